@@ -1,0 +1,1 @@
+"""Judging: kernels over columns, the pipeline around them, verdicts, explanations and history importers."""

@@ -1,0 +1,56 @@
+"""Verdicts: what a checker says, and how several of them make one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+Validity: TypeAlias = Literal[True, False, "unknown"]
+
+
+class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One explained instance of an anomaly.
+
+    `message` says in words what is wrong and why; `ops` are the operations that show it, as rows of the history table
+    (dicts with op, process, f, mops, invoke_index, complete_index, invoke_time, complete_time, node); `steps` are the
+    edges of a cycle, in order, each with `source` and `target` (op ids), `kind` (ww, wr, rw, process, realtime, …) and
+    `why`, a sentence.
+    """
+
+    message: str
+    key: Any = None
+    ops: tuple[dict[str, Any], ...] = ()
+    steps: tuple[dict[str, Any], ...] = ()
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A checker's answer: `valid`, the explained anomalies by class, and how many there are of each class in all.
+
+    `reason` says why the answer is unknown. `rules_out`/`also_rules_out` are Elle's `not` and `also-not`; `strongest`
+    is the strongest isolation level that holds. `details` are further figures, JSON-able.
+    """
+
+    valid: Validity
+    model: str
+    anomalies: dict[str, tuple[Anomaly, ...]] = {}
+    counts: dict[str, int] = {}
+    ops: int = 0
+    seconds: float = 0.0
+    engine: str = "local"
+    reason: str | None = None
+    rules_out: tuple[str, ...] = ()
+    also_rules_out: tuple[str, ...] = ()
+    strongest: str | None = None
+    details: dict[str, Any] = {}
+
+
+def worst(validities: list[Validity]) -> Validity:
+    """The one word for several verdicts: invalid before unknown before valid; unknown for none at all."""
+    if not validities:
+        return "unknown"
+    if any(v is False for v in validities):
+        return False
+    if any(v == "unknown" for v in validities):
+        return "unknown"
+    return True

@@ -1,0 +1,1 @@
+"""The reference database: pure cores, master, tablet server, client library and its `Database` adapters."""

@@ -1,0 +1,30 @@
+"""The one literal registry of the bugs that the cluster can be started with (`reference-cluster.md`, "Flaws").
+
+A flaw changes the one decision that the historical bug got wrong, in the place where the code makes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A known bug: the mechanism it breaks, what goes wrong, and the workload and nemesis that find it."""
+
+    name: str
+    mechanism: str
+    consequence: str
+    workload: str
+    nemesis: str
+
+
+FLAWS: dict[str, Flaw] = {
+    flaw.name: flaw
+    for flaw in (
+        Flaw("raft-ack-before-fsync", "R1", "an acknowledged write is lost with a crash", "register", "kill"),
+        Flaw("raft-forget-vote", "R1", "a restarted voter votes twice in a term: two leaders", "register", "kill"),
+        Flaw("raft-commit-old-term", "R1", "a committed entry is overwritten (figure 8)", "register", "partition"),
+        Flaw("read-without-lease", "R2", "a deposed leader serves stale reads", "register", "partition"),
+    )
+}

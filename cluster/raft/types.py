@@ -1,0 +1,275 @@
+"""What goes into and comes out of the Raft state machine.
+
+Section numbers are of Ongaro's thesis ("Consensus: Bridging Theory and Practice", 2014). The order that safety needs
+is in the types: a `Ready`'s `send_now` may leave at once, its `persist` must be durable before `persist.then_send`
+leaves, and `apply` holds committed entries only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+NodeId: TypeAlias = str
+
+
+class EntryKind(IntEnum):
+    """`LEADER` is the empty entry a new leader appends in its own term (§6.4); `COMMAND` is the state machine's."""
+
+    LEADER = 0
+    COMMAND = 1
+    CONFIG = 2
+
+
+class Role(StrEnum):
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One log entry; `index` counts from 1."""
+
+    term: int
+    index: int
+    kind: int
+    data: bytes
+
+
+class HardState(msgspec.Struct, frozen=True, array_like=True):
+    """What must survive a crash besides the log (§3.8): current term and vote. `commit` is only a hint at restart."""
+
+    term: int = 0
+    vote: NodeId | None = None
+    commit: int = 0
+
+
+class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
+    """The last entry a snapshot covers and the voters as of it (§5.1)."""
+
+    index: int
+    term: int
+    voters: tuple[NodeId, ...]
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """State machine contents after applying everything up to `meta.index`."""
+
+    meta: SnapshotMeta
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """To be made durable, as one unit, before `then_send` may leave; answered with `Persisted(sequence)`.
+
+    `entries` replace everything in the stored log from `entries[0].index` on. A `snapshot` replaces the stored
+    snapshot and the log up to its index; it precedes `entries`.
+    """
+
+    sequence: int
+    hard_state: HardState | None
+    entries: tuple[Entry, ...]
+    snapshot: Snapshot | None
+    then_send: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReady:
+    """A linearizable read with this context may be served once everything up to `index` is applied (§6.4)."""
+
+    context: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SoftState:
+    """Who leads, as this node sees it; given in a Ready when it changed."""
+
+    role: Role
+    term: int
+    leader: NodeId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Everything a step asks of its driver, in this order: send_now, persist (then its sends), install, apply, reads.
+
+    `install` is a snapshot the state machine must be replaced with (after it is persisted) before `apply`.
+    `failed_reads` are contexts of read requests given up (leadership lost). `proposed` is the log position given to a
+    proposal of this very step, or None if it was refused (not the leader). `wake_ns` is the time of the next tick
+    that the state machine needs (monotonic; there is no need to tick before).
+    """
+
+    send_now: tuple[Message, ...] = ()
+    persist: Persist | None = None
+    install: Snapshot | None = None
+    apply: tuple[Entry, ...] = ()
+    reads: tuple[ReadReady, ...] = ()
+    failed_reads: tuple[int, ...] = ()
+    soft_state: SoftState | None = None
+    proposed: tuple[tuple[int, int], ...] | None = None
+    wake_ns: int = 0
+
+
+# ---- events (local events are messages too) ----
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has come to `now_ns`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """A message from another node."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Append commands at the leader; `Ready.proposed` holds a (term, index) for each, or None when refused."""
+
+    commands: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """Every `Persist` up to this sequence is durable."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIndex:
+    """Ask for a linearizable read point; answered by a `ReadReady` or in `failed_reads` with the same context."""
+
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransferLeadership:
+    """Give the lease up and hand leadership to `target` (§3.10)."""
+
+    target: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """The driver has a durable snapshot as of `snapshot.meta.index`: drop the log up to there."""
+
+    snapshot: Snapshot
+
+
+Event: TypeAlias = Tick | Receive | Propose | Persisted | ReadIndex | TransferLeadership | Compact
+
+
+# ---- messages ----
+
+
+class PreVote(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Would you vote for me in `term`? (§9.6); changes nobody's term."""
+
+    source: NodeId
+    target: NodeId
+    term: int
+    last_index: int
+    last_term: int
+
+
+class PreVoteReply(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    source: NodeId
+    target: NodeId
+    term: int
+    granted: bool
+
+
+class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """RequestVote RPC (figure 3.1); `transfer` lets it through the voters' lease check after TimeoutNow (§4.2.3)."""
+
+    source: NodeId
+    target: NodeId
+    term: int
+    last_index: int
+    last_term: int
+    transfer: bool
+
+
+class RequestVoteReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    source: NodeId
+    target: NodeId
+    term: int
+    granted: bool
+
+
+class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """AppendEntries RPC (figure 3.1); heartbeats are empty ones. `sent_ns` is the leader's monotonic send time, echoed
+    in the reply to time its lease; `read_round` likewise confirms leadership for reads."""
+
+    source: NodeId
+    target: NodeId
+    term: int
+    prev_index: int
+    prev_term: int
+    entries: tuple[Entry, ...]
+    commit: int
+    sent_ns: int
+    read_round: int
+
+
+class AppendReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """`match` is the last index known to agree; on refusal `hint_index`/`hint_term` let the leader skip a term."""
+
+    source: NodeId
+    target: NodeId
+    term: int
+    success: bool
+    match: int
+    hint_index: int
+    hint_term: int
+    sent_ns: int
+    read_round: int
+
+
+class InstallSnapshot(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """A whole snapshot (§5)."""
+
+    source: NodeId
+    target: NodeId
+    term: int
+    snapshot: Snapshot
+    sent_ns: int
+
+
+class InstallSnapshotReply(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    source: NodeId
+    target: NodeId
+    term: int
+    match: int
+    sent_ns: int
+
+
+class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Start an election at once (§3.10)."""
+
+    source: NodeId
+    target: NodeId
+    term: int
+
+
+Message: TypeAlias = (
+    PreVote
+    | PreVoteReply
+    | RequestVote
+    | RequestVoteReply
+    | AppendEntries
+    | AppendReply
+    | InstallSnapshot
+    | InstallSnapshotReply
+    | TimeoutNow
+)

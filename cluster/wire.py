@@ -1,0 +1,290 @@
+"""Messages between clients, masters and tablet servers, as MessagePack (msgspec tagged unions).
+
+Every request is answered by its reply or by a `Fault`. `WIRE_VERSION` is stated in each connection's handshake.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from cluster.raft.types import Message
+
+WIRE_VERSION = 1
+
+MASTER_PORT = 7051
+TSERVER_PORT = 7050
+
+
+class RequestId(msgspec.Struct, frozen=True, array_like=True):
+    """Names one logical request across retries; `sequence` rises per client, `done_below` are answered for good."""
+
+    client: str
+    sequence: int
+    done_below: int
+
+
+class Column(msgspec.Struct, frozen=True, array_like=True):
+    id: int
+    name: str
+    type: str
+
+
+class Partition(msgspec.Struct, frozen=True, array_like=True):
+    """Hash bucket `bucket` of `buckets`: partition key k lives in the tablet with `k % buckets == bucket`."""
+
+    bucket: int
+    buckets: int
+
+
+class Replica(msgspec.Struct, frozen=True, array_like=True):
+    """A tablet server and where it listens."""
+
+    node_id: str
+    address: str
+
+
+class TabletLocation(msgspec.Struct, frozen=True, array_like=True):
+    """`leader_hint` is the leader as last reported, if any; the client tries it first."""
+
+    tablet_id: str
+    partition: Partition
+    replicas: tuple[Replica, ...]
+    state: str
+    leader_hint: str | None
+
+
+class TableInfo(msgspec.Struct, frozen=True, array_like=True):
+    table_id: str
+    name: str
+    state: str
+    version: int
+
+
+# ---- requests to masters ----
+
+
+class CreateTable(msgspec.Struct, frozen=True, tag="CreateTable"):
+    request_id: RequestId
+    name: str
+    columns: tuple[Column, ...]
+    buckets: int
+    replication_factor: int
+
+
+class IsCreateTableDone(msgspec.Struct, frozen=True, tag="IsCreateTableDone"):
+    name: str
+
+
+class ListTables(msgspec.Struct, frozen=True, tag="ListTables"):
+    pass
+
+
+class GetTableLocations(msgspec.Struct, frozen=True, tag="GetTableLocations"):
+    name: str
+
+
+class ListTabletServers(msgspec.Struct, frozen=True, tag="ListTabletServers"):
+    pass
+
+
+class TabletReport(msgspec.Struct, frozen=True, array_like=True):
+    """One replica as its tablet server sees it."""
+
+    tablet_id: str
+    table_id: str
+    state: str
+    term: int
+    leader: str | None
+    voters: tuple[str, ...]
+    config_index: int
+    schema_version: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="Heartbeat"):
+    """A tablet server's heartbeat to one master (M3); `reports` is full or incremental (M4)."""
+
+    node_id: str
+    incarnation: int
+    address: str
+    zone: str
+    sequence: int
+    full: bool
+    reports: tuple[TabletReport, ...]
+
+
+# ---- requests to tablet servers ----
+
+
+class CreateTablet(msgspec.Struct, frozen=True, tag="CreateTablet"):
+    """Sent by the leader master, retried until reported; creating an existing tablet is a success."""
+
+    tablet_id: str
+    table_id: str
+    table_name: str
+    partition: Partition
+    columns: tuple[Column, ...]
+    schema_version: int
+    voters: tuple[Replica, ...]
+
+
+class DeleteTablet(msgspec.Struct, frozen=True, tag="DeleteTablet"):
+    tablet_id: str
+
+
+class ReadRow(msgspec.Struct, frozen=True, tag="ReadRow"):
+    """A strong read of one cell at the leaseholder."""
+
+    tablet_id: str
+    partition: int
+    row: int
+    column: int
+
+
+class WriteRow(msgspec.Struct, frozen=True, tag="WriteRow"):
+    request_id: RequestId
+    tablet_id: str
+    partition: int
+    row: int
+    column: int
+    value: int | None
+
+
+class CompareAndSet(msgspec.Struct, frozen=True, tag="CompareAndSet"):
+    request_id: RequestId
+    tablet_id: str
+    partition: int
+    row: int
+    column: int
+    expected: int | None
+    value: int | None
+
+
+class GetStatus(msgspec.Struct, frozen=True, tag="GetStatus"):
+    """To any node: its own `harness.protocols.NodeStatus`, with one entry per Raft group."""
+
+
+Request: TypeAlias = (
+    CreateTable
+    | IsCreateTableDone
+    | ListTables
+    | GetTableLocations
+    | ListTabletServers
+    | Heartbeat
+    | CreateTablet
+    | DeleteTablet
+    | ReadRow
+    | WriteRow
+    | CompareAndSet
+    | GetStatus
+)
+
+# ---- replies ----
+
+
+class Fault(msgspec.Struct, frozen=True, tag="Fault"):
+    """A refusal. `definite` says that the request took no effect and never will (else its outcome is unknown).
+
+    `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, NOT_FOUND, ALREADY_PRESENT, INVALID,
+    TIMED_OUT, SHUTTING_DOWN.
+    """
+
+    kind: str
+    message: str
+    definite: bool
+    leader: str | None = None
+
+
+class CreateTableReply(msgspec.Struct, frozen=True, tag="CreateTableReply"):
+    table_id: str
+
+
+class DoneReply(msgspec.Struct, frozen=True, tag="DoneReply"):
+    done: bool
+
+
+class ListTablesReply(msgspec.Struct, frozen=True, tag="ListTablesReply"):
+    tables: tuple[TableInfo, ...]
+
+
+class TableLocationsReply(msgspec.Struct, frozen=True, tag="TableLocationsReply"):
+    table_id: str
+    tablets: tuple[TabletLocation, ...]
+
+
+class TabletServersReply(msgspec.Struct, frozen=True, tag="TabletServersReply"):
+    servers: tuple[Replica, ...]
+
+
+class HeartbeatReply(msgspec.Struct, frozen=True, tag="HeartbeatReply"):
+    """`leader_term` is set by a leader master only: a tserver that sees a new one sends it a full report (M4)."""
+
+    node_id: str
+    leader_term: int | None
+    need_full_report: bool
+
+
+class Done(msgspec.Struct, frozen=True, tag="Done"):
+    """The change took effect; `applied` is false for a compare-and-set that found `found` instead."""
+
+    applied: bool
+    found: int | None
+    timestamp: int
+
+
+class ReadReply(msgspec.Struct, frozen=True, tag="ReadReply"):
+    """The cell's value (None if never written) and the HLC timestamp the read was served at."""
+
+    value: int | None
+    timestamp: int
+
+
+class GroupState(msgspec.Struct, frozen=True, array_like=True):
+    group: str
+    role: str
+    term: int
+    leader: str | None
+    commit_index: int
+    applied_index: int
+    last_index: int
+    last_term: int
+    lease_valid: bool
+    peers: tuple[str, ...]
+
+
+class StatusReply(msgspec.Struct, frozen=True, tag="StatusReply"):
+    node_id: str
+    role: str
+    incarnation: int
+    wall_ns: int
+    groups: tuple[GroupState, ...]
+
+
+Reply: TypeAlias = (
+    Fault
+    | CreateTableReply
+    | DoneReply
+    | ListTablesReply
+    | TableLocationsReply
+    | TabletServersReply
+    | HeartbeatReply
+    | Done
+    | ReadReply
+    | StatusReply
+)
+
+# ---- one-way messages ----
+
+
+class RaftEnvelope(msgspec.Struct, frozen=True, array_like=True):
+    """Raft messages of one group, batched per destination."""
+
+    group: str
+    messages: tuple[Message, ...]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode
+decode_envelope = msgspec.msgpack.Decoder(RaftEnvelope).decode

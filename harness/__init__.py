@@ -1,0 +1,1 @@
+"""The ground: operations and histories, protocols, generators, the interpreter, runs, runtime ports, environments."""

@@ -1,0 +1,61 @@
+"""The history table: one row per operation, as `history.parquet` stores it and every checker reads it (`harness.md`)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+"""Stored in the Parquet file's metadata under `assay.history.version`."""
+
+VERSION_KEY = b"assay.history.version"
+
+DICTIONARY_KEY = b"assay.history.dictionary"
+"""Metadata key of the interned foreign values: a JSON array, the value with id `-(i + 1) - 2**62` is element i."""
+
+FOREIGN_BASE = -(2**62)
+"""Foreign values (strings, keywords, …) are interned as `FOREIGN_BASE - 1 - i`, i their place in the dictionary."""
+
+MOP = pa.struct(
+    [
+        pa.field("f", pa.string(), nullable=False),
+        pa.field("table", pa.int32(), nullable=False),
+        pa.field("partition", pa.int64(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("column", pa.int32(), nullable=False),
+        pa.field("value", pa.int64()),
+        pa.field("expected", pa.int64()),
+        pa.field("values", pa.list_(pa.int64())),
+    ]
+)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("op", pa.int64(), nullable=False),
+        pa.field("invoke_index", pa.int64(), nullable=False),
+        pa.field("complete_index", pa.int64()),
+        pa.field("invoke_time", pa.int64(), nullable=False),
+        pa.field("complete_time", pa.int64()),
+        pa.field("type", pa.string(), nullable=False),
+        pa.field("process", pa.int64(), nullable=False),
+        pa.field("session", pa.int64()),
+        pa.field("phase", pa.string()),
+        pa.field("f", pa.string(), nullable=False),
+        pa.field("txn", pa.int64()),
+        pa.field("mops", pa.list_(MOP)),
+        pa.field("mode", pa.string()),
+        pa.field("bound", pa.int64()),
+        pa.field("page", pa.int64()),
+        pa.field("requested_ts", pa.int64()),
+        pa.field("served_ts", pa.int64()),
+        pa.field("node", pa.string()),
+        pa.field("clock", pa.string()),
+        pa.field("request_id", pa.string()),
+        pa.field("error_class", pa.string()),
+        pa.field("error", pa.string()),
+        pa.field("value", pa.string()),
+    ]
+)
+"""`type` is `ok`, `fail` or `info` (an operation that never completed is `info` with null completion). `mops` holds the
+completion's micro-operations where there is one (so reads carry what they saw), else the invocation's. `value` is JSON
+for what does not fit. Rows are in order of `invoke_index`; `op` counts them from 0. Parquet writes low-cardinality
+strings with dictionary encoding."""

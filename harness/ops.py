@@ -1,0 +1,77 @@
+"""Operations: the one noun that generators make, clients carry out, histories record and checkers judge."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+OpType: TypeAlias = Literal["invoke", "ok", "fail", "info"]
+
+NEMESIS_PROCESS = -1
+"""Process id of the nemesis; every negative process belongs to a nemesis, never to a client."""
+
+
+class Mop(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One micro-operation on one cell, addressed by (table, partition, row, column).
+
+    `f` is `r`, `w`, `append`, `cas`, `add`, …; `value` is the integer read or written (the new one for `cas`, null
+    for nil and for reads not yet answered); `values` the list read, for lists; `expected` what a `cas` compares with.
+    """
+
+    f: str
+    partition: int
+    value: int | None = None
+    expected: int | None = None
+    values: tuple[int, ...] | None = None
+    table: int = 0
+    row: int = 0
+    column: int = 0
+
+
+class Op(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One event of a history: an invocation or a completion (`ok` took effect, `fail` did not, `info` unknown).
+
+    `index` is the position in the one total order of events and `time` ns since the run's start; both are -1 until the
+    interpreter, the only writer of histories, sets them. Fields that do not apply are None. Source: `harness.md`.
+    """
+
+    type: OpType
+    process: int
+    f: str
+    mops: tuple[Mop, ...] = ()
+    value: Any = None
+    index: int = -1
+    time: int = -1
+    session: int | None = None
+    phase: str | None = None
+    txn: int | None = None
+    mode: str | None = None
+    bound: int | None = None
+    page: int | None = None
+    requested_ts: int | None = None
+    served_ts: int | None = None
+    node: str | None = None
+    clock: str | None = None
+    request_id: str | None = None
+    error_class: str | None = None
+    error: str | None = None
+
+    def complete(self, type: OpType, **changes: Any) -> Op:
+        """The completion of this invocation with the given type and changed fields."""
+        return msgspec.structs.replace(self, type=type, **changes)
+
+
+def read(partition: int) -> Mop:
+    """A read of one cell."""
+    return Mop("r", partition)
+
+
+def write(partition: int, value: int) -> Mop:
+    """A write of one cell."""
+    return Mop("w", partition, value)
+
+
+def cas(partition: int, expected: int | None, new: int) -> Mop:
+    """A compare-and-set of one cell: `new` replaces `expected` or nothing happens."""
+    return Mop("cas", partition, new, expected)

@@ -1,0 +1,155 @@
+"""The four ports node code runs on, and the bundle a node is handed: real in containers, simulated in the simulator.
+
+Node code never touches time, sockets, files or randomness except through these (`architecture.md`, "One node program,
+two worlds"). Both twins pass the same conformance suite.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+Address: TypeAlias = str
+"""Where a node listens: `host:port` in the real twin, `node-name:port` in the simulator."""
+
+Handler: TypeAlias = Callable[["Peer", bytes], Awaitable[bytes]]
+"""Answers one request; what it raises is not sent: the caller sees a lost connection."""
+
+NotifyHandler: TypeAlias = Callable[["Peer", bytes], None]
+"""Takes one one-way message, in the order of arrival; must not block."""
+
+
+class Unreachable(Exception):
+    """The request was never sent (no connection): a definite failure."""
+
+
+class CallLost(Exception):
+    """The request may have been carried out: the deadline passed or the connection broke after sending."""
+
+
+class Refused(Exception):
+    """The handshake was refused (other cluster, other wire version): a definite failure."""
+
+
+class DiskFull(OSError):
+    """No space left; nothing of the append was kept."""
+
+
+class Crashed(BaseException):
+    """Raised by a failpoint that kills the node; node code never catches it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What each side of a connection states first; strangers (other cluster id or wire version) are refused."""
+
+    cluster_id: str
+    node_id: str
+    incarnation: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end: its node id and incarnation, as its Hello stated them."""
+
+    node_id: str
+    incarnation: int
+
+
+class Clock(Protocol):
+    """Time as one node sees it: the wall clock may be skewed by faults, the monotonic one drifts within its bound."""
+
+    def wall_ns(self) -> int:
+        """Wall-clock time, ns since the epoch; may jump either way."""
+
+    def monotonic_ns(self) -> int:
+        """Monotonic time, ns since an arbitrary point; never goes back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait that long by the monotonic clock."""
+
+
+class Listener(Protocol):
+    """A listening endpoint."""
+
+    @property
+    def address(self) -> Address:
+        """Where it listens (with the port that was chosen, if 0 was asked)."""
+
+    async def close(self) -> None:
+        """Stop listening and drop open connections."""
+
+
+class Network(Protocol):
+    """Framed messages between nodes: calls with a deadline, and one-way notifications."""
+
+    async def listen(self, address: Address, on_call: Handler, on_notify: NotifyHandler) -> Listener:
+        """Serve calls and notifications at `address` until closed; raises OSError when the address is taken."""
+
+    async def call(self, address: Address, request: bytes, timeout_s: float) -> bytes:
+        """Send a request and await its answer; raises Unreachable, Refused or CallLost (see there)."""
+
+    def notify(self, address: Address, message: bytes) -> None:
+        """Send one message with no answer and no promise; never blocks, drops when there is no way through."""
+
+    async def close(self) -> None:
+        """Drop every connection."""
+
+
+class Disk(Protocol):
+    """A flat directory of files with explicit durability. Paths are relative, `/` separated.
+
+    What was appended is readable at once but survives a crash only after `fsync`; an unsynced tail may be lost or torn.
+    `rename`, `remove` and `write_atomic` are atomic and durable when they return.
+    """
+
+    async def append(self, path: str, data: bytes) -> None:
+        """Append to a file, creating it; raises DiskFull."""
+
+    async def fsync(self, path: str) -> None:
+        """Make everything appended to the file so far durable."""
+
+    async def read(self, path: str) -> bytes:
+        """The whole file; raises FileNotFoundError."""
+
+    async def truncate(self, path: str, length: int) -> None:
+        """Cut the file to `length` bytes, durably."""
+
+    async def rename(self, source: str, target: str) -> None:
+        """Replace `target` by `source`, atomically and durably."""
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, durably; missing files are no error."""
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace the whole file, all or nothing, durably."""
+
+    def list(self, prefix: str) -> list[str]:
+        """Paths that start with `prefix`, sorted."""
+
+
+class Failpoints(Protocol):
+    """Named points in node code where a test can make the node crash or wait; free when none is armed."""
+
+    def hit(self, name: str) -> None:
+        """Pass a point (`tablet.before_fsync`, …); raises Crashed if it is armed to crash."""
+
+
+Entropy: TypeAlias = random.Random
+"""A seeded generator; children are made with `Random(entropy.getrandbits(64))`, one per subsystem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything a node program is given."""
+
+    node_id: str
+    incarnation: int
+    clock: Clock
+    network: Network
+    disk: Disk
+    entropy: Entropy
+    failpoints: Failpoints

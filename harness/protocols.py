@@ -1,0 +1,172 @@
+"""The roles that meet in a run, as protocols: Client, Database, Environment, Nemesis (Jepsen's nouns)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from harness.ops import Op
+from harness.ports import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of the system under test: name (`m1`, `t3`, …), role (`master`, `tserver`, …), zone label."""
+
+    name: str
+    role: str
+    zone: str = "z1"
+
+
+class ProcessState(StrEnum):
+    """What a probe inside the node says of the database's process there."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """One replica's own view of one Raft group, as the node's status call answers it.
+
+    `role` is `leader`, `candidate`, `follower` or `learner`; `last_index`/`last_term` are of its log's end;
+    `lease_valid` says whether it may serve reads now; `peers` are the voters' node names.
+    """
+
+    group: str
+    role: str
+    term: int
+    leader: str | None
+    commit_index: int
+    applied_index: int
+    last_index: int
+    last_term: int
+    lease_valid: bool
+    peers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """What one node says of itself; an unreachable node has none."""
+
+    node: str
+    role: str
+    incarnation: int
+    groups: tuple[GroupStatus, ...] = ()
+    wall_ns: int = 0
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Client(Protocol):
+    """One process's connection to the database; used by one operation at a time."""
+
+    async def invoke(self, op: Op) -> Op:
+        """Carry out an invocation and return its completion (`op.complete("ok", mops=…, node=…)`).
+
+        Raises DefiniteError (→ `fail`) or IndefiniteError (→ `info`); anything else is a bug of ours.
+        """
+
+    async def close(self) -> None:
+        """Release what the client holds; never raises."""
+
+
+class Database(Protocol):
+    """The system under test on one environment; faults act on it only through here and the Environment."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def nodes(self) -> tuple[Node, ...]: ...
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Faults its processes can take: `kill`, `pause`, `status`, …"""
+
+    @property
+    def operations(self) -> frozenset[str]:
+        """The micro-operations its clients can do: `r`, `w`, `cas`, …"""
+
+    async def install(self) -> None:
+        """Put programs and configuration on every node."""
+
+    async def start(self, node: str) -> None:
+        """Start the node's process; a no-op if it runs."""
+
+    async def stop(self, node: str) -> None:
+        """Stop it gracefully."""
+
+    async def kill(self, node: str) -> None:
+        """SIGKILL; unsynced writes are lost."""
+
+    async def pause(self, node: str) -> None:
+        """SIGSTOP to the program."""
+
+    async def resume(self, node: str) -> None:
+        """SIGCONT."""
+
+    async def process_state(self, node: str) -> ProcessState:
+        """Probed from inside the node, now."""
+
+    async def status(self, node: str) -> NodeStatus | None:
+        """The node's own status, or None if it does not answer within a short deadline."""
+
+    async def await_ready(self, timeout_s: float) -> None:
+        """Wait until the whole database serves its clients (observed, not slept for); raises TimeoutError."""
+
+    async def setup_workload(self, workload: str, options: Mapping[str, Any]) -> None:
+        """Create what the workload needs (tables, …)."""
+
+    async def open_client(self, process: int, timeout_s: float) -> Client:
+        """A new client for a process; `timeout_s` is its deadline per operation."""
+
+    async def collect_logs(self) -> Mapping[str, bytes]:
+        """Log files by `NODE/NAME`, as far as they can be had."""
+
+    async def teardown(self) -> None:
+        """Stop everything; never raises for what is already gone."""
+
+
+class Environment(Protocol):
+    """Where nodes live (simulator, Docker, hosts over SSH): machines, their network and what can be done to it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def clock(self) -> Clock:
+        """The harness's own clock: virtual in the simulator, true elsewhere; no fault touches it."""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Faults it can do: `partition`, …; what it can't is refused in one sentence before the run starts."""
+
+    async def setup(self, nodes: tuple[Node, ...]) -> None:
+        """Make the machines and networks."""
+
+    async def cut(self, links: frozenset[tuple[str, str]]) -> None:
+        """Drop what goes from `source` to `target` for each (source, target), in addition to what is cut already."""
+
+    async def heal_network(self) -> None:
+        """Undo every cut that `cut` made, and nothing else."""
+
+    async def reachability(self) -> Mapping[tuple[str, str], bool]:
+        """For every ordered pair of nodes whether a probe sent from inside `source` arrives at `target` now."""
+
+    async def teardown(self) -> None:
+        """Remove everything that setup made; safe to call twice and after a partial setup."""
+
+
+class Nemesis(Protocol):
+    """Carries out the fault operations of the history (process -1)."""
+
+    async def setup(self) -> None: ...
+
+    async def invoke(self, op: Op) -> Op:
+        """Carry out one fault step; the completion's `value` tells what was done and what was observed."""
+
+    async def teardown(self) -> None:
+        """Heal everything that is still in effect, whatever failed before."""

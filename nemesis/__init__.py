@@ -1,0 +1,1 @@
+"""Faults as data, target selection, injectors, and the packages that compose them."""
