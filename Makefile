@@ -1,0 +1,61 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both set up what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+STORE ?= store
+
+.PHONY: help setup demo demo-docker test lint format bench torture doctor clean
+
+help:
+	@echo "make setup        virtual environment .venv with the assay command, pinned dependencies"
+	@echo "make demo         a torture test in the simulator: one valid run, one with a known bug that is found"
+	@echo "make demo-docker  the like in containers"
+	@echo "make test         the tests (Docker tests where an engine answers)"
+	@echo "make lint         ruff, mypy, import-linter"
+	@echo "make bench        benchmarks; prints what it measured"
+	@echo "make torture      long campaigns: every flaw, 200 clean seeds"
+	@echo "make doctor       what this machine can do"
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "assay needs Python 3.11 or newer; name one with: make PYTHON=python3.12 …"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+	  { echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $(STAMP)
+
+demo: setup
+	@$(BIN)/python -m assay.demo --store $(STORE)
+
+demo-docker: setup
+	@$(BIN)/python -m assay.demo --on docker --store $(STORE)
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m bench
+
+torture: setup
+	$(BIN)/python -m assay.campaign $(TORTURE_ARGS)
+
+doctor: setup
+	@$(BIN)/assay doctor
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

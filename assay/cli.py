@@ -1,0 +1,180 @@
+"""The command line: `assay run | check | list | report | doctor`, its exit codes and its one-sentence errors."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import HarnessError, UserError
+
+EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, 255
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Torture tests for distributed databases: run, judge, explain.",
+)
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
+
+
+def state_debug(debug: bool) -> None:
+    """Remember that tracebacks are wanted (also by the processes that this one starts)."""
+    if debug:
+        os.environ["ASSAY_DEBUG"] = "1"
+
+
+@app.command()
+def run(
+    workload: Annotated[str, typer.Argument(help="What the clients do; see `assay list workloads`.")],
+    on: Annotated[str, typer.Option(help="Where the cluster runs: sim or docker.")] = "sim",
+    nemesis: Annotated[str, typer.Option(help="Faults, separated by commas; see `assay list nemeses`.")] = "",
+    time_limit: Annotated[float, typer.Option(help="Seconds of load (virtual ones in the simulator).")] = 60.0,
+    rate: Annotated[float, typer.Option(help="Operations a second, over all clients.")] = 100.0,
+    concurrency: Annotated[int, typer.Option(help="Clients at work at once.")] = 10,
+    masters: Annotated[int, typer.Option(help="Master nodes (an odd number).")] = 3,
+    nodes: Annotated[int, typer.Option(help="Tablet servers.")] = 5,
+    seed: Annotated[int | None, typer.Option(help="The seed of all choices; a random one if not given.")] = None,
+    flaw: Annotated[str, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")] = "",
+    store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
+    op_timeout: Annotated[float, typer.Option(help="Seconds a client waits for one operation.")] = 5.0,
+    recovery_budget: Annotated[float, typer.Option(help="Seconds the cluster has to recover after the last heal.")] = (
+        10.0
+    ),
+    option: Annotated[list[str] | None, typer.Option("-o", help="KEY=VALUE for the workload; repeatable.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Start a cluster, throw faults at it while clients work, save the history and judge it."""
+    state_debug(debug)
+    from assay.options import RunOptions, key_values, split_names, validate
+    from assay.run_command import run_and_report
+
+    options = RunOptions(
+        workload=workload,
+        on=on,
+        nemesis=split_names(nemesis),
+        time_limit=time_limit,
+        rate=rate,
+        concurrency=concurrency,
+        masters=masters,
+        nodes=nodes,
+        seed=random.SystemRandom().getrandbits(32) if seed is None else seed,
+        flaw=split_names(flaw),
+        store=store,
+        op_timeout=op_timeout,
+        recovery_budget=recovery_budget,
+        workload_options=key_values(option or []),
+    )
+    return run_and_report(validate(options), json_output=json_output)
+
+
+@app.command()
+def check(
+    paths: Annotated[list[Path], typer.Argument(help="Run directories or history files.")],
+    model: Annotated[str | None, typer.Option(help="What to check a file for; see `assay list models`.")] = None,
+    format: Annotated[str, typer.Option(help="The files' format; auto detects it.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, local or spark.")] = "auto",
+    failed_cas: Annotated[
+        str, typer.Option(help="What a failed compare-and-set says of the state: auto, observed or absent.")
+    ] = "auto",
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each input.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Judge saved runs and histories."""
+    state_debug(debug)
+    from assay.check_command import CheckOptions, check_and_report
+
+    options = CheckOptions(model=model, format=format, engine=engine, failed_cas=failed_cas)
+    return check_and_report(paths, options, json_output=json_output)
+
+
+@app.command(name="list")
+def list_names(
+    what: Annotated[str, typer.Argument(help="workloads, nemeses, flaws or models")], debug: Debug = False
+) -> int:
+    """List what can be named on the command line."""
+    state_debug(debug)
+    from assay.list_command import print_list
+
+    print_list(what)
+    return EXIT_VALID
+
+
+@app.command()
+def report(
+    run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory in the store.")],
+    debug: Debug = False,
+) -> int:
+    """Build the report of a saved run again."""
+    state_debug(debug)
+    from assay.run_command import rebuild_report
+
+    typer.echo(rebuild_report(run_directory))
+    return EXIT_VALID
+
+
+@app.command()
+def doctor(
+    clean: Annotated[bool, typer.Option("--clean", help="Remove what crashed runs left behind in Docker.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Say what this machine can do, with a sentence for each lack."""
+    state_debug(debug)
+    from assay.doctor_command import print_doctor
+
+    return print_doctor(clean=clean)
+
+
+def invoke(arguments: list[str] | None) -> int:
+    """Run one command and return its exit code; raises what the command raises."""
+    command = typer.main.get_command(app)
+    result = command.main(args=arguments, prog_name="assay", standalone_mode=False)
+    return result if isinstance(result, int) else EXIT_VALID
+
+
+def complain(sentence: str) -> None:
+    """One sentence on standard error, and the traceback below it if `--debug` was given."""
+    print(f"assay: {sentence}", file=sys.stderr)
+    if os.environ.get("ASSAY_DEBUG"):
+        traceback.print_exc()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: every outcome becomes an exit code of `architecture.md`, and never a traceback without `--debug`."""
+    try:
+        code = invoke(arguments)
+    except UserError as error:
+        complain(str(error))
+        code = EXIT_BAD_ARGUMENTS
+    except KeyboardInterrupt:
+        complain("stopped by the keyboard; what was started has been removed, and the history so far is saved.")
+        code = EXIT_HARNESS
+    except HarnessError as error:
+        complain(str(error))
+        code = EXIT_HARNESS
+    except Exception as error:  # noqa: BLE001 - the last resort that keeps tracebacks from users
+        code = usage_code(error)
+    sys.stdout.flush()
+    raise SystemExit(code)
+
+
+def usage_code(error: Exception) -> int:
+    """254 for a mistake in the arguments that the parser found, 255 for a bug of ours; says which."""
+    message = getattr(error, "format_message", None)
+    if message is not None:
+        complain(f"{message()} Try `assay --help`.")
+        return EXIT_BAD_ARGUMENTS
+    complain(f"a bug of the harness: {type(error).__name__}: {error} (run again with --debug for the traceback)")
+    return EXIT_HARNESS
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The options of a run, checked before anything is started."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cluster.flaws import FLAWS
+from harness.errors import UserError
+from nemesis.registry import NEMESES
+from workloads.registry import WORKLOADS
+
+ENVIRONMENTS = ("sim", "docker")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Everything that decides a run; times in seconds, rate in operations a second over all clients."""
+
+    workload: str
+    on: str = "sim"
+    nemesis: tuple[str, ...] = ()
+    time_limit: float = 60.0
+    rate: float = 100.0
+    concurrency: int = 10
+    masters: int = 3
+    nodes: int = 5
+    seed: int = 0
+    flaw: tuple[str, ...] = ()
+    store: Path = Path("store")
+    op_timeout: float = 5.0
+    recovery_budget: float = 10.0
+    workload_options: dict[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The options as JSON-able values, for `run.json`."""
+        return {**asdict(self), "nemesis": list(self.nemesis), "flaw": list(self.flaw), "store": str(self.store)}
+
+    def command(self) -> str:
+        """The shell command that runs the same again."""
+        words = ["assay", "run", self.workload, "--on", self.on]
+        if self.nemesis:
+            words += ["--nemesis", ",".join(self.nemesis)]
+        for name in ("time_limit", "rate", "concurrency", "masters", "nodes", "seed", "op_timeout", "recovery_budget"):
+            words += [f"--{name.replace('_', '-')}", f"{getattr(self, name):g}" if name != "seed" else str(self.seed)]
+        for flaw in self.flaw:
+            words += ["--flaw", flaw]
+        for key, value in self.workload_options.items():
+            words += ["-o", f"{key}={value}"]
+        if self.store != Path("store"):
+            words += ["--store", str(self.store)]
+        return shlex.join(words)
+
+
+def known(what: str, name: str, names: Sequence[str]) -> str:
+    """`name` if it is one of `names`; raises UserError with the list otherwise."""
+    if name not in names:
+        raise UserError(f"There is no {what} {name!r}; choose from: {', '.join(names)}.")
+    return name
+
+
+def within(what: str, value: float, low: float, high: float) -> None:
+    """Raise UserError unless low <= value <= high."""
+    if not low <= value <= high:
+        raise UserError(f"{what} is {value:g}; it has to lie between {low:g} and {high:g}.")
+
+
+def validate(options: RunOptions) -> RunOptions:
+    """The same options if a run can be made of them; raises UserError with one sentence otherwise."""
+    known("workload", options.workload, list(WORKLOADS))
+    known("environment", options.on, ENVIRONMENTS)
+    for name in options.nemesis:
+        known("nemesis", name, list(NEMESES))
+    for name in options.flaw:
+        known("flaw", name, list(FLAWS))
+    within("--time-limit", options.time_limit, 1, 7 * 24 * 3600)
+    within("--rate", options.rate, 0.1, 1_000_000)
+    within("--concurrency", options.concurrency, 1, 10_000)
+    within("--masters", options.masters, 1, 9)
+    within("--nodes", options.nodes, 3, 50)
+    within("--op-timeout", options.op_timeout, 0.1, 600)
+    within("--recovery-budget", options.recovery_budget, 0.1, 3600)
+    within("--seed", options.seed, 0, 2**63 - 1)
+    if options.masters % 2 == 0:
+        raise UserError(f"--masters is {options.masters}; a Raft configuration needs an odd number, such as 3.")
+    return options
+
+
+def split_names(text: str | None) -> tuple[str, ...]:
+    """Names of a comma-separated option, without blanks and repetitions, in order."""
+    names = (part.strip() for part in (text or "").split(","))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def key_values(pairs: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE` arguments as a dict; raises UserError for one without `=`."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"-o takes KEY=VALUE, not {pair!r}.")
+        found[key] = value
+    return found

@@ -1,0 +1,142 @@
+"""Style that a machine can check: sizes, banned calls, no set iteration in node code (`architecture.md`, `style.md`)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("harness", "cluster", "checkers", "nemesis", "workloads", "results", "assay", "tests", "bench")
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+
+BANNED = {
+    "time.time",
+    "time.time_ns",
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.perf_counter",
+    "time.sleep",
+    "datetime.now",
+    "datetime.utcnow",
+    "datetime.datetime.now",
+    "os.urandom",
+    "uuid.uuid4",
+    "uuid.uuid1",
+    "asyncio.wait",
+    "asyncio.as_completed",
+    "asyncio.TaskGroup",
+    "asyncio.to_thread",
+    "threading.Thread",
+    "socket.socket",
+    "builtins.open",
+}
+BANNED_IN_NODES = {"open", "hash", "id"}
+RANDOM_ALLOWED = {"random.Random"}
+
+REAL_WORLD = (
+    "harness/real/",
+    "harness/env/docker/",
+    "harness/env/ssh.py",
+    "harness/env/doctor.py",
+)
+"""Where the real world is touched, besides the rim listed by `is_deterministic`."""
+
+
+def sources() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def is_deterministic(name: str) -> bool:
+    """Code that runs in the simulator: nodes, simulator, generators, interpreter, nemeses, workloads."""
+    if name.startswith(REAL_WORLD) or name == "cluster/database_docker.py":
+        return False
+    return name.startswith(("cluster/", "nemesis/", "workloads/", "harness/sim/", "harness/generators/")) or name in (
+        "harness/interpreter.py",
+        "harness/run.py",
+    )
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return "?"
+
+
+def iterated(tree: ast.AST) -> Iterator[tuple[int, ast.expr]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.AsyncFor):
+            yield node.lineno, node.iter
+        elif isinstance(node, ast.comprehension):
+            yield node.iter.lineno, node.iter
+
+
+def is_set(node: ast.expr) -> bool:
+    if isinstance(node, ast.Set | ast.SetComp):
+        return True
+    return isinstance(node, ast.Call) and dotted(node.func) in ("set", "frozenset")
+
+
+def banned_calls(tree: ast.AST, node_code: bool) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = dotted(node.func)
+            module_random = name.startswith("random.") and name not in RANDOM_ALLOWED
+            if name in BANNED or module_random or (node_code and name in BANNED_IN_NODES):
+                yield f"line {node.lineno}: {name}()"
+        if isinstance(node, ast.AsyncFunctionDef) and any(isinstance(n, ast.Yield) for n in ast.walk(node)):
+            yield f"line {node.lineno}: async generator {node.name}"
+    for line, expression in iterated(tree):
+        if is_set(expression):
+            yield f"line {line}: iteration over a set"
+
+
+def test_deterministic_code_uses_only_the_ports() -> None:
+    found = [
+        f"{relative(path)}: {call}"
+        for path in sources()
+        if is_deterministic(relative(path))
+        for call in banned_calls(ast.parse(path.read_text()), relative(path).startswith("cluster/"))
+    ]
+    assert found == []
+
+
+def test_files_and_functions_stay_small() -> None:
+    found = []
+    for path in sources():
+        text = path.read_text()
+        lines = text.count("\n")
+        if lines > MAX_FILE_LINES:
+            found.append(f"{relative(path)}: {lines} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    found.append(f"{relative(path)}:{node.lineno} {node.name}: {length} lines")
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("import time\ntime.time()", 1),
+        ("import random\nrandom.random()", 1),
+        ("import random\nrandom.Random(1)", 0),
+        ("for x in {1, 2}: pass", 1),
+        ("[x for x in set(y)]", 1),
+        ("for x in sorted(set(y)): pass", 0),
+        ("async def f():\n    yield 1", 1),
+        ("open('x')", 1),
+    ],
+)
+def test_the_check_itself_sees_what_is_banned(code: str, count: int) -> None:
+    assert len(list(banned_calls(ast.parse(code), node_code=True))) == count
