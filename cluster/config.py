@@ -1,0 +1,81 @@
+"""What one node of the reference cluster is started with: `NodeConfig`, read from a JSON file, and its `Knobs`."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from cluster.flaws import FLAWS
+from cluster.wire import Replica
+from harness.errors import UserError
+
+NodeRole: TypeAlias = Literal["master", "tserver"]
+
+
+class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Timing and sizes; every node of a cluster gets the same ones. Durations are of the monotonic clock.
+
+    `lease_ms` (0: as long as `election_timeout_ms`) is Raft's lease; `tablet_lease_ms` the length of the lease record's
+    HLC interval, which orders data and times nothing. `snapshot_entries` is the number of applied entries between two
+    snapshots of a group. `max_clock_offset_ms` bounds how far a remote HLC reading may lie ahead of the own clock.
+    """
+
+    election_timeout_ms: int = 600
+    raft_heartbeat_ms: int = 100
+    lease_ms: int = 0
+    max_clock_drift: float = 0.01
+    check_quorum_ms: int = 0
+    max_batch_entries: int = 64
+    max_batch_bytes: int = 1 << 20
+    snapshot_entries: int = 2_000
+    disk_retry_ms: int = 200
+    tserver_heartbeat_ms: int = 500
+    master_call_timeout_ms: int = 1_000
+    request_timeout_ms: int = 5_000
+    tablet_lease_ms: int = 3_000
+    max_clock_offset_ms: int = 500
+    version_retention_ms: int = 60_000
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One node: who it is, where it listens, who the masters are, and the flaws it is started with.
+
+    `listen` is what it binds, `advertise` (default: `listen`) the address that others are told. `data_dir`, `torture`
+    and `seed` matter to the real entry only: in the simulator the ports come from the world.
+    """
+
+    node_id: str
+    role: NodeRole
+    listen: str
+    masters: tuple[Replica, ...]
+    cluster_id: str = "sim"
+    zone: str = "z1"
+    advertise: str = ""
+    data_dir: str = ""
+    torture: bool = False
+    seed: int = 0
+    flaws: tuple[str, ...] = ()
+    knobs: Knobs = Knobs()
+
+    @property
+    def address(self) -> str:
+        """Where other nodes and clients reach this one."""
+        return self.advertise or self.listen
+
+
+def load_config(text: bytes) -> NodeConfig:
+    """A checked configuration from JSON; raises UserError with one sentence when it is not one."""
+    try:
+        config = msgspec.json.decode(text, type=NodeConfig)
+    except msgspec.MsgspecError as error:
+        raise UserError(f"The node configuration is not valid: {error}.") from error
+    for flaw in config.flaws:
+        if flaw not in FLAWS:
+            raise UserError(f"The node configuration names the unknown flaw {flaw!r}.")
+    return config
+
+
+def dump_config(config: NodeConfig) -> bytes:
+    """The JSON that `load_config` reads back."""
+    return msgspec.json.encode(config)
