@@ -214,7 +214,10 @@ class TableLocationsReply(msgspec.Struct, frozen=True, tag="TableLocationsReply"
 
 
 class TabletServersReply(msgspec.Struct, frozen=True, tag="TabletServersReply"):
+    """Every tserver the master has heard of; `live` are the node ids of those heard of lately."""
+
     servers: tuple[Replica, ...]
+    live: tuple[str, ...] = ()
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, tag="HeartbeatReply"):
