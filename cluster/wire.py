@@ -187,13 +187,14 @@ class Fault(msgspec.Struct, frozen=True, tag="Fault"):
     """A refusal. `definite` says that the request took no effect and never will (else its outcome is unknown).
 
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, NOT_FOUND, ALREADY_PRESENT, INVALID,
-    TIMED_OUT, SHUTTING_DOWN.
+    TIMED_OUT, SHUTTING_DOWN. `leader_address` is given by masters: clients know them by their addresses only.
     """
 
     kind: str
     message: str
     definite: bool
     leader: str | None = None
+    leader_address: str | None = None
 
 
 class CreateTableReply(msgspec.Struct, frozen=True, tag="CreateTableReply"):
