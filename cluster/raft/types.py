@@ -7,7 +7,6 @@ leaves, and `apply` holds committed entries only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TypeAlias
 
@@ -63,12 +62,12 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Persist:
+class Persist(msgspec.Struct, frozen=True):
     """To be made durable, as one unit, before `then_send` may leave; answered with `Persisted(sequence)`.
 
-    `entries` replace everything in the stored log from `entries[0].index` on. A `snapshot` replaces the stored
-    snapshot and the log up to its index; it precedes `entries`.
+    Persists are made durable in the order of their sequences; an empty one only keeps `then_send` behind what came
+    before. `entries` replace everything in the stored log from `entries[0].index` on. A `snapshot` replaces the stored
+    snapshot and the *whole* stored log (§5.1: what it does not cover may conflict with it); it precedes `entries`.
     """
 
     sequence: int
@@ -78,16 +77,14 @@ class Persist:
     then_send: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadReady:
+class ReadReady(msgspec.Struct, frozen=True):
     """A linearizable read with this context may be served once everything up to `index` is applied (§6.4)."""
 
     context: int
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class SoftState:
+class SoftState(msgspec.Struct, frozen=True):
     """Who leads, as this node sees it; given in a Ready when it changed."""
 
     role: Role
@@ -95,8 +92,7 @@ class SoftState:
     leader: NodeId | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """Everything a step asks of its driver, in this order: send_now, persist (then its sends), install, apply, reads.
 
     `install` is a snapshot the state machine must be replaced with (after it is persisted) before `apply`.
@@ -119,49 +115,42 @@ class Ready:
 # ---- events (local events are messages too) ----
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Time has come to `now_ns`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Receive:
+class Receive(msgspec.Struct, frozen=True):
     """A message from another node."""
 
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Propose:
+class Propose(msgspec.Struct, frozen=True):
     """Append commands at the leader; `Ready.proposed` holds a (term, index) for each, or None when refused."""
 
     commands: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Persisted:
+class Persisted(msgspec.Struct, frozen=True):
     """Every `Persist` up to this sequence is durable."""
 
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadIndex:
+class ReadIndex(msgspec.Struct, frozen=True):
     """Ask for a linearizable read point; answered by a `ReadReady` or in `failed_reads` with the same context."""
 
     context: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransferLeadership:
+class TransferLeadership(msgspec.Struct, frozen=True):
     """Give the lease up and hand leadership to `target` (§3.10)."""
 
     target: NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class Compact:
-    """The driver has a durable snapshot as of `snapshot.meta.index`: drop the log up to there."""
+class Compact(msgspec.Struct, frozen=True):
+    """The driver has a durable snapshot as of `snapshot.meta.index`, which it has applied: drop the log up to there."""
 
     snapshot: Snapshot
 
@@ -223,7 +212,8 @@ class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class AppendReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """`match` is the last index known to agree; on refusal `hint_index`/`hint_term` let the leader skip a term."""
+    """`match` is the last index known to agree and durable; on refusal it is the refused `prev_index`, and
+    `hint_index`/`hint_term` let the leader skip a term. A reply to an earlier term echoes no time and no round."""
 
     source: NodeId
     target: NodeId
