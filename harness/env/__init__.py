@@ -1,0 +1,1 @@
+"""Environments: where nodes live and what can be done to their machines and network."""

@@ -1,0 +1,1 @@
+"""The Docker environment: image, networks, containers, and their removal."""

@@ -1,0 +1,112 @@
+"""Nodes in containers: `harness.protocols.Environment` on the local Docker engine."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import secrets
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from harness.env import firewall
+from harness.env.docker.engine import connect_engine
+from harness.env.docker.images import ImageSpec, Report, ensure_image, image_spec
+from harness.env.docker.leftovers import remove_run
+from harness.env.docker.machines import Addresses, Keys, make_machines, make_networks
+from harness.env.reachability import ReachabilityProbe
+from harness.env.ssh import SshFleet, SshTarget, make_key
+from harness.errors import HarnessError
+from harness.ports import Clock
+from harness.protocols import Node
+
+T = TypeVar("T")
+
+
+class DockerEnvironment:
+    """One container per node, a control network for SSH and a data network that faults act on.
+
+    Names carry the run's id, so two runs at once don't collide; everything is labelled, and removed by label.
+    """
+
+    name = "docker"
+    capabilities = frozenset({"partition"})
+
+    def __init__(self, clock: Clock, image: ImageSpec | None = None, report: Report = lambda _: None) -> None:
+        """`report` is told of steps that take long (making the image). Raises UserError if no engine answers."""
+        self.clock = clock
+        self.run_id = secrets.token_hex(4)
+        self._client = connect_engine()
+        self._image = image or image_spec()
+        self._report = report
+        self._work: list[asyncio.Future[Any]] = []
+        self._addresses: dict[str, Addresses] = {}
+        self._fleet: SshFleet | None = None
+        self._probe: ReachabilityProbe | None = None
+
+    @property
+    def fleet(self) -> SshFleet:
+        """SSH to the nodes; raises HarnessError before setup."""
+        if self._fleet is None:
+            raise HarnessError("the Docker environment is not set up")
+        return self._fleet
+
+    def data_address(self, node: str) -> str:
+        """The node's IP address on the data network; the harness can reach it too."""
+        return self._addresses[node].data
+
+    async def setup(self, nodes: tuple[Node, ...]) -> None:
+        """Make image (once per machine), networks and containers, log in, prepare firewall and probes."""
+        atexit.register(self._remove_at_exit)
+        names = [node.name for node in nodes]
+        keys = Keys(user=make_key(), host=make_key())
+        image = await self._blocking(lambda: ensure_image(self._client, self._image, self._report))
+        networks = await self._blocking(lambda: make_networks(self._client, self.run_id))
+        self._addresses = await self._blocking(
+            lambda: make_machines(self._client, image, self.run_id, names, networks, keys)
+        )
+        self._fleet = SshFleet(
+            {
+                name: SshTarget(address.control, key=keys.user, host_key=keys.host.public)
+                for name, address in self._addresses.items()
+            }
+        )
+        await self._fleet.connect()
+        await self._fleet.check_each({name: firewall.install_command(self.data_address(name)) for name in names})
+        self._probe = ReachabilityProbe(self._fleet, {name: self.data_address(name) for name in names})
+        await self._probe.start()
+
+    async def cut(self, links: frozenset[tuple[str, str]]) -> None:
+        """Drop, at each target, what comes from its sources; on all targets in parallel."""
+        addresses = {name: self.data_address(name) for name in self._addresses}
+        sources = firewall.sources_by_target(links, addresses)
+        await self.fleet.check_each({name: firewall.cut_command(dropped) for name, dropped in sources.items()})
+
+    async def heal_network(self) -> None:
+        """Flush our chain on every node; all are tried, whatever fails."""
+        await self.fleet.check_each(dict.fromkeys(self._addresses, firewall.heal_command()))
+
+    async def reachability(self) -> dict[tuple[str, str], bool]:
+        """Probed now by datagrams between the nodes' data addresses."""
+        if self._probe is None:
+            raise HarnessError("the Docker environment is not set up")
+        return await self._probe.matrix()
+
+    async def teardown(self) -> None:
+        """Remove containers, their volumes and the networks; waits for what setup is still making."""
+        await asyncio.gather(*self._work, return_exceptions=True)
+        if self._probe is not None:
+            self._probe.close()
+        if self._fleet is not None:
+            self._fleet.close()
+        await self._blocking(lambda: remove_run(self._client, self.run_id))
+        atexit.unregister(self._remove_at_exit)
+
+    def _remove_at_exit(self) -> None:
+        """The last resort of a process that ends without teardown."""
+        remove_run(self._client, self.run_id, at_once=1)
+
+    async def _blocking(self, call: Callable[[], T]) -> T:
+        """Runs on a thread that goes on if the caller is cancelled; teardown waits for it."""
+        work = asyncio.ensure_future(asyncio.to_thread(call))
+        self._work.append(work)
+        return await asyncio.shield(work)

@@ -1,0 +1,88 @@
+"""Removing what a run made in the engine: containers with their volumes, then networks, all found by label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import docker.errors
+
+from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, engine_failures, is_gone, parse_owner, this_process
+
+REMOVED_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """How much was removed, for the user to read."""
+
+    runs: int
+    containers: int
+    networks: int
+
+
+def remove_run(client: Any, run_id: str, at_once: int = REMOVED_AT_ONCE) -> Removed:
+    """Remove everything that carries the run's label, also after a partial setup; raises HarnessError.
+
+    With `at_once=1` it starts no threads, which it could not while the interpreter is ending.
+    """
+    filters = {"label": f"{RUN_LABEL}={run_id}"}
+    with engine_failures("removing a run's containers and networks"):
+        containers = [each["Id"] for each in client.api.containers(all=True, filters=filters)]
+        _remove_containers(client, containers, at_once)
+        networks = [each["Id"] for each in client.api.networks(filters=filters)]
+        for network in networks:
+            _remove_network(client, network)
+    return Removed(1, len(containers), len(networks))
+
+
+def clean_leftovers(client: Any) -> Removed:
+    """Remove what runs left behind whose harness process is gone; runs that go on are not touched."""
+    with engine_failures("looking for what earlier runs left"):
+        gone = _runs_without_owner(client)
+    removed = [remove_run(client, run_id) for run_id in gone]
+    return Removed(len(removed), sum(each.containers for each in removed), sum(each.networks for each in removed))
+
+
+def _runs_without_owner(client: Any) -> list[str]:
+    observer = this_process()
+    found: dict[str, str] = {}
+    for item in _labelled(client, {"label": RUN_LABEL}):
+        found[item[RUN_LABEL]] = item.get(OWNER_LABEL, "")
+    owners = {run_id: parse_owner(label) for run_id, label in found.items()}
+    return sorted(run_id for run_id, owner in owners.items() if owner is None or is_gone(owner, observer))
+
+
+def _labelled(client: Any, filters: dict[str, str]) -> Iterable[dict[str, str]]:
+    for container in client.api.containers(all=True, filters=filters):
+        yield container.get("Labels") or {}
+    for network in client.api.networks(filters=filters):
+        yield network.get("Labels") or {}
+
+
+def _remove_containers(client: Any, containers: Sequence[str], at_once: int) -> None:
+    if at_once == 1:
+        for container in containers:
+            _remove_container(client, container)
+        return
+    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="assay-remove") as pool:
+        list(pool.map(lambda container: _remove_container(client, container), containers))
+
+
+def _remove_container(client: Any, container: str) -> None:
+    try:
+        client.api.remove_container(container, force=True, v=True)
+    except docker.errors.NotFound:
+        return
+    except docker.errors.APIError as error:
+        if "already in progress" not in str(error):
+            raise
+
+
+def _remove_network(client: Any, network: str) -> None:
+    try:
+        client.api.remove_network(network)
+    except docker.errors.NotFound:
+        return

@@ -1,0 +1,90 @@
+"""The containers and networks of one run: made in parallel, found by label, blocking."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, engine_failures, this_process
+from harness.env.ssh import KeyPair
+from harness.errors import HarnessError
+
+MACHINES_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """A node's addresses: SSH is on the control network, the database and every fault on the data network."""
+
+    control: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one run: the harness's own and the nodes' common host key."""
+
+    user: KeyPair
+    host: KeyPair
+
+
+def labels_of(run_id: str) -> dict[str, str]:
+    """The labels by which everything of a run is found again, and its harness process told."""
+    return {RUN_LABEL: run_id, OWNER_LABEL: this_process().label()}
+
+
+def make_networks(client: Any, run_id: str) -> tuple[str, str]:
+    """The run's control and data networks, by name; the engine chooses their subnets, so runs can't collide."""
+    names = (f"assay-{run_id}-control", f"assay-{run_id}-data")
+    with engine_failures(
+        "making the networks (if it has no subnet left, `assay doctor --clean` frees those of crashed runs)"
+    ):
+        for name in names:
+            client.networks.create(name, driver="bridge", internal=True, labels=labels_of(run_id))
+    return names
+
+
+def make_machines(
+    client: Any, image: str, run_id: str, nodes: Sequence[str], networks: tuple[str, str], keys: Keys
+) -> dict[str, Addresses]:
+    """One running container per node name, on both networks, with the run's keys in place."""
+    with ThreadPoolExecutor(max_workers=MACHINES_AT_ONCE, thread_name_prefix="assay-docker") as pool:
+        made = pool.map(lambda node: _make_machine(client, image, run_id, node, networks, keys), nodes)
+        return dict(zip(nodes, made, strict=True))
+
+
+def _make_machine(client: Any, image: str, run_id: str, node: str, networks: tuple[str, str], keys: Keys) -> Addresses:
+    control, data = networks
+    api = client.api
+    with engine_failures(f"making the container of {node}"):
+        container = api.create_container(
+            image,
+            name=f"assay-{run_id}-{node}",
+            hostname=node,
+            labels=labels_of(run_id),
+            host_config=api.create_host_config(cap_add=["NET_ADMIN"]),
+            networking_config=api.create_networking_config({control: api.create_endpoint_config()}),
+        )["Id"]
+        api.connect_container_to_network(container, data)
+        api.put_archive(container, "/etc/assay", _key_archive(keys))
+        api.start(container)
+        found = api.inspect_container(container)["NetworkSettings"]["Networks"]
+    addresses = Addresses(found[control]["IPAddress"], found[data]["IPAddress"])
+    if not (addresses.control and addresses.data):
+        raise HarnessError(f"the container of {node} ended as soon as it was started (see `docker logs`)")
+    return addresses
+
+
+def _key_archive(keys: Keys) -> bytes:
+    files = {"host_key": keys.host.private, "authorized_keys": keys.user.public + "\n"}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text.encode()), 0o600
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return buffer.getvalue()

@@ -1,0 +1,252 @@
+"""Control of machines over SSH: commands, files and long-lived channels. It drives containers and bare hosts alike.
+
+Paramiko blocks, so every call runs on the fleet's own threads. The control network is never cut by a fault: what fails
+here is ours, so everything is raised as HarnessError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import paramiko
+
+from harness.errors import HarnessError
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 20.0
+COMMAND_TIMEOUT_S = 30.0
+RETRY_S = 0.05
+CHUNK_BYTES = 1 << 20
+
+SSH_FAILURES = (paramiko.SSHException, OSError, EOFError)
+"""What paramiko raises when a connection fails or ends (its timeouts are OSErrors)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A key made for one run and kept in memory: `private` in PEM, `public` as a line of `authorized_keys`."""
+
+    private: str
+    public: str
+
+
+def make_key() -> KeyPair:
+    """A fresh key, for a user or for a host."""
+    key = paramiko.ECDSAKey.generate(bits=256)
+    text = io.StringIO()
+    key.write_private_key(text)
+    return KeyPair(text.getvalue(), f"{key.get_name()} {key.get_base64()}")
+
+
+@dataclass(frozen=True, slots=True)
+class SshTarget:
+    """Where and as whom to log in; without a `host_key` the user's known hosts must know the machine."""
+
+    address: str
+    user: str = "root"
+    port: int = 22
+    key: KeyPair | None = None
+    host_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How a command ended: exit status and output."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        return self.stdout.decode(errors="replace")
+
+
+class SshHost:
+    """One machine's connection; blocking, safe to use from several threads at once."""
+
+    def __init__(self, name: str, target: SshTarget) -> None:
+        self.name = name
+        self._target = target
+        self._client = paramiko.SSHClient()
+
+    def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Log in, trying again while the machine's sshd is coming up; raises HarnessError at the deadline."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._connect_once(max(1.0, deadline - time.monotonic()))
+                return
+            except paramiko.AuthenticationException as error:
+                raise HarnessError(f"SSH to {self.name} ({self._target.address}) was refused: {error}") from error
+            except SSH_FAILURES as error:
+                if time.monotonic() > deadline:
+                    raise HarnessError(f"SSH to {self.name} ({self._target.address}) failed: {error}") from error
+            time.sleep(RETRY_S)
+
+    def _connect_once(self, timeout_s: float) -> None:
+        target = self._target
+        if target.host_key is None:
+            self._client.load_system_host_keys()
+        else:
+            kind, encoded = target.host_key.split()[:2]
+            host = target.address if target.port == 22 else f"[{target.address}]:{target.port}"
+            self._client.get_host_keys().add(host, kind, paramiko.ECDSAKey(data=base64.b64decode(encoded)))
+        own_key = paramiko.ECDSAKey.from_private_key(io.StringIO(target.key.private)) if target.key else None
+        self._client.connect(
+            target.address,
+            port=target.port,
+            username=target.user,
+            pkey=own_key,
+            allow_agent=own_key is None,
+            look_for_keys=own_key is None,
+            timeout=timeout_s,
+            banner_timeout=timeout_s,
+            auth_timeout=timeout_s,
+        )
+
+    def run(self, command: str, stdin: bytes = b"", timeout_s: float = COMMAND_TIMEOUT_S) -> CommandResult:
+        """Run a shell command to its end; any exit status is an answer, only a broken connection is an error."""
+        try:
+            with self._open_channel(timeout_s) as channel:
+                channel.exec_command(command)
+                if stdin:
+                    channel.sendall(stdin)
+                channel.shutdown_write()
+                stdout = _drain(channel.recv)
+                stderr = _drain(channel.recv_stderr)
+                return CommandResult(channel.recv_exit_status(), stdout, stderr)
+        except SSH_FAILURES as error:
+            raise HarnessError(f"SSH command on {self.name} failed ({command[:60]!r}): {error!r}") from error
+
+    def check(self, command: str, stdin: bytes = b"", timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+        """Run a command that has to succeed and return its output; raises HarnessError with its last words."""
+        result = self.run(command, stdin, timeout_s)
+        if result.status != 0:
+            words = result.stderr.decode(errors="replace").strip() or result.text.strip() or "no output"
+            raise HarnessError(f"{command[:80]!r} on {self.name} ended with {result.status}: {words[-300:]}")
+        return result.text
+
+    def open_conversation(self, command: str) -> Conversation:
+        """Start a program that answers lines with lines and lives no longer than this connection."""
+        try:
+            channel = self._open_channel(COMMAND_TIMEOUT_S)
+            channel.exec_command(command)
+            return Conversation(self.name, channel)
+        except SSH_FAILURES as error:
+            raise HarnessError(f"SSH to {self.name} failed: {error!r}") from error
+
+    def _open_channel(self, timeout_s: float) -> Any:
+        transport = self._client.get_transport()
+        if transport is None or not transport.is_active():
+            raise paramiko.SSHException("the connection is closed")
+        channel = transport.open_session(timeout=timeout_s)
+        channel.settimeout(timeout_s)
+        return channel
+
+    def close(self) -> None:
+        """Drop the connection; never raises."""
+        self._client.close()
+
+
+class Conversation:
+    """A program on a machine that answers each line with one line; one question at a time."""
+
+    def __init__(self, name: str, channel: Any) -> None:
+        self._name = name
+        self._channel = channel
+        self._buffer = b""
+
+    def ask(self, line: bytes, timeout_s: float) -> bytes:
+        """Send a line and await the answering line (both without line ends); raises HarnessError."""
+        try:
+            self._channel.settimeout(timeout_s)
+            self._channel.sendall(line + b"\n")
+            while b"\n" not in self._buffer:
+                data = self._channel.recv(CHUNK_BYTES)
+                if not data:
+                    raise EOFError(_drain(self._channel.recv_stderr).decode(errors="replace")[-300:] or "it ended")
+                self._buffer += data
+        except SSH_FAILURES as error:
+            self._channel.close()
+            raise HarnessError(f"the probe on {self._name} does not answer: {error!r}") from error
+        answer, _, self._buffer = self._buffer.partition(b"\n")
+        return answer
+
+    def close(self) -> None:
+        """End the conversation, and with it the program; never raises."""
+        self._channel.close()
+
+
+def _drain(receive: Callable[[int], bytes]) -> bytes:
+    chunks = []
+    while chunk := receive(CHUNK_BYTES):
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+class SshFleet:
+    """The machines of one run by node name, commanded in parallel."""
+
+    def __init__(self, targets: Mapping[str, SshTarget]) -> None:
+        self._hosts = {name: SshHost(name, target) for name, target in targets.items()}
+        self._threads = ThreadPoolExecutor(max_workers=2 * len(self._hosts) + 2, thread_name_prefix="assay-ssh")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._hosts)
+
+    async def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Log in everywhere; raises HarnessError naming the first machine that can't be reached."""
+        await self.on_each(lambda host: host.connect(timeout_s))
+
+    async def on(self, name: str, action: Callable[[SshHost], T]) -> T:
+        """Run a blocking action on one machine."""
+        host = self._hosts.get(name)
+        if host is None:
+            raise HarnessError(f"there is no machine named {name}")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, action, host)
+
+    async def on_each(self, action: Callable[[SshHost], T]) -> dict[str, T]:
+        """Run a blocking action on every machine in parallel; every one is tried, then the first failure is raised."""
+        return await self._gather({name: self.on(name, action) for name in self._hosts})
+
+    async def check(self, name: str, command: str, stdin: bytes = b"", timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+        """Run one command on one machine; it has to succeed."""
+        return await self.on(name, lambda host: host.check(command, stdin, timeout_s))
+
+    async def check_each(self, commands: Mapping[str, str]) -> dict[str, str]:
+        """Run one command per machine in parallel; all have to succeed, all are tried."""
+        return await self._gather({name: self.check(name, command) for name, command in commands.items()})
+
+    async def upload(self, name: str, path: str, content: bytes, mode: int = 0o644) -> None:
+        """Write a file, its directory made if it is missing."""
+        await self.check(name, write_file_command(path, mode), content)
+
+    async def _gather(self, waiting: Mapping[str, Any]) -> dict[str, Any]:
+        results = await asyncio.gather(*waiting.values(), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return dict(zip(waiting, results, strict=True))
+
+    def close(self) -> None:
+        """Drop every connection and end the threads; never raises, safe to call twice."""
+        for host in self._hosts.values():
+            host.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def write_file_command(path: str, mode: int) -> str:
+    """Shell text that writes standard input to a file."""
+    directory = path.rpartition("/")[0] or "/"
+    return f"mkdir -p {shlex.quote(directory)} && cat > {shlex.quote(path)} && chmod {mode:o} {shlex.quote(path)}"
