@@ -1,0 +1,136 @@
+"""What happens in one cycle of the schedule: a pure function of the kinds asked for, a seed and the cycle's number.
+
+A cycle holds one fault, or two of different kinds that overlap, and begins with quiet time in which the cluster can
+recover from the one before. The first cycles take every kind once, quickly; later ones are drawn by chance.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.generators.chance import Chance, child
+from harness.generators.core import invoke
+from harness.ops import Op
+
+STEP_NAMES = {
+    "partition": ("start-partition", "stop-partition"),
+    "kill": ("kill", "restart"),
+    "pause": ("pause", "resume"),
+}
+"""`f` of the begin and end steps of plain kinds; those of scripts are `start-`, `step-` and `stop-` with their name."""
+
+OVERLAP_SHARE = 0.35
+"""Share of the later cycles in which a second kind joins in."""
+
+SEED_BITS = 53
+"""Seeds travel as JSON numbers."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A kind asked for: its variants, the preferred one first (of a script: its own name only)."""
+
+    name: str
+    variants: tuple[str, ...]
+    scripted: bool = False
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How long things last: a fault 0.4 to 1.2 intervals, a script's episode 1.5 to 3, quiet time 0.5 to 1.
+
+    In the first round, while some kind has had no instance, cycles are short enough for it to end by `first_round_s`.
+    """
+
+    interval_s: float = 5.0
+    first_round_s: float = 15.0
+
+
+class Timed(msgspec.Struct, frozen=True):
+    """One operation, `wait_s` after the one before completed; repeated until `repeat_s` passed if that is not None."""
+
+    wait_s: float
+    op: Op
+    repeat_s: float | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A cycle's operations, and how many instances of each kind there are after it."""
+
+    items: tuple[Timed, ...]
+    counts: tuple[int, ...]
+
+
+def plan_cycle(kinds: tuple[Kind, ...], pace: Pace, seed: int, cycle: int, counts: tuple[int, ...]) -> Plan:
+    """The next cycle, given how many instances of each kind there were before."""
+    chance = Chance(child(seed, cycle))
+    chosen = _choose(kinds, cycle, chance)
+    hold_s, quiet_s = _lengths(kinds, pace, cycle, chosen, chance)
+    begins, ends = [], []
+    for kind in chosen:
+        number = sum(counts)
+        begins.append(begin_op(kinds[kind], number, counts[kind], seed))
+        ends.append(end_op(kinds[kind].name, number))
+        counts = tuple(count + (i == kind) for i, count in enumerate(counts))
+    if kinds[chosen[0]].scripted:
+        steps = Timed(0.0, step_op(begins[0]), hold_s)
+        return Plan((Timed(quiet_s, begins[0]), steps, Timed(0.0, ends[0])), counts)
+    if len(chosen) == 1:
+        return Plan((Timed(quiet_s, begins[0]), Timed(hold_s, ends[0])), counts)
+    if chance.uniform() < 0.5:
+        ends.reverse()
+    waits = (quiet_s, chance.uniform() * hold_s / 2, hold_s, chance.uniform() * hold_s / 2)
+    return Plan(tuple(Timed(wait, op) for wait, op in zip(waits, (*begins, *ends), strict=True)), counts)
+
+
+def _choose(kinds: tuple[Kind, ...], cycle: int, chance: Chance) -> list[int]:
+    if cycle < len(kinds):
+        return [cycle]
+    first = chance.below(len(kinds))
+    partners = [i for i, kind in enumerate(kinds) if i != first and not kind.scripted]
+    if kinds[first].scripted or not partners or chance.uniform() >= OVERLAP_SHARE:
+        return [first]
+    return [first, chance.choice(partners)]
+
+
+def _lengths(kinds: tuple[Kind, ...], pace: Pace, cycle: int, chosen: list[int], chance: Chance) -> tuple[float, float]:
+    interval_s = pace.interval_s
+    if cycle < len(kinds):
+        interval_s = min(interval_s, pace.first_round_s / len(kinds) / 2.2)
+    quiet_s = interval_s * (0.5 + 0.5 * chance.uniform())
+    if kinds[chosen[0]].scripted and cycle >= len(kinds):
+        return interval_s * (1.5 + 1.5 * chance.uniform()), quiet_s
+    return interval_s * (0.4 + 0.8 * chance.uniform()), quiet_s
+
+
+def variant_of(kind: Kind, count: int, seed: int) -> str:
+    """The variant of the kind's instance number `count`: each in turn, the preferred first, then in random rounds."""
+    rounds, place = divmod(count, len(kind.variants))
+    chance = Chance(child(seed, rounds))
+    order = list(kind.variants if rounds else kind.variants[1:])
+    for i in range(len(order) - 1, 0, -1):
+        j = chance.below(i + 1)
+        order[i], order[j] = order[j], order[i]
+    return order[place] if rounds else (kind.variants[0], *order)[place]
+
+
+def begin_op(kind: Kind, number: int, count: int, seed: int) -> Op:
+    """The operation that begins an instance; `seed` in its value fixes every choice made when it is carried out."""
+    f = f"start-{kind.name}" if kind.scripted else STEP_NAMES[kind.name][0]
+    value = {
+        "fault": kind.name,
+        "variant": variant_of(kind, count, seed),
+        "instance": number,
+        "step": "begin",
+        "seed": child(seed, number) >> (64 - SEED_BITS),
+    }
+    return invoke(f, value=value)
+
+
+def step_op(begin: Op) -> Op:
+    """The operation that lets a script take its next step."""
+    return invoke(f"step-{begin.value['fault']}", value={**begin.value, "step": "step"})
+
+
+def end_op(kind: str, number: int | None) -> Op:
+    """The operation that ends an instance; of whatever instance of the kind is in effect, if the number is None."""
+    f = STEP_NAMES[kind][1] if kind in STEP_NAMES else f"stop-{kind}"
+    return invoke(f, value={"fault": kind, "instance": number, "step": "end"})

@@ -1,0 +1,116 @@
+"""Carries faults out on a database and its environment, and remembers what is in effect so that it can be undone.
+
+What is about to be done is remembered before it is tried, so a step that fails half-way is healed as well; nothing that
+we did not do is ever undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+
+from harness.errors import HarnessError
+from harness.protocols import Database, Environment
+from nemesis.faults import Action, Bounce, Kill, Partition, Pause, Restart
+from nemesis.grudges import Link
+
+KILLED = "killed"
+PAUSED = "paused"
+
+
+class Injector:
+    """The faults in effect, by instance: cut links, and nodes killed or paused."""
+
+    def __init__(self, database: Database, environment: Environment) -> None:
+        self._database = database
+        self._environment = environment
+        self._cuts: dict[int, frozenset[Link]] = {}
+        self._downs: dict[int, dict[str, str]] = {}
+        self._applied: frozenset[Link] = frozenset()
+
+    def cut_links(self) -> frozenset[Link]:
+        """Every link that some instance wants cut."""
+        return frozenset[Link]().union(*self._cuts.values())
+
+    def down(self) -> dict[str, str]:
+        """Nodes that are killed or paused, with which of the two."""
+        return {name: how for nodes in self._downs.values() for name, how in nodes.items()}
+
+    def in_effect(self, instance: int) -> bool:
+        """Whether anything of the instance is left to undo."""
+        return instance in self._cuts or instance in self._downs
+
+    def instances(self) -> tuple[int, ...]:
+        """Instances with something in effect, in order."""
+        return tuple(sorted({*self._cuts, *self._downs}))
+
+    async def carry_out(self, instance: int, action: Action) -> None:
+        """Do it; raises HarnessError when a part of it failed (what was done is remembered all the same)."""
+        match action:
+            case Partition(links):
+                self._cuts[instance] = frozenset(links)
+                await self._apply_cuts()
+            case Kill(targets):
+                await self._take_down(instance, targets, KILLED)
+            case Pause(targets):
+                await self._take_down(instance, targets, PAUSED)
+            case Restart(targets):
+                await self._bring_up(instance, targets)
+            case Bounce(targets):
+                await self._take_down(instance, targets, KILLED)
+                await self._bring_up(instance, targets)
+
+    async def undo(self, instance: int) -> None:
+        """Undo all that is left of an instance; raises HarnessError at the end when a part of it failed."""
+        steps: list[Awaitable[None]] = []
+        if self._downs.get(instance):
+            steps.append(self._bring_up(instance, tuple(self._downs[instance])))
+        if self._cuts.pop(instance, None) is not None or self._applied != self.cut_links():
+            steps.append(self._apply_cuts())
+        await _all(steps)
+        self._downs.pop(instance, None)
+
+    async def undo_all(self) -> None:
+        """Undo everything still in effect, each instance whatever failed before; raises HarnessError at the end."""
+        problems = []
+        for instance in self.instances():
+            try:
+                await self.undo(instance)
+            except HarnessError as error:
+                problems.append(str(error))
+        if self._applied:
+            await self._apply_cuts()
+        if problems:
+            raise HarnessError("; ".join(problems))
+
+    async def _apply_cuts(self) -> None:
+        wanted, applied = self.cut_links(), self._applied
+        self._applied = applied | wanted
+        if not wanted >= applied:
+            await self._environment.heal_network()
+            applied = frozenset()
+        if wanted - applied:
+            await self._environment.cut(wanted - applied)
+        self._applied = wanted
+
+    async def _take_down(self, instance: int, targets: Iterable[str], how: str) -> None:
+        act = self._database.kill if how == KILLED else self._database.pause
+        taken = [name for name in targets if name not in self.down()]
+        self._downs.setdefault(instance, {}).update(dict.fromkeys(taken, how))
+        await _all([act(name) for name in taken])
+
+    async def _bring_up(self, instance: int, targets: Iterable[str]) -> None:
+        downs = self._downs.get(instance, {})
+        await _all([self._bring_one_up(downs, name) for name in targets if name in downs])
+
+    async def _bring_one_up(self, downs: dict[str, str], name: str) -> None:
+        await (self._database.start(name) if downs[name] == KILLED else self._database.resume(name))
+        del downs[name]
+
+
+async def _all(steps: Iterable[Awaitable[None]]) -> None:
+    """Run the steps side by side, each to its end, then raise HarnessError if any failed."""
+    outcomes = await asyncio.gather(*steps, return_exceptions=True)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    if failures:
+        raise HarnessError("; ".join(f"{type(error).__name__}: {error}" for error in failures)) from failures[0]

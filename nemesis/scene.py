@@ -1,0 +1,82 @@
+"""What a script of faults is given: eyes (polled statuses), time and chance.
+
+A script is an async generator of actions: it waits for the state that matters, then says what to do; the nemesis
+carries each action out as a step of the history. A script never touches the database itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import TypeAlias, TypeVar
+
+from nemesis.faults import Action
+from nemesis.observe import Observer
+from nemesis.view import Leader, View, names
+
+T = TypeVar("T")
+
+Script: TypeAlias = Callable[["Scene"], AsyncGenerator[Action, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One episode's surroundings; `patience_s` bounds every wait, after which a script goes on with what it has."""
+
+    observer: Observer
+    entropy: Random
+    poll_s: float = 0.005
+    patience_s: float = 4.0
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of all nodes."""
+        return names(self.observer.database.nodes)
+
+    async def hold(self, low_s: float, high_s: float) -> None:
+        """Let a random time pass."""
+        await self.observer.environment.clock.sleep(self.entropy.uniform(low_s, high_s))
+
+    async def view(self, of: Iterable[str] | None = None) -> View:
+        """The statuses now, of all nodes or of some."""
+        wanted = set(self.nodes if of is None else of)
+        return await self.observer.view(skip=[name for name in self.nodes if name not in wanted])
+
+    async def until(
+        self, seen: Callable[[View], T | None], of: Iterable[str] | None = None, patience_s: float | None = None
+    ) -> T | None:
+        """Poll the statuses until `seen` finds what it looks for; None when patience ran out."""
+        clock = self.observer.environment.clock
+        limit_s = self.patience_s if patience_s is None else patience_s
+        deadline_ns = clock.monotonic_ns() + int(limit_s * 1e9)
+        while True:
+            found = seen(await self.view(of))
+            if found is not None or clock.monotonic_ns() >= deadline_ns:
+                return found
+            await clock.sleep(self.poll_s)
+
+    async def group(self) -> Leader | None:
+        """The leader of a random group that has one and at least three voters: masters' or tablets', evenly."""
+        return await self.until(self._random_leader)
+
+    async def new_leader(self, group: str, above: int, among: Iterable[str] | None = None) -> Leader | None:
+        """Wait for a leader of the group in a term above the given one (among some of its nodes)."""
+        allowed = None if among is None else set(among)
+
+        def seen(view: View) -> Leader | None:
+            leader = view.leader(group)
+            if leader is None or leader.term <= above or (allowed is not None and leader.node not in allowed):
+                return None
+            return leader
+
+        return await self.until(seen, of=allowed)
+
+    async def leader(self, group: str) -> Leader | None:
+        """Wait for any leader of the group."""
+        return await self.new_leader(group, above=-1)
+
+    def _random_leader(self, view: View) -> Leader | None:
+        kinds = [[c for c in view.leaders(role) if len(c.voters) >= 3] for role in ("master", "tserver")]
+        kinds = [leaders for leaders in kinds if leaders]
+        return self.entropy.choice(self.entropy.choice(kinds)) if kinds else None

@@ -1,0 +1,80 @@
+"""What a workload is: what clients do, what they need of a database, and which checkers judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import TypeAlias
+
+from harness.errors import UserError
+from harness.generators.core import Generator
+
+Options: TypeAlias = Mapping[str, float]
+"""Values of a workload's options by name; whole-number options hold ints."""
+
+MakeGenerator: TypeAlias = Callable[[Options, Random], Generator]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A number that the user may set: its default, its range (both ends allowed), and what it is for.
+
+    An option whose default is an int takes whole numbers only.
+    """
+
+    name: str
+    default: float
+    low: float
+    high: float
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A generator of client operations, the final reads after recovery, and how the history is judged.
+
+    `operations` are micro-operations the database's clients must offer; `fs` each must succeed at least once for a run
+    to be adequate; `checkers` name models of `checkers.api`, the first of which is the workload's own.
+    """
+
+    name: str
+    description: str
+    options: tuple[Option, ...]
+    generator: MakeGenerator
+    final_generator: MakeGenerator
+    checkers: tuple[str, ...]
+    operations: frozenset[str]
+    fs: tuple[str, ...]
+
+
+def resolve_options(workload: Workload, given: Mapping[str, object]) -> dict[str, float]:
+    """Every option's value: as given (numbers, or text that is one), else its default; raises UserError."""
+    known = {option.name: option for option in workload.options}
+    for name in given:
+        if name not in known:
+            options = ", ".join(known) or "none"
+            raise UserError(f"The workload {workload.name!r} has no option {name!r}; it has {options}.")
+    return {name: _value(option, given.get(name, option.default)) for name, option in known.items()}
+
+
+def _value(option: Option, given: object) -> float:
+    whole = isinstance(option.default, int)
+    wanted = "a whole number" if whole else "a number"
+    complaint = (
+        f"The option {option.name!r} must be {wanted} between {option.low:g} and {option.high:g}, not {given!r}."
+    )
+    try:
+        value = int(str(given)) if whole else float(str(given))
+    except ValueError as error:
+        raise UserError(complaint) from error
+    if not option.low <= value <= option.high:
+        raise UserError(complaint)
+    return value
+
+
+def check_operations(workload: Workload, database: str, offered: frozenset[str]) -> None:
+    """Raise UserError if the database's clients lack a micro-operation that the workload needs."""
+    lacking = sorted(workload.operations - offered)
+    if lacking:
+        raise UserError(f"The workload {workload.name!r} needs {', '.join(lacking)}, which {database} does not offer.")

@@ -1,0 +1,81 @@
+"""Linearizable registers: reads, writes and compare-and-sets of integer cells, every written value unique.
+
+A few keys are hot at a time, so that operations on one key overlap; the hot window slides over all keys and comes back.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from harness.generators.chance import Chance, child
+from harness.generators.core import PENDING, Context, Generator, Step, draw, fill, invoke
+from harness.ops import Mop, Op, cas, read, write
+from workloads.api import Option, Options, Workload
+
+RECENT = 32  # values seen that are remembered as expectations for a cas
+FRESH_SHARE = 0.85  # of the cas expect the last value seen of the key, the others some older one
+
+
+class Registers(msgspec.Struct, frozen=True):
+    """Endless mix; `recent` holds (key, value) as completions told them, the newest last."""
+
+    options: dict[str, float]
+    seed: int
+    count: int = 0
+    recent: tuple[tuple[int, int], ...] = ()
+
+    def step(self, context: Context) -> Step:
+        chance = Chance(child(self.seed, self.count))
+        op = fill(self._next(chance, self._key(chance)), context)
+        if op is None:
+            return PENDING, self
+        return op, Registers(self.options, self.seed, self.count + 1, self.recent)
+
+    def update(self, context: Context, event: Op) -> Generator:
+        if event.type != "ok" or not event.mops or event.mops[0].value is None:
+            return self
+        seen = (event.mops[0].partition, event.mops[0].value)
+        return Registers(self.options, self.seed, self.count, (*self.recent[1 - RECENT :], seen))
+
+    def _key(self, chance: Chance) -> int:
+        keys, hot = int(self.options["keys"]), int(self.options["hot"])
+        return (self.count // int(self.options["dwell"]) + chance.below(min(hot, keys))) % keys
+
+    def _next(self, chance: Chance, key: int) -> Op:
+        kind, new = chance.uniform(), self.count + 1
+        if kind < self.options["reads"]:
+            return invoke("read", read(key))
+        if kind >= self.options["reads"] + (1 - self.options["reads"]) * self.options["cas"]:
+            return invoke("write", write(key, new))
+        return invoke("cas", self._cas(chance, key, new))
+
+    def _cas(self, chance: Chance, key: int, new: int) -> Mop:
+        seen = [value for known, value in self.recent if known == key] or [None]
+        return cas(key, seen[-1] if chance.uniform() < FRESH_SHARE else chance.choice(seen), new)
+
+
+def final_reads(options: Options, entropy: Random) -> Generator:
+    """Every key, `final` times over, by whoever is free."""
+    keys, total = int(options["keys"]), int(options["keys"] * options["final"])
+    return draw(0, lambda context, chance, n: invoke("read", read(n % keys)) if n < total else None)
+
+
+WORKLOAD = Workload(
+    name="register",
+    description="reads, writes and compare-and-sets of many registers, checked for linearizability",
+    options=(
+        Option("keys", 30, 1, 1_000_000, "how many registers there are"),
+        Option("hot", 4, 1, 1_000, "how many of them are in use at a time"),
+        Option("dwell", 25, 1, 1_000_000, "after how many operations the window of hot keys moves on by one"),
+        Option("reads", 0.5, 0.01, 0.98, "share of operations that read"),
+        Option("cas", 0.4, 0.01, 0.99, "share of the other operations that compare and set"),
+        Option("final", 2, 1, 100, "how often each key is read at the end"),
+    ),
+    generator=lambda options, entropy: Registers(dict(options), entropy.getrandbits(53)),
+    final_generator=final_reads,
+    checkers=("register", "stats"),
+    operations=frozenset({"r", "w", "cas"}),
+    fs=("read", "write", "cas"),
+)

@@ -1,0 +1,16 @@
+"""The one literal registry of workloads."""
+
+from __future__ import annotations
+
+from harness.errors import UserError
+from workloads import register
+from workloads.api import Workload
+
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (register.WORKLOAD,)}
+
+
+def workload(name: str) -> Workload:
+    """The workload of this name; raises UserError."""
+    if name not in WORKLOADS:
+        raise UserError(f"There is no workload {name!r}; known are {', '.join(WORKLOADS)}.")
+    return WORKLOADS[name]
