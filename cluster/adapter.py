@@ -1,0 +1,110 @@
+"""The reference cluster as the harness sees it: its client, its statuses, and who leads what; for every environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cluster.client.client import ClusterClient
+from cluster.master.catalog import CATALOG_GROUP
+from cluster.wire import Column, Done, StatusReply
+from harness.errors import DefiniteError, UserError
+from harness.ops import Mop, Op
+from harness.ports import Ports
+from harness.protocols import GroupStatus, NodeStatus
+
+DATABASE_NAME = "assay-cluster"
+REGISTER_TABLE = "registers"
+REGISTER_COLUMNS = (Column(0, "value", "int64"),)
+OPERATIONS = frozenset({"r", "w", "cas"})
+DEFAULT_BUCKETS = 3
+REPLICATION_FACTOR = 3
+
+
+class ClusterOpClient:
+    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers.
+
+    `client_id` must be new with every client: request ids are made of it.
+    """
+
+    def __init__(
+        self, ports: Ports, masters: Sequence[str], client_id: str, timeout_s: float, table: str = REGISTER_TABLE
+    ) -> None:
+        self._client = ClusterClient(ports, masters, client_id, timeout_s)
+        self._table = table
+
+    async def invoke(self, op: Op) -> Op:
+        """Carry the operation out; the completion tells the value read, the node and its timestamp.
+
+        Raises DefiniteError (`cas-mismatch` names the value found) and IndefiniteError.
+        """
+        if len(op.mops) != 1 or op.mops[0].f not in OPERATIONS:
+            raise DefiniteError("unsupported", "an operation must be one read, write or compare-and-set")
+        mop = op.mops[0]
+        if mop.f == "r":
+            return await self._read(op, mop)
+        return await self._change(op, mop)
+
+    async def close(self) -> None:
+        """Nothing is held open between operations."""
+
+    async def _read(self, op: Op, mop: Mop) -> Op:
+        reply, node = await self._client.read(self._table, mop.partition, mop.row, mop.column)
+        answered = msgspec.structs.replace(mop, value=reply.value)
+        return op.complete("ok", mops=(answered,), node=node, served_ts=reply.timestamp)
+
+    async def _change(self, op: Op, mop: Mop) -> Op:
+        if mop.f == "w":
+            reply, node = await self._client.write(self._table, mop.partition, mop.row, mop.column, mop.value)
+        else:
+            reply, node = await self._client.compare_and_set(
+                self._table, mop.partition, mop.row, mop.column, mop.expected, mop.value
+            )
+        _require_applied(mop, reply)
+        return op.complete("ok", node=node, served_ts=reply.timestamp)
+
+
+def _require_applied(mop: Mop, reply: Done) -> None:
+    if not reply.applied:
+        raise DefiniteError("cas-mismatch", f"expected {mop.expected}, found {reply.found}")
+
+
+async def create_registers(client: ClusterClient, workload: str, options: Mapping[str, Any]) -> None:
+    """Create what a workload needs: for `register` one table, with `options["buckets"]` tablets (default 3)."""
+    if workload != "register":
+        raise UserError(f"The reference cluster has no tables for the workload {workload!r}.")
+    buckets = int(options.get("buckets", DEFAULT_BUCKETS))
+    await client.create_table(REGISTER_TABLE, REGISTER_COLUMNS, buckets, REPLICATION_FACTOR)
+
+
+def node_status(reply: StatusReply) -> NodeStatus:
+    """A node's answer to GetStatus, in the harness's words."""
+    groups = tuple(GroupStatus(**msgspec.structs.asdict(group)) for group in reply.groups)
+    return NodeStatus(reply.node_id, reply.role, reply.incarnation, groups, reply.wall_ns)
+
+
+def leaders_of(statuses: Iterable[NodeStatus | None]) -> dict[str, str]:
+    """For each group the node that leads it in the highest term, as the nodes themselves say; groups by name."""
+    best: dict[str, tuple[int, str]] = {}
+    for status in statuses:
+        for group in () if status is None else status.groups:
+            if group.role == "leader" and group.term > best.get(group.group, (-1, ""))[0]:
+                best[group.group] = (group.term, status.node if status is not None else "")
+    return {group: best[group][1] for group in sorted(best)}
+
+
+def leader_master(statuses: Iterable[NodeStatus | None]) -> str | None:
+    """The master that leads the catalog."""
+    return leaders_of(statuses).get(CATALOG_GROUP)
+
+
+def leaseholders(statuses: Iterable[NodeStatus | None]) -> dict[str, str]:
+    """For each tablet the node whose lease is valid, as the nodes themselves say; the highest term wins."""
+    with_lease = [
+        NodeStatus(s.node, s.role, s.incarnation, tuple(group for group in s.groups if group.lease_valid))
+        for s in statuses
+        if s is not None
+    ]
+    return {group: node for group, node in leaders_of(with_lease).items() if group != CATALOG_GROUP}

@@ -1,0 +1,1 @@
+"""The client library: knows only the masters' addresses (M14)."""

@@ -1,0 +1,92 @@
+"""One attempt of a request, its outcome sorted by what may have taken effect; and the deadline and pace of retries."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+
+from cluster.wire import Fault, Reply, decode_reply
+from harness.errors import DefiniteError, IndefiniteError
+from harness.ports import CallLost, Clock, Network, Refused, Unreachable
+
+NANOS_PER_S = 1_000_000_000
+
+RETRIED_FAULTS = ("NOT_THE_LEADER", "NO_LEASE", "SHUTTING_DOWN", "TIMED_OUT")
+"""Faults that another attempt, at this or another replica, may get past."""
+
+
+class Miss(Enum):
+    """Why an attempt brought no reply: never sent, lost on the way there or back, or refused."""
+
+    UNREACHABLE = "unreachable"
+    LOST = "lost"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """An attempt without a reply; `possible` says that it may have taken effect."""
+
+    miss: Miss
+    possible: bool
+    kind: str
+    message: str
+    fault: Fault | None = None
+
+
+async def attempt(network: Network, address: str, payload: bytes, timeout_s: float) -> Reply | Missed:
+    """Send one request; a `Fault` comes back as Missed."""
+    try:
+        reply: Reply = decode_reply(await network.call(address, payload, timeout_s))
+    except (Unreachable, Refused) as error:
+        return Missed(Miss.UNREACHABLE, False, "unreachable", str(error) or f"{address} can't be reached")
+    except CallLost as error:
+        return Missed(Miss.LOST, True, "timeout", str(error) or f"{address} did not answer in time")
+    if isinstance(reply, Fault):
+        kind = reply.kind.lower().replace("_", "-")
+        return Missed(Miss.REFUSED, not reply.definite, kind, reply.message, reply)
+    return reply
+
+
+class Trial:
+    """One operation's deadline, the pause before its next attempt, and whether any attempt may have taken effect."""
+
+    def __init__(self, clock: Clock, entropy: random.Random, timeout_s: float, attempt_timeout_s: float) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._deadline_ns = clock.monotonic_ns() + int(timeout_s * NANOS_PER_S)
+        self._attempt_timeout_s = attempt_timeout_s
+        self._pause_s = 0.01
+        self._possible = False
+        self._last: Missed | None = None
+
+    @property
+    def remaining_s(self) -> float:
+        return (self._deadline_ns - self._clock.monotonic_ns()) / NANOS_PER_S
+
+    @property
+    def over(self) -> bool:
+        return self.remaining_s < 0.001
+
+    @property
+    def attempt_timeout_s(self) -> float:
+        """For the next attempt: well below the whole deadline, so that there is time to ask another replica."""
+        return min(self._attempt_timeout_s, max(self.remaining_s, 0.001))
+
+    def note(self, missed: Missed) -> None:
+        self._possible = self._possible or missed.possible
+        self._last = missed
+
+    async def pause(self) -> None:
+        """Wait before the next attempt: 10 ms to 320 ms, doubling, with jitter, never past the deadline."""
+        wait_s = self._pause_s * (0.5 + self._entropy.random())
+        self._pause_s = min(self._pause_s * 2, 0.32)
+        await self._clock.sleep(max(0.0, min(wait_s, self.remaining_s)))
+
+    def error(self) -> DefiniteError | IndefiniteError:
+        """What the operation ends with: definite only if no attempt can have taken effect."""
+        kind, message = (
+            ("timeout", "no attempt was made") if self._last is None else (self._last.kind, self._last.message)
+        )
+        return IndefiniteError(kind, message) if self._possible else DefiniteError(kind, message)

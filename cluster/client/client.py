@@ -1,0 +1,279 @@
+"""The client library: finds leaders, caches locations, retries within a deadline under one request id (M14)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt
+from cluster.client.route import Route
+from cluster.wire import (
+    Column,
+    CompareAndSet,
+    CreateTable,
+    CreateTableReply,
+    Done,
+    DoneReply,
+    GetStatus,
+    GetTableLocations,
+    IsCreateTableDone,
+    ListTables,
+    ListTablesReply,
+    ListTabletServers,
+    ReadReply,
+    ReadRow,
+    Reply,
+    Request,
+    RequestId,
+    StatusReply,
+    TableInfo,
+    TableLocationsReply,
+    TabletLocation,
+    TabletServersReply,
+    WriteRow,
+    encode,
+)
+from harness.errors import DefiniteError, HarnessError, IndefiniteError
+from harness.ports import Ports
+
+ReplyType = TypeVar("ReplyType")
+
+ATTEMPTS_PER_DEADLINE = 4
+MAX_ATTEMPT_TIMEOUT_S = 1.0
+
+
+class ServedRead(NamedTuple):
+    reply: ReadReply
+    node: str
+
+
+class ServedChange(NamedTuple):
+    reply: Done
+    node: str
+
+
+class _Tablet:
+    """A tablet's location and the route to its leader."""
+
+    def __init__(self, location: TabletLocation) -> None:
+        self.location = location
+        self.addresses = {replica.node_id: replica.address for replica in location.replicas}
+        self.route = Route(tuple(self.addresses), location.leader_hint)
+
+    def same_place(self, location: TabletLocation) -> bool:
+        return self.location.tablet_id == location.tablet_id and self.location.replicas == location.replicas
+
+
+class ClusterClient:
+    """A connection to the cluster for one user; methods raise DefiniteError or IndefiniteError at the latest at the
+    deadline, `timeout_s` after their call.
+
+    `client_id` must never be used by another client, nor by an earlier incarnation of this one: request ids are made
+    of it. Reads have no effect, so their failures are definite.
+    """
+
+    def __init__(self, ports: Ports, masters: Sequence[str], client_id: str, timeout_s: float) -> None:
+        self._ports = ports
+        self._entropy = random.Random(ports.entropy.getrandbits(64))
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._attempt_timeout_s = min(MAX_ATTEMPT_TIMEOUT_S, timeout_s / ATTEMPTS_PER_DEADLINE)
+        self._masters = Route(masters)
+        self._tables: dict[str, dict[int, _Tablet]] = {}
+        self._sequence = 0
+        self._open: dict[int, None] = {}
+
+    # ---- metadata ----
+
+    async def create_table(
+        self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int
+    ) -> CreateTableReply:
+        """Create a table, once whatever is lost on the way; its tablets come up afterwards (`is_create_done`)."""
+        request_id = self._next_request_id()
+        try:
+            request = CreateTable(request_id, name, tuple(columns), buckets, replication_factor)
+            return await self._ask_master(request, CreateTableReply)
+        finally:
+            self._close_request(request_id)
+
+    async def is_create_done(self, name: str) -> bool:
+        return (await self._ask_master(IsCreateTableDone(name), DoneReply)).done
+
+    async def list_tables(self) -> tuple[TableInfo, ...]:
+        return (await self._ask_master(ListTables(), ListTablesReply)).tables
+
+    async def table_locations(self, name: str) -> TableLocationsReply:
+        """Locations as the leader master tells them now; the client's own cache is refreshed."""
+        reply = await self._ask_master(GetTableLocations(name), TableLocationsReply)
+        self._remember(name, reply)
+        return reply
+
+    async def tablet_servers(self) -> TabletServersReply:
+        return await self._ask_master(ListTabletServers(), TabletServersReply)
+
+    async def status(self, address: str) -> StatusReply:
+        """What the node at this address says of itself; one attempt with the whole deadline."""
+        reply = await attempt(self._ports.network, address, encode(GetStatus()), self._timeout_s)
+        if isinstance(reply, Missed):
+            raise DefiniteError(reply.kind, reply.message)
+        return _expect(reply, StatusReply)
+
+    # ---- data ----
+
+    async def read(self, table: str, partition: int, row: int, column: int) -> ServedRead:
+        """A strong read of one cell."""
+        trial = self._trial()
+        try:
+            reply, node = await self._ask_tablet(
+                table, partition, lambda tablet_id: ReadRow(tablet_id, partition, row, column), ReadReply, trial
+            )
+        except IndefiniteError as error:
+            raise DefiniteError(error.kind, str(error)) from error
+        return ServedRead(reply, node)
+
+    async def write(self, table: str, partition: int, row: int, column: int, value: int | None) -> ServedChange:
+        request_id = self._next_request_id()
+        return await self._change(
+            table,
+            partition,
+            request_id,
+            lambda tablet_id: WriteRow(request_id, tablet_id, partition, row, column, value),
+        )
+
+    async def compare_and_set(
+        self, table: str, partition: int, row: int, column: int, expected: int | None, value: int | None
+    ) -> ServedChange:
+        """Replace `expected` by `value`; `reply.applied` is false if the cell held `reply.found` instead."""
+        request_id = self._next_request_id()
+        return await self._change(
+            table,
+            partition,
+            request_id,
+            lambda tablet_id: CompareAndSet(request_id, tablet_id, partition, row, column, expected, value),
+        )
+
+    # ---- how ----
+
+    async def _change(
+        self, table: str, partition: int, request_id: RequestId, make: Callable[[str], Request]
+    ) -> ServedChange:
+        try:
+            return ServedChange(*await self._ask_tablet(table, partition, make, Done, self._trial()))
+        finally:
+            self._close_request(request_id)
+
+    async def _ask_master(self, request: Request, reply_type: type[ReplyType], trial: Trial | None = None) -> ReplyType:
+        payload = encode(request)
+        trial = trial or self._trial()
+        while not trial.over:
+            reply = await attempt(self._ports.network, self._masters.current, payload, trial.attempt_timeout_s)
+            if not isinstance(reply, Missed):
+                self._masters.succeeded()
+                return _expect(reply, reply_type)
+            trial.note(reply)
+            if reply.fault is not None and reply.fault.kind not in RETRIED_FAULTS:
+                raise trial.error()
+            if not _turn(self._masters, reply, None if reply.fault is None else reply.fault.leader_address):
+                await trial.pause()
+        raise trial.error()
+
+    async def _ask_tablet(
+        self,
+        table: str,
+        partition: int,
+        make: Callable[[str], Request],
+        reply_type: type[ReplyType],
+        trial: Trial,
+    ) -> tuple[ReplyType, str]:
+        while not trial.over:
+            tablet = await self._locate(table, partition, trial)
+            if tablet is None:
+                continue
+            node = tablet.route.current
+            payload = encode(make(tablet.location.tablet_id))
+            reply = await attempt(self._ports.network, tablet.addresses[node], payload, trial.attempt_timeout_s)
+            if not isinstance(reply, Missed):
+                tablet.route.succeeded()
+                return _expect(reply, reply_type), node
+            trial.note(reply)
+            await self._after_miss(table, tablet, reply, trial)
+        raise trial.error()
+
+    async def _after_miss(self, table: str, tablet: _Tablet, missed: Missed, trial: Trial) -> None:
+        fault = missed.fault
+        if fault is not None and fault.kind not in (*RETRIED_FAULTS, "NOT_FOUND"):
+            raise trial.error()
+        if _turn(tablet.route, missed, None if fault is None else fault.leader):
+            return
+        if tablet.route.exhausted:
+            await self._refresh(table, trial)
+        await trial.pause()
+
+    async def _refresh(self, table: str, trial: Trial) -> None:
+        """Ask the masters again, briefly: if they can't be reached, what is known may still be good."""
+        timeout_s = trial.attempt_timeout_s
+        short = Trial(self._ports.clock, self._entropy, timeout_s, timeout_s / 2)
+        try:
+            reply = await self._ask_master(GetTableLocations(table), TableLocationsReply, short)
+        except (DefiniteError, IndefiniteError):
+            return  # The operation goes on with the old locations until its deadline.
+        self._remember(table, reply)
+
+    async def _locate(self, table: str, partition: int, trial: Trial) -> _Tablet | None:
+        """The tablet of a partition key; None if it isn't running yet, after a pause. Raises at the deadline."""
+        if table not in self._tables:
+            self._remember(table, await self._ask_master(GetTableLocations(table), TableLocationsReply, trial))
+        tablets = self._tables[table]
+        tablet = next((each for each in tablets.values() if _holds(each.location, partition)), None)
+        if tablet is None:
+            del self._tables[table]
+            trial.note(
+                Missed(Miss.REFUSED, False, "not-running", f"the tablet of {table!r}:{partition} is not running")
+            )
+            await trial.pause()
+        return tablet
+
+    def _remember(self, table: str, reply: TableLocationsReply) -> None:
+        """Take locations over; of a tablet whose replicas are the same, the client keeps the leader it knows."""
+        known = self._tables.get(table, {})
+        tablets = [known.get(location.partition.bucket) for location in reply.tablets]
+        self._tables[table] = {
+            location.partition.bucket: tablet
+            if tablet is not None and tablet.same_place(location)
+            else _Tablet(location)
+            for location, tablet in zip(reply.tablets, tablets, strict=True)
+            if location.replicas
+        }
+        for tablet in self._tables[table].values():
+            tablet.route.refreshed()
+
+    def _trial(self) -> Trial:
+        return Trial(self._ports.clock, self._entropy, self._timeout_s, self._attempt_timeout_s)
+
+    def _next_request_id(self) -> RequestId:
+        self._sequence += 1
+        self._open[self._sequence] = None
+        return RequestId(self._client_id, self._sequence, min(self._open))
+
+    def _close_request(self, request_id: RequestId) -> None:
+        """Answered, or given up: it is never sent again."""
+        self._open.pop(request_id.sequence, None)
+
+
+def _holds(location: TabletLocation, partition: int) -> bool:
+    return partition % location.partition.buckets == location.partition.bucket
+
+
+def _turn(route: Route, missed: Missed, hint: str | None) -> bool:
+    """Choose the next target; True if it should be asked at once."""
+    if missed.miss == Miss.REFUSED:
+        return route.refused(hint)
+    route.failed()
+    return False
+
+
+def _expect(reply: Reply, reply_type: type[ReplyType]) -> ReplyType:
+    if not isinstance(reply, reply_type):
+        raise HarnessError(f"a {type(reply).__name__} came back where a {reply_type.__name__} was due")
+    return reply

@@ -1,0 +1,1 @@
+"""Masters: the metadata plane (seed 001; mechanisms M1-M14 of `reference-cluster.md`)."""

@@ -1,0 +1,118 @@
+"""The leader's background scan (M8): places tablets, replaces those that never came up, nudges unreported replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from cluster.master.locks import table_keys, tablet_keys
+from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
+from cluster.master.placement import Placement, place, replica_load
+from cluster.master.records import TableRecord, TabletRecord, TabletState
+from cluster.wire import CreateTablet
+
+SCAN_INTERVAL_S = 1.0
+CREATING_TIMEOUT_NS = 15_000_000_000
+"""A tablet that no leader was reported for within this time is replaced by one with other replicas."""
+
+TABLETS_PER_BATCH = 256
+"""Table-wide work goes on in batches of this many tablets, so that any table that could be created can be placed."""
+
+
+async def run_background(manager: CatalogManager) -> None:
+    """Scan while leading: when woken, and once a second. Ends only by cancellation."""
+    while True:
+        await _wait(manager)
+        if not manager.leads():
+            continue
+        try:
+            await scan(manager, await manager.lead())
+        except (Refusal, Conflict):
+            continue  # Not replicated: whoever leads next scans again (M10).
+
+
+async def _wait(manager: CatalogManager) -> None:
+    try:
+        async with asyncio.timeout(SCAN_INTERVAL_S):
+            await manager.wake.wait()
+    except TimeoutError:
+        return  # The interval is over.
+    manager.wake.clear()
+
+
+async def scan(manager: CatalogManager, leadership: Leadership) -> None:
+    """One pass; raises Refusal or Conflict when a change was not replicated."""
+    for table in list(leadership.caches.tables.values()):
+        if not table.removed and _needs_placement(manager, leadership, table):
+            await _place_table(manager, leadership, table.table_id)
+    _nudge(manager, leadership)
+
+
+def _needs_placement(manager: CatalogManager, leadership: Leadership, table: TableRecord) -> bool:
+    return any(
+        tablet.state == TabletState.PREPARING or _expired(manager, leadership, tablet)
+        for tablet in leadership.caches.tablets_of(table.table_id)
+    )
+
+
+def _expired(manager: CatalogManager, leadership: Leadership, tablet: TabletRecord) -> bool:
+    if tablet.state != TabletState.CREATING:
+        leadership.creating_since_ns.pop(tablet.tablet_id, None)
+        return False
+    now_ns = manager.ports.clock.monotonic_ns()
+    return now_ns - leadership.creating_since_ns.setdefault(tablet.tablet_id, now_ns) > CREATING_TIMEOUT_NS
+
+
+async def _place_table(manager: CatalogManager, leadership: Leadership, table_id: str) -> None:
+    tablets = leadership.caches.tablets_of(table_id)
+    keys = (*table_keys((table_id,)), *tablet_keys(tablet.tablet_id for tablet in tablets))
+    async with manager.locks.hold(*keys):
+        placements = _plan(manager, leadership, table_id)
+        for start in range(0, len(placements), TABLETS_PER_BATCH):
+            batch = placements[start : start + TABLETS_PER_BATCH]
+            await manager.replicate((), [record for placement in batch for record in placement.records])
+    _delete_replaced(manager, placements)
+
+
+def _plan(manager: CatalogManager, leadership: Leadership, table_id: str) -> list[Placement]:
+    caches = leadership.caches
+    return place(
+        caches.tables[table_id],
+        caches.tablets_of(table_id),
+        manager.servers.live(manager.ports.clock.monotonic_ns()),
+        replica_load(caches.tablets.values()),
+        lambda tablet: _expired(manager, leadership, tablet),
+        manager.new_id,
+    )
+
+
+def _delete_replaced(manager: CatalogManager, placements: Sequence[Placement]) -> None:
+    """After the commit only (appendix B); a replica that misses this is deleted when it is reported."""
+    for placement in placements:
+        replaced = placement.replaced
+        if replaced is not None and replaced.config is not None:
+            for voter in replaced.config.voters:
+                manager.calls.delete(voter, replaced.tablet_id)
+
+
+def _nudge(manager: CatalogManager, leadership: Leadership) -> None:
+    """Send CreateTablet for every replica on a live tserver that was never reported."""
+    now_ns = manager.ports.clock.monotonic_ns()
+    for tablet in leadership.caches.tablets.values():
+        for replica in tablet.unconfirmed:
+            if manager.servers.is_live(replica.node_id, now_ns):
+                table = leadership.caches.tables[tablet.table_id]
+                manager.calls.create(replica, create_request(manager, table, tablet))
+
+
+def create_request(manager: CatalogManager, table: TableRecord, tablet: TabletRecord) -> CreateTablet:
+    voters = () if tablet.config is None else tablet.config.voters
+    return CreateTablet(
+        tablet.tablet_id,
+        table.table_id,
+        table.name,
+        tablet.partition,
+        table.columns,
+        table.version,
+        tuple(manager.servers.located(voter) for voter in voters),
+    )

@@ -1,0 +1,144 @@
+"""The catalog's replicated state machine: batches of changes, all or nothing (M1, M7), each request once (M14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from cluster.master.records import TableRecord, TabletRecord
+from cluster.requests import RequestTable
+from cluster.wire import RequestId
+
+CATALOG_GROUP = "catalog"
+CATALOG_FORMAT = 1
+"""Version of the batches in the log and of the snapshots."""
+
+
+class CatalogBatch(msgspec.Struct, frozen=True, array_like=True):
+    """One logical operation (M7): every record it changes, at the revision after the one it was made from.
+
+    `reply` is what the request is answered with if the batch is taken; retries of the request get the same.
+    """
+
+    format: int
+    request_id: RequestId | None
+    reply: bytes
+    tables: tuple[TableRecord, ...]
+    tablets: tuple[TabletRecord, ...]
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """What became of a batch: `conflict` says why it was refused (nothing of it took effect), else `reply` counts."""
+
+    conflict: str | None
+    reply: bytes
+
+
+class CatalogState(msgspec.Struct, frozen=True, array_like=True):
+    """A snapshot."""
+
+    format: int
+    tables: tuple[TableRecord, ...]
+    tablets: tuple[TabletRecord, ...]
+    requests: bytes
+
+
+class UnknownFormat(Exception):
+    """A log entry or snapshot of another version: this program must not run on it."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_batch = msgspec.msgpack.Decoder(CatalogBatch).decode
+_decode_state = msgspec.msgpack.Decoder(CatalogState).decode
+decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
+
+Observer: TypeAlias = Callable[[Sequence[TableRecord], Sequence[TabletRecord]], None]
+"""Told of the records of every batch that was taken, in log order."""
+
+
+def encode_batch(
+    tables: Sequence[TableRecord],
+    tablets: Sequence[TabletRecord],
+    request_id: RequestId | None = None,
+    reply: bytes = b"",
+) -> bytes:
+    return _encode(CatalogBatch(CATALOG_FORMAT, request_id, reply, tuple(tables), tuple(tablets)))
+
+
+class Catalog:
+    """A `cluster.group.StateMachine` over table and tablet records.
+
+    A batch is refused whole if one of its records was made from another revision than the current one, or would give a
+    name to a second table: so a leader whose earlier batch had an unknown outcome cannot build on stale caches.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[str, TableRecord] = {}
+        self.tablets: dict[str, TabletRecord] = {}
+        self.requests = RequestTable()
+        self.observer: Observer | None = None
+        self._owners: dict[str, str] = {}
+
+    def apply(self, index: int, command: bytes) -> bytes:
+        batch = _decode_batch(command)
+        if batch.format != CATALOG_FORMAT:
+            raise UnknownFormat(f"catalog entry {index} has format {batch.format}, expected {CATALOG_FORMAT}")
+        return _encode(self._apply_once(batch))
+
+    def snapshot(self) -> bytes:
+        tables, tablets = tuple(self.tables.values()), tuple(self.tablets.values())
+        return _encode(CatalogState(CATALOG_FORMAT, tables, tablets, self.requests.snapshot()))
+
+    def restore(self, data: bytes) -> None:
+        state = _decode_state(data)
+        if state.format != CATALOG_FORMAT:
+            raise UnknownFormat(f"catalog snapshot has format {state.format}, expected {CATALOG_FORMAT}")
+        self.tables = {table.table_id: table for table in state.tables}
+        self.tablets = {tablet.tablet_id: tablet for tablet in state.tablets}
+        self.requests = RequestTable.restore(state.requests)
+        self._owners = {table.name: table.table_id for table in state.tables if not table.removed}
+
+    def _apply_once(self, batch: CatalogBatch) -> Outcome:
+        request_id = batch.request_id
+        if request_id is not None and (recorded := self.requests.lookup(request_id)) is not None:
+            return Outcome(None, recorded)
+        conflict = self._conflict(batch)
+        if conflict is not None:
+            return Outcome(conflict, b"")
+        self._take(batch)
+        if request_id is not None:
+            self.requests.record(request_id, batch.reply)
+        return Outcome(None, batch.reply)
+
+    def _conflict(self, batch: CatalogBatch) -> str | None:
+        for table in batch.tables:
+            if table.revision != _next_revision(self.tables.get(table.table_id)):
+                return f"table {table.table_id} was changed by another operation"
+            if not table.removed and self._owners.get(table.name, table.table_id) != table.table_id:
+                return f"the name {table.name!r} belongs to another table"
+        for tablet in batch.tablets:
+            if tablet.revision != _next_revision(self.tablets.get(tablet.tablet_id)):
+                return f"tablet {tablet.tablet_id} was changed by another operation"
+        return None
+
+    def _take(self, batch: CatalogBatch) -> None:
+        for tablet in batch.tablets:
+            self.tablets[tablet.tablet_id] = tablet
+        for table in batch.tables:
+            self._take_table(table)
+        if self.observer is not None:
+            self.observer(batch.tables, batch.tablets)
+
+    def _take_table(self, table: TableRecord) -> None:
+        previous = self.tables.get(table.table_id)
+        if previous is not None and not previous.removed:
+            del self._owners[previous.name]
+        self.tables[table.table_id] = table
+        if not table.removed:
+            self._owners[table.name] = table.table_id
+
+
+def _next_revision(current: TableRecord | TabletRecord | None) -> int:
+    return 1 if current is None else current.revision + 1

@@ -1,0 +1,69 @@
+"""Heartbeats (M3, M4): every master notes who lives, the leader takes the tablet reports."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cluster.master.locks import tablet_keys
+from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
+from cluster.master.reports import Fate, fate, next_hint, next_record
+from cluster.wire import Heartbeat, HeartbeatReply, Replica, TabletReport
+
+
+async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatReply:
+    """Take a heartbeat; a leader answers only when what the reports changed is replicated.
+
+    Raises Refusal if it could not be, so that the tserver reports it again. Followers, and masters that can't prove
+    that they lead, refresh liveness and ignore the reports (KUDU-1358).
+    """
+    ignored = HeartbeatReply(manager.ports.node_id, None, False)
+    if not manager.servers.observe(request, manager.ports.clock.monotonic_ns()) or not manager.leads():
+        return ignored
+    try:
+        leadership = await manager.lead()
+    except Refusal:
+        return ignored
+    taken = await _take_reports(manager, leadership, request)
+    if not taken:
+        leadership.reported.pop(request.node_id, None)
+    elif request.full:
+        leadership.reported[request.node_id] = request.incarnation
+    need_full = leadership.reported.get(request.node_id) != request.incarnation
+    return HeartbeatReply(manager.ports.node_id, leadership.term, need_full)
+
+
+async def _take_reports(manager: CatalogManager, leadership: Leadership, request: Heartbeat) -> bool:
+    """Take reports side by side, one replication for each tablet that changed (M7).
+
+    False if an earlier change of unknown outcome took effect after all: a full report must go on from there.
+    """
+    changed = [report for report in request.reports if _take_report(manager, leadership, request, report)]
+    persisting = [_persist_report(manager, leadership, request.node_id, report) for report in changed]
+    results = await asyncio.gather(*persisting, return_exceptions=True) if persisting else []
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, Conflict):
+            raise result
+    return not any(isinstance(result, Conflict) for result in results)
+
+
+def _take_report(manager: CatalogManager, leadership: Leadership, request: Heartbeat, report: TabletReport) -> bool:
+    """Carry out what needs no replication; True if the tablet's record has to change."""
+    tablet = leadership.caches.tablets.get(report.tablet_id)
+    table = None if tablet is None else leadership.caches.tables.get(tablet.table_id)
+    decision = fate(table, tablet)
+    if decision == Fate.DELETE:
+        manager.calls.delete(Replica(request.node_id, request.address), report.tablet_id)
+    if tablet is None or decision != Fate.KEEP:
+        return False
+    hint = next_hint(leadership.hints.get(report.tablet_id), report)
+    if hint is not None:
+        leadership.hints[report.tablet_id] = hint
+    return next_record(tablet, request.node_id, report, {}) is not None
+
+
+async def _persist_report(manager: CatalogManager, leadership: Leadership, node_id: str, report: TabletReport) -> None:
+    async with manager.locks.hold(*tablet_keys((report.tablet_id,))):
+        record = leadership.caches.tablets[report.tablet_id]
+        changed = next_record(record, node_id, report, manager.servers.addresses())
+        if changed is not None:
+            await manager.replicate((), (changed,))

@@ -1,0 +1,175 @@
+"""The catalog manager: leadership over the catalog and replication of its changes (M2, M6, M10)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cluster.master.caches import Caches
+from cluster.master.calls import ServerCalls
+from cluster.master.catalog import Catalog, decode_outcome, encode_batch
+from cluster.master.locks import KeyLocks
+from cluster.master.records import TableRecord, TabletRecord
+from cluster.master.reports import LeaderHint
+from cluster.master.tservers import ServerMap
+from cluster.waiters import NotLeader, OutcomeUnknown
+from cluster.wire import Fault, Replica, RequestId
+from harness.ports import Ports
+
+MAX_BATCH_BYTES = 1 << 20
+"""Limit on one replicated batch (M7); a create of 1 000 tablets takes about 60 KB."""
+
+REPLICATION_TIMEOUT_S = 2.0
+
+BARRIER_TIMEOUT_S = 0.5
+"""How long a request waits for proof of leadership before it is refused; below every client's attempt timeout."""
+
+
+class Refusal(Exception):
+    """A request is answered with this fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(f"{fault.kind}: {fault.message}")
+        self.fault = fault
+
+
+class Conflict(Exception):
+    """A batch was refused at apply: its records were made from revisions that are no longer current."""
+
+
+class CatalogGroup(Protocol):
+    """The part of `cluster.group.Group` that the manager needs."""
+
+    async def propose(self, command: bytes, timeout_s: float) -> bytes: ...
+
+    async def read_barrier(self, timeout_s: float) -> None: ...
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def term(self) -> int: ...
+
+    @property
+    def leader(self) -> str | None: ...
+
+
+@dataclass(slots=True)
+class Leadership:
+    """All that belongs to one term as leader; a new term starts with a new one.
+
+    `hints` are the tablets' leaders as last reported; `reported` the incarnation of each tserver whose full report was
+    taken (M4); `creating_since_ns` when this leader first saw a tablet CREATING (monotonic).
+    """
+
+    term: int
+    caches: Caches
+    hints: dict[str, LeaderHint] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)
+    creating_since_ns: dict[str, int] = field(default_factory=dict)
+
+
+class CatalogManager:
+    """Holds the catalog, its Raft group, the tserver map and the locks; serves only while leadership is proven."""
+
+    def __init__(
+        self, ports: Ports, catalog: Catalog, group: CatalogGroup, servers: ServerMap, masters: Sequence[Replica]
+    ) -> None:
+        self.ports = ports
+        self.servers = servers
+        self.calls = ServerCalls(ports, servers)
+        self.locks = KeyLocks()
+        self.wake = asyncio.Event()
+        self._catalog = catalog
+        self._group = group
+        self._addresses = {master.node_id: master.address for master in masters}
+        self._leadership: Leadership | None = None
+        catalog.observer = self._commit
+
+    async def lead(self, timeout_s: float = BARRIER_TIMEOUT_S) -> Leadership:
+        """Proven leadership as of now, with caches that hold everything committed before the call.
+
+        Raises Refusal (NOT_THE_LEADER, definite).
+        """
+        term = self._group.term
+        try:
+            await self._group.read_barrier(timeout_s)
+        except NotLeader as error:
+            raise self.not_the_leader(error.leader) from error
+        except OutcomeUnknown as error:
+            raise self.not_the_leader(None) from error
+        if not self._group.is_leader or self._group.term != term:
+            raise self.not_the_leader(self._group.leader)
+        if self._leadership is None or self._leadership.term != term:
+            self._leadership = Leadership(term, Caches(self._catalog.tables.values(), self._catalog.tablets.values()))
+        return self._leadership
+
+    def leads(self) -> bool:
+        """Whether this master takes itself for the leader; no proof."""
+        return self._group.is_leader
+
+    def step_down(self) -> None:
+        """Forget the caches: leadership was lost."""
+        self._leadership = None
+
+    def new_id(self) -> str:
+        """A table or tablet id: 32 hexadecimal digits, never given twice."""
+        return f"{self.ports.entropy.getrandbits(128):032x}"
+
+    def recorded(self, request_id: RequestId) -> bytes | None:
+        """The reply that this request was given already (M14), if any."""
+        return self._catalog.requests.lookup(request_id)
+
+    async def replicate(
+        self,
+        tables: Sequence[TableRecord],
+        tablets: Sequence[TabletRecord],
+        request_id: RequestId | None = None,
+        reply: bytes = b"",
+    ) -> bytes:
+        """Replicate one batch; the caches hold it when this returns, and its reply is returned.
+
+        Raises Refusal (NOT_THE_LEADER, definite; TIMED_OUT, unknown; INVALID, over the size limit) and Conflict. The
+        master lives on whatever happens (M10).
+        """
+        command = encode_batch(tables, tablets, request_id, reply)
+        if len(command) > MAX_BATCH_BYTES:
+            raise too_large(len(tablets), len(command))
+        try:
+            outcome = decode_outcome(await self._group.propose(command, REPLICATION_TIMEOUT_S))
+        except NotLeader as error:
+            raise self.not_the_leader(error.leader) from error
+        except OutcomeUnknown as error:
+            raise Refusal(
+                Fault("TIMED_OUT", "the catalog change was not replicated in time", definite=False)
+            ) from error
+        if outcome.conflict is not None:
+            raise Conflict(outcome.conflict)
+        return outcome.reply
+
+    def not_the_leader(self, leader: str | None) -> Refusal:
+        """The definite refusal of a master that does not lead, with the leader as a hint, if it knows another one."""
+        hint = None if leader == self.ports.node_id else leader
+        address = self._addresses.get(hint) if hint is not None else None
+        return Refusal(Fault("NOT_THE_LEADER", "this master does not lead", True, hint, address))
+
+    def _commit(self, tables: Sequence[TableRecord], tablets: Sequence[TabletRecord]) -> None:
+        if self._leadership is not None:
+            self._leadership.caches.commit(tables, tablets)
+
+
+def invalid(message: str) -> Refusal:
+    return Refusal(Fault("INVALID", message, definite=True))
+
+
+def not_found(message: str) -> Refusal:
+    return Refusal(Fault("NOT_FOUND", message, definite=True))
+
+
+def too_large(tablets: int, size: int) -> Refusal:
+    return invalid(
+        f"a change of {tablets} tablets takes {size} bytes in the catalog's log and the limit is {MAX_BATCH_BYTES}: "
+        "use fewer buckets"
+    )

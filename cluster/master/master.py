@@ -1,0 +1,138 @@
+"""The master node: one replica of the catalog, and the requests it answers (M1-M5)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cluster.config import NodeConfig
+from cluster.group import Group, GroupSpec, OnFailure
+from cluster.master import ddl, heartbeats, queries
+from cluster.master.background import run_background
+from cluster.master.catalog import CATALOG_GROUP, Catalog
+from cluster.master.manager import CatalogManager, Refusal
+from cluster.master.tservers import ServerMap
+from cluster.raft.types import Role, SoftState
+from cluster.transport import NodeTransport
+from cluster.wire import (
+    CreateTable,
+    Fault,
+    GetStatus,
+    GetTableLocations,
+    Heartbeat,
+    IsCreateTableDone,
+    ListTables,
+    ListTabletServers,
+    Reply,
+    Request,
+    StatusReply,
+    decode_envelope,
+    decode_request,
+    encode,
+)
+from harness.ports import Peer, Ports
+
+LIVE_HEARTBEATS = 6
+"""A tserver is live for this many heartbeat intervals after its last heartbeat, and for two seconds at least."""
+
+MIN_LIVE_MS = 2_000
+
+
+class Master:
+    """Answers calls and Raft messages between `start` and `close`; `on_failure` is told when it can't go on."""
+
+    def __init__(self, ports: Ports, config: NodeConfig, on_failure: OnFailure) -> None:
+        self._ports = ports
+        self._config = config
+        self._on_failure = on_failure
+        live_ms = max(MIN_LIVE_MS, LIVE_HEARTBEATS * config.knobs.tserver_heartbeat_ms)
+        self._servers = ServerMap(live_ms * 1_000_000)
+        self._group: Group | None = None
+        self._manager: CatalogManager | None = None
+        self._background: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Recover the catalog and take part in its Raft group; raises CorruptLog, OSError."""
+        catalog = Catalog()
+        transport = NodeTransport(self._ports.network, self._config.masters)
+        group = await Group.open(
+            self._ports, self._spec(), catalog, transport, self._leadership_changed, self._on_failure
+        )
+        self._group = group
+        self._manager = CatalogManager(self._ports, catalog, group, self._servers, self._config.masters)
+        self._background = asyncio.create_task(run_background(self._manager), name="catalog.background")
+        self._background.add_done_callback(self._background_ended)
+
+    async def close(self) -> None:
+        """Stop answering; requests in flight fail."""
+        if self._background is not None:
+            self._background.cancel()
+        if self._manager is not None:
+            self._manager.calls.close()
+        if self._group is not None:
+            await self._group.close()
+
+    async def on_call(self, peer: Peer, payload: bytes) -> bytes:
+        """Answer one request: its reply or a Fault."""
+        request = decode_request(payload)
+        try:
+            reply = await self._answer(request)
+        except Refusal as refusal:
+            reply = refusal.fault
+        return encode(reply)
+
+    def on_notify(self, peer: Peer, payload: bytes) -> None:
+        """Take Raft messages in."""
+        if self._group is None:
+            return
+        for message in decode_envelope(payload).messages:
+            self._group.receive(message)
+
+    async def _answer(self, request: Request) -> Reply:
+        manager = self._manager
+        if manager is None:
+            return Fault("NOT_THE_LEADER", "this master is starting", definite=True)
+        match request:
+            case Heartbeat():
+                return await heartbeats.heartbeat(manager, request)
+            case GetTableLocations():
+                return await queries.table_locations(manager, request)
+            case CreateTable():
+                return await ddl.create_table(manager, request)
+            case IsCreateTableDone():
+                return await queries.is_create_table_done(manager, request)
+            case ListTables():
+                return await queries.list_tables(manager)
+            case ListTabletServers():
+                return await queries.list_tablet_servers(manager)
+            case GetStatus():
+                return self._status()
+            case _:
+                return Fault("INVALID", f"masters do not answer {type(request).__name__}", definite=True)
+
+    def _status(self) -> StatusReply:
+        groups = () if self._group is None else (self._group.status(),)
+        ports = self._ports
+        return StatusReply(ports.node_id, "master", ports.incarnation, ports.clock.wall_ns(), groups)
+
+    def _leadership_changed(self, state: SoftState) -> None:
+        if self._manager is None:
+            return
+        if state.role is Role.LEADER:
+            self._manager.wake.set()
+        else:
+            self._manager.step_down()
+
+    def _background_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(error)
+
+    def _spec(self) -> GroupSpec:
+        return GroupSpec(
+            group_id=CATALOG_GROUP,
+            node_id=self._config.node_id,
+            voters=self._config.masters,
+            directory=CATALOG_GROUP,
+            knobs=self._config.knobs,
+            flaws=frozenset(self._config.flaws),
+            kind=CATALOG_GROUP,
+        )

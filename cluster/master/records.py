@@ -1,0 +1,124 @@
+"""Catalog records (M1): what the catalog tablet stores, one row per table and one per tablet.
+
+Records are immutable: a change makes a new record with the next `revision`, and the catalog takes it only over the
+revision it was made from. Records of removed tables and tablets are kept for ever (appendix A).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from cluster.wire import Column, Partition, Replica, TableInfo
+
+
+class TableState(StrEnum):
+    UNKNOWN = "UNKNOWN"
+    PREPARING = "PREPARING"
+    RUNNING = "RUNNING"
+    ALTERING = "ALTERING"
+    REMOVED = "REMOVED"
+
+
+class TabletState(StrEnum):
+    """`UNKNOWN` is a record under construction (never replicated, never visible, M6); `PREPARING` has no replicas yet;
+    `CREATING` waits for a leader to be reported; `REPLACED` and `DELETED` are final."""
+
+    UNKNOWN = "UNKNOWN"
+    PREPARING = "PREPARING"
+    CREATING = "CREATING"
+    RUNNING = "RUNNING"
+    REPLACED = "REPLACED"
+    DELETED = "DELETED"
+
+
+FINAL_TABLET_STATES = frozenset({TabletState.REPLACED, TabletState.DELETED})
+
+
+class TableRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A table. `fully_applied_columns` is the schema that every tablet has while the table is ALTERING, else None."""
+
+    table_id: str
+    revision: int
+    name: str
+    state: TableState
+    columns: tuple[Column, ...]
+    version: int
+    next_column_id: int
+    fully_applied_columns: tuple[Column, ...] | None
+    replication_factor: int
+
+    @property
+    def removed(self) -> bool:
+        return self.state == TableState.REMOVED
+
+
+class TabletConfig(msgspec.Struct, frozen=True, array_like=True):
+    """A tablet's Raft configuration; `op_index` is the log index that made it, 0 for the one given at creation.
+
+    Voters carry the address last known, for a tserver that this master hasn't heard of yet.
+    """
+
+    op_index: int
+    voters: tuple[Replica, ...]
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        return tuple(voter.node_id for voter in self.voters)
+
+
+class TabletRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A tablet. `confirmed` are the replicas that were reported at least once: a replica is created by a nudge only
+    until then, so that one that lost its disk never comes back empty under its old name."""
+
+    tablet_id: str
+    revision: int
+    table_id: str
+    partition: Partition
+    state: TabletState
+    config: TabletConfig | None
+    confirmed: tuple[str, ...]
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL_TABLET_STATES
+
+    @property
+    def unconfirmed(self) -> tuple[Replica, ...]:
+        """Replicas that nobody has reported yet."""
+        if self.config is None or self.final:
+            return ()
+        return tuple(voter for voter in self.config.voters if voter.node_id not in self.confirmed)
+
+
+def changed_table(record: TableRecord, **changes: object) -> TableRecord:
+    """The record's next revision."""
+    return msgspec.structs.replace(record, revision=record.revision + 1, **changes)
+
+
+def changed_tablet(record: TabletRecord, **changes: object) -> TabletRecord:
+    """The record's next revision."""
+    return msgspec.structs.replace(record, revision=record.revision + 1, **changes)
+
+
+def new_table(table_id: str, name: str, columns: tuple[Column, ...], replication_factor: int) -> TableRecord:
+    """The first committed revision of a table: RUNNING, with its tablets still PREPARING (appendix B)."""
+    next_column_id = 1 + max((column.id for column in columns), default=-1)
+    return TableRecord(table_id, 1, name, TableState.RUNNING, columns, 0, next_column_id, None, replication_factor)
+
+
+def new_tablet(tablet_id: str, table_id: str, partition: Partition) -> TabletRecord:
+    """The first committed revision of a tablet: PREPARING, with no replicas yet."""
+    return TabletRecord(tablet_id, 1, table_id, partition, TabletState.PREPARING, None, ())
+
+
+def table_info(record: TableRecord) -> TableInfo:
+    return TableInfo(record.table_id, record.name, str(record.state), record.version)
+
+
+def creation_done(tablets: Iterable[TabletRecord]) -> bool:
+    """IsCreateTableDone: every tablet that is not final runs, and there is one at least."""
+    live = [tablet for tablet in tablets if not tablet.final]
+    return bool(live) and all(tablet.state == TabletState.RUNNING for tablet in live)

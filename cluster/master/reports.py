@@ -1,0 +1,73 @@
+"""What a tablet report changes, as pure decisions (appendix B, "Heartbeat for tablet t"; appendix A for deletions)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState, changed_tablet
+from cluster.wire import Replica, TabletReport
+
+
+class Fate(Enum):
+    """What a report means for the replica that sent it."""
+
+    ORPHAN = "orphan"
+    """No record of the tablet: case 1 of appendix A, never deleted."""
+    DELETE = "delete"
+    """The persistent record says that the tablet, or its table, is gone for good: case 2."""
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderHint:
+    """Who led a tablet as last reported, in which Raft term; soft state kept beside the record."""
+
+    term: int
+    leader: str | None
+
+
+def fate(table: TableRecord | None, tablet: TabletRecord | None) -> Fate:
+    """What the catalog says of a reported replica."""
+    if tablet is None or table is None:
+        return Fate.ORPHAN
+    if tablet.final or table.removed:
+        return Fate.DELETE
+    return Fate.KEEP
+
+
+def next_record(
+    record: TabletRecord, node_id: str, report: TabletReport, addresses: Mapping[str, str]
+) -> TabletRecord | None:
+    """The record after this report, or None if the report changes nothing that is persisted.
+
+    A configuration is replaced only by one with a higher log index (compare-and-set, M9); `addresses` are those of
+    tservers heard of, by node id.
+    """
+    if record.config is None or record.final:
+        return None
+    config = _next_config(record.config, report, addresses)
+    changes: dict[str, Any] = {}
+    if config is not record.config:
+        changes["config"] = config
+    if record.state == TabletState.CREATING and report.leader is not None:
+        changes["state"] = TabletState.RUNNING
+    if node_id in config.node_ids and node_id not in record.confirmed:
+        changes["confirmed"] = (*record.confirmed, node_id)
+    return changed_tablet(record, **changes) if changes else None
+
+
+def _next_config(current: TabletConfig, report: TabletReport, addresses: Mapping[str, str]) -> TabletConfig:
+    if report.config_index <= current.op_index or not report.voters:
+        return current
+    known = {voter.node_id: voter.address for voter in current.voters} | dict(addresses)
+    return TabletConfig(report.config_index, tuple(Replica(voter, known.get(voter, "")) for voter in report.voters))
+
+
+def next_hint(hint: LeaderHint | None, report: TabletReport) -> LeaderHint | None:
+    """The leader as last reported: the highest term wins, and within a term the report that names one."""
+    if hint is not None and (report.term < hint.term or (report.term == hint.term and report.leader is None)):
+        return hint
+    return LeaderHint(report.term, report.leader)

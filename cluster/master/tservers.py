@@ -1,0 +1,78 @@
+"""The tserver map: who has heartbeated to this master, and when (M3); warm in every master, never persisted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cluster.wire import Heartbeat, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntry:
+    """One tserver as its latest heartbeat stated it; `heard_ns` is this master's monotonic time."""
+
+    node_id: str
+    address: str
+    zone: str
+    incarnation: int
+    heard_ns: int
+
+
+class ServerMap:
+    """Tservers by node id; one is live while its last heartbeat is younger than `live_ns`."""
+
+    def __init__(self, live_ns: int) -> None:
+        self._live_ns = live_ns
+        self._servers: dict[str, ServerEntry] = {}
+
+    def observe(self, heartbeat: Heartbeat, now_ns: int) -> bool:
+        """Take a heartbeat's identity and time; False for one of an earlier incarnation, which changes nothing."""
+        known = self._servers.get(heartbeat.node_id)
+        if known is not None and known.incarnation > heartbeat.incarnation:
+            return False
+        self._servers[heartbeat.node_id] = ServerEntry(
+            heartbeat.node_id, heartbeat.address, heartbeat.zone, heartbeat.incarnation, now_ns
+        )
+        return True
+
+    def entries(self) -> list[ServerEntry]:
+        return [self._servers[node_id] for node_id in sorted(self._servers)]
+
+    def live(self, now_ns: int) -> list[ServerEntry]:
+        """Live tservers by node id."""
+        return [entry for entry in self.entries() if now_ns - entry.heard_ns <= self._live_ns]
+
+    def is_live(self, node_id: str, now_ns: int) -> bool:
+        entry = self._servers.get(node_id)
+        return entry is not None and now_ns - entry.heard_ns <= self._live_ns
+
+    def addresses(self) -> dict[str, str]:
+        """The address that each tserver last stated, by node id."""
+        return {node_id: entry.address for node_id, entry in self._servers.items()}
+
+    def located(self, replica: Replica) -> Replica:
+        """The replica at the address its tserver last stated, or the one the catalog knows."""
+        entry = self._servers.get(replica.node_id)
+        return replica if entry is None else Replica(entry.node_id, entry.address)
+
+
+def select_replicas(servers: Iterable[ServerEntry], load: Mapping[str, int], count: int) -> tuple[Replica, ...] | None:
+    """Choose `count` distinct tservers: zones spread first, then the least loaded, then by name; None if too few.
+
+    `load` is the number of replicas that each tserver is assigned already (M8).
+    """
+    remaining = {server.node_id: server for server in servers}
+    used_zones: dict[str, int] = {}
+    chosen: list[ServerEntry] = []
+    while remaining and len(chosen) < count:
+        best = min(
+            remaining.values(),
+            key=lambda server: (used_zones.get(server.zone, 0), load.get(server.node_id, 0), server.node_id),
+        )
+        del remaining[best.node_id]
+        used_zones[best.zone] = used_zones.get(best.zone, 0) + 1
+        chosen.append(best)
+    if len(chosen) < count:
+        return None
+    return tuple(Replica(server.node_id, server.address) for server in chosen)
