@@ -1,0 +1,128 @@
+"""The one task that writes a group's log: `Persist`s that gather while an fsync runs go out together after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from cluster.config import Knobs
+from cluster.raft.types import Persist, Snapshot
+from cluster.storage import GroupStorage
+from harness.ports import DiskFull, Ports
+
+
+class LogWriter:
+    """Makes `Persist`s and snapshots durable in order; `run` is its task and ends only by an error or cancellation.
+
+    While the disk is full it tries again and again: nothing is reported durable, and `full` is set. Any other OSError
+    ends `run`, since what is durable is then unknown.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        storage: GroupStorage,
+        kind: str,
+        knobs: Knobs,
+        on_durable: Callable[[list[Persist]], None],
+        on_saved: Callable[[Snapshot], None],
+        on_full: Callable[[], None],
+    ) -> None:
+        self._clock, self._storage, self._retry_s = ports.clock, storage, knobs.disk_retry_ms / 1e3
+        self._hit = ports.failpoints.hit
+        self._kind = kind
+        self._on_durable, self._on_saved, self._on_full = on_durable, on_saved, on_full
+        self._unsynced: list[Persist] = []
+        self._writing = False
+        self._snapshot: tuple[int, Snapshot] | None = None
+        self._queued_sequence = 0
+        self._wakes: asyncio.Future[None] | None = None
+        self.durable_sequence = 0
+        self.full = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is waiting to be durable."""
+        return self._writing or bool(self._unsynced)
+
+    @property
+    def snapshot_pending(self) -> bool:
+        """Whether a snapshot is waiting to be stored."""
+        return self._snapshot is not None
+
+    def put(self, persist: Persist) -> None:
+        """Queue a `Persist`; `on_durable` tells."""
+        self._unsynced.append(persist)
+        self._queued_sequence = persist.sequence
+        self._wake()
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        """Queue a snapshot of applied entries, stored once every `Persist` queued so far is durable."""
+        self._snapshot = (self._queued_sequence, snapshot)
+        self._wake()
+
+    async def run(self) -> None:
+        """Write what is queued, for ever; raises OSError when the disk fails."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._unsynced:
+                await self._write_batch()
+            elif self._snapshot is not None and self._snapshot[0] <= self.durable_sequence:
+                await self._write_snapshot(self._snapshot[1])
+            else:
+                self._wakes = loop.create_future()
+                await self._wakes
+
+    def _wake(self) -> None:
+        if self._wakes is not None and not self._wakes.done():
+            self._wakes.set_result(None)
+
+    async def _write_batch(self) -> None:
+        batch, self._unsynced = self._unsynced, []
+        self._writing = True
+        begin = 0
+        for position, item in enumerate(batch):
+            if item.snapshot is not None:
+                await self._append(batch[begin:position])
+                await self._until_space(item)
+                begin = position + 1
+        await self._append(batch[begin:])
+        self._writing = False
+        self.durable_sequence = batch[-1].sequence
+        self._on_durable(batch)
+
+    async def _append(self, batch: list[Persist]) -> None:
+        if not batch:
+            return
+        self._hit(f"{self._kind}.before_append")
+        await self._until_space(batch)
+        self._hit(f"{self._kind}.before_fsync")
+        await self._storage.sync()
+        self._hit(f"{self._kind}.after_fsync")
+
+    async def _write_snapshot(self, snapshot: Snapshot) -> None:
+        self._hit(f"{self._kind}.before_snapshot")
+        await self._until_space(snapshot)
+        self._hit(f"{self._kind}.after_snapshot")
+        self._snapshot = None
+        self._on_saved(snapshot)
+
+    async def _until_space(self, work: list[Persist] | Persist | Snapshot) -> None:
+        while True:
+            try:
+                await self._store(work)
+            except DiskFull:
+                self.full = True
+                self._on_full()
+                await self._clock.sleep(self._retry_s)
+            else:
+                self.full = False
+                return
+
+    async def _store(self, work: list[Persist] | Persist | Snapshot) -> None:
+        if isinstance(work, list):
+            await self._storage.append(work)
+        elif isinstance(work, Persist):
+            await self._storage.install(work)
+        else:
+            await self._storage.save_snapshot(work)

@@ -1,0 +1,128 @@
+"""Callers of a group that wait for the fate of a proposal or of a read, by log position and deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NEVER_NS = 1 << 63
+
+
+class NotLeader(Exception):
+    """Definite: the command is not in the log and will never be. `leader` is the leader's node id, if known."""
+
+    def __init__(self, leader: str | None, message: str = "") -> None:
+        super().__init__(message or f"not the leader (leader: {leader or 'unknown'})")
+        self.leader = leader
+
+
+class OutcomeUnknown(Exception):
+    """The deadline passed, or the group stopped, before the command's fate (or the read's leave) was known."""
+
+
+@dataclass(slots=True)
+class _Proposal:
+    future: asyncio.Future[bytes]
+    deadline_ns: int
+
+
+@dataclass(slots=True)
+class _Read:
+    """`index` is -1 until Raft has fixed the read point."""
+
+    future: asyncio.Future[None]
+    deadline_ns: int
+    index: int = -1
+
+
+class Waiters:
+    """Waiting proposals by (term, index), and reads; a proposal outlives its proposer's leadership.
+
+    Terms never fall along the log, so once an entry of a term is applied, every waiting proposal of an older term is
+    refused for good: what is applied later has that term or a higher one, and what was applied before it was told.
+    """
+
+    def __init__(self) -> None:
+        self._proposals: dict[tuple[int, int], _Proposal] = {}
+        self._reads: dict[int, _Read] = {}
+        self._next_read = 0
+        self.next_deadline_ns = NEVER_NS
+
+    def add(self, position: tuple[int, int], future: asyncio.Future[bytes], deadline_ns: int) -> None:
+        """Wait for the entry at `position` (term, index) to be applied."""
+        self._proposals[position] = _Proposal(future, deadline_ns)
+        self._note_deadline(deadline_ns)
+
+    def add_read(self, deadline_ns: int) -> tuple[int, asyncio.Future[None]]:
+        """A new read: its context for Raft, and its future."""
+        self._next_read += 1
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reads[self._next_read] = _Read(future, deadline_ns)
+        self._note_deadline(deadline_ns)
+        return self._next_read, future
+
+    def place_read(self, context: int, index: int) -> None:
+        """The read with this context may be served once `index` is applied."""
+        read = self._reads.get(context)
+        if read is not None:
+            read.index = index
+
+    def fail_reads(self, contexts: Sequence[int], error: NotLeader) -> None:
+        """Raft gave these reads up."""
+        for context in contexts:
+            read = self._reads.pop(context, None)
+            if read is not None:
+                fail_future(read.future, error)
+
+    def resolve(self, term: int, index: int, result: bytes) -> None:
+        """The entry (term, index) was applied with this result."""
+        proposal = self._proposals.pop((term, index), None)
+        if proposal is not None and not proposal.future.done():
+            proposal.future.set_result(result)
+
+    def resolve_reads(self, applied_index: int) -> None:
+        """Everything up to `applied_index` is applied."""
+        if not self._reads:
+            return
+        served = [context for context, read in self._reads.items() if 0 <= read.index <= applied_index]
+        for context in served:
+            future = self._reads.pop(context).future
+            if not future.done():
+                future.set_result(None)
+
+    def refuse_older(self, term: int, leader: str | None) -> None:
+        """An entry of `term` is about to be applied: proposals of older terms are refused for good."""
+        for position in [position for position in self._proposals if position[0] < term]:
+            fail_future(self._proposals.pop(position).future, NotLeader(leader))
+
+    def skip(self, index: int, term: int, leader: str | None) -> None:
+        """A snapshot up to (term, index) replaced the state: the fate of what it covers is not known here."""
+        for position in [position for position in self._proposals if position[1] <= index]:
+            fail_future(self._proposals.pop(position).future, OutcomeUnknown("covered by a snapshot"))
+        self.refuse_older(term, leader)
+
+    def expire(self, now_ns: int) -> None:
+        """Give up what is past its deadline."""
+        if now_ns < self.next_deadline_ns:
+            return
+        for position in [position for position, item in self._proposals.items() if item.deadline_ns <= now_ns]:
+            fail_future(self._proposals.pop(position).future, OutcomeUnknown("the deadline passed"))
+        for context in [context for context, item in self._reads.items() if item.deadline_ns <= now_ns]:
+            fail_future(self._reads.pop(context).future, OutcomeUnknown("the deadline passed"))
+        deadlines = [item.deadline_ns for item in self._proposals.values()]
+        deadlines += [item.deadline_ns for item in self._reads.values()]
+        self.next_deadline_ns = min(deadlines, default=NEVER_NS)
+
+    def abandon(self) -> None:
+        """Give everything up: the group stops."""
+        self.expire(NEVER_NS)
+
+    def _note_deadline(self, deadline_ns: int) -> None:
+        self.next_deadline_ns = min(self.next_deadline_ns, deadline_ns)
+
+
+def fail_future(future: asyncio.Future[bytes] | asyncio.Future[None], error: Exception) -> None:
+    """Give a future an error unless its caller has gone."""
+    if not future.done():
+        future.set_exception(error)
