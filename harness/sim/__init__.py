@@ -1,0 +1,9 @@
+"""The deterministic simulator: virtual time, simulated network, disks and clocks (`architecture.md`)."""
+
+from harness.sim.disk import DiskOptions
+from harness.sim.link import LinkOptions
+from harness.sim.loop import SimulationStuck
+from harness.sim.node import SimNode
+from harness.sim.world import World
+
+__all__ = ["DiskOptions", "LinkOptions", "SimNode", "SimulationStuck", "World"]

@@ -1,0 +1,250 @@
+"""A machine's disk in the simulator: unsynced tails are lost or torn at a crash, and it can be full, slow, corrupt."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.ports import DiskFull
+from harness.sim.incarnation import Incarnation
+from harness.sim.loop import SimLoop
+from harness.sim.trace import APPEND, FILE, FSYNC, FSYNC_TIME, PENDING, TORN, Decisions, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class DiskOptions:
+    """`sync_ns`: shortest and longest time of a durable operation (uniform). At a crash an unsynced tail is lost with
+    probability `lose_tail`, torn at a random byte with `tear_tail`, and survives otherwise."""
+
+    sync_ns: tuple[int, int] = (200_000, 3_000_000)
+    lose_tail: float = 0.5
+    tear_tail: float = 0.3
+    capacity_bytes: int | None = None
+
+
+class _File:
+    __slots__ = ("data", "named", "synced")
+
+    def __init__(self, data: bytes, synced: int, named: bool) -> None:
+        self.data = bytearray(data)
+        self.synced = synced
+        self.named = named
+
+
+class SimDisk:
+    """The files of one machine, which outlive its processes, and the faults its disk can have.
+
+    `full` refuses every write; `extra_sync_ns` slows durable operations down; `syncs` counts those that ended.
+    """
+
+    def __init__(
+        self, loop: SimLoop, options: DiskOptions, entropy: random.Random, trace: Trace, decisions: Decisions
+    ) -> None:
+        self.options = options
+        self.full = False
+        self.extra_sync_ns = 0
+        self.syncs = 0
+        self._loop = loop
+        self._entropy = entropy
+        self._trace = trace
+        self._decisions = decisions
+        self._files: dict[str, _File] = {}
+        self._pending: dict[int, Callable[[], None]] = {}
+        self._fsyncs: dict[int, None] = {}
+        self._next_token = 0
+
+    # ---- faults and views of the harness ----
+
+    def paths(self) -> list[str]:
+        return sorted(self._files)
+
+    def peek(self, path: str) -> bytes:
+        """The file as a process would read it now."""
+        return bytes(self.file(path).data)
+
+    def synced_length(self, path: str) -> int:
+        """How many bytes of the file a crash would certainly leave."""
+        return self.file(path).synced
+
+    def flip_bit(self, path: str, bit: int) -> None:
+        """Corrupt one bit; bit 0 is the lowest of the first byte."""
+        self.file(path).data[bit // 8] ^= 1 << (bit % 8)
+
+    def cut_tail(self, path: str, length: int) -> None:
+        """Lose everything from byte `length` on, synced or not."""
+        file = self.file(path)
+        del file.data[length:]
+        file.synced = min(file.synced, length)
+
+    def wipe(self) -> None:
+        """Lose every file; meant for a dead node."""
+        self._files.clear()
+        self._pending.clear()
+        self._fsyncs.clear()
+
+    def used_bytes(self) -> int:
+        return sum(len(file.data) for file in self._files.values())
+
+    def crash(self) -> None:
+        """The process or the power went: what was under way happened or not, unsynced tails are lost, torn or kept."""
+        for operation in list(self._pending.values()):
+            happened = self._entropy.random() < 0.5
+            self._decisions.note(PENDING, int(happened))
+            if happened:
+                operation()
+        self._pending.clear()
+        self._fsyncs.clear()
+        for path, file in list(self._files.items()):
+            if len(file.data) > file.synced:
+                self._tear(path, file)
+            elif not file.named:
+                del self._files[path]
+
+    def _tear(self, path: str, file: _File) -> None:
+        tail = len(file.data) - file.synced
+        choice = self._entropy.random()
+        if choice < self.options.lose_tail:
+            kept = 0
+        elif choice < self.options.lose_tail + self.options.tear_tail:
+            kept = self._entropy.randrange(tail)
+        else:
+            kept = tail
+        self._decisions.note(TORN, kept)
+        file.synced += kept
+        del file.data[file.synced :]
+        if file.data:
+            file.named = True
+        elif not file.named:
+            del self._files[path]
+
+    # ---- what ports do ----
+
+    def file(self, path: str) -> _File:
+        try:
+            return self._files[path]
+        except KeyError:
+            raise FileNotFoundError(path) from None
+
+    def matching(self, prefix: str) -> list[str]:
+        return sorted(path for path in self._files if path.startswith(prefix))
+
+    def append(self, path: str, data: bytes, tag: int) -> None:
+        self._require_space(len(data))
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = _File(b"", 0, named=False)
+        file.data += data
+        self._trace.record(APPEND, tag, data)
+
+    async def fsync(self, path: str, tag: int) -> None:
+        file = self.file(path)
+        token, length = self._token(), len(file.data)
+        self._fsyncs[token] = None
+        future = self._loop.create_future()
+
+        def synced() -> None:
+            if self._fsyncs.pop(token, self) is None:
+                file.synced = max(file.synced, min(length, len(file.data)))
+                file.named = True
+                self.syncs += 1
+                self._trace.record(FSYNC, tag, path.encode())
+                if not future.done():
+                    future.set_result(None)
+
+        self._loop.post(self._done_ns(), synced, ())
+        await future
+
+    async def change(self, operation: Callable[[], None], tag: int, note: str) -> None:
+        """Carry out an atomic, durable operation; it happens when it ends, or by chance if a crash comes first."""
+        token = self._token()
+        self._pending[token] = operation
+        future = self._loop.create_future()
+
+        def changed() -> None:
+            if self._pending.pop(token, None) is None:
+                return
+            operation()
+            self.syncs += 1
+            self._trace.record(FILE, tag, note.encode())
+            if not future.done():
+                future.set_result(None)
+
+        self._loop.post(self._done_ns(), changed, ())
+        await future
+
+    def put(self, path: str, data: bytes) -> None:
+        self._files[path] = _File(data, len(data), named=True)
+
+    def move(self, source: str, target: str) -> None:
+        file = self._files.pop(source, None)
+        if file is not None:
+            file.named = True
+            self._files[target] = file
+
+    def drop(self, path: str) -> None:
+        self._files.pop(path, None)
+
+    def require_space_for(self, path: str, data: bytes) -> None:
+        old = self._files.get(path)
+        self._require_space(len(data) - (len(old.data) if old is not None else 0))
+
+    def _require_space(self, more: int) -> None:
+        capacity = self.options.capacity_bytes
+        if self.full or (capacity is not None and self.used_bytes() + more > capacity):
+            raise DiskFull("no space left on the simulated disk")
+
+    def _token(self) -> int:
+        self._next_token += 1
+        return self._next_token
+
+    def _done_ns(self) -> int:
+        low, high = self.options.sync_ns
+        delay = low + int(self._entropy.random() * (high - low)) + self.extra_sync_ns
+        self._decisions.note(FSYNC_TIME, delay)
+        return self._loop.now_ns + delay
+
+
+class SimDiskPort:
+    """The disk as one process sees it; it can't touch anything once the process is dead. Implements `Disk`."""
+
+    __slots__ = ("_disk", "_owner")
+
+    def __init__(self, disk: SimDisk, owner: Incarnation) -> None:
+        self._disk = disk
+        self._owner = owner
+
+    async def append(self, path: str, data: bytes) -> None:
+        self._owner.require_alive()
+        self._disk.append(path, data, self._owner.tag)
+
+    async def fsync(self, path: str) -> None:
+        self._owner.require_alive()
+        await self._disk.fsync(path, self._owner.tag)
+
+    async def read(self, path: str) -> bytes:
+        self._owner.require_alive()
+        return self._disk.peek(path)
+
+    async def truncate(self, path: str, length: int) -> None:
+        self._owner.require_alive()
+        self._disk.file(path)
+        await self._disk.change(lambda: self._disk.cut_tail(path, length), self._owner.tag, f"truncate {path} {length}")
+
+    async def rename(self, source: str, target: str) -> None:
+        self._owner.require_alive()
+        self._disk.file(source)
+        await self._disk.change(lambda: self._disk.move(source, target), self._owner.tag, f"rename {source} {target}")
+
+    async def remove(self, path: str) -> None:
+        self._owner.require_alive()
+        await self._disk.change(lambda: self._disk.drop(path), self._owner.tag, f"remove {path}")
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        self._owner.require_alive()
+        self._disk.require_space_for(path, data)
+        await self._disk.change(lambda: self._disk.put(path, data), self._owner.tag, f"write {path} {len(data)}")
+
+    def list(self, prefix: str) -> list[str]:
+        self._owner.require_alive()
+        return self._disk.matching(prefix)

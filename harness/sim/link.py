@@ -1,0 +1,149 @@
+"""One direction of a simulated network path between two machines, and what can be wrong with it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from harness.sim.loop import SimLoop
+from harness.sim.trace import DELAY, DUPLICATED, LOST, REORDERED, Decisions
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """How a link treats messages. Delays are uniform between the two bounds, ns.
+
+    `loss`, `duplication` and `reorder` are probabilities per message; a reordered message takes up to `reorder_ns`
+    longer and others may overtake it. Only notifications are duplicated (a connection delivers a call at most once).
+    `rate_bytes_per_s` limits throughput. `slow` is the probability of a delay drawn up to `slow_ns` instead.
+    """
+
+    delay_ns: tuple[int, int] = (200_000, 2_000_000)
+    loss: float = 0.0
+    duplication: float = 0.0
+    reorder: float = 0.0
+    reorder_ns: int = 20_000_000
+    slow: float = 0.0
+    slow_ns: int = 50_000_000
+    rate_bytes_per_s: int | None = None
+
+
+class Link:
+    """Carries messages from one machine to another, in order unless told to reorder.
+
+    While `cut`, messages are dropped, those under way too; while clogged they queue, to leave in a burst.
+    """
+
+    __slots__ = (
+        "_busy_ns",
+        "_decisions",
+        "_last_ns",
+        "_loop",
+        "_low_ns",
+        "_plain",
+        "_queue",
+        "_random",
+        "_span_ns",
+        "cut",
+        "options",
+        "source",
+        "target",
+    )
+
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        options: LinkOptions,
+        loop: SimLoop,
+        entropy: random.Random,
+        decisions: Decisions,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.cut = False
+        self._loop = loop
+        self._random = entropy.random
+        self._decisions = decisions
+        self._queue: list[tuple[Callable[..., object], tuple[Any, ...], int]] | None = None
+        self._last_ns = 0
+        self._busy_ns = 0
+        self.set_options(options)
+
+    def set_options(self, options: LinkOptions) -> None:
+        self.options = options
+        low, high = options.delay_ns
+        self._low_ns, self._span_ns = low, high - low
+        unlimited = options.rate_bytes_per_s is None
+        self._plain = not (options.loss or options.duplication or options.reorder or options.slow) and unlimited
+
+    def send(self, callback: Callable[..., object], args: tuple[Any, ...], size: int, copies: bool = False) -> None:
+        """Let `callback(*args)` happen at the other end after a delay, unless the message is lost on the way."""
+        if self.cut:
+            return
+        if self._queue is not None:
+            self._queue.append((callback, args, size))
+            return
+        delay_ns = self._low_ns + int(self._random() * self._span_ns)
+        decisions = self._decisions
+        if decisions.recording:
+            decisions.entries.append(delay_ns << 3 | DELAY)
+        loop = self._loop
+        when_ns = loop.now_ns + delay_ns
+        if not self._plain:
+            self._send_with_trouble(when_ns, callback, args, size, copies)
+            return
+        if when_ns < self._last_ns:
+            when_ns = self._last_ns
+        else:
+            self._last_ns = when_ns
+        loop.post(when_ns, callback, args)
+
+    def clog(self) -> None:
+        """Queue everything from now on."""
+        if self._queue is None:
+            self._queue = []
+
+    def unclog(self) -> None:
+        """Send what was queued, in a burst."""
+        queue, self._queue = self._queue, None
+        for callback, args, size in queue or ():
+            self.send(callback, args, size)
+
+    @property
+    def clogged(self) -> bool:
+        return self._queue is not None
+
+    def _send_with_trouble(
+        self, when_ns: int, callback: Callable[..., object], args: tuple[Any, ...], size: int, copies: bool
+    ) -> None:
+        options = self.options
+        if self._happens(options.loss, LOST):
+            return
+        if options.slow and self._random() < options.slow:
+            when_ns += int(self._random() * options.slow_ns)
+        when_ns += self._queueing_ns(size)
+        if self._happens(options.reorder, REORDERED):
+            when_ns += int(self._random() * options.reorder_ns)
+        else:
+            when_ns = self._last_ns = max(when_ns, self._last_ns)
+        self._loop.post(when_ns, callback, args)
+        if copies and self._happens(options.duplication, DUPLICATED):
+            self._loop.post(when_ns + int(self._random() * options.reorder_ns), callback, args)
+
+    def _happens(self, probability: float, kind: int) -> bool:
+        if not probability:
+            return False
+        happened = self._random() < probability
+        self._decisions.note(kind, int(happened))
+        return happened
+
+    def _queueing_ns(self, size: int) -> int:
+        rate = self.options.rate_bytes_per_s
+        if rate is None:
+            return 0
+        now_ns = self._loop.now_ns
+        self._busy_ns = max(self._busy_ns, now_ns) + size * 1_000_000_000 // rate
+        return self._busy_ns - now_ns

@@ -1,0 +1,326 @@
+"""The simulated network: links between machines, listeners, faults, and the port each process uses it through."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from contextvars import Context
+from typing import Any
+
+from harness.ports import Address, CallLost, Handler, Hello, NotifyHandler, Peer, Refused, Unreachable
+from harness.sim.handle import SimHandle
+from harness.sim.incarnation import Incarnation
+from harness.sim.link import Link, LinkOptions
+from harness.sim.loop import SimLoop
+from harness.sim.trace import CALL, NOTIFY, REPLY, Decisions, Trace
+
+_FIRST_EPHEMERAL_PORT = 30_000
+
+
+class SimListener:
+    """A listening endpoint of one process. Implements `Listener`."""
+
+    __slots__ = ("_address", "_network", "closed", "context", "on_call", "on_notify", "open_calls", "owner", "stranger")
+
+    def __init__(
+        self,
+        network: SimNetwork,
+        address: Address,
+        owner: Incarnation,
+        stranger: str,
+        on_call: Handler,
+        on_notify: NotifyHandler,
+        context: Context,
+    ) -> None:
+        self._network = network
+        self._address = address
+        self.owner = owner
+        self.stranger = stranger
+        self.on_call = on_call
+        self.on_notify = on_notify
+        self.context = context
+        self.closed = False
+        self.open_calls: dict[_Call, None] = {}
+
+    @property
+    def address(self) -> Address:
+        return self._address
+
+    async def close(self) -> None:
+        self._network.close_listener(self)
+
+
+class _Call:
+    """A request under way: who asked, over which links, and the future its answer goes to."""
+
+    __slots__ = ("back", "future", "listener", "out", "port")
+
+    def __init__(
+        self,
+        port: SimNetworkPort,
+        future: asyncio.Future[bytes],
+        out: Link,
+        back: Link,
+        listener: SimListener | None,
+    ) -> None:
+        self.port = port
+        self.future = future
+        self.out = out
+        self.back = back
+        self.listener = listener
+
+
+class SimNetwork:
+    """Every link of the world. Faults name machines; a link that was never touched has the default options."""
+
+    def __init__(
+        self, loop: SimLoop, options: LinkOptions, entropy: random.Random, trace: Trace, decisions: Decisions
+    ) -> None:
+        self.options = options
+        self.delivered = 0
+        self._loop = loop
+        self._entropy = entropy
+        self._trace = trace
+        self._decisions = decisions
+        self._links: dict[tuple[str, str], Link] = {}
+        self._listeners: dict[Address, SimListener] = {}
+        self._next_port = _FIRST_EPHEMERAL_PORT
+
+    # ---- faults ----
+
+    def link(self, source: str, target: str) -> Link:
+        """The link in this direction, made at first use."""
+        link = self._links.get((source, target))
+        if link is None:
+            link = Link(source, target, self.options, self._loop, self._entropy, self._decisions)
+            self._links[source, target] = link
+        return link
+
+    def cut(self, source: str, target: str) -> None:
+        """Drop what goes from source to target, and only that: requests may arrive while answers don't."""
+        self.link(source, target).cut = True
+
+    def uncut(self, source: str, target: str) -> None:
+        self.link(source, target).cut = False
+
+    def heal(self) -> None:
+        """Undo every cut and every clog."""
+        for link in self._links.values():
+            link.cut = False
+            link.unclog()
+
+    def clog(self, source: str, target: str) -> None:
+        """Queue what goes from source to target, until unclogged."""
+        self.link(source, target).clog()
+
+    def unclog(self, source: str, target: str) -> None:
+        self.link(source, target).unclog()
+
+    def set_link(self, source: str, target: str, options: LinkOptions | None) -> None:
+        """Change how one link treats messages; None for the default."""
+        self.link(source, target).set_options(options if options is not None else self.options)
+
+    async def probe(self, source: str, target: str, timeout_s: float = 0.5, attempts: int = 3) -> bool:
+        """Whether one of a few messages sent now by the source machine arrives at the target machine in time."""
+        arrived: asyncio.Future[bool] = self._loop.create_future()
+        link = self.link(source, target)
+        for _ in range(attempts):
+            link.send(self._arrive_probe, (link, arrived), 64)
+        timer = self._loop.call_later(timeout_s, _settle, arrived, False)
+        try:
+            return await arrived
+        finally:
+            timer.cancel()
+
+    async def reachability(self, names: Iterable[str], timeout_s: float = 0.5) -> dict[tuple[str, str], bool]:
+        """The result of a probe for every ordered pair of different machines, all sent at once."""
+        listed = list(names)
+        pairs = [(source, target) for source in listed for target in listed if source != target]
+        answers = await asyncio.gather(*(self.probe(source, target, timeout_s) for source, target in pairs))
+        return dict(zip(pairs, answers, strict=True))
+
+    def _arrive_probe(self, link: Link, arrived: asyncio.Future[bool]) -> None:
+        if not link.cut:
+            _settle(arrived, True)
+
+    # ---- listening ----
+
+    def listen(
+        self, address: Address, port: SimNetworkPort, owner: Incarnation, on_call: Handler, on_notify: NotifyHandler
+    ) -> SimListener:
+        name, _, number = address.rpartition(":")
+        if name != owner.name:
+            raise OSError(f"{owner.name} can't listen at {address}")
+        if number == "0":
+            self._next_port += 1
+            address = f"{name}:{self._next_port}"
+        if address in self._listeners:
+            raise OSError(f"{address} is in use")
+        listener = SimListener(self, address, owner, port.stranger, on_call, on_notify, owner.context)
+        self._listeners[address] = listener
+        return listener
+
+    def close_listener(self, listener: SimListener) -> None:
+        """Stop listening; callers whose request was delivered learn that the connection is gone."""
+        if listener.closed:
+            return
+        listener.closed = True
+        self._listeners.pop(listener.address, None)
+        for call in listener.open_calls:
+            self._break(call, "the connection broke")
+        listener.open_calls.clear()
+
+    def drop(self, owner: Incarnation) -> None:
+        """The process is gone: its listeners close."""
+        for listener in list(self._listeners.values()):
+            if listener.owner is owner:
+                self.close_listener(listener)
+
+    # ---- notifications ----
+
+    def notify(self, port: SimNetworkPort, link: Link, address: Address, message: bytes) -> None:
+        link.send(self._arrive_notify, (port, link, address, message), len(message), True)
+
+    def _arrive_notify(self, port: SimNetworkPort, link: Link, address: Address, message: bytes) -> None:
+        listener = self._listeners.get(address)
+        if listener is None or link.cut or listener.stranger != port.stranger:
+            return
+        owner = listener.owner
+        self.delivered += 1
+        self._trace.record(NOTIFY, owner.tag, message)
+        if owner.blocked:
+            owner.hold(SimHandle(listener.on_notify, (port.peer, message), listener.context, owner))
+            return
+        try:
+            listener.context.run(listener.on_notify, port.peer, message)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the receiving node's, and recorded there
+            self._loop.fail(owner, error)
+
+    # ---- calls ----
+
+    def start_call(
+        self, port: SimNetworkPort, out: Link, back: Link, address: Address, request: bytes
+    ) -> asyncio.Future[bytes]:
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        call = _Call(port, future, out, back, self._listeners.get(address))
+        out.send(self._arrive_call, (call, address, request), len(request))
+        return future
+
+    def _arrive_call(self, call: _Call, address: Address, request: bytes) -> None:
+        listener = call.listener
+        if call.out.cut:
+            return
+        if listener is None:
+            self._end(call, Unreachable(f"nobody listens at {address}"))
+        elif listener.stranger != call.port.stranger:
+            self._end(call, Refused(f"{address} belongs to {listener.stranger}, not to {call.port.stranger}"))
+        elif listener.closed:
+            self._break(call, f"the connection to {address} broke")
+        else:
+            self._deliver(call, listener, request)
+
+    def _deliver(self, call: _Call, listener: SimListener, request: bytes) -> None:
+        owner = listener.owner
+        self.delivered += 1
+        self._trace.record(CALL, owner.tag, request)
+        listener.open_calls[call] = None
+        if owner.blocked:
+            owner.hold(SimHandle(self._serve_later, (call, listener, request), listener.context, owner))
+        else:
+            self._serve_later(call, listener, request)
+
+    def _serve_later(self, call: _Call, listener: SimListener, request: bytes) -> None:
+        self._loop.create_task(self._serve(call, listener, request), context=listener.context.copy())
+
+    async def _serve(self, call: _Call, listener: SimListener, request: bytes) -> None:
+        try:
+            reply = await listener.on_call(call.port.peer, request)
+        except Exception as error:  # noqa: BLE001 - a bug of the node's: recorded there, the caller sees a lost call
+            listener.owner.fail(error)
+            if listener.open_calls.pop(call, self) is None:
+                self._break(call, "the handler failed")
+            return
+        if listener.open_calls.pop(call, self) is None:
+            call.back.send(self._arrive_reply, (call, reply), len(reply))
+
+    def _arrive_reply(self, call: _Call, reply: bytes) -> None:
+        future = call.future
+        if call.back.cut or future.done() or call.port.owner.dead:
+            return
+        self.delivered += 1
+        self._trace.record(REPLY, call.port.owner.tag, reply)
+        future.set_result(reply)
+
+    def _break(self, call: _Call, reason: str) -> None:
+        self._end(call, CallLost(reason))
+
+    def _end(self, call: _Call, error: Exception) -> None:
+        call.back.send(self._arrive_end, (call, error), 64)
+
+    def _arrive_end(self, call: _Call, error: Exception) -> None:
+        if not (call.back.cut or call.future.done() or call.port.owner.dead):
+            call.future.set_exception(error)
+
+
+class SimNetworkPort:
+    """The network as one process uses it. Implements `Network`."""
+
+    __slots__ = ("_calls", "_loop", "_network", "_routes", "owner", "peer", "stranger")
+
+    def __init__(self, network: SimNetwork, loop: SimLoop, owner: Incarnation, hello: Hello) -> None:
+        self.owner = owner
+        self.peer = Peer(hello.node_id, hello.incarnation)
+        self.stranger = f"{hello.cluster_id} (version {hello.version})"
+        self._network = network
+        self._loop = loop
+        self._routes: dict[Address, tuple[Link, Link]] = {}
+        self._calls: dict[asyncio.Future[bytes], None] = {}
+
+    async def listen(self, address: Address, on_call: Handler, on_notify: NotifyHandler) -> SimListener:
+        self.owner.require_alive()
+        return self._network.listen(address, self, self.owner, on_call, on_notify)
+
+    async def call(self, address: Address, request: bytes, timeout_s: float) -> bytes:
+        owner = self.owner
+        owner.require_alive()
+        out, back = self._routes.get(address) or self._route(address)
+        future = self._network.start_call(self, out, back, address, request)
+        self._calls[future] = None
+        deadline_ns = self._loop.now_ns + max(0, round(timeout_s * 1e9))
+        timer = self._loop.schedule(deadline_ns, _lose, (future, timeout_s), owner.context, owner)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            del self._calls[future]
+
+    def notify(self, address: Address, message: bytes) -> None:
+        if self.owner.dead:
+            return
+        route = self._routes.get(address) or self._route(address)
+        self._network.notify(self, route[0], address, message)
+
+    async def close(self) -> None:
+        self._network.drop(self.owner)
+        for future in list(self._calls):
+            if not future.done():
+                future.set_exception(CallLost("the network was closed"))
+
+    def _route(self, address: Address) -> tuple[Link, Link]:
+        name = address.rpartition(":")[0]
+        route = (self._network.link(self.owner.name, name), self._network.link(name, self.owner.name))
+        self._routes[address] = route
+        return route
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _lose(future: asyncio.Future[bytes], timeout_s: float) -> None:
+    if not future.done():
+        future.set_exception(CallLost(f"no answer within {timeout_s} s"))

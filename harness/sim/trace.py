@@ -1,0 +1,83 @@
+"""The trace of a run: a running blake2b over every step, message and disk write, so that two runs can be compared."""
+
+from __future__ import annotations
+
+from array import array
+from hashlib import blake2b
+from itertools import count
+
+_FLUSH_WORDS = 8192
+_FLUSH_BLOBS = 1024
+
+STEP_OF_NETWORK = -1
+NOTIFY, CALL, REPLY, APPEND, FSYNC, FILE, KILL, PAUSE, RESUME, START, CRASH, END = (-code for code in range(2, 14))
+"""Kinds of record. Negative, and incarnations are tagged below -100: a word that is not is a time, length or number."""
+
+FIRST_INCARNATION_TAG = -100
+
+
+class Trace:
+    """Collects words (times, tags, lengths) and payloads, and hashes them in batches.
+
+    `words` is public so that the loop may append to it directly: the time, ns, when it advances, and the tag of the
+    incarnation at every step.
+    """
+
+    __slots__ = ("_blobs", "_payload_hash", "_tags", "_word_hash", "words")
+
+    def __init__(self) -> None:
+        self.words: array[int] = array("q")
+        self._blobs: list[bytes] = []
+        self._word_hash = blake2b(digest_size=32)
+        self._payload_hash = blake2b(digest_size=32)
+        self._tags = count(FIRST_INCARNATION_TAG, -1)
+
+    def new_tag(self) -> int:
+        """A tag that no other incarnation of this run has."""
+        return next(self._tags)
+
+    def record(self, kind: int, tag: int, payload: bytes) -> None:
+        """A message delivered to, or a write made by, the incarnation with this tag."""
+        words = self.words
+        words.append(kind)
+        words.append(tag)
+        words.append(len(payload))
+        blobs = self._blobs
+        blobs.append(payload)
+        if len(blobs) > _FLUSH_BLOBS:
+            self._flush()
+
+    def flush_if_full(self) -> None:
+        if len(self.words) > _FLUSH_WORDS:
+            self._flush()
+
+    def digest(self) -> str:
+        """The digest of everything recorded so far, in hexadecimal; recording may go on."""
+        self._flush()
+        return blake2b(self._word_hash.digest() + self._payload_hash.digest(), digest_size=32).hexdigest()
+
+    def _flush(self) -> None:
+        # The array is emptied in place: the loop holds a reference to it. Two hashes, so that where a batch ends does
+        # not matter; payload lengths are among the words, so payloads can't be shifted against each other.
+        self._word_hash.update(self.words)
+        del self.words[:]
+        self._payload_hash.update(b"".join(self._blobs))
+        self._blobs.clear()
+
+
+DELAY, LOST, DUPLICATED, REORDERED, FSYNC_TIME, TORN, PENDING = range(7)
+
+
+class Decisions:
+    """The simulator's own choices in order, each `value << 3 | kind`, as plain integers."""
+
+    __slots__ = ("entries", "recording")
+
+    def __init__(self, recording: bool) -> None:
+        self.entries: list[int] = []
+        self.recording = recording
+
+    def note(self, kind: int, value: int) -> None:
+        """Record one choice (a delay in ns, bytes kept of a torn tail, 0 or 1)."""
+        if self.recording:
+            self.entries.append(value << 3 | kind)
