@@ -1,0 +1,88 @@
+"""How many operations a second the interpreter sustains with a client that does nothing, journal included."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+from harness.failures import FailureLog
+from harness.generators import Chance, Context, clients, draw, invoke, limit, mix, stagger
+from harness.history.journal import JournalWriter
+from harness.history.recorder import Recorder
+from harness.interpreter import interpret
+from harness.ops import Op, read, write
+
+
+class NoOpClient:
+    async def invoke(self, op: Op) -> Op:
+        return op.complete("ok")
+
+    async def close(self) -> None:
+        pass
+
+
+class NoOpClients:
+    async def open(self, process: int) -> NoOpClient:
+        return NoOpClient()
+
+
+class MonotonicClock:
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def _write(context: Context, chance: Chance, count: int) -> Op:
+    return invoke("write", write(chance.below(100), count))
+
+
+def _read(context: Context, chance: Chance, count: int) -> Op:
+    return invoke("read", read(chance.below(100)))
+
+
+async def _run(ops: int, concurrency: int, path: Path) -> float:
+    source = clients(limit(ops, stagger(3, 1e9, mix(1, draw(1, _write), draw(2, _read)))))
+    journal = JournalWriter(path)
+    recorder = Recorder(journal, MonotonicClock())
+    processes = tuple(range(concurrency))
+    started = time.perf_counter()
+    await interpret(
+        source, clients=NoOpClients(), nemesis=None, recorder=recorder, failures=FailureLog(), processes=processes
+    )
+    journal.close()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ops", type=int, default=200_000)
+    parser.add_argument("--concurrency", type=int, default=100)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = asyncio.run(_run(arguments.ops, arguments.concurrency, Path(folder) / "journal"))
+    figures = {
+        "benchmark": "interpreter",
+        "ops": arguments.ops,
+        "concurrency": arguments.concurrency,
+        "seconds": round(seconds, 3),
+        "ops_per_second": round(arguments.ops / seconds),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
