@@ -18,7 +18,8 @@ from cluster.alarm import Alarm
 from cluster.config import Knobs
 from cluster.log_writer import LogWriter
 from cluster.nodelog import node_logger
-from cluster.raft.core import Raft, RaftConfig
+from cluster.raft.config import RaftConfig
+from cluster.raft.core import Raft
 from cluster.raft.types import (
     Compact,
     Entry,
@@ -108,17 +109,16 @@ def _ignore(_: object) -> None:
 def raft_config(spec: GroupSpec) -> RaftConfig:
     """Raft's own configuration for a group."""
     knobs = spec.knobs
-    election_ns = knobs.election_timeout_ms * _MS
     return RaftConfig(
         node_id=spec.node_id,
         voters=tuple(replica.node_id for replica in spec.voters),
-        election_timeout_ns=election_ns,
+        election_timeout_ns=knobs.election_timeout_ms * _MS,
         heartbeat_ns=knobs.raft_heartbeat_ms * _MS,
-        lease_ns=knobs.lease_ms * _MS or election_ns,
+        lease_ns=knobs.lease_ms * _MS,
         max_clock_drift=knobs.max_clock_drift,
         max_batch_entries=knobs.max_batch_entries,
         max_batch_bytes=knobs.max_batch_bytes,
-        check_quorum_ns=knobs.check_quorum_ms * _MS or 4 * election_ns,
+        check_quorum_ns=knobs.check_quorum_ms * _MS,
         flaws=spec.flaws,
     )
 

@@ -1,0 +1,158 @@
+"""The replicated state machine of one tablet: lease record, cells with versions, request ids.
+
+Deterministic: everything is decided by the commands and their order in the log. A command carries the sequence of the
+lease it was proposed under and is refused at apply under another (R2); a request id that took effect gets its first
+answer again (R1), also when the double is found here only. Results are encoded replies of `cluster.wire`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from cluster.lease import Lease, acquired, extended
+from cluster.mvcc import Key, MvccStore, StoreRows, Version
+from cluster.requests import RequestRows, RequestTable
+from cluster.wire import Done, Fault, RequestId, encode
+
+SNAPSHOT_VERSION = 1
+
+
+class AcquireLease(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """First command of a new leader: `start` is its HLC reading; the record may start later (see `lease.acquired`)."""
+
+    holder: str
+    term: int
+    start: int
+    duration_ns: int
+
+
+class RenewLease(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Moves the expiration ahead where no write does."""
+
+    lease_sequence: int
+    timestamp: int
+    duration_ns: int
+
+
+class WriteCell(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A write at `timestamp`, which also extends the lease by `duration_ns` from there."""
+
+    request_id: RequestId
+    lease_sequence: int
+    timestamp: int
+    duration_ns: int
+    key: Key
+    value: int | None
+
+
+class CompareAndSetCell(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Like `WriteCell`, if the cell holds `expected` when the command is applied."""
+
+    request_id: RequestId
+    lease_sequence: int
+    timestamp: int
+    duration_ns: int
+    key: Key
+    expected: int | None
+    value: int | None
+
+
+Change: TypeAlias = WriteCell | CompareAndSetCell
+TabletCommand: TypeAlias = AcquireLease | RenewLease | WriteCell | CompareAndSetCell
+
+
+class _State(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    lease: Lease | None
+    last_write: int
+    threshold: int
+    cells: StoreRows
+    requests: RequestRows
+
+
+_decode_command = msgspec.msgpack.Decoder(TabletCommand).decode
+_decode_state = msgspec.msgpack.Decoder(_State).decode
+
+_NO_ANSWER = b""
+_STALE = encode(Fault("INVALID", "the client called this request answered for good", definite=False))
+
+
+def _refused(holder: str | None) -> bytes:
+    return encode(Fault("NOT_THE_LEADER", "proposed under another lease", definite=True, leader=holder))
+
+
+class TabletMachine:
+    """State of one tablet's replica; read by its server, changed by `apply` alone.
+
+    `last_write` is the timestamp of the last change applied, whether it wrote or (a compare-and-set) only looked.
+    """
+
+    def __init__(self, retention_ns: int) -> None:
+        self._retention_ns = retention_ns
+        self._store = MvccStore(retention_ns)
+        self._requests = RequestTable()
+        self.lease: Lease | None = None
+        self.last_write = 0
+
+    def read(self, key: Key, as_of: int) -> Version | None:
+        """The version in force at `as_of`."""
+        return self._store.read(key, as_of)
+
+    def answered(self, request_id: RequestId) -> bytes | None:
+        """The answer to a request that needs no command any more: it took effect, or is a late double."""
+        if self._requests.stale(request_id):
+            return _STALE
+        return self._requests.lookup(request_id)
+
+    def apply(self, index: int, command: bytes) -> bytes:
+        """Apply one committed command; the result is an encoded reply (empty for lease commands)."""
+        change = _decode_command(command)
+        if isinstance(change, AcquireLease):
+            self.lease = acquired(
+                self.lease, change.holder, change.term, change.start, self.last_write, change.duration_ns
+            )
+            return _NO_ANSWER
+        if self.lease is None or change.lease_sequence != self.lease.sequence:
+            return _refused(self.lease.holder if self.lease else None)
+        if isinstance(change, RenewLease):
+            self.lease = extended(self.lease, change.timestamp, change.duration_ns)
+            return _NO_ANSWER
+        answer = self.answered(change.request_id)
+        return self._change(self.lease, change) if answer is None else answer
+
+    def _change(self, lease: Lease, change: Change) -> bytes:
+        if change.timestamp <= self.last_write:
+            raise ValueError(f"write at {change.timestamp} does not rise above {self.last_write} along the log")
+        self.last_write = change.timestamp
+        self.lease = extended(lease, change.timestamp, change.duration_ns)
+        reply = encode(self._carry_out(change))
+        self._requests.record(change.request_id, reply)
+        return reply
+
+    def _carry_out(self, change: Change) -> Done:
+        if isinstance(change, CompareAndSetCell):
+            version = self._store.read(change.key)
+            found = version[1] if version else None
+            if found != change.expected:
+                return Done(applied=False, found=found, timestamp=change.timestamp)
+        self._store.write(change.key, change.timestamp, change.value)
+        return Done(applied=True, found=None, timestamp=change.timestamp)
+
+    def snapshot(self) -> bytes:
+        """Everything, request ids included."""
+        store = self._store
+        rows = self._requests.rows()
+        return encode(_State(SNAPSHOT_VERSION, self.lease, self.last_write, store.threshold, store.rows(), rows))
+
+    def restore(self, data: bytes) -> None:
+        """Replace everything; raises ValueError for another format version."""
+        state = _decode_state(data)
+        if state.version != SNAPSHOT_VERSION:
+            raise ValueError(
+                f"tablet snapshot of format version {state.version}; this program reads {SNAPSHOT_VERSION}"
+            )
+        self._store = MvccStore.from_rows(state.cells, self._retention_ns, state.threshold)
+        self._requests = RequestTable.from_rows(state.requests)
+        self.lease, self.last_write = state.lease, state.last_write
