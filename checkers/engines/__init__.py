@@ -1,0 +1,1 @@
+"""Engines: hand groups of a history to kernels, in-process or through Spark."""

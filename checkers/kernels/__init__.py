@@ -1,0 +1,1 @@
+"""Kernels: pure functions over sorted columns, compiled with numba; no Spark and no files in sight."""

@@ -1,0 +1,113 @@
+"""Sets of configurations for the register search: what may be true of a key after some of its events.
+
+A configuration is (state, available, owed): the value held; the open writes and compare-and-sets that may still be
+linearized; the open operations that must still be. Fewer owed and more available is better: a configuration is
+*dominated* by another of the same state that owes a subset and has a superset available, because the other can do
+whatever it does. Sets keep undominated ones only.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+BUCKETS: Final = 1024
+
+Words = npt.NDArray[np.uint64]
+
+
+class ConfigSet(NamedTuple):
+    """Configurations in order of insertion; removed ones have state -1. Buckets chain those of equal state (mod BUCKETS);
+    `meta` is (size, live, epoch); a bucket counts only if its epoch is the current one."""
+
+    state: npt.NDArray[np.int32]
+    available: Words
+    owed: Words
+    next: npt.NDArray[np.int32]
+    head: npt.NDArray[np.int32]
+    head_epoch: npt.NDArray[np.int64]
+    meta: npt.NDArray[np.int64]
+
+
+def make_config_set(capacity: int, words: int) -> ConfigSet:
+    """An empty set of at most `capacity` insertions, for up to 64 * `words` open operations."""
+    masks = [np.zeros((capacity, words), np.uint64) for _ in range(2)]
+    states, links = (np.full(capacity, -1, np.int32) for _ in range(2))
+    return ConfigSet(states, *masks, links, np.empty(BUCKETS, np.int32), np.full(BUCKETS, -1), np.zeros(3, np.int64))
+
+
+def grown(old: ConfigSet, capacity: int) -> ConfigSet:
+    """A copy with more room."""
+    new = make_config_set(capacity, old.available.shape[1])
+    used = len(old.state)
+    for source, target in zip(old[:4], new[:4], strict=True):
+        target[:used] = source
+    for source, target in zip(old[4:], new[4:], strict=True):
+        target[:] = source
+    return new
+
+
+@njit(cache=True)
+def clear(configs):
+    """Empty the set in constant time."""
+    configs.meta[0] = 0
+    configs.meta[1] = 0
+    configs.meta[2] += 1
+
+
+@njit(cache=True)
+def _subset(small, large):
+    for word in range(small.shape[0]):
+        if small[word] & ~large[word]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _make_way(configs, bucket, state, available, owed):
+    """Unlink what the new configuration dominates; False if one that is there dominates it. Returns (fresh, looked at)."""
+    looked = 0
+    before, current = np.int32(-1), configs.head[bucket]
+    while current >= 0:
+        looked += 1
+        after = configs.next[current]
+        if configs.state[current] == state:
+            if _subset(configs.owed[current], owed) and _subset(available, configs.available[current]):
+                return False, looked
+            if _subset(owed, configs.owed[current]) and _subset(configs.available[current], available):
+                configs.state[current] = -1
+                configs.meta[1] -= 1
+                if before < 0:
+                    configs.head[bucket] = after
+                else:
+                    configs.next[before] = after
+                current = after
+                continue
+        before, current = current, after
+    return True, looked
+
+
+@njit(cache=True)
+def add(configs, state, available, owed):
+    """Insert unless dominated. Returns the work done (configurations compared, at least 1), or -1 if the set is full."""
+    bucket = state & (BUCKETS - 1)
+    if configs.head_epoch[bucket] != configs.meta[2]:
+        configs.head_epoch[bucket] = configs.meta[2]
+        configs.head[bucket] = -1
+    fresh, looked = _make_way(configs, bucket, state, available, owed)
+    if not fresh:
+        return looked + 1
+    place = configs.meta[0]
+    if place >= configs.state.shape[0]:
+        return -1
+    configs.state[place] = state
+    configs.available[place, :] = available
+    configs.owed[place, :] = owed
+    configs.next[place] = configs.head[bucket]
+    configs.head[bucket] = place
+    configs.meta[0] += 1
+    configs.meta[1] += 1
+    return looked + 1

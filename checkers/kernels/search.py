@@ -1,0 +1,374 @@
+"""Linearizability of one register by search (Wing and Gong 1993, Lowe's just-in-time form), for values that repeat.
+
+Events of a key are taken in order while a set of configurations (see `frontier`) says all that may be true. An operation
+is linearized no earlier than some completion needs it: when x completes, every configuration is extended by sequences of
+open operations until x is linearized, and what cannot is dropped; an empty set refutes the history. Where nothing is
+open the set is the set of possible states. What keeps the sets small, and exact:
+- a read is linearized as soon as the state is right, for it changes nothing;
+- when a write is linearized, every open write may have been, just before it, unseen: it is owed no more but may still be
+  used. So it need not be tried both ways;
+- of equal open operations the one that completes first goes first (they can be exchanged);
+- an intermediate write is tried only if it satisfies an owed read or enables a compare-and-set;
+- an indeterminate write is forgotten once nobody is left who could see its value.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from checkers.kernels.columns import CAS, FAILED_CAS, NEVER, READ, WRITE
+from checkers.kernels.frontier import ConfigSet, add, clear
+
+DONE: Final = 0
+PAUSED: Final = 1
+FULL: Final = 2
+
+Ints = npt.NDArray[np.int64]
+
+
+class SearchOps(NamedTuple):
+    """Operations of many keys: as RegisterColumns, with values numbered within their key (0 is nil, `values[k]` many).
+
+    `order` lists each key's rows by completion; `last_use` is the event after which an indeterminate row is useless.
+    """
+
+    offsets: Ints
+    kind: npt.NDArray[np.uint8]
+    value: npt.NDArray[np.int32]
+    expected: npt.NDArray[np.int32]
+    invoke: Ints
+    complete: Ints
+    order: Ints
+    values: Ints
+    last_use: Ints
+
+
+class Open(NamedTuple):
+    """The open operations by slot, and masks of slots by what they do.
+
+    `row` is -1 for a free slot; `rivals[s]` are the slots with an equal operation that completes earlier;
+    `reads[v]`, `refusals[v]`, `cas_from[v]` are the reads of v, failed compare-and-sets of v, compare-and-sets from v;
+    `totals` rows: all writes, all refusals, scratch for available, owed.
+    """
+
+    row: npt.NDArray[np.int64]
+    rivals: npt.NDArray[np.uint64]
+    reads: npt.NDArray[np.uint64]
+    refusals: npt.NDArray[np.uint64]
+    cas_from: npt.NDArray[np.uint64]
+    totals: npt.NDArray[np.uint64]
+    slot_of: npt.NDArray[np.int32]
+    top: npt.NDArray[np.int64]
+
+
+class Cursor(NamedTuple):
+    """Where the search stands: `at` = (key, next invocation row, next place in `order`, fresh key?, work done)."""
+
+    at: Ints
+
+
+WRITES: Final = 0
+REFUSALS: Final = 1
+AVAILABLE: Final = 2
+OWED: Final = 3
+
+
+def make_open(slots: int, values: int, rows: int) -> Open:
+    """Room for `slots` operations open at once (a multiple of 64), `values` values a key and `rows` rows in all."""
+    words = slots // 64
+    by_value = [np.zeros((values, words), np.uint64) for _ in range(3)]
+    return Open(
+        np.full(slots, -1),
+        np.zeros((slots, words), np.uint64),
+        *by_value,
+        np.zeros((4, words), np.uint64),
+        np.full(rows, -1, np.int32),
+        np.zeros(1, np.int64),
+    )
+
+
+@njit(cache=True)
+def _bit(slot):
+    return np.uint64(1) << np.uint64(slot & 63)
+
+
+@njit(cache=True)
+def _has(mask, slot):
+    return (mask[slot >> 6] & _bit(slot)) != 0
+
+
+@njit(cache=True)
+def _set(mask, slot):
+    mask[slot >> 6] |= _bit(slot)
+
+
+@njit(cache=True)
+def _unset(mask, slot):
+    mask[slot >> 6] &= ~_bit(slot)
+
+
+@njit(cache=True)
+def _begin_key(ops, key, opened, frontier):
+    """Nothing open, the register unset."""
+    opened.row[:] = -1
+    opened.rivals[:] = 0
+    opened.totals[:] = 0
+    opened.top[0] = 0
+    for value in range(ops.values[key]):
+        opened.reads[value, :] = 0
+        opened.refusals[value, :] = 0
+        opened.cas_from[value, :] = 0
+    clear(frontier)
+    add(frontier, np.int32(0), opened.totals[AVAILABLE], opened.totals[OWED])
+
+
+@njit(cache=True)
+def _open_slot(ops, row, opened):
+    """Give the operation a slot and enter it in the masks."""
+    slot = 0
+    while opened.row[slot] >= 0:
+        slot += 1
+    kind = ops.kind[row]
+    for other in range(opened.top[0]):
+        twin = opened.row[other]
+        if twin < 0 or ops.kind[twin] != kind or ops.value[twin] != ops.value[row]:
+            continue
+        if kind == CAS and ops.expected[twin] != ops.expected[row]:
+            continue
+        if ops.complete[twin] < ops.complete[row] or (ops.complete[twin] == ops.complete[row] and twin < row):
+            _set(opened.rivals[slot], other)
+        else:
+            _set(opened.rivals[other], slot)
+    opened.row[slot] = row
+    opened.slot_of[row] = slot
+    opened.top[0] = max(opened.top[0], slot + 1)
+    if kind == READ:
+        _set(opened.reads[ops.value[row]], slot)
+    elif kind == WRITE:
+        _set(opened.totals[WRITES], slot)
+    elif kind == CAS:
+        _set(opened.cas_from[ops.expected[row]], slot)
+    elif kind == FAILED_CAS:
+        _set(opened.totals[REFUSALS], slot)
+        _set(opened.refusals[ops.expected[row]], slot)
+    return slot
+
+
+@njit(cache=True)
+def _close_slot(ops, slot, opened):
+    row = opened.row[slot]
+    kind = ops.kind[row]
+    if kind == READ:
+        _unset(opened.reads[ops.value[row]], slot)
+    elif kind == WRITE:
+        _unset(opened.totals[WRITES], slot)
+    elif kind == CAS:
+        _unset(opened.cas_from[ops.expected[row]], slot)
+    elif kind == FAILED_CAS:
+        _unset(opened.totals[REFUSALS], slot)
+        _unset(opened.refusals[ops.expected[row]], slot)
+    opened.row[slot] = -1
+    opened.slot_of[row] = -1
+    opened.rivals[slot, :] = 0
+    for other in range(opened.top[0]):
+        _unset(opened.rivals[other], slot)
+    while opened.top[0] > 0 and opened.row[opened.top[0] - 1] < 0:
+        opened.top[0] -= 1
+
+
+@njit(cache=True)
+def _invoke(ops, row, opened, frontier):
+    """An operation begins: it becomes available or owed in every configuration, a read whose value is there is done."""
+    slot = _open_slot(ops, row, opened)
+    kind = ops.kind[row]
+    for place in range(frontier.meta[0]):
+        state = frontier.state[place]
+        if state < 0:
+            continue
+        if kind == WRITE or kind == CAS:
+            _set(frontier.available[place], slot)
+        done = (kind == READ and state == ops.value[row]) or (kind == FAILED_CAS and state != ops.expected[row])
+        if ops.complete[row] != NEVER and not done:
+            _set(frontier.owed[place], slot)
+
+
+@njit(cache=True)
+def _drop_useless(ops, event, opened, frontier):
+    """Forget indeterminate operations that nobody can see any more."""
+    for slot in range(opened.top[0]):
+        row = opened.row[slot]
+        if row < 0 or ops.complete[row] != NEVER or ops.last_use[row] > event:
+            continue
+        for place in range(frontier.meta[0]):
+            _unset(frontier.available[place], slot)
+        _close_slot(ops, slot, opened)
+
+
+@njit(cache=True)
+def _apply(ops, slot, source, place, opened):
+    """Linearize an open write or compare-and-set; leaves the masks in `totals`. Returns (state, whether the state gave
+    something that another write would not: a read done, a compare-and-set enabled)."""
+    row = opened.row[slot]
+    state = ops.value[row]
+    available, owed = opened.totals[AVAILABLE], opened.totals[OWED]
+    useful = ops.kind[row] == CAS
+    for word in range(available.shape[0]):
+        available[word] = source.available[place, word]
+        left = source.owed[place, word]
+        if ops.kind[row] == WRITE:
+            left &= ~opened.totals[WRITES, word]
+        done = opened.reads[state, word] | (opened.totals[REFUSALS, word] & ~opened.refusals[state, word])
+        useful |= (left & done) != 0 or (available[word] & opened.cas_from[state, word]) != 0
+        owed[word] = left & ~done
+    _unset(available, slot)
+    _unset(owed, slot)
+    return state, useful
+
+
+@njit(cache=True)
+def _keep(configs, state, target, opened):
+    """Add to the next frontier, in which the completing operation is no longer available."""
+    held = _has(opened.totals[AVAILABLE], target)
+    _unset(opened.totals[AVAILABLE], target)
+    cost = add(configs, state, opened.totals[AVAILABLE], opened.totals[OWED])
+    if held:
+        _set(opened.totals[AVAILABLE], target)
+    return cost
+
+
+@njit(cache=True)
+def _expand(ops, target, place, opened, visited, after):
+    """Extend one configuration by every open operation. Returns the work done, or -1 if a set is full."""
+    work = 1
+    owing = _has(visited.owed[place], target)
+    for slot in range(opened.top[0]):
+        if visited.state[place] < 0:
+            break
+        if not _has(visited.available[place], slot):
+            continue
+        row = opened.row[slot]
+        work += 1
+        if ops.kind[row] == CAS and ops.expected[row] != visited.state[place]:
+            continue
+        blocked = False
+        for word in range(visited.available.shape[1]):
+            blocked |= (visited.available[place, word] & opened.rivals[slot, word]) != 0
+        if blocked:
+            continue
+        state, useful = _apply(ops, slot, visited, place, opened)
+        settled = not _has(opened.totals[OWED], target)
+        if slot == target or (owing and settled):
+            cost = _keep(after, state, target, opened)
+            if cost < 0:
+                return -1
+            work += cost
+        if useful and (not settled or _has(opened.totals[AVAILABLE], target)):
+            cost = add(visited, state, opened.totals[AVAILABLE], opened.totals[OWED])
+            if cost < 0:
+                return -1
+            work += cost
+    return work
+
+
+@njit(cache=True)
+def _complete(ops, target, opened, frontier, visited, after, budget):
+    """An operation ends: `after` becomes the configurations in which it is linearized. Returns the work done, -1 when a
+    set is full, -2 past the budget."""
+    clear(visited)
+    clear(after)
+    work = 1
+    for place in range(frontier.meta[0]):
+        if frontier.state[place] < 0:
+            continue
+        opened.totals[AVAILABLE] = frontier.available[place]
+        opened.totals[OWED] = frontier.owed[place]
+        settled = not _has(frontier.owed[place], target)
+        if settled:
+            work += _keep(after, frontier.state[place], target, opened)
+        if not settled or _has(frontier.available[place], target):
+            work += add(visited, frontier.state[place], frontier.available[place], frontier.owed[place])
+    place = 0
+    while place < visited.meta[0]:
+        if visited.state[place] >= 0:
+            cost = _expand(ops, target, place, opened, visited, after)
+            if cost < 0:
+                return -1
+            work += cost
+            if work > budget:
+                return -2
+        place += 1
+    return work
+
+
+@njit(cache=True)
+def _adopt(frontier, after):
+    """The live configurations of `after`, packed, become the frontier."""
+    clear(frontier)
+    size = 0
+    for place in range(after.meta[0]):
+        if after.state[place] < 0:
+            continue
+        frontier.state[size] = after.state[place]
+        frontier.available[size, :] = after.available[place]
+        frontier.owed[size, :] = after.owed[place]
+        size += 1
+    frontier.meta[0] = size
+    frontier.meta[1] = size
+
+
+@njit(cache=True)
+def search_key(ops, at, opened, frontier, visited, after, budget):
+    """Search on from the cursor `at` to the end of its key, a refutation or the end of the budget.
+
+    Returns (DONE, stuck row or -1), (PAUSED, -1) or (FULL, -1); after the last two the same call goes on where it was.
+    """
+    key = at[0]
+    stop = ops.offsets[key + 1]
+    if at[3] == 1:
+        _begin_key(ops, key, opened, frontier)
+        at[1] = ops.offsets[key]
+        at[2] = ops.offsets[key]
+        at[3] = 0
+    work = 0
+    while at[2] < stop and ops.complete[ops.order[at[2]]] != NEVER:
+        row = ops.order[at[2]]
+        event = ops.complete[row]
+        while at[1] < stop and ops.invoke[at[1]] < event:
+            if ops.complete[at[1]] != NEVER or ops.last_use[at[1]] > ops.invoke[at[1]]:
+                _invoke(ops, at[1], opened, frontier)
+            at[1] += 1
+        slot = opened.slot_of[row]
+        cost = _complete(ops, slot, opened, frontier, visited, after, budget - work)
+        if cost < 0:
+            return (FULL if cost == -1 else PAUSED), np.int64(-1)
+        work += cost
+        at[4] += cost
+        if after.meta[1] == 0:
+            return DONE, row
+        _adopt(frontier, after)
+        _close_slot(ops, slot, opened)
+        _drop_useless(ops, event, opened, frontier)
+        at[2] += 1
+    return DONE, np.int64(-1)
+
+
+@njit(cache=True)
+def search_keys(ops, at, opened, frontier, visited, after, budget, stuck):
+    """Search key after key from the cursor; `stuck[k]` becomes the row that refutes key k, or -1. Returns DONE when all
+    keys are through, else PAUSED or FULL at the key `at[0]`."""
+    keys = ops.offsets.shape[0] - 1
+    spent = at[4]
+    while at[0] < keys:
+        answer, row = search_key(ops, at, opened, frontier, visited, after, budget - (at[4] - spent))
+        if answer != DONE:
+            return answer
+        stuck[at[0]] = row
+        at[0] += 1
+        at[3] = 1
+        if at[4] - spent >= budget:
+            return PAUSED
+    return DONE

@@ -1,0 +1,38 @@
+"""A reference for registers: tries every order of the operations. For histories of a few operations only."""
+
+from __future__ import annotations
+
+from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE, RegisterColumns
+
+
+def linearizable(columns: RegisterColumns) -> bool:
+    """Whether some order of the operations of the single key respects real time and a register's behaviour."""
+    rows = [
+        tuple(int(column[row]) for column in columns[1:])
+        for row in range(len(columns.kind))
+        if columns.kind[row] != FAILED_WRITE
+    ]
+    dead: set[tuple[frozenset[int], int]] = set()
+
+    def after(row: tuple[int, ...], state: int) -> int | None:
+        kind, value, expected = row[0], row[1], row[2]
+        if kind == WRITE:
+            return value
+        allowed = {READ: state == value, CAS: state == expected, FAILED_CAS: state != expected}[kind]
+        return (value if kind == CAS else state) if allowed else None
+
+    def search(left: frozenset[int], state: int) -> bool:
+        if all(rows[i][4] == NEVER for i in left):
+            return True
+        if (left, state) in dead:
+            return False
+        horizon = min(rows[i][4] for i in left)
+        for i in sorted(left):
+            if rows[i][3] < horizon:
+                state_after = after(rows[i], state)
+                if state_after is not None and search(left - {i}, state_after):
+                    return True
+        dead.add((left, state))
+        return False
+
+    return search(frozenset(range(len(rows))), NIL)
