@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.ports import DiskFull
@@ -92,7 +93,8 @@ class SimDisk:
             happened = self._entropy.random() < 0.5
             self._decisions.note(PENDING, int(happened))
             if happened:
-                operation()
+                with suppress(OSError):  # its file may be gone by now, and nobody waits for an answer
+                    operation()
         self._pending.clear()
         self._fsyncs.clear()
         for path, file in list(self._files.items()):
@@ -164,11 +166,16 @@ class SimDisk:
         def changed() -> None:
             if self._pending.pop(token, None) is None:
                 return
-            operation()
             self.syncs += 1
             self._trace.record(FILE, tag, note.encode())
-            if not future.done():
-                future.set_result(None)
+            try:
+                operation()
+            except OSError as error:  # its file went while it was under way
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(None)
 
         self._loop.post(self._done_ns(), changed, ())
         await future
@@ -177,10 +184,10 @@ class SimDisk:
         self._files[path] = _File(data, len(data), named=True)
 
     def move(self, source: str, target: str) -> None:
-        file = self._files.pop(source, None)
-        if file is not None:
-            file.named = True
-            self._files[target] = file
+        file = self.file(source)
+        del self._files[source]
+        file.named = True
+        self._files[target] = file
 
     def drop(self, path: str) -> None:
         self._files.pop(path, None)

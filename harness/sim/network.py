@@ -121,6 +121,12 @@ class SimNetwork:
         """Change how one link treats messages; None for the default."""
         self.link(source, target).set_options(options if options is not None else self.options)
 
+    def reset(self) -> None:
+        """Heal, and give every link the default options again."""
+        self.heal()
+        for link in self._links.values():
+            link.set_options(self.options)
+
     async def probe(self, source: str, target: str, timeout_s: float = 0.5, attempts: int = 3) -> bool:
         """Whether one of a few messages sent now by the source machine arrives at the target machine in time."""
         arrived: asyncio.Future[bool] = self._loop.create_future()

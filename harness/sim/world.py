@@ -67,6 +67,8 @@ class World:
         """The machine of that name, made at first use."""
         node = self._nodes.get(name)
         if node is None:
+            if name in self._harness_ports:
+                raise ValueError(f"{name} is the harness's own")
             node = self._nodes[name] = SimNode(self, name)
         return node
 
