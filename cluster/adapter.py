@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from cluster.client.client import ClusterClient
-from cluster.master.catalog import CATALOG_GROUP
 from cluster.wire import Column, Done, StatusReply
 from harness.errors import DefiniteError, UserError
 from harness.ops import Mop, Op
@@ -83,28 +82,3 @@ def node_status(reply: StatusReply) -> NodeStatus:
     """A node's answer to GetStatus, in the harness's words."""
     groups = tuple(GroupStatus(**msgspec.structs.asdict(group)) for group in reply.groups)
     return NodeStatus(reply.node_id, reply.role, reply.incarnation, groups, reply.wall_ns)
-
-
-def leaders_of(statuses: Iterable[NodeStatus | None]) -> dict[str, str]:
-    """For each group the node that leads it in the highest term, as the nodes themselves say; groups by name."""
-    best: dict[str, tuple[int, str]] = {}
-    for status in statuses:
-        for group in () if status is None else status.groups:
-            if group.role == "leader" and group.term > best.get(group.group, (-1, ""))[0]:
-                best[group.group] = (group.term, status.node if status is not None else "")
-    return {group: best[group][1] for group in sorted(best)}
-
-
-def leader_master(statuses: Iterable[NodeStatus | None]) -> str | None:
-    """The master that leads the catalog."""
-    return leaders_of(statuses).get(CATALOG_GROUP)
-
-
-def leaseholders(statuses: Iterable[NodeStatus | None]) -> dict[str, str]:
-    """For each tablet the node whose lease is valid, as the nodes themselves say; the highest term wins."""
-    with_lease = [
-        NodeStatus(s.node, s.role, s.incarnation, tuple(group for group in s.groups if group.lease_valid))
-        for s in statuses
-        if s is not None
-    ]
-    return {group: node for group, node in leaders_of(with_lease).items() if group != CATALOG_GROUP}

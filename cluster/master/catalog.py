@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.master.records import TableRecord, TabletRecord
-from cluster.requests import RequestTable
+from cluster.requests import RequestRows, RequestTable
 from cluster.wire import RequestId
 
 CATALOG_GROUP = "catalog"
@@ -42,7 +42,7 @@ class CatalogState(msgspec.Struct, frozen=True, array_like=True):
     format: int
     tables: tuple[TableRecord, ...]
     tablets: tuple[TabletRecord, ...]
-    requests: bytes
+    requests: RequestRows
 
 
 class UnknownFormat(Exception):
@@ -89,7 +89,7 @@ class Catalog:
 
     def snapshot(self) -> bytes:
         tables, tablets = tuple(self.tables.values()), tuple(self.tablets.values())
-        return _encode(CatalogState(CATALOG_FORMAT, tables, tablets, self.requests.snapshot()))
+        return _encode(CatalogState(CATALOG_FORMAT, tables, tablets, self.requests.rows()))
 
     def restore(self, data: bytes) -> None:
         state = _decode_state(data)
@@ -97,13 +97,15 @@ class Catalog:
             raise UnknownFormat(f"catalog snapshot has format {state.format}, expected {CATALOG_FORMAT}")
         self.tables = {table.table_id: table for table in state.tables}
         self.tablets = {tablet.tablet_id: tablet for tablet in state.tablets}
-        self.requests = RequestTable.restore(state.requests)
+        self.requests = RequestTable.from_rows(state.requests)
         self._owners = {table.name: table.table_id for table in state.tables if not table.removed}
 
     def _apply_once(self, batch: CatalogBatch) -> Outcome:
         request_id = batch.request_id
         if request_id is not None and (recorded := self.requests.lookup(request_id)) is not None:
             return Outcome(None, recorded)
+        if request_id is not None and self.requests.stale(request_id):
+            return Outcome("the client has called this request answered for good", b"")
         conflict = self._conflict(batch)
         if conflict is not None:
             return Outcome(conflict, b"")

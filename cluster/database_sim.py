@@ -1,0 +1,221 @@
+"""The reference cluster in the simulator: `harness.protocols.Database` on a `harness.sim` world."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cluster.adapter import (
+    DATABASE_NAME,
+    OPERATIONS,
+    ClusterOpClient,
+    create_registers,
+    node_status,
+)
+from cluster.client.client import ClusterClient
+from cluster.config import Knobs, NodeConfig
+from cluster.node import run_node
+from cluster.nodelog import ClockFormatter, node_logger
+from cluster.readiness import await_ready
+from cluster.wire import MASTER_PORT, TSERVER_PORT, Replica
+from harness.errors import DefiniteError
+from harness.ports import Ports
+from harness.protocols import Node, NodeStatus, ProcessState
+from harness.sim.disk import DiskOptions
+from harness.sim.world import World
+
+CAPABILITIES = frozenset({"kill", "pause", "stop", "status"})
+ADMIN = "admin"
+"""The harness's own machine: statuses and readiness are asked from there; no fault touches it."""
+
+STATUS_TIMEOUT_S = 0.5
+SETUP_TIMEOUT_S = 10.0
+
+
+def sample_knobs(entropy: random.Random) -> Knobs:
+    """Knobs for one seed: batches, snapshot interval and Raft's timing vary from small to large."""
+    election_timeout_ms = entropy.choice((300, 600, 1_000))
+    return Knobs(
+        max_batch_entries=entropy.choice((1, 4, 64)),
+        snapshot_entries=entropy.choice((20, 200, 2_000)),
+        election_timeout_ms=election_timeout_ms,
+        raft_heartbeat_ms=election_timeout_ms // 6,
+    )
+
+
+def sample_disk_options(entropy: random.Random) -> DiskOptions:
+    """Disks for one seed: fsyncs of a fast, a common and a slow device."""
+    return DiskOptions(sync_ns=entropy.choice(((50_000, 300_000), (200_000, 3_000_000), (1_000_000, 20_000_000))))
+
+
+class SimDatabase:
+    """Masters `m1`…, tablet servers `t1`… spread over zones `z1`… in turn; one process each, logs kept in memory.
+
+    `flaws` are names of `cluster.flaws`. Clients run on machines named `c` and the process number.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        masters: int = 3,
+        tservers: int = 5,
+        flaws: Sequence[str] = (),
+        knobs: Knobs | None = None,
+        zones: int = 1,
+    ) -> None:
+        self._world = world
+        self._masters = tuple(Replica(f"m{number}", f"m{number}:{MASTER_PORT}") for number in range(1, masters + 1))
+        self._nodes = tuple(
+            Node(f"{letter}{number}", role, f"z{(number - 1) % zones + 1}")
+            for letter, role, count in (("m", "master", masters), ("t", "tserver", tservers))
+            for number in range(1, count + 1)
+        )
+        self._configs = {
+            node.name: self._config(node, tuple(flaws), Knobs() if knobs is None else knobs) for node in self._nodes
+        }
+        self._logs = {node.name: _Log(world, node.name) for node in self._nodes}
+        self._admin = world.harness_ports(ADMIN)
+        self._opened = 0
+
+    # ---- what it is ----
+
+    @property
+    def name(self) -> str:
+        return DATABASE_NAME
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return self._nodes
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return CAPABILITIES
+
+    @property
+    def operations(self) -> frozenset[str]:
+        return OPERATIONS
+
+    # ---- processes ----
+
+    async def install(self) -> None:
+        """Begin to keep the nodes' logs; programs need no installing here."""
+        for log in self._logs.values():
+            log.attach()
+
+    async def start(self, node: str) -> None:
+        machine = self._world.node(node)
+        if machine.state == ProcessState.DEAD:
+            machine.start(lambda ports: self._run(ports, self._configs[node]))
+
+    async def stop(self, node: str) -> None:
+        self._world.node(node).stop()
+        await self._world.node(node).wait_dead()
+
+    async def kill(self, node: str) -> None:
+        self._world.node(node).kill()
+
+    async def pause(self, node: str) -> None:
+        self._world.node(node).pause()
+
+    async def resume(self, node: str) -> None:
+        self._world.node(node).resume()
+
+    async def process_state(self, node: str) -> ProcessState:
+        return self._world.node(node).state
+
+    # ---- what it says of itself ----
+
+    async def status(self, node: str) -> NodeStatus | None:
+        client = ClusterClient(self._admin, self._addresses(), ADMIN, STATUS_TIMEOUT_S)
+        try:
+            return node_status(await client.status(self._configs[node].address))
+        except DefiniteError:
+            return None
+
+    async def statuses(self) -> dict[str, NodeStatus | None]:
+        """Every node's status, asked at once."""
+        answers = await asyncio.gather(*(self.status(node.name) for node in self._nodes))
+        return {node.name: answer for node, answer in zip(self._nodes, answers, strict=True)}
+
+    async def await_ready(self, timeout_s: float) -> None:
+        client = self.admin_client(min(2.0, timeout_s))
+        await await_ready(client, self._nodes, self.statuses, self._admin.clock, timeout_s)
+
+    async def collect_logs(self) -> Mapping[str, bytes]:
+        """`NODE/node.log`, with a line for everything that nothing in the node handled."""
+        return {f"{name}/node.log": log.contents() for name, log in self._logs.items()}
+
+    # ---- clients ----
+
+    async def setup_workload(self, workload: str, options: Mapping[str, Any]) -> None:
+        """Create the workload's tables and wait until they serve."""
+        await create_registers(self.admin_client(SETUP_TIMEOUT_S), workload, options)
+        await self.await_ready(SETUP_TIMEOUT_S)
+
+    async def open_client(self, process: int, timeout_s: float) -> ClusterOpClient:
+        self._opened += 1
+        ports = self._world.harness_ports(f"c{process}")
+        return ClusterOpClient(ports, self._addresses(), f"c{process}.{self._opened}", timeout_s)
+
+    def admin_client(self, timeout_s: float) -> ClusterClient:
+        """A client of the harness's own, on a machine that no fault touches."""
+        self._opened += 1
+        return ClusterClient(self._admin, self._addresses(), f"{ADMIN}.{self._opened}", timeout_s)
+
+    async def teardown(self) -> None:
+        for node in self._nodes:
+            self._world.node(node.name).kill()
+        for log in self._logs.values():
+            log.detach()
+
+    def _addresses(self) -> tuple[str, ...]:
+        return tuple(master.address for master in self._masters)
+
+    def _config(self, node: Node, flaws: tuple[str, ...], knobs: Knobs) -> NodeConfig:
+        port = MASTER_PORT if node.role == "master" else TSERVER_PORT
+        return NodeConfig(
+            node_id=node.name,
+            role="master" if node.role == "master" else "tserver",
+            listen=f"{node.name}:{port}",
+            masters=self._masters,
+            cluster_id=self._world.cluster_id,
+            zone=node.zone,
+            flaws=flaws,
+            knobs=knobs,
+        )
+
+    async def _run(self, ports: Ports, config: NodeConfig) -> None:
+        log = node_logger(config.node_id)
+        log.info("starting as %s, incarnation %d", config.role, ports.incarnation)
+        try:
+            await run_node(ports, config)
+        except Exception:
+            log.critical("PANIC: the node program ended by an exception", exc_info=True)
+            raise
+
+
+class _Log:
+    """What one node wrote to its logger, stamped with the node's own clock."""
+
+    def __init__(self, world: World, node: str) -> None:
+        self._machine = world.node(node)
+        self._logger = node_logger(node)
+        self._text = io.StringIO()
+        self._handler = logging.StreamHandler(self._text)
+        self._handler.setFormatter(ClockFormatter(self._machine.clock))
+
+    def attach(self) -> None:
+        self._logger.setLevel(logging.INFO)
+        self._logger.propagate = False
+        self._logger.addHandler(self._handler)
+
+    def detach(self) -> None:
+        self._logger.removeHandler(self._handler)
+
+    def contents(self) -> bytes:
+        panics = [f"PANIC: unhandled in the node: {error!r}\n" for error in self._machine.errors]
+        return (self._text.getvalue() + "".join(panics)).encode()

@@ -1,0 +1,82 @@
+"""Whether the whole cluster serves its clients, as its nodes and its leader master say; for every environment."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from cluster.client.client import ClusterClient
+from cluster.master.records import TabletState
+from harness.errors import DefiniteError, IndefiniteError
+from harness.ports import Clock
+from harness.protocols import GroupStatus, Node, NodeStatus
+
+Statuses: TypeAlias = Mapping[str, NodeStatus | None]
+
+POLL_INTERVAL_S = 0.1
+
+
+async def await_ready(
+    client: ClusterClient,
+    nodes: Sequence[Node],
+    statuses: Callable[[], Awaitable[Statuses]],
+    clock: Clock,
+    timeout_s: float,
+) -> None:
+    """Wait until nothing is lacking (see `lacking`); raises TimeoutError that says what still was."""
+    deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
+    while (reason := await lacking(client, nodes, statuses)) is not None:
+        if clock.monotonic_ns() >= deadline_ns:
+            raise TimeoutError(f"the cluster was not ready within {timeout_s:g} s: {reason}")
+        await clock.sleep(POLL_INTERVAL_S)
+
+
+async def lacking(
+    client: ClusterClient, nodes: Sequence[Node], statuses: Callable[[], Awaitable[Statuses]]
+) -> str | None:
+    """What keeps the cluster from serving, or None: every node answers, a leader master knows all tservers as live,
+    every tablet of every table runs and has a leader whose lease is valid."""
+    views = await statuses()
+    silent = [node.name for node in nodes if views.get(node.name) is None]
+    if silent:
+        return f"no answer from {', '.join(silent)}"
+    try:
+        return await _missing_server(client, nodes) or await _unserved_tablet(client, views)
+    except (DefiniteError, IndefiniteError) as error:
+        return f"no leader master answers ({error})"
+
+
+async def _missing_server(client: ClusterClient, nodes: Sequence[Node]) -> str | None:
+    live = (await client.tablet_servers()).live
+    missing = [node.name for node in nodes if node.role == "tserver" and node.name not in live]
+    return f"the leader master has not heard from {', '.join(missing)}" if missing else None
+
+
+async def _unserved_tablet(client: ClusterClient, views: Statuses) -> str | None:
+    holders = leaseholders(views.values())
+    for table in await client.list_tables():
+        for tablet in (await client.table_locations(table.name)).tablets:
+            if tablet.state != TabletState.RUNNING:
+                return f"tablet {tablet.partition.bucket} of {table.name} is {tablet.state}"
+            if tablet.tablet_id not in holders:
+                return f"tablet {tablet.partition.bucket} of {table.name} has no leader with a lease"
+    return None
+
+
+def leaders(statuses: Iterable[NodeStatus | None]) -> dict[str, str]:
+    """For each Raft group the node that leads it in the highest term, as the nodes themselves say; groups by name."""
+    return _highest_term(statuses, lambda group: group.role == "leader")
+
+
+def leaseholders(statuses: Iterable[NodeStatus | None]) -> dict[str, str]:
+    """The same for leaders whose lease is valid."""
+    return _highest_term(statuses, lambda group: group.role == "leader" and group.lease_valid)
+
+
+def _highest_term(statuses: Iterable[NodeStatus | None], counts: Callable[[GroupStatus], bool]) -> dict[str, str]:
+    best: dict[str, tuple[int, str]] = {}
+    for status in [status for status in statuses if status is not None]:
+        for group in status.groups:
+            if counts(group) and group.term > best.get(group.group, (-1, ""))[0]:
+                best[group.group] = (group.term, status.node)
+    return {group: best[group][1] for group in sorted(best)}

@@ -1,0 +1,144 @@
+"""Decisions of the leader master, pure: placement (M8), tablet reports (M9, appendix A and B), the tserver map (M3)."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.master.placement import place, replica_load
+from cluster.master.records import (
+    TableState,
+    TabletConfig,
+    TabletRecord,
+    TabletState,
+    changed_table,
+    changed_tablet,
+    new_table,
+    new_tablet,
+)
+from cluster.master.reports import Fate, LeaderHint, fate, next_hint, next_record
+from cluster.master.tservers import ServerEntry, ServerMap, select_replicas
+from cluster.wire import Column, Heartbeat, Partition, Replica, TabletReport
+
+TABLE = new_table("table", "a", (Column(0, "value", "int64"),), 3)
+VOTERS = (Replica("t1", "t1:1"), Replica("t2", "t2:1"), Replica("t3", "t3:1"))
+
+
+def server(number: int, zone: str = "z1") -> ServerEntry:
+    return ServerEntry(f"t{number}", f"t{number}:1", zone, 1, 0)
+
+
+def creating() -> TabletRecord:
+    record = new_tablet("tablet", "table", Partition(0, 1))
+    return changed_tablet(record, state=TabletState.CREATING, config=TabletConfig(0, VOTERS))
+
+
+def report(
+    leader: str | None = None, term: int = 1, config_index: int = 0, voters: tuple[str, ...] = ()
+) -> TabletReport:
+    return TabletReport("tablet", "table", "RUNNING", term, leader, voters, config_index, 0)
+
+
+def heartbeat(node_id: str = "t1", incarnation: int = 1, address: str = "t1:1") -> Heartbeat:
+    return Heartbeat(node_id, incarnation, address, "z1", 1, True, ())
+
+
+# ---- the tserver map ----
+
+
+def test_a_tserver_is_live_until_its_last_heartbeat_is_too_old() -> None:
+    servers = ServerMap(live_ns=100)
+    servers.observe(heartbeat(), now_ns=1_000)
+    assert servers.is_live("t1", 1_100) and not servers.is_live("t1", 1_101)
+    assert [entry.node_id for entry in servers.entries()] == ["t1"], "a dead one is still known"
+    assert servers.live(1_101) == []
+
+
+def test_a_heartbeat_of_an_earlier_incarnation_changes_nothing() -> None:
+    servers = ServerMap(live_ns=100)
+    assert servers.observe(heartbeat(incarnation=2, address="new"), 1_000)
+    assert not servers.observe(heartbeat(incarnation=1, address="old"), 2_000)
+    assert servers.located(Replica("t1", "catalog")) == Replica("t1", "new")
+    assert not servers.is_live("t1", 2_000)
+
+
+def test_an_unknown_tserver_is_located_where_the_catalog_says() -> None:
+    assert ServerMap(1).located(VOTERS[0]) == VOTERS[0]
+
+
+# ---- placement ----
+
+
+def test_too_few_tservers_give_no_replicas() -> None:
+    assert select_replicas([server(1), server(2)], {}, 3) is None
+
+
+def test_zones_are_spread_before_loads_are_balanced() -> None:
+    servers = [server(1, "a"), server(2, "a"), server(3, "b"), server(4, "c")]
+    chosen = select_replicas(servers, {"t1": 9, "t2": 5, "t3": 50}, 3)
+    assert chosen is not None
+    assert [replica.node_id for replica in chosen] == ["t4", "t2", "t3"]
+
+
+@settings(deadline=None)
+@given(tservers=st.integers(3, 9), buckets=st.integers(1, 40))
+def test_replicas_of_a_new_table_differ_by_one_at_most_between_tservers(tservers: int, buckets: int) -> None:
+    records = [new_tablet(f"{bucket}", "table", Partition(bucket, buckets)) for bucket in range(buckets)]
+    live = [server(number) for number in range(1, tservers + 1)]
+    placements = place(TABLE, records, live, {}, lambda tablet: False, lambda: "new")
+    placed = [placement.placed for placement in placements]
+    assert len(placed) == buckets
+    assert all(len(dict.fromkeys(each.config.node_ids)) == 3 for each in placed if each.config is not None)
+    load = replica_load(placed)
+    counts = [load.get(entry.node_id, 0) for entry in live]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_a_tablet_that_never_came_up_is_replaced_by_a_new_one_with_replicas() -> None:
+    live = [server(number) for number in range(2, 6)]
+    (placement,) = place(TABLE, [creating()], live, {}, lambda tablet: True, lambda: "fresh")
+    assert placement.replaced is not None and placement.replaced.state == TabletState.REPLACED
+    assert (placement.placed.tablet_id, placement.placed.revision) == ("fresh", 1)
+    assert placement.placed.state == TabletState.CREATING and placement.placed.config is not None
+    assert place(TABLE, [creating()], live[:2], {}, lambda tablet: True, lambda: "fresh") == []
+
+
+# ---- reports ----
+
+
+def test_true_orphans_are_never_deleted_and_final_records_decide_deletions() -> None:
+    removed = changed_table(TABLE, state=TableState.REMOVED)
+    replaced = changed_tablet(creating(), state=TabletState.REPLACED)
+    assert fate(None, None) == Fate.ORPHAN
+    assert fate(TABLE, replaced) == Fate.DELETE
+    assert fate(removed, creating()) == Fate.DELETE
+    assert fate(TABLE, creating()) == Fate.KEEP
+
+
+def test_a_creating_tablet_runs_when_a_leader_is_reported_for_it() -> None:
+    waiting = next_record(creating(), "t1", report(leader=None), {})
+    assert waiting is not None and waiting.state == TabletState.CREATING and waiting.confirmed == ("t1",)
+    running = next_record(waiting, "t2", report(leader="t1"), {})
+    assert running is not None and running.state == TabletState.RUNNING and running.confirmed == ("t1", "t2")
+    assert [voter.node_id for voter in running.unconfirmed] == ["t3"]
+    assert next_record(running, "t2", report(leader="t1"), {}) is None, "nothing new is not replicated"
+
+
+def test_only_a_configuration_of_a_higher_index_is_taken() -> None:
+    record = changed_tablet(creating(), config=TabletConfig(5, VOTERS), confirmed=("t1",))
+    assert next_record(record, "t1", report(config_index=5, voters=("t1", "t9")), {}) is None
+    changed = next_record(record, "t1", report(config_index=6, voters=("t1", "t9")), {"t9": "t9:7"})
+    assert changed is not None
+    assert changed.config == TabletConfig(6, (Replica("t1", "t1:1"), Replica("t9", "t9:7")))
+
+
+def test_a_final_record_takes_no_report() -> None:
+    assert next_record(changed_tablet(creating(), state=TabletState.REPLACED), "t1", report(leader="t1"), {}) is None
+
+
+def test_the_leader_hint_follows_the_highest_term() -> None:
+    hint = next_hint(None, report(leader="t1", term=3))
+    assert hint == LeaderHint(3, "t1")
+    assert next_hint(hint, report(leader="t2", term=2)) == hint
+    assert next_hint(hint, report(leader=None, term=3)) == hint
+    assert next_hint(hint, report(leader=None, term=4)) == LeaderHint(4, None)
