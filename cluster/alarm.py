@@ -12,14 +12,20 @@ _SLACK_NS = 1_000
 
 
 class Alarm:
-    """Calls `on_wake` at or after `wake_ns` (monotonic), which `on_wake` must move on.
+    """Calls `on_wake` at or after the time set (monotonic ns), which `on_wake` must move on.
 
     Moving the time later costs nothing: the sleep ends early, looks, and sleeps on. Only moving it before the end of
-    the current sleep starts another task.
+    the current sleep starts another task. `on_error` is handed what `on_wake` raised; the alarm is dead then.
     """
 
-    def __init__(self, clock: Clock, on_wake: Callable[[], None], spawn: Callable[[Alarm], asyncio.Task[None]]) -> None:
-        self._clock, self._on_wake, self._spawn = clock, on_wake, spawn
+    def __init__(
+        self,
+        clock: Clock,
+        on_wake: Callable[[], None],
+        name: str,
+        on_error: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._clock, self._on_wake, self._name, self._on_error = clock, on_wake, name, on_error
         self._wake_ns = 0
         self._sleeps_until_ns = 0
         self._task: asyncio.Task[None] | None = None
@@ -32,15 +38,20 @@ class Alarm:
                 return
             self._task.cancel()
         self._sleeps_until_ns = wake_ns
-        self._task = self._spawn(self)
+        self._task = asyncio.create_task(self._run(), name=self._name)
+        self._task.add_done_callback(self._ended)
+
+    def set_earlier(self, wake_ns: int) -> None:
+        """Wake at `wake_ns` unless that happens before anyway."""
+        if wake_ns < self._wake_ns:
+            self.set(wake_ns)
 
     def cancel(self) -> None:
         """Never wake again."""
         if self._task is not None:
             self._task.cancel()
 
-    async def run(self) -> None:
-        """Sleep and wake, for ever."""
+    async def _run(self) -> None:
         while True:
             now_ns = self._clock.monotonic_ns()
             self._sleeps_until_ns = self._wake_ns
@@ -48,3 +59,8 @@ class Alarm:
                 await self._clock.sleep((self._wake_ns - now_ns + _SLACK_NS) / 1e9)
             else:
                 self._on_wake()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._on_error is not None:
+            self._on_error(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -158,7 +158,7 @@ class Group:
         self._wake_ns = 0
         self._before_apply, self._after_apply = f"{spec.kind}.before_apply", f"{spec.kind}.after_apply"
         self._disk = LogWriter(ports, storage, spec.kind, spec.knobs, self._durable, self._saved, self._refuse_queued)
-        self._alarm = Alarm(ports.clock, self._tick, lambda alarm: self._spawn(alarm.run(), "alarm"))
+        self._alarm = Alarm(ports.clock, self._tick, f"{spec.group_id}.alarm", self._panic)
         self._writer: asyncio.Task[None] | None = None
 
     @classmethod
@@ -177,7 +177,7 @@ class Group:
         raft = Raft(
             raft_config(spec),
             found.hard_state,
-            found.snapshot.meta if found.snapshot else None,
+            found.snapshot,
             found.entries,
             ports.clock.monotonic_ns(),
             random.Random(ports.entropy.getrandbits(64)),
@@ -188,10 +188,10 @@ class Group:
         return group
 
     def _start(self, snapshot: Snapshot | None) -> None:
-        self._writer = self._spawn(self._disk.run(), "writer")
+        self._writer = asyncio.create_task(self._disk.run(), name=f"{self._spec.group_id}.writer")
+        self._writer.add_done_callback(self._writer_ended)
         if snapshot is not None:
             self._install(snapshot)
-            self._step(Compact(snapshot))
         self._step(Tick())
 
     # ---- what the owner calls ----
@@ -237,16 +237,15 @@ class Group:
         """
         if not self.is_leader:
             raise self._not_leader()
-        commit_index = self._raft.commit_index
-        may_serve = self._may_serve()
-        if may_serve and self._applied_index >= commit_index:
+        index = self._raft.lease_read_index(self._clock.monotonic_ns())
+        if index is not None and self._applied_index >= index:
             return
         context, future = self._waiters.add_read(self._deadline(timeout_s))
-        if may_serve:
-            self._waiters.place_read(context, commit_index)
-            self._rearm()
-        else:
+        if index is None:
             self._step(ReadIndex(context))
+        else:
+            self._waiters.place_read(context, index)
+            self._rearm()
         await future
 
     def receive(self, message: Message) -> None:
@@ -395,13 +394,7 @@ class Group:
             self._snapshot_index = snapshot.meta.index
             self._step(Compact(snapshot))
 
-    # ---- who may serve, and until when callers wait ----
-
-    def _may_serve(self) -> bool:
-        """Whether reads may be served without asking anybody (R2); `read-without-lease` trusts the role alone."""
-        if "read-without-lease" in self._spec.flaws:
-            return True
-        return self._raft.lease_valid(self._clock.monotonic_ns())
+    # ---- refusals and deadlines ----
 
     def _not_leader(self) -> NotLeader:
         if self._stopped:
@@ -428,12 +421,7 @@ class Group:
         for item in queued:
             fail_future(item.future, self._not_leader())
 
-    def _spawn(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=f"{self._spec.group_id}.{name}")
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _writer_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._panic(error)

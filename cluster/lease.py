@@ -1,9 +1,9 @@
 """The lease record of a range (R2), replicated through its log, and what its holder may do with timestamps.
 
 *Who* may serve is Raft's business, timed on the monotonic clock (`Raft.lease_valid`). The record says *at which
-timestamps*: a holder's reads lie below the record's `expiration`, which every write and every renewal moves ahead as it
-is applied; the next holder starts above the expiration that it finds in the log. So no write ever lies under a
-read that an earlier holder served, whatever the wall clocks do: a clock that jumps ahead takes the timestamps along, one
+timestamps*: a holder's reads lie below the record's `expiration`, which every write and every renewal moves ahead as
+it is applied; the next holder starts above the expiration that it finds in the log. So no write ever lies under a read
+that an earlier holder served, whatever the wall clocks do: a clock that jumps ahead takes the timestamps along, one
 that jumps back leaves them to count on from the last.
 """
 

@@ -74,6 +74,14 @@ def frame(kind: int, payload: bytes) -> bytes:
     return _HEADER.pack(_MAGIC, FORMAT_VERSION, kind, size, crc) + payload
 
 
+def unframe(kind: int, data: bytes) -> bytes:
+    """The payload of a file that is one record of this kind; raises CorruptLog."""
+    record = _record_at(data, 0)
+    if record is None or record[0] != kind:
+        raise CorruptLog("the record is damaged")
+    return record[1]
+
+
 def _record_at(data: bytes, offset: int) -> tuple[int, bytes, int] | None:
     """The valid record at `offset` as (kind, payload, end), or None."""
     start = offset + _HEADER.size
@@ -213,17 +221,17 @@ class GroupStorage:
             self._note(batch.hard_state, batch.entries)
         if length < len(data):
             await self._disk.truncate(path, length)
+        await self._disk.fsync(path)
 
     async def _read_snapshot(self) -> Snapshot | None:
         if self._snapshot_file is None:
             return None
         try:
-            record = _record_at(await self._disk.read(self._snapshot_file), 0)
+            return _decode_snapshot(unframe(_SNAPSHOT, await self._disk.read(self._snapshot_file)))
         except FileNotFoundError as error:
             raise CorruptLog(f"{self._snapshot_file}: the snapshot that the log stands on is missing") from error
-        if record is None or record[0] != _SNAPSHOT:
-            raise CorruptLog(f"{self._snapshot_file}: the snapshot is damaged")
-        return _decode_snapshot(record[1])
+        except CorruptLog as error:
+            raise CorruptLog(f"{self._snapshot_file}: {error}") from error
 
     async def _remove_leftovers(self) -> None:
         keep = (self._path(), self._snapshot_file)

@@ -78,6 +78,8 @@ _decode_state = msgspec.msgpack.Decoder(_State).decode
 _NO_ANSWER = b""
 _STALE = encode(Fault("INVALID", "the client called this request answered for good", definite=False))
 
+_NOT_RISING = encode(Fault("INVALID", "write timestamps must rise along the log", definite=True))
+
 
 def _refused(holder: str | None) -> bytes:
     return encode(Fault("NOT_THE_LEADER", "proposed under another lease", definite=True, leader=holder))
@@ -124,7 +126,7 @@ class TabletMachine:
 
     def _change(self, lease: Lease, change: Change) -> bytes:
         if change.timestamp <= self.last_write:
-            raise ValueError(f"write at {change.timestamp} does not rise above {self.last_write} along the log")
+            return _NOT_RISING
         self.last_write = change.timestamp
         self.lease = extended(lease, change.timestamp, change.duration_ns)
         reply = encode(self._carry_out(change))

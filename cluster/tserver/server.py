@@ -1,0 +1,165 @@
+"""The tablet server node: hosts tablets and answers requests for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from cluster.config import NodeConfig
+from cluster.group import OnFailure
+from cluster.hlc import Hlc
+from cluster.nodelog import node_logger
+from cluster.transport import NodeTransport
+from cluster.tserver import metadata
+from cluster.tserver.heartbeats import HeartbeatSender
+from cluster.tserver.metadata import TabletMeta
+from cluster.tserver.replica import TabletReplica
+from cluster.wire import (
+    CompareAndSet,
+    CreateTablet,
+    DeleteTablet,
+    DoneReply,
+    Fault,
+    GetStatus,
+    ReadRow,
+    Request,
+    StatusReply,
+    TabletReport,
+    WriteRow,
+    decode_envelope,
+    decode_request,
+    encode,
+)
+from harness.ports import Peer, Ports
+
+_MS = 1_000_000
+_DONE = encode(DoneReply(done=True))
+
+
+def _fault(kind: str, message: str) -> bytes:
+    return encode(Fault(kind, message, definite=True))
+
+
+class TabletServer:
+    """Answers calls and Raft messages between `start` and `close`; `on_failure` is told when it can't go on."""
+
+    def __init__(self, ports: Ports, config: NodeConfig, on_failure: OnFailure) -> None:
+        self._ports, self._config, self._on_failure = ports, config, on_failure
+        self._log = node_logger(config.node_id)
+        self._hlc = Hlc(config.knobs.max_clock_offset_ms * _MS)
+        self._transport = NodeTransport(ports.network)
+        self._replicas: dict[str, TabletReplica] = {}
+        self._deleted: dict[str, None] = {}
+        self._changing: dict[str, asyncio.Lock] = {}
+        self._heartbeats = HeartbeatSender(ports, config, self._reports)
+        self._serving = False
+
+    async def start(self) -> None:
+        """Recover every tablet from disk, then report to the masters; raises CorruptLog, ForeignDisk, OSError."""
+        await metadata.check_identity(self._ports.disk, self._config.cluster_id, self._config.node_id)
+        for meta in await metadata.load_all(self._ports.disk):
+            if meta.created is None:
+                self._deleted[meta.tablet_id] = None
+                await self._remove_files(meta.tablet_id)
+            else:
+                await self._open(meta.created)
+        self._log.info("serving %d tablets", len(self._replicas))
+        self._serving = True
+        self._heartbeats.start()
+
+    async def close(self) -> None:
+        """Stop answering; requests in flight fail."""
+        self._serving = False
+        await self._heartbeats.close()
+        for replica in list(self._replicas.values()):
+            await replica.close()
+
+    async def on_call(self, peer: Peer, payload: bytes) -> bytes:
+        """Answer one request: its encoded reply or a Fault."""
+        request = decode_request(payload)
+        if not self._serving:
+            return _fault("SHUTTING_DOWN", "this tablet server is not serving")
+        if isinstance(request, (ReadRow, WriteRow, CompareAndSet)):
+            return await self._row(request)
+        return await self._admin(request)
+
+    def on_notify(self, peer: Peer, payload: bytes) -> None:
+        """Take Raft messages in; those for tablets that are not here are dropped."""
+        envelope = decode_envelope(payload)
+        replica = self._replicas.get(envelope.group)
+        if replica is not None:
+            replica.receive(envelope.messages)
+
+    async def _row(self, request: ReadRow | WriteRow | CompareAndSet) -> bytes:
+        replica = self._replicas.get(request.tablet_id)
+        if replica is None:
+            return _fault("NOT_FOUND", f"no tablet {request.tablet_id} here")
+        if isinstance(request, ReadRow):
+            return await replica.read(request)
+        if isinstance(request, WriteRow):
+            return await replica.write(request)
+        return await replica.compare_and_set(request)
+
+    async def _admin(self, request: Request) -> bytes:
+        if isinstance(request, GetStatus):
+            return self._status()
+        if isinstance(request, CreateTablet):
+            async with self._lock(request.tablet_id):
+                return await self._create(request)
+        if isinstance(request, DeleteTablet):
+            async with self._lock(request.tablet_id):
+                return await self._delete(request.tablet_id)
+        return _fault("INVALID", f"tablet servers do not answer {type(request).__name__}")
+
+    def _lock(self, tablet_id: str) -> asyncio.Lock:
+        return self._changing.setdefault(tablet_id, asyncio.Lock())
+
+    async def _create(self, request: CreateTablet) -> bytes:
+        if request.tablet_id in self._replicas:
+            return _DONE
+        if request.tablet_id in self._deleted:
+            return _fault("INVALID", f"tablet {request.tablet_id} was deleted here")
+        if "/" in request.tablet_id or self._config.node_id not in [voter.node_id for voter in request.voters]:
+            return _fault("INVALID", f"tablet {request.tablet_id} can't be hosted by {self._config.node_id}")
+        self._ports.failpoints.hit("tserver.before_create")
+        await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request))
+        self._ports.failpoints.hit("tserver.after_create")
+        await self._open(request)
+        self._heartbeats.changed(request.tablet_id)
+        self._log.info("created tablet %s of table %s", request.tablet_id, request.table_name)
+        return _DONE
+
+    async def _open(self, created: CreateTablet) -> None:
+        self._transport.learn(created.voters)
+        replica = TabletReplica(self._ports, created, self._config.knobs, self._hlc)
+        flaws = frozenset(self._config.flaws)
+        tablet_id = created.tablet_id
+        await replica.open(self._transport, flaws, lambda: self._heartbeats.changed(tablet_id), self._on_failure)
+        self._replicas[tablet_id] = replica
+
+    async def _delete(self, tablet_id: str) -> bytes:
+        """The tombstone comes first: a crash after it leaves files that the next start removes."""
+        if tablet_id in self._deleted:
+            return _DONE
+        await metadata.save(self._ports.disk, TabletMeta(tablet_id, None))
+        self._ports.failpoints.hit("tserver.after_tombstone")
+        self._deleted[tablet_id] = None
+        replica = self._replicas.pop(tablet_id, None)
+        if replica is not None:
+            await replica.destroy()
+        self._log.info("deleted tablet %s", tablet_id)
+        return _DONE
+
+    async def _remove_files(self, tablet_id: str) -> None:
+        for path in self._ports.disk.list(f"{metadata.tablet_directory(tablet_id)}/"):
+            await self._ports.disk.remove(path)
+
+    def _reports(self, tablet_ids: Iterable[str] | None) -> tuple[TabletReport, ...]:
+        chosen = self._replicas if tablet_ids is None else tablet_ids
+        return tuple(self._replicas[tablet_id].report() for tablet_id in chosen if tablet_id in self._replicas)
+
+    def _status(self) -> bytes:
+        groups = tuple(replica.status() for replica in self._replicas.values())
+        ports = self._ports
+        present = tuple(group for group in groups if group is not None)
+        return encode(StatusReply(ports.node_id, "tserver", ports.incarnation, ports.clock.wall_ns(), present))
