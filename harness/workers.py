@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from harness.errors import DefiniteError, IndefiniteError
+from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.failures import FailureLog
 from harness.ops import Op
 from harness.protocols import Client, Database, Nemesis
@@ -75,7 +75,10 @@ class ClientExecutor:
 
 
 class NemesisExecutor:
-    """Carries out nemesis operations; a completed one is `info`, as in Jepsen."""
+    """Carries out nemesis operations; a completed one is `info`, as in Jepsen.
+
+    A nemesis that tells its own failures in a completion (`error_class` `harness`, with a value) has them recorded too.
+    """
 
     def __init__(self, nemesis: Nemesis, failures: FailureLog) -> None:
         self._nemesis = nemesis
@@ -83,6 +86,8 @@ class NemesisExecutor:
 
     async def execute(self, op: Op) -> Op:
         completion = await _outcome(self._nemesis.invoke, op, "nemesis", self._failures)
+        if completion.error_class == "harness" and isinstance(completion.value, dict):
+            self._failures.record("nemesis", HarnessError(f"{op.f}: {completion.error}"))
         return completion if completion.type == "info" else completion.complete("info")
 
     async def close(self) -> None:

@@ -1,0 +1,91 @@
+"""The faults of a run, read from its nemesis operations: requested, observed, healed, recovered (`harness.md`).
+
+Convention for a nemesis operation's `value`: `{"fault": KIND, "instance": N, "variant": …, "step": "begin" | "step" |
+"end"}`; a completion adds `targets`, `observed` (whether the effect, or at the end the recovery, was seen from inside the
+nodes), `observed_ns` (ns since the run's start) and `evidence`. Operations with other values are not faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from harness.ops import Op
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One instance of a fault; times in ns since the run's start, None for what never happened (or was not seen)."""
+
+    kind: str
+    instance: int
+    variant: str | None
+    targets: tuple[str, ...]
+    requested_ns: int
+    observed_ns: int | None = None
+    healed_ns: int | None = None
+    recovered_ns: int | None = None
+    evidence: Any = None
+
+
+def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:
+    """Every fault instance of a history, in the order in which they were requested; client events are skipped."""
+    found: dict[tuple[str, int], Fault] = {}
+    invoked_ns: dict[int, int] = {}
+    for event in events:
+        value = event.value
+        if event.process >= 0 or not isinstance(value, dict) or "fault" not in value or "instance" not in value:
+            continue
+        key = (str(value["fault"]), int(value["instance"]))
+        if event.type == "invoke":
+            invoked_ns[event.process] = event.time
+            found[key] = _requested(found.get(key), event)
+        elif key in found:
+            found[key] = _completed(found[key], event, invoked_ns.get(event.process, event.time))
+    return tuple(found.values())
+
+
+def missed(faults: Sequence[Fault]) -> tuple[Fault, ...]:
+    """The instances that were never observed in effect."""
+    return tuple(fault for fault in faults if fault.observed_ns is None)
+
+
+def unobserved_kinds(requested: Iterable[str], faults: Sequence[Fault]) -> tuple[str, ...]:
+    """The requested kinds of which no instance was observed in effect."""
+    observed = {fault.kind for fault in faults if fault.observed_ns is not None}
+    return tuple(kind for kind in requested if kind not in observed)
+
+
+def _requested(known: Fault | None, event: Op) -> Fault:
+    value = event.value
+    if known is None:
+        known = Fault(str(value["fault"]), int(value["instance"]), value.get("variant"), _targets(value), event.time)
+    if value.get("step") == "end" and known.healed_ns is None:
+        return msgspec.structs.replace(known, healed_ns=event.time)
+    return known
+
+
+def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
+    value = event.value
+    seen_ns = _seen_ns(value, invoked_ns, event.time)
+    if value.get("step") == "end":
+        return msgspec.structs.replace(fault, recovered_ns=seen_ns)
+    first_ns = seen_ns if fault.observed_ns is None else fault.observed_ns
+    targets = tuple(dict.fromkeys((*fault.targets, *_targets(value))))
+    evidence = value.get("evidence") or fault.evidence
+    variant = fault.variant if fault.variant is not None else value.get("variant")
+    return msgspec.structs.replace(fault, observed_ns=first_ns, targets=targets, evidence=evidence, variant=variant)
+
+
+def _seen_ns(value: dict[str, Any], invoked_ns: int, completed_ns: int) -> int | None:
+    """When it was observed: as told, if that lies within the operation, else at the operation's end."""
+    if value.get("observed") is not True:
+        return None
+    told_ns = value.get("observed_ns")
+    return told_ns if isinstance(told_ns, int) and invoked_ns <= told_ns <= completed_ns else completed_ns
+
+
+def _targets(value: dict[str, Any]) -> tuple[str, ...]:
+    targets = value.get("targets")
+    return tuple(str(target) for target in targets) if isinstance(targets, list | tuple) else ()

@@ -1,0 +1,182 @@
+"""The run directory: `store/WORKLOAD/TIMESTAMP/`, its layout and how files get into it (`harness.md`, "Run directory").
+
+Nothing else in the project spells these names. Files are replaced atomically: a reader sees the old or the new one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.errors import HarnessError, UserError
+
+_MAX_SAME_MOMENT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """The directory of one run."""
+
+    path: Path
+
+    @property
+    def run_json(self) -> Path:
+        """Every option, seed, versions, git commit, flaw; written first."""
+        return self.path / "run.json"
+
+    @property
+    def journal(self) -> Path:
+        """The history as it grows."""
+        return self.path / "history.journal"
+
+    @property
+    def history_parquet(self) -> Path:
+        return self.path / "history.parquet"
+
+    @property
+    def history_edn(self) -> Path:
+        return self.path / "history.edn"
+
+    @property
+    def faults_json(self) -> Path:
+        return self.path / "faults.json"
+
+    @property
+    def outcome_json(self) -> Path:
+        """What the run went through: stages, recovery, the harness's own failures."""
+        return self.path / "outcome.json"
+
+    @property
+    def verdict_json(self) -> Path:
+        """Written last."""
+        return self.path / "verdict.json"
+
+    @property
+    def report_html(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def plots(self) -> Path:
+        return self.path / "plots"
+
+    @property
+    def nodes(self) -> Path:
+        """Log files, as `nodes/NAME/FILE`."""
+        return self.path / "nodes"
+
+    @property
+    def harness_log(self) -> Path:
+        """Tracebacks of the harness's own failures."""
+        return self.path / "harness.log"
+
+    def write_json(self, path: Path, value: Any) -> None:
+        """Replace a JSON file of the run; raises HarnessError if it can't be written."""
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+    def read_json(self, path: Path) -> Any:
+        """A JSON file of the run, None if it isn't there; raises UserError if it can't be read."""
+        try:
+            return msgspec.json.decode(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise UserError(f"{path} can't be read: {error}.") from error
+
+    def write_logs(self, logs: Mapping[str, bytes]) -> None:
+        """Write log files by `NODE/NAME`; raises HarnessError for names outside the directory or a full disk."""
+        for name, content in logs.items():
+            target = (self.nodes / name).resolve()
+            if not target.is_relative_to(self.nodes.resolve()):
+                raise HarnessError(f"a log file must not be called {name}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(target, content)
+
+    def discard(self) -> None:
+        """Remove the directory, for a run that never began, and links to it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        for link in (self.path.parent / "latest", self.path.parent.parent / "latest"):
+            if link.is_symlink() and not link.exists():
+                link.unlink()
+        for parent in (self.path.parent, self.path.parent.parent):
+            if parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
+
+
+def create(store: Path, workload: str, now: datetime) -> RunDir:
+    """Make the directory of a new run, with a name no other run has, and point `latest` at it.
+
+    `now` names it, to the millisecond. Raises UserError when the store can't be written, and leaves nothing behind.
+    """
+    stamp = now.strftime("%Y%m%dT%H%M%S.") + f"{now.microsecond // 1000:03d}"
+    made: list[Path] = []
+    try:
+        _make_parents(store / workload, made)
+        path = _make_unique(store / workload, stamp)
+        made.append(path)
+        _point(store / workload / "latest", Path(path.name))
+        _point(store / "latest", Path(workload) / path.name)
+    except OSError as error:
+        for folder in reversed(made):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise UserError(f"The store {store} can't be written ({error.strerror}); name another with --store.") from error
+    return RunDir(path)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is the directory of a run."""
+    return (path / "run.json").is_file()
+
+
+def open_run(path: Path) -> RunDir:
+    """The directory of a saved run; raises UserError if it is none."""
+    if not is_run(path):
+        raise UserError(f"{path} is not the directory of a run: it has no run.json.")
+    return RunDir(path.resolve())
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Replace a file, all or nothing; raises HarnessError."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise HarnessError(f"{path} can't be written: {error.strerror}.") from error
+
+
+def _make_parents(path: Path, made: list[Path]) -> None:
+    """Make missing directories, noting each, outermost first."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        made.append(folder)
+
+
+def _make_unique(parent: Path, stamp: str) -> Path:
+    for number in range(1, _MAX_SAME_MOMENT):
+        path = parent / (stamp if number == 1 else f"{stamp}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise OSError(17, "too many runs at the same moment")
+
+
+def _point(link: Path, target: Path) -> None:
+    """Make a symbolic link, replacing an older one atomically."""
+    temporary = link.with_name(f".{link.name}.{target.name}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(link)

@@ -1,0 +1,184 @@
+"""The verdict on a run: four questions, never one (`harness.md`, "Verdict"). Pure functions.
+
+Overall: invalid if safety is invalid or the cluster did not recover; else unknown if safety is unknown, the run is
+vacuous, or the harness failed; else valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from harness.failures import HarnessFailure
+from harness.faults import Fault, missed, unobserved_kinds
+
+Validity: TypeAlias = Literal[True, False, "unknown"]
+
+DEFAULT_RATE_FLOOR = 0.2
+"""Share of the asked rate that must have succeeded; low, since faults are meant to hurt."""
+
+EXIT_CODES: dict[str, int] = {"valid": 0, "invalid": 1, "unknown": 2}
+
+AFTERMATH = frozenset({"logs", "tear down"})
+"""Stages whose failures are told but cost nothing: the history was complete and judged without them."""
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """Whether the cluster recovered after the last heal: None when that was not observed, and `reason` says why."""
+
+    recovered: bool | None
+    budget_s: float
+    seconds: float | None = None
+    reason: str | None = None
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of a run beside the checkers' verdicts.
+
+    `counts` are of client operations in the load phase, by `f` and type; `final_counts` by type in the final reads
+    (None if the run has no final reads); `load_s` is how long the load lasted; `rate_hz` None means no rate was asked.
+    """
+
+    fs: tuple[str, ...]
+    counts: Mapping[str, Mapping[str, int]]
+    load_s: float
+    rate_hz: float | None
+    rate_floor: float
+    requested_faults: tuple[str, ...]
+    faults: tuple[Fault, ...]
+    recovery: Recovery
+    failures: tuple[HarnessFailure, ...] = ()
+    final_counts: Mapping[str, int] | None = None
+    interrupted: bool = False
+    ended: bool = True
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to one question: True, False or unknown, why, and the figures behind it."""
+
+    answer: Validity
+    reasons: tuple[str, ...] = ()
+    details: Mapping[str, Any] = {}
+
+
+class RunVerdict(msgspec.Struct, frozen=True):
+    """The one word, its reasons, and the four answers. `checkers` are the checkers' own verdicts, by name."""
+
+    overall: Literal["valid", "invalid", "unknown"]
+    reasons: tuple[str, ...]
+    safety: Answer
+    adequacy: Answer
+    liveness: Answer
+    harness: Answer
+    checkers: Mapping[str, Any]
+    aftermath: tuple[HarnessFailure, ...] = ()
+
+    @property
+    def valid(self) -> Validity:
+        """As `valid` stands in `--json` output."""
+        return {"valid": True, "invalid": False}.get(self.overall, "unknown")
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.overall]
+
+
+def conclude(facts: Facts, checkers: Mapping[str, Any]) -> RunVerdict:
+    """The verdict from the facts of a run and its checkers' verdicts (JSON-able, each with `valid`, maybe `reason`)."""
+    safety, adequacy = judge_safety(checkers), judge_adequacy(facts)
+    liveness, harness = judge_liveness(facts), judge_harness(facts)
+    answers = (safety, adequacy, liveness, harness)
+    overall: Literal["valid", "invalid", "unknown"] = "valid"
+    if safety.answer is False or liveness.answer is False:
+        overall = "invalid"
+    elif any(answer.answer is not True for answer in answers):
+        overall = "unknown"
+    reasons = tuple(reason for answer in answers for reason in answer.reasons)
+    aftermath = tuple(failure for failure in facts.failures if failure.stage in AFTERMATH)
+    return RunVerdict(overall, reasons, safety, adequacy, liveness, harness, dict(checkers), aftermath)
+
+
+def judge_safety(checkers: Mapping[str, Any]) -> Answer:
+    """Question 1: what the checkers say, the worst first."""
+    if not checkers:
+        return Answer("unknown", ("no checker judged the history",))
+    words = {name: _validity(verdict) for name, verdict in checkers.items()}
+    reasons = [f"{name} found the history invalid" for name, word in words.items() if word is False]
+    for name, word in words.items():
+        if word == "unknown":
+            why = checkers[name].get("reason") or "it does not say why"
+            reasons.append(f"{name} can't tell: {why}")
+    if any(word is False for word in words.values()):
+        return Answer(False, tuple(reasons))
+    return Answer("unknown" if reasons else True, tuple(reasons))
+
+
+def judge_adequacy(facts: Facts) -> Answer:
+    """Question 2: did the run do enough to mean anything? False is a vacuous run."""
+    reasons: list[str] = []
+    reasons += [f"no {f} succeeded" for f in facts.fs if not facts.counts.get(f, {}).get("ok")]
+    ok = sum(by_type.get("ok", 0) for by_type in facts.counts.values())
+    rate_hz = ok / facts.load_s if facts.load_s > 0 else 0.0
+    if facts.rate_hz is not None and rate_hz < facts.rate_floor * facts.rate_hz:
+        reasons.append(
+            f"only {rate_hz:.1f} operations a second succeeded, of {facts.rate_hz:g} asked; "
+            f"the floor is {facts.rate_floor:.0%}"
+        )
+    for kind in unobserved_kinds(facts.requested_faults, facts.faults):
+        reasons.append(f"the fault {kind} was never observed in effect")
+    if facts.final_counts is not None and not facts.final_counts.get("ok") and facts.recovery.recovered:
+        reasons.append("no final read succeeded")
+    if facts.interrupted:
+        reasons.append("the run was stopped before its end")
+    details = {
+        "ok_by_f": {f: by_type.get("ok", 0) for f, by_type in facts.counts.items()},
+        "rate_hz": round(rate_hz, 3),
+        "rate_asked_hz": facts.rate_hz,
+        "rate_floor": facts.rate_floor,
+        "faults": _fault_counts(facts),
+        "missed": [{"kind": fault.kind, "instance": fault.instance} for fault in missed(facts.faults)],
+    }
+    return Answer(not reasons, tuple(reasons), details)
+
+
+def judge_liveness(facts: Facts) -> Answer:
+    """Question 3: did the cluster recover within its budget after the last heal?"""
+    recovery = facts.recovery
+    details = {"budget_s": recovery.budget_s, "seconds": recovery.seconds}
+    if recovery.recovered:
+        return Answer(True, (), details)
+    if recovery.recovered is None:
+        reason = recovery.reason or "the run did not get so far"
+        return Answer("unknown", (f"recovery was not observed: {reason}",), details)
+    reason = f"the cluster did not recover within {recovery.budget_s:g} s of the last heal"
+    return Answer(False, (f"{reason}: {recovery.reason}" if recovery.reason else reason,), details)
+
+
+def judge_harness(facts: Facts) -> Answer:
+    """Question 4: did the harness itself work? Failures after the history was complete are left aside."""
+    ours = [failure for failure in facts.failures if failure.stage not in AFTERMATH]
+    reasons = [
+        f"the harness failed ({failure.stage}): {failure.error}" + (f" ({failure.times} times)" * (failure.times > 1))
+        for failure in ours
+    ]
+    if not facts.ended:
+        reasons.append("the harness ended before the run did; what it had saved is judged")
+    return Answer(not reasons, tuple(reasons), {"failures": [msgspec.to_builtins(failure) for failure in ours]})
+
+
+def _validity(verdict: Any) -> Validity:
+    word = verdict.get("valid", "unknown")
+    return word if word is True or word is False else "unknown"
+
+
+def _fault_counts(facts: Facts) -> dict[str, dict[str, int]]:
+    counts = {kind: {"requested": 0, "observed": 0, "healed": 0, "recovered": 0} for kind in facts.requested_faults}
+    for fault in facts.faults:
+        of_kind = counts.setdefault(fault.kind, {"requested": 0, "observed": 0, "healed": 0, "recovered": 0})
+        of_kind["requested"] += 1
+        of_kind["observed"] += fault.observed_ns is not None
+        of_kind["healed"] += fault.healed_ns is not None
+        of_kind["recovered"] += fault.recovered_ns is not None
+    return counts
