@@ -6,12 +6,10 @@ completion adds `targets`, `action` (in words), `observed`, `observed_ns` (ns si
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from harness.errors import HarnessError
 from harness.ops import Op
 from harness.protocols import Database, Environment, ProcessState
 from nemesis.faults import Action, Bounce, Kill, Partition, Pause, Restart, describe, targets_of
@@ -19,6 +17,7 @@ from nemesis.injector import Injector
 from nemesis.observe import Observation, Observer, both
 from nemesis.scene import Scene
 from nemesis.scripts import SCRIPTS
+from nemesis.stage import Stage
 from nemesis.variants import VARIANTS, Plan
 from nemesis.view import View, names
 
@@ -39,7 +38,7 @@ class Instance:
     """One fault from its begin to its end; `before` are incarnations of killed nodes before the kill."""
 
     kind: str
-    script: AsyncGenerator[Action, None] | None = None
+    stage: Stage | None = None
     before: dict[str, int] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)
 
@@ -60,13 +59,10 @@ class FaultNemesis:
         """Nothing to prepare: faults act through the environment that is already set up."""
 
     async def invoke(self, op: Op) -> Op:
-        """Carry out one step; what our own tools fail at is told in `error` and leaves `observed` false."""
+        """Carry out one step; raises HarnessError when our own tools fail (what was done is healed all the same)."""
         begun_ns = self._clock.monotonic_ns()
         report: dict[str, Any] = {**op.value, "observed": False, "observed_ns": None, "evidence": {}}
-        try:
-            observation = await self._dispatch(op.value, report)
-        except HarnessError as error:
-            return op.complete("info", value=report, error_class="harness", error=str(error))
+        observation = await self._dispatch(op.value, report)
         report["observed"] = observation.observed
         if observation.at_ns is not None:
             report["observed_ns"] = max(op.time, 0) + observation.at_ns - begun_ns
@@ -91,8 +87,9 @@ class FaultNemesis:
         kind, number = request["fault"], request["instance"]
         entropy = Random(request["seed"])
         if kind in SCRIPTS:
-            script = SCRIPTS[kind].script(self._scene(entropy))
-            self._instances[number] = Instance(kind, script)
+            scene = self._scene(entropy)
+            scene.stage.begin(SCRIPTS[kind].script(scene))
+            self._instances[number] = Instance(kind, scene.stage)
             return await self._step(number, report)
         self._instances[number] = Instance(kind)
         plan = await self._plan(kind, request["variant"], entropy)
@@ -102,8 +99,8 @@ class FaultNemesis:
         return await self._carry_out(number, plan.fault, report)
 
     async def _step(self, number: int, report: dict[str, Any]) -> Observation:
-        instance = self._instances.get(number)
-        action = await anext(instance.script, None) if instance is not None and instance.script is not None else None
+        stage = self._instances[number].stage if number in self._instances else None
+        action = await stage.next_action() if stage is not None else None
         if action is None:
             report["finished"] = True
             return Observation(False, None, {"reason": "the script found nothing more to do"})
@@ -118,7 +115,11 @@ class FaultNemesis:
             await self._remember_incarnations(instance, action.targets)
         if not isinstance(action, Partition):
             instance.touched.update(action.targets)
-        await self._injector.carry_out(number, action)
+        try:
+            await self._injector.carry_out(number, action)
+        finally:
+            if instance.stage is not None:
+                instance.stage.carried_out()
         if report["step"] == "step":
             return Observation(True, self._clock.monotonic_ns())
         return await self._observe(instance, action)
@@ -178,9 +179,9 @@ class FaultNemesis:
             instance.before[name] = max(status.incarnation, instance.before.get(name, -1))
 
     def _scene(self, entropy: Random) -> Scene:
-        return Scene(self._effect, entropy, self._patience.watch_poll_s)
+        return Scene(self._effect, entropy, Stage(), self._patience.watch_poll_s)
 
 
 async def _close(instance: Instance) -> None:
-    if instance.script is not None:
-        await instance.script.aclose()
+    if instance.stage is not None:
+        await instance.stage.close()

@@ -1,23 +1,24 @@
 """What a script of faults is given: eyes (polled statuses), time and chance.
 
-A script is an async generator of actions: it waits for the state that matters, then says what to do; the nemesis
-carries each action out as a step of the history. A script never touches the database itself.
+A script waits for the state that matters, then says what to do (`act`); the nemesis carries each action out as a step
+of the history. A script never touches the database itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from random import Random
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from nemesis.faults import Action
 from nemesis.observe import Observer
+from nemesis.stage import Stage
 from nemesis.view import Leader, View, names
 
 T = TypeVar("T")
 
-Script: TypeAlias = Callable[["Scene"], AsyncGenerator[Action, None]]
+Script: TypeAlias = Callable[["Scene"], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Scene:
 
     observer: Observer
     entropy: Random
+    stage: Stage
     poll_s: float = 0.005
     patience_s: float = 4.0
 
@@ -33,6 +35,10 @@ class Scene:
     def nodes(self) -> tuple[str, ...]:
         """Names of all nodes."""
         return names(self.observer.database.nodes)
+
+    async def act(self, action: Action) -> None:
+        """Have an action carried out; returns when it was."""
+        await self.stage.act(action)
 
     async def hold(self, low_s: float, high_s: float) -> None:
         """Let a random time pass."""

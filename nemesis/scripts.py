@@ -1,60 +1,59 @@
 """Faults that wait for the state that matters: a leader just elected, a vote just given, a write just acknowledged.
 
-Each script is an endless async generator of actions; the schedule ends its episode and heals what is left.
+Scripts go on for as long as they are let; the schedule ends the episode, and what is left in effect is healed.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from nemesis.faults import Action, Bounce, Kill, Partition, Restart
+from nemesis.faults import Bounce, Kill, Partition, Restart
 from nemesis.grudges import isolate, shuffle
 from nemesis.scene import Scene, Script
 
 NO_CUT = Partition(())
 
 
-async def new_leader_partition(scene: Scene) -> AsyncGenerator[Action, None]:
+async def new_leader_partition(scene: Scene) -> None:
     """Cut off a group's leader, then each leader newly elected, moving the cut without a quiet moment between."""
     leader = await scene.group()
     while leader is not None:
         await scene.hold(0.0, 0.01)
-        yield Partition(isolate(scene.nodes, [leader.node]))
+        await scene.act(Partition(isolate(scene.nodes, [leader.node])))
         await scene.hold(0.5, 3.0)
         if scene.entropy.random() < 0.2:
-            yield NO_CUT
+            await scene.act(NO_CUT)
         leader = await scene.new_leader(leader.group, leader.term) or await scene.leader(leader.group)
 
 
-async def rotate_majority(scene: Scene) -> AsyncGenerator[Action, None]:
+async def rotate_majority(scene: Scene) -> None:
     """Keep one voter cut off; when the others elect, restart the one that voted and swap the leader for the outcast."""
     leader = await scene.group()
     while leader is not None:
         outcast, voter = shuffle([name for name in leader.voters if name != leader.node], scene.entropy)[:2]
-        yield Partition(isolate(scene.nodes, [outcast]))
+        await scene.act(Partition(isolate(scene.nodes, [outcast])))
         await scene.hold(0.1, 0.5)
-        yield Partition(isolate(scene.nodes, [leader.node]))
+        await scene.act(Partition(isolate(scene.nodes, [leader.node])))
         elected = await scene.new_leader(leader.group, leader.term, (outcast, voter))
         if elected is not None:
             voted = voter if elected.node == outcast else outcast
-            yield Bounce((voted,))
-            yield Partition(isolate(scene.nodes, [elected.node]))
+            await scene.act(Bounce((voted,)))
+            await scene.act(Partition(isolate(scene.nodes, [elected.node])))
         leader = await scene.leader(leader.group)
 
 
-async def power_cut(scene: Scene) -> AsyncGenerator[Action, None]:
+async def power_cut(scene: Scene) -> None:
     """Kill all replicas of a group at one moment, or its leader and a majority after cutting the others off."""
     while (leader := await scene.group()) is not None:
         others = shuffle([name for name in leader.voters if name != leader.node], scene.entropy)
         count = len(leader.voters) // 2 if scene.entropy.random() < 0.5 else len(others)
         if others[count:]:
-            yield Partition(isolate(scene.nodes, others[count:]))
+            await scene.act(Partition(isolate(scene.nodes, others[count:])))
         await scene.hold(0.2, 1.0)
-        yield Kill((leader.node, *others[:count]))
+        await scene.act(Kill((leader.node, *others[:count])))
         await scene.hold(0.0, 0.3)
-        yield Restart(leader.voters)
-        yield NO_CUT
+        await scene.act(Restart(leader.voters))
+        await scene.act(NO_CUT)
         await scene.leader(leader.group)
         await scene.hold(0.3, 1.0)
 

@@ -29,9 +29,7 @@ class Registers(msgspec.Struct, frozen=True):
     def step(self, context: Context) -> Step:
         chance = Chance(child(self.seed, self.count))
         op = fill(self._next(chance, self._key(chance)), context)
-        if op is None:
-            return PENDING, self
-        return op, Registers(self.options, self.seed, self.count + 1, self.recent)
+        return (PENDING, self) if op is None else (op, Registers(self.options, self.seed, self.count + 1, self.recent))
 
     def update(self, context: Context, event: Op) -> Generator:
         if event.type != "ok" or not event.mops or event.mops[0].value is None:
@@ -52,7 +50,7 @@ class Registers(msgspec.Struct, frozen=True):
         return invoke("cas", self._cas(chance, key, new))
 
     def _cas(self, chance: Chance, key: int, new: int) -> Mop:
-        seen = [value for known, value in self.recent if known == key] or [None]
+        seen: list[int | None] = [value for known, value in self.recent if known == key] or [None]
         return cas(key, seen[-1] if chance.uniform() < FRESH_SHARE else chance.choice(seen), new)
 
 

@@ -1,0 +1,199 @@
+"""The life cycle of faults on a fake cluster: in effect, observed, healed, observed recovered."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
+
+from harness.errors import HarnessError
+from harness.ops import Op
+from harness.protocols import ProcessState
+from nemesis.nemesis import FaultNemesis, Patience
+from nemesis.variants import VARIANTS
+
+QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, watch_poll_s=0.05)
+START_NS = 77_000_000_000
+
+
+class Stand:
+    """A fake cluster with its nemesis, and the steps of tests in short."""
+
+    def __init__(self) -> None:
+        self.database = FakeDatabase()
+        self.environment = FakeEnvironment()
+        self.nemesis = FaultNemesis(self.database, self.environment, QUICK)
+
+    async def step(self, fault: str, step: str, instance: int | None, variant: str = "one", seed: int = 5) -> Op:
+        value = {"fault": fault, "variant": variant, "instance": instance, "step": step, "seed": seed}
+        return await self.nemesis.invoke(Op("invoke", -1, f"{step}-{fault}", value=value, time=START_NS))
+
+    async def begin(self, fault: str, variant: str = "one", instance: int = 0, seed: int = 5) -> dict[str, Any]:
+        return (await self.step(fault, "begin", instance, variant, seed)).value
+
+    async def end(self, fault: str, instance: int | None = 0) -> dict[str, Any]:
+        return (await self.step(fault, "end", instance)).value
+
+    def is_whole(self) -> bool:
+        running = all(state is ProcessState.RUNNING for state in self.database.states.values())
+        return running and not self.environment.links_cut
+
+
+@pytest.mark.parametrize(("fault", "variant"), [(kind, name) for kind, names in VARIANTS.items() for name in names])
+def test_every_variant_takes_effect_is_seen_and_heals(fault: str, variant: str) -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        begun = await stand.begin(fault, variant)
+        assert begun["observed"] is True
+        assert begun["observed_ns"] >= START_NS
+        assert begun["targets"]
+        assert not stand.is_whole()
+        ended = await stand.end(fault)
+        assert ended["observed"] is True
+        assert stand.is_whole()
+
+    asyncio.run(scenario())
+
+
+def test_a_cut_that_leaks_is_not_observed() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        stand.environment.leaky = True
+        begun = await stand.begin("partition", "halves")
+        assert begun["observed"] is False
+        assert begun["observed_ns"] is None
+        assert begun["evidence"]["leaking"]
+
+    asyncio.run(scenario())
+
+
+def test_a_kill_that_misses_is_not_observed() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        stand.database.immortal = set(stand.database.states)
+        begun = await stand.begin("kill")
+        assert begun["observed"] is False
+        assert set(begun["evidence"]["states"].values()) == {"running"}
+
+    asyncio.run(scenario())
+
+
+def test_a_restart_counts_only_with_a_new_incarnation() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        stand.database.immortal = set(stand.database.states)
+        await stand.begin("kill")
+        ended = await stand.end("kill")
+        assert ended["observed"] is False
+        assert [before == after for before, after in ended["evidence"]["incarnations"].values()] == [True]
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_cut_off_was_the_leader() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        begun = await stand.begin("partition", "leaseholder")
+        assert begun["evidence"]["leader"]["group"] == "tablet"
+        assert begun["targets"] == [begun["evidence"]["leader"]["node"]] == ["t1"]
+
+    asyncio.run(scenario())
+
+
+def test_no_leader_no_fault() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        for name in GROUPS["tablet"]:
+            await stand.database.pause(name)
+        begun = await stand.begin("kill", "leaseholder")
+        assert begun["observed"] is False
+        assert "leaseholder" in begun["evidence"]["reason"]
+        assert not any(call.startswith("kill") for call in stand.database.calls)
+
+    asyncio.run(scenario())
+
+
+def test_process_faults_never_meet_on_a_node() -> None:
+    async def scenario() -> None:
+        for seed in range(20):
+            stand = Stand()
+            killed = await stand.begin("kill", "random", 0, seed)
+            paused = await stand.begin("pause", "one", 1, seed)
+            assert not set(killed["targets"]) & set(paused.get("targets", []))
+            await stand.end("kill", 0)
+            await stand.end("pause", 1)
+            assert stand.is_whole()
+
+    asyncio.run(scenario())
+
+
+def test_ending_one_partition_leaves_the_other() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        await stand.begin("partition", "leaseholder", 0)
+        first = set(stand.environment.links_cut)
+        await stand.begin("partition", "leader-master", 1)
+        assert stand.environment.links_cut > first
+        ended = await stand.end("partition", 1)
+        assert stand.environment.links_cut == first
+        assert ended["observed"] is True
+
+    asyncio.run(scenario())
+
+
+def test_an_end_without_number_ends_whatever_is_in_effect() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        await stand.begin("pause", instance=7)
+        ended = await stand.end("pause", None)
+        assert (ended["instance"], ended["observed"]) == (7, True)
+        assert (await stand.end("pause", None))["instance"] is None
+
+    asyncio.run(scenario())
+
+
+def test_teardown_heals_what_failed_half_way() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        stand.environment.failing = {"cut"}
+        with pytest.raises(HarnessError, match="half-way"):
+            await stand.begin("partition", "halves", 0)
+        stand.database.unkillable = {"m2"}
+        with pytest.raises(HarnessError, match="m2"):
+            await stand.begin("kill", "all", 1)
+        await stand.nemesis.teardown()
+        assert stand.is_whole()
+
+    asyncio.run(scenario())
+
+
+def test_teardown_heals_the_rest_when_something_can_not_be_healed() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        await stand.begin("kill", "all", 0)
+        await stand.begin("partition", "halves", 1)
+        stand.database.unstartable = {"t2"}
+        with pytest.raises(HarnessError, match="t2 does not start"):
+            await stand.nemesis.teardown()
+        assert not stand.environment.links_cut
+        assert [name for name, state in stand.database.states.items() if state is ProcessState.DEAD] == ["t2"]
+        stand.database.unstartable = set()
+        await stand.nemesis.teardown()
+        assert stand.is_whole()
+
+    asyncio.run(scenario())
+
+
+def test_only_what_we_did_is_undone() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        await stand.database.kill("t4")
+        await stand.begin("pause", "leaseholder", 0)
+        await stand.nemesis.teardown()
+        assert stand.database.states["t4"] is ProcessState.DEAD
+        assert "start t4" not in stand.database.calls
+        assert stand.environment.heals == 0
+
+    asyncio.run(scenario())

@@ -1,0 +1,156 @@
+"""The schedule: every kind early, quiet time between, nothing that overlaps with its own kind."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from fake_cluster import FakeDatabase, FakeEnvironment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import UserError
+from harness.generators import time_limit
+from harness.generators.simulate import simulate
+from harness.ops import Op, OpType
+from nemesis.packages import NEMESES, NemesisOptions, package
+from nemesis.schedule import Schedule
+
+SECOND_NS = 1_000_000_000
+names = st.lists(st.sampled_from(sorted(NEMESES)), min_size=1, unique=True)
+
+
+def slow(op: Op, number: int) -> tuple[int, OpType]:
+    """Each step takes a tenth of a second."""
+    return SECOND_NS // 10, "info"
+
+
+def steps(kinds: list[str], seed: int, limit_s: float, interval_s: float = 5.0) -> list[Op]:
+    """The invocations of a run of so many seconds."""
+    options = NemesisOptions(interval_s, limit_s)
+    made = package(kinds, FakeDatabase(), FakeEnvironment(), options, Random(seed))
+    events = simulate(time_limit(limit_s, made.generator), nemesis=True, latency=slow)
+    return [event for event in events if event.type == "invoke"]
+
+
+@settings(deadline=None)
+@given(names, st.integers(0, 2**32), st.floats(20, 120))
+def test_every_kind_begins_and_ends_within_the_first_twenty_seconds(
+    kinds: list[str], seed: int, limit_s: float
+) -> None:
+    ended = {op.value["fault"] for op in steps(kinds, seed, limit_s) if op.value["step"] == "end"}
+    early = [op for op in steps(kinds, seed, 20.0) if op.value["step"] == "begin"]
+    assert {op.value["fault"] for op in early} == set(kinds)
+    assert ended == set(kinds)
+
+
+@settings(deadline=None)
+@given(names, st.integers(0, 2**32))
+def test_faults_begin_before_they_end_and_never_overlap_with_their_own_kind(kinds: list[str], seed: int) -> None:
+    active: dict[int, str] = {}
+    for op in steps(kinds, seed, 120.0):
+        fault, instance, step = op.value["fault"], op.value["instance"], op.value["step"]
+        if step == "begin":
+            assert fault not in active.values()
+            assert instance not in active
+            active[instance] = fault
+        else:
+            assert active[instance] == fault
+            if step == "end":
+                del active[instance]
+    assert len(active) <= 2
+
+
+@settings(deadline=None)
+@given(names, st.integers(0, 2**32), st.floats(1, 10))
+def test_there_is_quiet_time_before_each_cycle(kinds: list[str], seed: int, interval_s: float) -> None:
+    active, last_end_ns, first = 0, 0, len(kinds)
+    for op in steps(kinds, seed, 200.0, interval_s):
+        if op.value["step"] == "begin":
+            if active == 0 and first <= 0:
+                assert op.time - last_end_ns >= 0.45 * interval_s * SECOND_NS
+            active, first = active + 1, first - 1
+        elif op.value["step"] == "end":
+            active, last_end_ns = active - 1, op.time
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32))
+def test_every_variant_of_a_kind_comes_before_any_comes_again(seed: int) -> None:
+    begun = [op.value["variant"] for op in steps(["partition"], seed, 300.0) if op.value["step"] == "begin"]
+    size = len(set(begun))
+    assert size > 5
+    assert begun[0] == "leaseholder"
+    for start in range(0, len(begun) - size + 1, size):
+        assert len(set(begun[start : start + size])) == size
+
+
+@settings(deadline=None)
+@given(names, st.integers(0, 2**32))
+def test_the_same_seed_is_the_same_schedule(kinds: list[str], seed: int) -> None:
+    assert steps(kinds, seed, 60.0) == steps(kinds, seed, 60.0)
+
+
+def test_scripts_take_steps_until_their_episode_is_over() -> None:
+    ops = [op.value["step"] for op in steps(["power-cut"], 1, 60.0)]
+    episode = ops[: ops.index("end") + 1]
+    assert episode[0] == "begin"
+    assert episode[1:-1] == ["step"] * (len(episode) - 2)
+    assert len(episode) > 5
+
+
+def test_a_finished_script_takes_no_further_step() -> None:
+    made = package(["power-cut"], FakeDatabase(), FakeEnvironment(), NemesisOptions(), Random(1))
+    generator = made.generator
+    assert isinstance(generator, Schedule)
+    events = simulate(
+        time_limit(30.0, generator),
+        nemesis=True,
+        latency=slow,
+    )
+    step = next(event for event in events if event.f == "step-power-cut")
+    done = step.complete("info", value={**step.value, "finished": True}, time=step.time + 5)
+    assert generator.steps.after(done).until_ns is None
+    repeating = generator._next_cycle().steps
+    following = type(repeating)(repeating.items[1:], 0, 10 * SECOND_NS).after(done)
+    assert following.until_ns == done.time
+
+
+def test_the_final_generator_ends_every_kind() -> None:
+    made = package(["kill", "partition"], FakeDatabase(), FakeEnvironment(), NemesisOptions(), Random(1))
+    ended = [event for event in simulate(made.final_generator, nemesis=True, latency=slow) if event.type == "invoke"]
+    assert [(op.f, op.value["step"], op.value["instance"]) for op in ended] == [
+        ("restart", "end", None),
+        ("stop-partition", "end", None),
+    ]
+    assert all(op.process == -1 for op in ended)
+
+
+def test_no_names_mean_no_faults() -> None:
+    made = package(["none"], FakeDatabase(), FakeEnvironment(), NemesisOptions(), Random(1))
+    assert made.kinds == ()
+    assert simulate(made.generator, nemesis=True) == simulate(made.final_generator, nemesis=True) == []
+
+
+def test_all_means_every_plain_kind_that_can_be_done_here() -> None:
+    database = FakeDatabase(capabilities=frozenset({"pause"}))
+    made = package(["all"], database, FakeEnvironment(), NemesisOptions(), Random(1))
+    assert made.kinds == ("partition", "pause")
+    assert all("lea" not in variant for kind in made.generator.kinds for variant in kind.variants)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "capabilities", "interval_s", "sentence"),
+    [
+        (["fire"], {"kill"}, 5.0, r"no nemesis 'fire'; known are partition, kill, .*\.$"),
+        (["kill"], set(), 5.0, r"'kill' can't be used here: .*kill.*\.$"),
+        (["partition"], set(), 0.0, r"interval must lie between .* not 0\.$"),
+        (["partition"], set(), float("nan"), r"interval must lie between .* not nan\.$"),
+    ],
+)
+def test_what_can_not_be_is_refused_in_one_sentence(
+    kinds: list[str], capabilities: set[str], interval_s: float, sentence: str
+) -> None:
+    database = FakeDatabase(capabilities=frozenset(capabilities))
+    with pytest.raises(UserError, match=sentence):
+        package(kinds, database, FakeEnvironment(), NemesisOptions(interval_s), Random(1))

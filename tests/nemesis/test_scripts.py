@@ -1,0 +1,92 @@
+"""Scripted faults on a fake cluster: they act on the states they wait for, and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
+
+from harness.ops import Op
+from harness.protocols import ProcessState
+from nemesis.nemesis import FaultNemesis, Patience
+from nemesis.scripts import SCRIPTS
+
+QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, watch_poll_s=0.05)
+
+
+class Episode:
+    """One script on a fake cluster whose leaders, when cut off, are deposed."""
+
+    def __init__(self, script: str, seed: int) -> None:
+        self.script, self.seed = script, seed
+        self.database, self.environment = FakeDatabase(), FakeEnvironment()
+        self.nemesis = FaultNemesis(self.database, self.environment, QUICK)
+
+    async def step(self, step: str) -> dict[str, object]:
+        value = {"fault": self.script, "variant": self.script, "instance": 3, "step": step, "seed": self.seed}
+        report = (await self.nemesis.invoke(Op("invoke", -1, f"{step}-{self.script}", value=value, time=0))).value
+        for group, (leader, _) in list(self.database.leaders.items()):
+            if any(leader in link for link in self.environment.links_cut):
+                self.database.depose(group)
+        return report
+
+    def is_whole(self) -> bool:
+        running = all(state is ProcessState.RUNNING for state in self.database.states.values())
+        return running and not self.environment.links_cut
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS))
+@pytest.mark.parametrize("seed", range(5))
+def test_scripts_run_are_observed_and_heal(script: str, seed: int) -> None:
+    async def scenario() -> None:
+        episode = Episode(script, seed)
+        begun = await episode.step("begin")
+        assert begun["observed"] is True
+        actions = [begun["action"]]
+        actions += [(await episode.step("step"))["action"] for _ in range(12)]
+        assert len(set(actions)) > 2
+        ended = await episode.step("end")
+        assert ended["observed"] is True
+        assert episode.is_whole()
+
+    asyncio.run(scenario())
+
+
+def test_each_new_leader_is_cut_off_in_turn() -> None:
+    async def scenario() -> None:
+        episode = Episode("new-leader-partition", 2)
+        first = await episode.step("begin")
+        reports = [first] + [await episode.step("step") for _ in range(10)]
+        cut_off = [report["targets"] for report in reports if report["targets"]]
+        assert all(len(targets) == 1 for targets in cut_off)
+        assert all(before != after for before, after in pairwise(cut_off))
+        group = next(voters for voters in GROUPS.values() if cut_off[0][0] in voters)
+        assert {targets[0] for targets in cut_off} == set(group)
+
+    asyncio.run(scenario())
+
+
+def test_teardown_stops_a_script_in_the_middle() -> None:
+    async def scenario() -> None:
+        episode = Episode("power-cut", 1)
+        await episode.step("begin")
+        await episode.step("step")
+        await episode.nemesis.teardown()
+        assert episode.is_whole()
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_script_that_finds_no_leader_says_so() -> None:
+    async def scenario() -> None:
+        episode = Episode("power-cut", 1)
+        for name in episode.database.states:
+            episode.database.states[name] = ProcessState.PAUSED
+        begun = await episode.step("begin")
+        assert (begun["observed"], begun["finished"]) == (False, True)
+        assert (await episode.step("step"))["finished"] is True
+
+    asyncio.run(scenario())
