@@ -1,0 +1,187 @@
+"""Masters on a simulated world with scripted tablet servers, for tests of the metadata plane alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from cluster.client.client import ClusterClient
+from cluster.config import Knobs, NodeConfig
+from cluster.master.master import Master
+from cluster.wire import (
+    Column,
+    CreateTable,
+    CreateTablet,
+    DeleteTablet,
+    Done,
+    GetStatus,
+    Heartbeat,
+    HeartbeatReply,
+    Replica,
+    Reply,
+    Request,
+    RequestId,
+    StatusReply,
+    TabletReport,
+    decode_reply,
+    decode_request,
+    encode,
+)
+from harness.ports import CallLost, Peer, Ports, Refused, Unreachable
+from harness.protocols import ProcessState
+from harness.sim.world import World
+
+COLUMNS = (Column(0, "value", "int64"),)
+MASTERS = tuple(Replica(f"m{number}", f"m{number}:7051") for number in (1, 2, 3))
+ADDRESSES = tuple(master.address for master in MASTERS)
+KNOBS = Knobs(election_timeout_ms=300, raft_heartbeat_ms=50, tserver_heartbeat_ms=100, snapshot_entries=20)
+
+ReplyType = TypeVar("ReplyType")
+
+
+class ScriptedServer:
+    """A tablet server that makes every tablet it is told to, and says that its first voter leads it.
+
+    `tablets` are those it has; `silent_to` the masters that get no heartbeat; `leaderless` makes it report no leader.
+    """
+
+    def __init__(self, world: World, name: str, zone: str = "z1") -> None:
+        self.world = world
+        self.name = name
+        self.zone = zone
+        self.tablets: dict[str, CreateTablet] = {}
+        self.creates: list[str] = []
+        self.deletes: list[str] = []
+        self.replies: dict[str, HeartbeatReply] = {}
+        self.silent_to: tuple[str, ...] = ()
+        self.leaderless = False
+        self.extra_reports: tuple[TabletReport, ...] = ()
+
+    def start(self) -> None:
+        self.world.node(self.name).start(self._main)
+
+    async def _main(self, ports: Ports) -> None:
+        address = f"{self.name}:7050"
+        await ports.network.listen(address, self._on_call, lambda peer, message: None)
+        await asyncio.gather(*(self._heartbeats(ports, address, master) for master in MASTERS))
+
+    async def _heartbeats(self, ports: Ports, address: str, master: Replica) -> None:
+        sequence = 0
+        while True:
+            if master.node_id not in self.silent_to:
+                sequence += 1
+                beat = Heartbeat(self.name, ports.incarnation, address, self.zone, sequence, True, self._reports())
+                try:
+                    reply = decode_reply(await ports.network.call(master.address, encode(beat), 0.5))
+                except (Unreachable, CallLost, Refused):
+                    reply = None
+                if isinstance(reply, HeartbeatReply):
+                    self.replies[master.node_id] = reply
+            await ports.clock.sleep(0.1)
+
+    def _reports(self) -> tuple[TabletReport, ...]:
+        made = (
+            TabletReport(
+                tablet.tablet_id,
+                tablet.table_id,
+                "RUNNING",
+                1,
+                None if self.leaderless else tablet.voters[0].node_id,
+                tuple(voter.node_id for voter in tablet.voters),
+                0,
+                0,
+            )
+            for tablet in self.tablets.values()
+        )
+        return (*made, *self.extra_reports)
+
+    async def _on_call(self, peer: Peer, payload: bytes) -> bytes:
+        request = decode_request(payload)
+        if isinstance(request, CreateTablet):
+            self.creates.append(request.tablet_id)
+            self.tablets[request.tablet_id] = request
+        elif isinstance(request, DeleteTablet):
+            self.deletes.append(request.tablet_id)
+            self.tablets.pop(request.tablet_id, None)
+        return encode(Done(True, None, 0))
+
+
+class Bench:
+    """Three masters and some scripted tablet servers; calls go out from the harness's own machine `h`."""
+
+    def __init__(self, world: World, tservers: int = 3) -> None:
+        self.world = world
+        self.ports = world.harness_ports("h")
+        self.servers = [ScriptedServer(world, f"t{number}") for number in range(1, tservers + 1)]
+
+    def start(self) -> None:
+        for master in MASTERS:
+            self.start_master(master.node_id)
+        for server in self.servers:
+            server.start()
+
+    def start_master(self, name: str) -> None:
+        address = next(master.address for master in MASTERS if master.node_id == name)
+        config = NodeConfig(node_id=name, role="master", listen=address, masters=MASTERS, knobs=KNOBS)
+        self.world.node(name).start(lambda ports: run_master(ports, config))
+
+    def client(self, name: str = "admin", timeout_s: float = 8.0) -> ClusterClient:
+        return ClusterClient(self.ports, ADDRESSES, name, timeout_s)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.ports.clock.sleep(seconds)
+
+    async def ask(self, master: str, request: Request, timeout_s: float = 3.0) -> Reply:
+        """One call to one master, with no retries."""
+        reply: Reply = decode_reply(await self.ports.network.call(f"{master}:7051", encode(request), timeout_s))
+        return reply
+
+    async def status(self, master: str) -> StatusReply:
+        reply = await self.ask(master, GetStatus(), 0.3)
+        assert isinstance(reply, StatusReply)
+        return reply
+
+    async def leader(self, other_than: str | None = None) -> str:
+        """The master that leads with a valid lease."""
+        while True:
+            for master in MASTERS:
+                if master.node_id != other_than and await self._leads(master.node_id):
+                    return master.node_id
+            await self.sleep(0.05)
+
+    async def _leads(self, master: str) -> bool:
+        try:
+            (group,) = (await self.status(master)).groups
+        except (Unreachable, CallLost, ValueError):
+            return False
+        return group.role == "leader" and group.lease_valid
+
+    async def created(self, client: ClusterClient, name: str) -> None:
+        """Wait until every tablet of the table runs."""
+        while not await client.is_create_done(name):
+            await self.sleep(0.05)
+
+    def isolate(self, name: str) -> None:
+        """Cut a master off from the other masters, both ways; it still hears tservers and clients."""
+        for master in MASTERS:
+            if master.node_id != name:
+                self.world.network.cut(name, master.node_id)
+                self.world.network.cut(master.node_id, name)
+
+    def panics(self) -> list[BaseException]:
+        return [error for master in MASTERS for error in self.world.node(master.node_id).errors]
+
+    def running(self, name: str) -> bool:
+        return self.world.node(name).state is ProcessState.RUNNING
+
+
+async def run_master(ports: Ports, config: NodeConfig) -> None:
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    master = Master(ports, config, failed.set_exception)
+    await ports.network.listen(config.listen, master.on_call, master.on_notify)
+    await master.start()
+    await failed
+
+
+def create(name: str, sequence: int, buckets: int = 3, client: str = "c", replication_factor: int = 3) -> CreateTable:
+    return CreateTable(RequestId(client, sequence, 1), name, COLUMNS, buckets, replication_factor)
