@@ -1,8 +1,9 @@
 """The faults of a run, read from its nemesis operations: requested, observed, healed, recovered (`harness.md`).
 
 Convention for a nemesis operation's `value`: `{"fault": KIND, "instance": N, "variant": …, "step": "begin" | "step" |
-"end"}`; a completion adds `targets`, `observed` (whether the effect, or at the end the recovery, was seen from inside the
-nodes), `observed_ns` (ns since the run's start) and `evidence`. Operations with other values are not faults.
+"end"}` (an `end` with a null instance ends the one in effect, if any: its completion has the number). A completion adds
+`targets`, `observed` (whether the effect, or at the end the recovery, was seen from inside the nodes), `observed_ns`
+(ns since the run's start) and `evidence`. Operations with other values are not faults.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:
     invoked_ns: dict[int, int] = {}
     for event in events:
         value = event.value
-        if event.process >= 0 or not isinstance(value, dict) or "fault" not in value or "instance" not in value:
+        if event.process >= 0:
+            continue
+        if event.type == "invoke":
+            invoked_ns[event.process] = event.time
+        if not isinstance(value, dict) or "fault" not in value or value.get("instance") is None:
             continue
         key = (str(value["fault"]), int(value["instance"]))
         if event.type == "invoke":
-            invoked_ns[event.process] = event.time
             found[key] = _requested(found.get(key), event)
         elif key in found:
             found[key] = _completed(found[key], event, invoked_ns.get(event.process, event.time))
@@ -70,7 +74,8 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
     value = event.value
     seen_ns = _seen_ns(value, invoked_ns, event.time)
     if value.get("step") == "end":
-        return msgspec.structs.replace(fault, recovered_ns=seen_ns)
+        healed_ns = invoked_ns if fault.healed_ns is None else fault.healed_ns
+        return msgspec.structs.replace(fault, healed_ns=healed_ns, recovered_ns=seen_ns)
     first_ns = seen_ns if fault.observed_ns is None else fault.observed_ns
     targets = tuple(dict.fromkeys((*fault.targets, *_targets(value))))
     evidence = value.get("evidence") or fault.evidence

@@ -14,9 +14,9 @@ from nemesis.view import View
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Whether it was seen, when (the environment's monotonic clock, ns; None if it was not), and what was seen."""
+    """Whether it was seen (None: nobody looked), when (the environment's monotonic clock, ns), and what was seen."""
 
-    observed: bool
+    observed: bool | None
     at_ns: int | None
     evidence: dict[str, Any] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class Observer:
 
 def both(first: Observation, second: Observation) -> Observation:
     """Seen only if both were; the later time and all the evidence."""
-    seen = first.observed and second.observed
+    seen = bool(first.observed and second.observed)
     times = [o.at_ns for o in (first, second) if o.at_ns is not None]
     return Observation(seen, max(times) if seen and times else None, {**first.evidence, **second.evidence})
 

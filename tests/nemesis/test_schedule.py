@@ -13,7 +13,8 @@ from harness.errors import UserError
 from harness.generators import time_limit
 from harness.generators.simulate import simulate
 from harness.ops import Op, OpType
-from nemesis.packages import NEMESES, NemesisOptions, package
+from nemesis.packages import NemesisOptions, package
+from nemesis.registry import NEMESES
 from nemesis.schedule import Schedule
 
 SECOND_NS = 1_000_000_000

@@ -44,9 +44,9 @@ def test_scripts_run_are_observed_and_heal(script: str, seed: int) -> None:
         episode = Episode(script, seed)
         begun = await episode.step("begin")
         assert begun["observed"] is True
-        actions = [begun["action"]]
-        actions += [(await episode.step("step"))["action"] for _ in range(12)]
-        assert len(set(actions)) > 2
+        steps = [await episode.step("step") for _ in range(12)]
+        assert len({report["action"] for report in (begun, *steps)}) > 2
+        assert {report["observed"] for report in steps} == {None}
         ended = await episode.step("end")
         assert ended["observed"] is True
         assert episode.is_whole()
