@@ -189,12 +189,10 @@ class SimDatabase:
         )
 
     async def _run(self, ports: Ports, config: NodeConfig) -> None:
-        log = node_logger(config.node_id)
-        log.info("starting as %s, incarnation %d", config.role, ports.incarnation)
         try:
             await run_node(ports, config)
         except Exception:
-            log.critical("PANIC: the node program ended by an exception", exc_info=True)
+            node_logger(config.node_id).critical("PANIC: the node program ended by an exception", exc_info=True)
             raise
 
 

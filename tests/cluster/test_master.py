@@ -301,6 +301,30 @@ def test_a_tablet_without_a_leader_is_replaced_and_its_replicas_are_deleted() ->
     play(scenario)
 
 
+def test_a_replaced_replica_that_missed_its_deletion_is_deleted_when_reported() -> None:
+    """Case 2 of appendix A: the persistent record decides."""
+
+    async def scenario(bench: Bench) -> None:
+        client = bench.client()
+        await bench.sleep(1)
+        for server in bench.servers:
+            server.leaderless = True
+        late = bench.servers[0]
+        await client.create_table("a", COLUMNS, 1, 3)
+        await bench.sleep(2)
+        (first,) = (await client.table_locations("a")).tablets
+        for master in MASTERS:
+            bench.world.network.cut(late.name, master.node_id)
+            bench.world.network.cut(master.node_id, late.name)
+        await bench.sleep(20)
+        assert first.tablet_id not in late.deletes
+        bench.world.network.heal()
+        await bench.sleep(2)
+        assert first.tablet_id in late.deletes
+
+    play(scenario, tservers=4)
+
+
 def test_true_orphans_are_left_alone() -> None:
     """M9, case 1 of appendix A."""
 
