@@ -1,0 +1,191 @@
+"""Raft as a pure state machine: events in, a `Ready` out. No clock, no randomness, no I/O of its own.
+
+`Raft.step` dispatches; the rules are in `election`, `replication` (the leader's side), `following` (the follower's),
+`reads` (lease and linearizable reads) and `transfer`. Section numbers are of Ongaro's thesis.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from cluster.raft import election, following, reads, replication, transfer
+from cluster.raft.config import RaftConfig
+from cluster.raft.ready import collect
+from cluster.raft.state import State
+from cluster.raft.types import (
+    AppendEntries,
+    AppendReply,
+    Compact,
+    Entry,
+    Event,
+    HardState,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    Message,
+    NodeId,
+    Persisted,
+    PreVote,
+    PreVoteReply,
+    Propose,
+    ReadIndex,
+    Ready,
+    Receive,
+    RequestVote,
+    RequestVoteReply,
+    Role,
+    Snapshot,
+    Tick,
+    TimeoutNow,
+    TransferLeadership,
+)
+
+__all__ = ["Raft", "RaftConfig"]
+
+
+class Raft:
+    """One node of one Raft group.
+
+    `hard_state`, `snapshot` and `entries` are what storage holds; `restarted` says that this node may have taken part
+    before, so that it must be silent for one lease. `now_ns` is this node's monotonic clock and never goes back. The
+    state machine is expected to stand at the snapshot; the first Ready applies from there.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        hard_state: HardState,
+        snapshot: Snapshot | None,
+        entries: Sequence[Entry],
+        now_ns: int,
+        entropy: random.Random,
+        restarted: bool,
+    ) -> None:
+        self._state = State(config, hard_state, snapshot, entries, now_ns, entropy, restarted)
+
+    @property
+    def role(self) -> Role:
+        return self._state.role
+
+    @property
+    def term(self) -> int:
+        return self._state.term
+
+    @property
+    def leader(self) -> NodeId | None:
+        """Who leads this term, as far as this node knows."""
+        return self._state.leader
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        return self._state.voters
+
+    @property
+    def commit_index(self) -> int:
+        return self._state.commit_index
+
+    @property
+    def last_index(self) -> int:
+        return self._state.log.last_index
+
+    @property
+    def last_term(self) -> int:
+        return self._state.log.last_term
+
+    @property
+    def first_index(self) -> int:
+        """The lowest index that is still in the log."""
+        return self._state.log.offset + 1
+
+    def entries(self, first: int, last: int) -> tuple[Entry, ...]:
+        """Log entries `first ..= last`, `first` at least `first_index`."""
+        return self._state.log.between(first, last)
+
+    def lease_valid(self, now_ns: int) -> bool:
+        """Whether this node leads and no other leader can have been elected by now (§6.4.1)."""
+        return reads.lease_valid(self._state, now_ns)
+
+    def lease_read_index(self, now_ns: int) -> int | None:
+        """The fast path of `ReadIndex`: a read may be served at once when everything up to this index is applied."""
+        return reads.lease_read_index(self._state, now_ns)
+
+    def step(self, event: Event, now_ns: int) -> Ready:
+        """Take one event in and say what is to be done."""
+        state = self._state
+        match event:
+            case Receive():
+                self._receive(event.message, now_ns)
+            case Persisted():
+                on_persisted(state, event.sequence, now_ns)
+            case Propose():
+                replication.propose(state, event.commands, now_ns)
+            case ReadIndex():
+                reads.on_read_index(state, event.context, now_ns)
+            case Tick():
+                on_tick(state, now_ns)
+            case TransferLeadership():
+                transfer.start(state, event.target, now_ns)
+            case Compact():
+                compact(state, event.snapshot)
+        return collect(state)
+
+    def _receive(self, message: Message, now_ns: int) -> None:
+        state = self._state
+        if message.target != state.node_id or message.source == state.node_id or message.source not in state.voters:
+            return
+        match message:
+            case AppendEntries():
+                following.on_append_entries(state, message, now_ns)
+            case AppendReply():
+                replication.on_append_reply(state, message, now_ns)
+            case PreVote():
+                election.on_pre_vote(state, message, now_ns)
+            case PreVoteReply():
+                election.on_pre_vote_reply(state, message, now_ns)
+            case RequestVote():
+                election.on_request_vote(state, message, now_ns)
+            case RequestVoteReply():
+                election.on_request_vote_reply(state, message, now_ns)
+            case InstallSnapshot():
+                following.on_install_snapshot(state, message, now_ns)
+            case InstallSnapshotReply():
+                replication.on_install_snapshot_reply(state, message, now_ns)
+            case TimeoutNow():
+                transfer.on_timeout_now(state, message.term, now_ns)
+
+
+def on_tick(state: State, now_ns: int) -> None:
+    if state.role is Role.LEADER:
+        replication.on_leader_tick(state, now_ns)
+    elif now_ns >= state.election_deadline_ns:
+        election.on_election_timeout(state, now_ns)
+
+
+def on_persisted(state: State, sequence: int, now_ns: int) -> None:
+    """Count what has become durable: the own vote, the leader's own log, and what a follower held back."""
+    state.persisted_sequence = max(state.persisted_sequence, sequence)
+    pending = state.pending_writes
+    while pending and pending[0][0] <= sequence:
+        state.durable_index = max(state.durable_index, pending.popleft()[1])
+    if state.role is Role.LEADER:
+        replication.advance_commit(state, now_ns)
+    else:
+        election.count_own_vote(state, now_ns)
+        following.send_late_ack(state)
+
+
+def compact(state: State, snapshot: Snapshot) -> None:
+    """Drop the log up to a snapshot of what was applied, but for the entries kept for lagging followers (§5.1)."""
+    meta = snapshot.meta
+    log = state.log
+    if meta.index <= (state.snapshot.meta.index if state.snapshot else 0) or meta.index > state.applied_index:
+        return
+    state.snapshot = snapshot
+    if meta.index > log.last_index:
+        log.compact(meta.index, meta.term)
+    else:
+        keep_after = max(log.offset, meta.index - state.config.retained_entries)
+        log.compact(keep_after, log.term(keep_after))
+    state.durable_index = max(state.durable_index, meta.index)

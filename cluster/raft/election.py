@@ -1,0 +1,138 @@
+"""Elections with pre-vote (§3.4, §3.6.1, §9.6), and the voters' side of the lease (§4.2.3, §6.4.1)."""
+
+from __future__ import annotations
+
+from cluster.raft import reads, replication, transfer
+from cluster.raft.state import State, hard_state_is_durable, rearm_election, send_answer, set_term
+from cluster.raft.types import (
+    NodeId,
+    PreVote,
+    PreVoteReply,
+    RequestVote,
+    RequestVoteReply,
+    Role,
+)
+
+
+def become_follower(state: State, term: int, leader: NodeId | None, now_ns: int) -> None:
+    """Follow `leader` (or nobody yet) in `term`, which is this node's term or a later one."""
+    if term > state.term:
+        set_term(state, term)
+    if state.role is Role.LEADER:
+        reads.fail_all(state)
+        transfer.forget(state)
+        state.progress.clear()
+    if state.role is not Role.FOLLOWER:
+        state.role = Role.FOLLOWER
+        state.votes.clear()
+        rearm_election(state, now_ns)
+    state.leader = leader
+
+
+def hear_leader(state: State, term: int, leader: NodeId, now_ns: int) -> None:
+    """A message of this term's leader has come in: the election timer starts over (§3.4)."""
+    if term > state.term or state.role is not Role.FOLLOWER or state.leader != leader:
+        become_follower(state, term, leader, now_ns)
+    state.contact_ns = now_ns
+    state.election_deadline_ns = now_ns + state.election_timeout_ns
+
+
+def lease_binds(state: State, now_ns: int) -> bool:
+    """Whether this voter may have promised a live leader its lease: it then elects nobody else (§4.2.3)."""
+    contact_ns = state.contact_ns
+    if state.role is Role.LEADER:
+        contact_ns = max(state.quorum_acked_ns, state.elected_ns)
+    return now_ns < contact_ns + state.config.voter_lease_ns
+
+
+def on_election_timeout(state: State, now_ns: int) -> None:
+    """Ask around before disturbing anybody's term (§9.6)."""
+    if lease_binds(state, now_ns):
+        state.election_deadline_ns = state.contact_ns + state.config.voter_lease_ns
+        return
+    state.role = Role.PRE_CANDIDATE
+    state.leader = None
+    state.votes = {state.node_id: True}
+    rearm_election(state, now_ns)
+    log = state.log
+    for peer in state.peers:
+        state.out.sends.append(PreVote(state.node_id, peer, state.term + 1, log.last_index, log.last_term))
+    if state.quorum == 1:
+        start_election(state, now_ns, transferred=False)
+
+
+def start_election(state: State, now_ns: int, transferred: bool) -> None:
+    """Enter a new term as candidate; the own vote counts, and requests leave, once term and vote are durable."""
+    set_term(state, state.term + 1)
+    state.vote = state.node_id
+    state.role = Role.CANDIDATE
+    state.leader = None
+    state.votes.clear()
+    rearm_election(state, now_ns)
+    log = state.log
+    for peer in state.peers:
+        request = RequestVote(state.node_id, peer, state.term, log.last_index, log.last_term, transferred)
+        state.out.after_persist.append(request)
+
+
+def count_own_vote(state: State, now_ns: int) -> None:
+    """A candidate's vote for itself is as good as any other once it is durable."""
+    if state.role is Role.CANDIDATE and hard_state_is_durable(state):
+        count_vote(state, state.node_id, now_ns)
+
+
+def count_vote(state: State, voter: NodeId, now_ns: int) -> None:
+    state.votes[voter] = True
+    if len(state.votes) >= state.quorum and state.node_id in state.votes:
+        replication.become_leader(state, now_ns)
+
+
+def would_vote(state: State, request: PreVote | RequestVote) -> bool:
+    """One vote a term, and only for a log at least as up to date as the own one (§3.6.1)."""
+    free = request.term > state.term or (request.term == state.term and state.vote in (None, request.source))
+    log = state.log
+    return free and (request.last_term, request.last_index) >= (log.last_term, log.last_index)
+
+
+def on_pre_vote(state: State, message: PreVote, now_ns: int) -> None:
+    """Answer without changing anything; a refusal tells the own term, so that the asker can catch up."""
+    granted = not lease_binds(state, now_ns) and would_vote(state, message)
+    term = message.term if granted else state.term
+    send_answer(state, PreVoteReply(state.node_id, message.source, term, granted))
+
+
+def on_pre_vote_reply(state: State, message: PreVoteReply, now_ns: int) -> None:
+    if not message.granted:
+        if message.term > state.term:
+            become_follower(state, message.term, None, now_ns)
+        return
+    if state.role is not Role.PRE_CANDIDATE or message.term != state.term + 1:
+        return
+    state.votes[message.source] = True
+    if len(state.votes) >= state.quorum:
+        start_election(state, now_ns, transferred=False)
+
+
+def on_request_vote(state: State, message: RequestVote, now_ns: int) -> None:
+    """Vote, or refuse; within a lease neither vote nor term change (§4.2.3), unless the leader asked for it (§3.10)."""
+    if message.term < state.term:
+        send_answer(state, RequestVoteReply(state.node_id, message.source, state.term, False))
+        return
+    if not message.transfer and lease_binds(state, now_ns):
+        return
+    granted = would_vote(state, message)
+    if message.term > state.term:
+        become_follower(state, message.term, None, now_ns)
+    if granted and state.vote is None:
+        become_follower(state, message.term, None, now_ns)
+        state.vote = message.source
+        state.out.hard_changed = True
+        rearm_election(state, now_ns)
+    send_answer(state, RequestVoteReply(state.node_id, message.source, state.term, granted))
+
+
+def on_request_vote_reply(state: State, message: RequestVoteReply, now_ns: int) -> None:
+    if message.term > state.term:
+        become_follower(state, message.term, None, now_ns)
+    elif message.granted and message.term == state.term and state.role is Role.CANDIDATE:
+        count_vote(state, message.source, now_ns)

@@ -1,0 +1,150 @@
+"""The follower's side of log replication and snapshots (§3.5, §5.1)."""
+
+from __future__ import annotations
+
+from cluster.raft.election import hear_leader
+from cluster.raft.log import Log
+from cluster.raft.progress import NEVER_NS
+from cluster.raft.state import State, append_entries_to_log, forget_durable_above, send_answer
+from cluster.raft.types import AppendEntries, AppendReply, InstallSnapshot, InstallSnapshotReply, Role
+
+
+def leads_this_term(state: State, term: int) -> bool:
+    """Whether this node leads the term of the message: a second leader of one term (a flaw's work) is ignored."""
+    return term == state.term and state.role is Role.LEADER
+
+
+def on_append_entries(state: State, message: AppendEntries, now_ns: int) -> None:
+    if message.term < state.term:
+        refuse_old_term(state, message)
+        return
+    if leads_this_term(state, message.term):
+        return
+    hear_leader(state, message.term, message.source, now_ns)
+    log = state.log
+    previous = message.prev_index
+    if previous > log.last_index or (previous >= log.offset and log.term(previous) != message.prev_term):
+        refuse_gap(state, message)
+        return
+    appended = append_new(state, message)
+    match = previous + len(message.entries)
+    state.commit_index = max(state.commit_index, min(message.commit, match))
+    acknowledge(state, message, match, appended)
+
+
+def refuse_old_term(state: State, message: AppendEntries) -> None:
+    """Tell a deposed leader of the newer term; its times and rounds mean nothing in that term."""
+    reply = AppendReply(state.node_id, message.source, state.term, False, message.prev_index, 0, 0, NEVER_NS, 0)
+    send_answer(state, reply)
+
+
+def refuse_gap(state: State, message: AppendEntries) -> None:
+    """The log doesn't hold the entry before: hint where the two logs may agree, skipping whole terms (§3.5)."""
+    hint_index = state.log.last_index_at_or_below(message.prev_index, message.prev_term)
+    hint_term = state.log.term(hint_index)
+    send_answer(
+        state,
+        AppendReply(
+            state.node_id,
+            message.source,
+            state.term,
+            False,
+            message.prev_index,
+            hint_index,
+            hint_term,
+            message.sent_ns,
+            message.read_round,
+        ),
+    )
+
+
+def append_new(state: State, message: AppendEntries) -> bool:
+    """Append what is new, dropping what conflicts with it (§3.5); True if the log changed."""
+    log = state.log
+    entries = message.entries
+    if not entries:
+        return False
+    if message.prev_index == log.last_index:
+        append_entries_to_log(state, entries)
+        return True
+    for position, entry in enumerate(entries):
+        if entry.index > log.last_index:
+            append_entries_to_log(state, entries[position:])
+            return True
+        if entry.index > log.offset and log.term(entry.index) != entry.term:
+            truncate(state, entry.index - 1)
+            append_entries_to_log(state, entries[position:])
+            return True
+    return False
+
+
+def truncate(state: State, last: int) -> None:
+    """Drop everything above `last`. No correct cluster reaches below the commit index here."""
+    state.log.truncate(last)
+    forget_durable_above(state, last)
+    state.commit_index = min(state.commit_index, last)
+
+
+def acknowledge(state: State, message: AppendEntries, match: int, appended: bool) -> None:
+    """Answer that the log agrees up to `match`: what isn't durable yet is acknowledged once it is (§3.8).
+
+    Where nothing was appended, the leader hears at once what is durable, for its lease; the rest follows (`late_ack`).
+    """
+    reply = AppendReply(
+        state.node_id, message.source, state.term, True, match, 0, 0, message.sent_ns, message.read_round
+    )
+    if match <= state.durable_index or "raft-ack-before-fsync" in state.config.flaws:
+        send_answer(state, reply)
+    elif appended:
+        state.out.after_persist.append(reply)
+    else:
+        state.late_ack = reply
+        durable = state.durable_index
+        send_answer(
+            state,
+            AppendReply(
+                state.node_id, message.source, state.term, True, durable, 0, 0, message.sent_ns, message.read_round
+            ),
+        )
+
+
+def send_late_ack(state: State) -> None:
+    """What could only be half acknowledged has become durable."""
+    reply = state.late_ack
+    if reply is None or state.durable_index < reply.match:
+        return
+    state.late_ack = None
+    if reply.term == state.term:
+        send_answer(state, reply)
+
+
+def on_install_snapshot(state: State, message: InstallSnapshot, now_ns: int) -> None:
+    if message.term < state.term:
+        send_answer(state, InstallSnapshotReply(state.node_id, message.source, state.term, 0, NEVER_NS))
+        return
+    if leads_this_term(state, message.term):
+        return
+    hear_leader(state, message.term, message.source, now_ns)
+    meta = message.snapshot.meta
+    log = state.log
+    if log.offset <= meta.index <= log.last_index and log.term(meta.index) == meta.term:
+        state.commit_index = max(state.commit_index, meta.index)
+    if meta.index > state.commit_index:
+        install(state, message)
+        return
+    match = min(state.commit_index, state.durable_index)
+    send_answer(state, InstallSnapshotReply(state.node_id, message.source, state.term, match, message.sent_ns))
+
+
+def install(state: State, message: InstallSnapshot) -> None:
+    """Replace log and state machine by the snapshot (§5.1, figure 5.3)."""
+    snapshot = message.snapshot
+    meta = snapshot.meta
+    state.log = Log(meta.index, meta.term, ())
+    forget_durable_above(state, 0)
+    state.snapshot = snapshot
+    state.commit_index = meta.index
+    state.applied_index = meta.index
+    state.out.install = snapshot
+    reply = InstallSnapshotReply(state.node_id, message.source, state.term, meta.index, message.sent_ns)
+    state.out.after_persist.append(reply)

@@ -1,0 +1,72 @@
+"""Turning what a step has collected into its Ready."""
+
+from __future__ import annotations
+
+from cluster.raft.state import State
+from cluster.raft.types import Entry, HardState, NodeId, Persist, Ready, Role, SoftState
+
+
+def collect(state: State) -> Ready:
+    """The Ready of the step that just ran; the next step starts with an empty outbox."""
+    out = state.out
+    ready = Ready(
+        tuple(out.sends),
+        persist_of(state),
+        out.install,
+        newly_committed(state),
+        tuple(out.reads),
+        tuple(out.failed_reads),
+        changed_soft_state(state),
+        out.proposed,
+        next_wake_ns(state),
+    )
+    out.reset()
+    return ready
+
+
+def persist_of(state: State) -> Persist | None:
+    """What must be durable before its messages leave; sequences count from 1."""
+    out = state.out
+    if not (out.hard_changed or out.unsaved_from or out.after_persist or out.install):
+        return None
+    state.sequence += 1
+    hard_state = None
+    if out.hard_changed:
+        hard_state = HardState(state.term, saved_vote(state), state.commit_index)
+        state.hard_sequence = state.sequence
+    entries: tuple[Entry, ...] = ()
+    if out.unsaved_from:
+        entries = state.log.between(out.unsaved_from, state.log.last_index)
+    if entries or out.install:
+        state.pending_writes.append((state.sequence, state.log.last_index))
+    return Persist(state.sequence, hard_state, entries, out.install, tuple(out.after_persist))
+
+
+def saved_vote(state: State) -> NodeId | None:
+    """The vote that survives a crash, so that no voter votes twice in a term (§3.8)."""
+    return None if "raft-forget-vote" in state.config.flaws else state.vote
+
+
+def newly_committed(state: State) -> tuple[Entry, ...]:
+    """Committed entries that were not handed out before."""
+    if state.commit_index <= state.applied_index:
+        return ()
+    entries = state.log.between(state.applied_index + 1, state.commit_index)
+    state.applied_index = state.commit_index
+    return entries
+
+
+def changed_soft_state(state: State) -> SoftState | None:
+    last = state.soft_state
+    if last.role is state.role and last.term == state.term and last.leader == state.leader:
+        return None
+    state.soft_state = SoftState(state.role, state.term, state.leader)
+    return state.soft_state
+
+
+def next_wake_ns(state: State) -> int:
+    if state.role is not Role.LEADER:
+        return state.election_deadline_ns
+    if state.transfer_target is not None:
+        return min(state.heartbeat_due_ns, state.transfer_deadline_ns)
+    return state.heartbeat_due_ns

@@ -1,0 +1,199 @@
+"""The leader's side of log replication and commitment (§3.5, §3.6.2, §5.1, §10.2)."""
+
+from __future__ import annotations
+
+from cluster.raft import election, reads, transfer
+from cluster.raft.progress import NEVER_NS, Mode, Progress
+from cluster.raft.state import State, append_entries_to_log, quorum_value
+from cluster.raft.types import (
+    AppendEntries,
+    AppendReply,
+    Entry,
+    EntryKind,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    NodeId,
+    Role,
+)
+
+
+def become_leader(state: State, now_ns: int) -> None:
+    """Lead this term, with an empty entry to commit what earlier terms left (§6.4)."""
+    state.role = Role.LEADER
+    state.leader = state.node_id
+    state.votes.clear()
+    state.progress = {peer: Progress(state.log.last_index + 1) for peer in state.peers}
+    state.elected_ns = now_ns
+    state.quorum_acked_ns = NEVER_NS
+    state.lease_given_up = False
+    state.read_round = 0
+    state.confirmed_round = 0
+    state.heartbeat_due_ns = now_ns + state.config.heartbeat_ns
+    state.leader_entry_index = state.log.last_index + 1
+    append_entries_to_log(state, (Entry(state.term, state.leader_entry_index, EntryKind.LEADER, b""),))
+    replicate(state, now_ns)
+
+
+def propose(state: State, commands: tuple[bytes, ...], now_ns: int) -> None:
+    """Append commands in the current term, or refuse: not the leader, or leadership is being handed over (§3.10)."""
+    if state.role is not Role.LEADER or state.transfer_target is not None:
+        return
+    term = state.term
+    first = state.log.last_index + 1
+    entries = [Entry(term, index, EntryKind.COMMAND, data) for index, data in enumerate(commands, first)]
+    state.out.proposed = tuple((term, entry.index) for entry in entries)
+    if entries:
+        append_entries_to_log(state, entries)
+        replicate(state, now_ns)
+
+
+def on_leader_tick(state: State, now_ns: int) -> None:
+    """Heartbeats, and the end of a leadership that has lost its quorum for long (check-quorum, §6.2)."""
+    if now_ns - max(state.quorum_acked_ns, state.elected_ns) >= state.config.leader_check_quorum_ns and state.peers:
+        election.become_follower(state, state.term, None, now_ns)
+        return
+    transfer.on_tick(state, now_ns)
+    if now_ns >= state.heartbeat_due_ns:
+        state.heartbeat_due_ns = now_ns + state.config.heartbeat_ns
+        reads.join_heartbeat(state)
+        send_heartbeats(state, now_ns)
+
+
+def send_heartbeats(state: State, now_ns: int) -> None:
+    for peer, progress in state.progress.items():
+        heartbeat(state, peer, progress, now_ns)
+
+
+def heartbeat(state: State, peer: NodeId, progress: Progress, now_ns: int) -> None:
+    """Renew lease and rounds; also finds out what was lost: repeats a probe or an install, tests the pipeline's end."""
+    if progress.mode is Mode.PROBE:
+        progress.paused = False
+        send_appends(state, peer, progress, now_ns)
+    elif progress.mode is Mode.REPLICATE and progress.next > state.log.offset:
+        send_batch(state, peer, progress.next, (), now_ns)
+    else:
+        if now_ns >= progress.snapshot_ns + state.config.election_timeout_ns:
+            send_snapshot(state, peer, progress, now_ns)
+        reach_out(state, peer, now_ns)
+
+
+def replicate(state: State, now_ns: int) -> None:
+    for peer, progress in state.progress.items():
+        send_appends(state, peer, progress, now_ns)
+
+
+def send_appends(state: State, peer: NodeId, progress: Progress, now_ns: int) -> None:
+    """Send what the follower lacks, as far as its window allows (§10.2.1)."""
+    log, config = state.log, state.config
+    if progress.mode is Mode.SNAPSHOT or (progress.mode is Mode.PROBE and progress.paused):
+        return
+    if progress.next <= log.offset:
+        send_snapshot(state, peer, progress, now_ns)
+        return
+    if progress.mode is Mode.PROBE:
+        progress.paused = True
+        entries = log.batch(progress.next, config.max_batch_entries, config.max_batch_bytes)
+        send_batch(state, peer, progress.next, entries, now_ns)
+        return
+    while progress.next <= log.last_index and len(progress.inflight) < config.max_inflight:
+        entries = log.batch(progress.next, config.max_batch_entries, config.max_batch_bytes)
+        send_batch(state, peer, progress.next, entries, now_ns)
+        progress.next = entries[-1].index + 1
+        progress.inflight.append(entries[-1].index)
+
+
+def send_batch(state: State, peer: NodeId, first: int, entries: tuple[Entry, ...], now_ns: int) -> None:
+    state.out.sends.append(
+        AppendEntries(
+            state.node_id,
+            peer,
+            state.term,
+            first - 1,
+            state.log.term(first - 1),
+            entries,
+            state.commit_index,
+            now_ns,
+            state.read_round,
+        )
+    )
+
+
+def reach_out(state: State, peer: NodeId, now_ns: int) -> None:
+    """An AppendEntries that agrees with any log: it carries nothing but the leader's presence."""
+    state.out.sends.append(AppendEntries(state.node_id, peer, state.term, 0, 0, (), 0, now_ns, state.read_round))
+
+
+def send_snapshot(state: State, peer: NodeId, progress: Progress, now_ns: int) -> None:
+    """Send the latest snapshot to a follower that needs entries which are compacted away (§5.1)."""
+    if state.snapshot is None:
+        return
+    progress.await_snapshot(state.snapshot.meta.index, now_ns)
+    state.out.sends.append(InstallSnapshot(state.node_id, peer, state.term, state.snapshot, now_ns))
+
+
+def on_append_reply(state: State, message: AppendReply, now_ns: int) -> None:
+    progress = follower_progress(state, message.source, message.term, now_ns)
+    if progress is None:
+        return
+    note_contact(state, progress, message.sent_ns, message.read_round, now_ns)
+    if message.success:
+        on_match(state, message.source, progress, message.match, now_ns)
+    elif not progress.refusal_is_stale(message.match):
+        agreed = state.log.last_index_at_or_below(message.hint_index, message.hint_term)
+        progress.probe(max(1, min(message.match, agreed + 1)))
+        send_appends(state, message.source, progress, now_ns)
+
+
+def on_install_snapshot_reply(state: State, message: InstallSnapshotReply, now_ns: int) -> None:
+    progress = follower_progress(state, message.source, message.term, now_ns)
+    if progress is not None:
+        note_contact(state, progress, message.sent_ns, 0, now_ns)
+        on_match(state, message.source, progress, message.match, now_ns)
+
+
+def follower_progress(state: State, source: NodeId, term: int, now_ns: int) -> Progress | None:
+    """The progress that a reply is about; None if it isn't for this node's current leadership."""
+    if term > state.term:
+        election.become_follower(state, term, None, now_ns)
+    if term != state.term or state.role is not Role.LEADER:
+        return None
+    return state.progress.get(source)
+
+
+def note_contact(state: State, progress: Progress, sent_ns: int, read_round: int, now_ns: int) -> None:
+    """Count an echo for lease and read rounds, if this incarnation sent it in this leadership."""
+    if sent_ns > progress.acked_ns and state.elected_ns <= sent_ns <= now_ns:
+        progress.acked_ns = sent_ns
+        if sent_ns > state.quorum_acked_ns:
+            acked = [each.acked_ns for each in state.progress.values()]
+            state.quorum_acked_ns = quorum_value(now_ns, acked, state.quorum)
+    if read_round > progress.acked_round:
+        progress.acked_round = read_round
+        reads.confirm(state, now_ns)
+
+
+def on_match(state: State, peer: NodeId, progress: Progress, match: int, now_ns: int) -> None:
+    progress.matched(min(match, state.log.last_index))
+    if progress.match > state.commit_index:
+        advance_commit(state, now_ns)
+    transfer.on_progress(state, peer, progress)
+    send_appends(state, peer, progress, now_ns)
+
+
+def own_match(state: State) -> int:
+    """Up to where the leader counts itself: its log may be sent, but not counted, before it is durable (§10.2.1)."""
+    if "raft-ack-before-fsync" in state.config.flaws:
+        return state.log.last_index
+    return state.durable_index
+
+
+def advance_commit(state: State, now_ns: int) -> None:
+    """Commit what a quorum holds, if it is of this term; earlier terms' entries follow with it (§3.6.2)."""
+    matches = [progress.match for progress in state.progress.values()]
+    index = quorum_value(own_match(state), matches, state.quorum)
+    if index <= state.commit_index:
+        return
+    if state.log.term(index) != state.term and "raft-commit-old-term" not in state.config.flaws:
+        return
+    state.commit_index = index
+    reads.release_parked(state, now_ns)
