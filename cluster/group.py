@@ -417,6 +417,7 @@ class Group:
     # ---- stopping ----
 
     def _refuse_queued(self) -> None:
+        """Definite: what is queued was never given to Raft."""
         queued, self._queue = self._queue, []
         for item in queued:
             fail_future(item.future, self._not_leader())

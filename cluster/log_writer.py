@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from cluster.config import Knobs
 from cluster.raft.types import Persist, Snapshot
 from cluster.storage import GroupStorage
 from harness.ports import DiskFull, Ports
+
+T = TypeVar("T")
 
 
 class LogWriter:
@@ -30,7 +33,9 @@ class LogWriter:
     ) -> None:
         self._clock, self._storage, self._retry_s = ports.clock, storage, knobs.disk_retry_ms / 1e3
         self._hit = ports.failpoints.hit
-        self._kind = kind
+        self._before_append, self._before_fsync = f"{kind}.before_append", f"{kind}.before_fsync"
+        self._after_fsync = f"{kind}.after_fsync"
+        self._before_snapshot, self._after_snapshot = f"{kind}.before_snapshot", f"{kind}.after_snapshot"
         self._on_durable, self._on_saved, self._on_full = on_durable, on_saved, on_full
         self._unsynced: list[Persist] = []
         self._writing = False
@@ -84,7 +89,7 @@ class LogWriter:
         for position, item in enumerate(batch):
             if item.snapshot is not None:
                 await self._append(batch[begin:position])
-                await self._until_space(item)
+                await self._until_space(self._storage.install, item)
                 begin = position + 1
         await self._append(batch[begin:])
         self._writing = False
@@ -94,23 +99,24 @@ class LogWriter:
     async def _append(self, batch: list[Persist]) -> None:
         if not batch:
             return
-        self._hit(f"{self._kind}.before_append")
-        await self._until_space(batch)
-        self._hit(f"{self._kind}.before_fsync")
-        await self._storage.sync()
-        self._hit(f"{self._kind}.after_fsync")
+        self._hit(self._before_append)
+        await self._until_space(self._storage.append, batch)
+        self._hit(self._before_fsync)
+        await self._until_space(self._storage.sync, None)
+        self._hit(self._after_fsync)
 
     async def _write_snapshot(self, snapshot: Snapshot) -> None:
-        self._hit(f"{self._kind}.before_snapshot")
-        await self._until_space(snapshot)
-        self._hit(f"{self._kind}.after_snapshot")
+        self._hit(self._before_snapshot)
+        await self._until_space(self._storage.save_snapshot, snapshot)
+        self._hit(self._after_snapshot)
         self._snapshot = None
         self._on_saved(snapshot)
 
-    async def _until_space(self, work: list[Persist] | Persist | Snapshot) -> None:
+    async def _until_space(self, store: Callable[[T], Awaitable[None]], work: T) -> None:
+        """Nothing of a write that found the disk full was kept, also when it was put off until the fsync."""
         while True:
             try:
-                await self._store(work)
+                await store(work)
             except DiskFull:
                 self.full = True
                 self._on_full()
@@ -118,11 +124,3 @@ class LogWriter:
             else:
                 self.full = False
                 return
-
-    async def _store(self, work: list[Persist] | Persist | Snapshot) -> None:
-        if isinstance(work, list):
-            await self._storage.append(work)
-        elif isinstance(work, Persist):
-            await self._storage.install(work)
-        else:
-            await self._storage.save_snapshot(work)

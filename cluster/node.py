@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
-from cluster.config import NodeConfig
+import uvloop
+
+from cluster.config import NodeConfig, load_config
 from cluster.group import OnFailure
-from cluster.nodelog import node_logger
-from harness.ports import Peer, Ports
+from cluster.nodelog import ClockFormatter, node_logger
+from cluster.wire import WIRE_VERSION
+from harness.errors import UserError
+from harness.ports import Hello, Peer, Ports
+from harness.real.clock import RealClock
+from harness.real.disk import RealDisk
+from harness.real.ports import real_ports
+
+INCARNATION_FILE = "incarnation"
 
 
 class NodeServer(Protocol):
@@ -59,3 +74,69 @@ async def run_node(ports: Ports, config: NodeConfig) -> None:
         await server.close()
         await ports.network.close()
         log.info("stopped")
+
+
+# ---- the real entry ----
+
+
+async def next_incarnation(directory: Path) -> int:
+    """Count this start in the node's data directory: 1 for the first; durable when it returns."""
+    disk = RealDisk(directory)
+    try:
+        known = INCARNATION_FILE in disk.list(INCARNATION_FILE)
+        incarnation = 1 + (int(await disk.read(INCARNATION_FILE)) if known else 0)
+        await disk.write_atomic(INCARNATION_FILE, b"%d" % incarnation)
+    finally:
+        disk.close()
+    return incarnation
+
+
+async def run_process(config: NodeConfig) -> None:
+    """Run a node on the machine it is started on until SIGTERM or SIGINT."""
+    task = asyncio.current_task()
+    if task is not None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    incarnation = await next_incarnation(Path(config.data_dir))
+    hello = Hello(config.cluster_id, config.node_id, incarnation, WIRE_VERSION)
+    seed = random.Random(f"{config.seed}/{config.node_id}/{incarnation}").getrandbits(64)
+    ports = real_ports(hello, config.data_dir, config.torture, seed)
+    try:
+        await run_node(ports, config)
+    except asyncio.CancelledError:
+        return
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m cluster.node CONFIG.json`; 0 after a graceful stop, 1 after a panic, 254 for a bad configuration."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(ClockFormatter(RealClock()))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log = logging.getLogger("cluster")
+    try:
+        config = _read_config(arguments)
+    except UserError as error:
+        log.error("%s", error)
+        return 254
+    try:
+        uvloop.run(run_process(config))
+    except Exception:  # whatever it was, the node is unfit to go on: say so in its log and end as a crash
+        log.exception("%s: the node stops", config.node_id)
+        return 1
+    return 0
+
+
+def _read_config(arguments: Sequence[str]) -> NodeConfig:
+    if len(arguments) != 1:
+        raise UserError("Give one argument: the node's configuration file.")
+    try:
+        config = load_config(Path(arguments[0]).read_bytes())
+    except OSError as error:
+        raise UserError(f"The configuration {arguments[0]} can't be read: {error.strerror}.") from error
+    if not config.data_dir:
+        raise UserError("The configuration names no data_dir.")
+    return config
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

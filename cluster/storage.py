@@ -148,8 +148,8 @@ class GroupStorage:
         for item in batch:
             self._note(item.hard_state, item.entries)
 
-    async def sync(self) -> None:
-        """Make everything appended durable."""
+    async def sync(self, _: None = None) -> None:
+        """Make everything appended durable; raises DiskFull where the write was put off until now."""
         await self._disk.fsync(self._path())
 
     async def install(self, item: Persist) -> None:
