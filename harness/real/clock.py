@@ -1,0 +1,21 @@
+"""The machine's own clock. Implements `harness.ports.Clock`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+
+class RealClock:
+    """Wall time as the system tells it (faults may skew it); monotonic time and sleep are the system's too."""
+
+    __slots__ = ()
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

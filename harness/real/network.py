@@ -1,0 +1,132 @@
+"""The real network: framed messages over TCP, on asyncio or uvloop. Implements `harness.ports.Network`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from harness.ports import Address, Handler, Hello, NotifyHandler, Peer
+from harness.real.frames import FrameProtocol, Kind
+from harness.real.outgoing import Outgoing, is_stranger
+
+
+class RealListener:
+    """A listening socket and the connections it took. Implements `harness.ports.Listener`."""
+
+    def __init__(self, hello: Hello, on_call: Handler, on_notify: NotifyHandler) -> None:
+        self._hello = hello
+        self._on_call = on_call
+        self._on_notify = on_notify
+        self._loop = asyncio.get_running_loop()
+        self._server: asyncio.Server | None = None
+        self._address = ""
+        self._connections: dict[FrameProtocol, Peer | None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def address(self) -> Address:
+        return self._address
+
+    async def open(self, address: Address) -> None:
+        host, _, port = address.rpartition(":")
+        self._server = await self._loop.create_server(self._protocol, host.strip("[]"), int(port))
+        self._address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+
+    def _protocol(self) -> FrameProtocol:
+        return FrameProtocol(self._on_frame, self._on_lost)
+
+    def _on_lost(self, connection: FrameProtocol) -> None:
+        self._connections.pop(connection, None)
+
+    def _on_frame(self, connection: FrameProtocol, kind: int, call_id: int, payload: bytes) -> None:
+        peer = self._connections.get(connection)
+        if kind == Kind.HELLO:
+            self._on_hello(connection, payload)
+        elif peer is None:
+            connection.abort()
+        elif kind == Kind.CALL:
+            self._start(self._serve(connection, peer, call_id, payload))
+        elif kind == Kind.NOTIFY:
+            self._take(peer, payload)
+
+    def _on_hello(self, connection: FrameProtocol, payload: bytes) -> None:
+        try:
+            theirs = msgspec.msgpack.decode(payload, type=Hello)
+        except msgspec.MsgspecError:
+            connection.abort()
+            return
+        ours = msgspec.msgpack.encode(self._hello)
+        if is_stranger(self._hello, theirs):
+            connection.send(Kind.REFUSE, 0, ours)
+            connection.close()
+        else:
+            self._connections[connection] = Peer(theirs.node_id, theirs.incarnation)
+            connection.send(Kind.HELLO, 0, ours)
+
+    def _take(self, peer: Peer, message: bytes) -> None:
+        try:
+            self._on_notify(peer, message)
+        except Exception as error:  # noqa: BLE001 - a bug of the node's; it is logged and must not end the connection
+            self._report(error)
+
+    async def _serve(self, connection: FrameProtocol, peer: Peer, call_id: int, request: bytes) -> None:
+        try:
+            reply = await self._on_call(peer, request)
+        except Exception as error:  # noqa: BLE001 - a bug of the node's; it is logged, the caller sees a lost call
+            self._report(error)
+            connection.send(Kind.FAILED, call_id, b"")
+        else:
+            connection.send(Kind.REPLY, call_id, reply)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    def _report(self, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": "a network handler failed", "exception": error})
+
+
+class RealNetwork:
+    """Connections to and from one process; every one begins with a handshake in both directions."""
+
+    def __init__(self, hello: Hello) -> None:
+        self._hello = hello
+        self._outgoing: dict[Address, Outgoing] = {}
+        self._listeners: list[RealListener] = []
+
+    async def listen(self, address: Address, on_call: Handler, on_notify: NotifyHandler) -> RealListener:
+        listener = RealListener(self._hello, on_call, on_notify)
+        await listener.open(address)
+        self._listeners.append(listener)
+        return listener
+
+    async def call(self, address: Address, request: bytes, timeout_s: float) -> bytes:
+        return await self._to(address).call(request, timeout_s)
+
+    def notify(self, address: Address, message: bytes) -> None:
+        self._to(address).notify(message)
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            await listener.close()
+        for outgoing in self._outgoing.values():
+            outgoing.close()
+        self._listeners.clear()
+        self._outgoing.clear()
+        await asyncio.sleep(0)  # lets aborted connections finish closing
+
+    def _to(self, address: Address) -> Outgoing:
+        outgoing = self._outgoing.get(address)
+        if outgoing is None:
+            outgoing = self._outgoing[address] = Outgoing(address, self._hello)
+        return outgoing
