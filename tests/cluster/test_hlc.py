@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.hlc import LOGICAL_BITS, ClockOffsetTooLarge, Hlc, physical
+
+SECOND = 1_000_000_000
+NOW = 1_700_000_000 * SECOND
+
+
+@settings(deadline=None)
+@given(walls=st.lists(st.integers(NOW - 10 * SECOND, NOW + 10 * SECOND), min_size=1, max_size=50))
+def test_timestamps_rise_whatever_the_wall_clock_does(walls: list[int]) -> None:
+    clock = Hlc(SECOND)
+    given_out = [clock.now(wall) for wall in walls]
+    assert given_out == sorted(set(given_out))
+    assert all(stamp >= physical(wall) for stamp, wall in zip(given_out, walls, strict=True))
+    assert given_out[-1] <= physical(max(walls)) + len(walls)
+    assert given_out[-1] < 1 << 63
+
+
+def test_a_stopped_wall_clock_overflows_into_the_next_step() -> None:
+    clock = Hlc(SECOND)
+    first = clock.now(NOW)
+    for _ in range(1 << LOGICAL_BITS):
+        last = clock.now(NOW)
+    assert last == first + (1 << LOGICAL_BITS)
+
+
+def test_a_remote_reading_beyond_the_maximum_offset_is_refused_and_leaves_no_trace() -> None:
+    clock = Hlc(SECOND)
+    before = clock.now(NOW)
+    with pytest.raises(ClockOffsetTooLarge):
+        clock.observe(NOW + 2 * SECOND, NOW)
+    assert clock.last == before
+    clock.observe(NOW + SECOND, NOW)
+    assert clock.now(NOW) > NOW + SECOND
+
+
+def test_what_the_log_says_is_taken_however_far_ahead() -> None:
+    clock = Hlc(SECOND)
+    clock.forward(NOW + 3_600 * SECOND)
+    assert clock.now(NOW) == NOW + 3_600 * SECOND + 1
