@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.errors import HarnessError
@@ -40,18 +41,21 @@ async def interpret(
     failures: FailureLog,
     processes: tuple[int, ...],
     limits: HardLimits = HardLimits(),
+    on_processes: Callable[[tuple[int, ...]], None] | None = None,
 ) -> tuple[int, ...]:
     """Carry out a generator to its end and return the process ids to go on with.
 
-    `processes` has one id for each client thread (thread t's ids are t modulo their number). Operations in flight when
-    it is cancelled, or fails, are recorded as `info`. Raises HarnessError when the generator breaks its contract, and
-    whatever the generator's own functions raise.
+    `processes` has one id for each client thread (thread t's ids are t modulo their number); `on_processes` is told the
+    ids to go on with also when it fails. Operations in flight when it is cancelled, or fails, are recorded as `info`.
+    Raises HarnessError when the generator breaks its contract, and whatever the generator's own functions raise.
     """
     interpreter = _Interpreter(clients, nemesis, recorder, failures, processes, limits)
     try:
         await interpreter.carry_out(lift(source))
     finally:
         await interpreter.close()
+        if on_processes is not None:
+            on_processes(interpreter.processes)
     return interpreter.processes
 
 
@@ -191,17 +195,22 @@ class _Interpreter:
 
     async def close(self) -> None:
         """Record what is in flight as unknown, and stop the workers."""
-        if self._completions:
-            self._absorb_completions()
+        try:
+            self._conclude_all()
+        finally:
+            workers = [*self._abandoned, *self._workers.values()]
+            for worker in workers:
+                worker.abandon()
+            if not await _all_done([worker.task for worker in workers], _CLOSE_S):
+                self._failures.record("client", TimeoutError("clients could not be closed in time"))
+
+    def _conclude_all(self) -> None:
+        self._generator = None
+        self._absorb_completions()
         now_ns = self._recorder.now_ns()
         for bit, op in list(self._flying.items()):
             self._workers[bit].abandoned = True
             self._conclude(bit, op.complete("info", error_class="interrupted", error="the run was stopped"), now_ns)
-        workers = [*self._abandoned, *self._workers.values()]
-        for worker in workers:
-            worker.abandon()
-        if not await _all_done([worker.task for worker in workers], _CLOSE_S):
-            self._failures.record("client", TimeoutError("clients could not be closed in time"))
 
 
 async def _all_done(tasks: list[asyncio.Task[None]], timeout_s: float) -> bool:

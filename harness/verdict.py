@@ -100,6 +100,11 @@ def conclude(facts: Facts, checkers: Mapping[str, Any]) -> RunVerdict:
     return RunVerdict(overall, reasons, safety, adequacy, liveness, harness, dict(checkers), aftermath)
 
 
+def saved_form(verdict: RunVerdict) -> dict[str, Any]:
+    """The verdict as `verdict.json` holds it: its fields, and `valid` as in `--json` output."""
+    return {"valid": verdict.valid, **msgspec.to_builtins(verdict)}
+
+
 def judge_safety(checkers: Mapping[str, Any]) -> Answer:
     """Question 1: what the checkers say, the worst first."""
     if not checkers:

@@ -1,0 +1,368 @@
+"""The stages of a run, each of which records its failures and lets the next ones go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from harness.errors import HarnessError, UserError
+from harness.facts import OutcomeRecord, RunRecord, conclude_run
+from harness.failures import FailureLog
+from harness.faults import faults_of
+from harness.generators import Source, any_of, clients, cycle, delay, nemesis, stagger, time_limit, until_ok
+from harness.history.journal import JournalWriter, read_journal
+from harness.history.recorder import Recorder
+from harness.history.table import write_parquet
+from harness.interpreter import interpret
+from harness.ops import Op
+from harness.provenance import provenance
+from harness.rundir import RunDir
+from harness.spec import Judge, Progress, Test
+from harness.verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, saved_form
+from harness.workers import DatabaseClients
+
+_PROBE_GAP_S = 0.1
+_HEAL_LIMIT_S = 120.0
+_TEARDOWN_LIMIT_S = 120.0
+
+
+class Course:
+    """One run under way. The stages are called in the order of `harness.run.run`; each is skipped where an earlier
+    failure, or the user's wish to stop, leaves nothing for it to do."""
+
+    def __init__(self, test: Test, rundir: RunDir, progress: Progress) -> None:
+        self.interrupted = False
+        self.failures = FailureLog(rundir.harness_log)
+        self._test = test
+        self._rundir = rundir
+        self._progress = progress
+        self._clock = test.environment.clock
+        self._begun_ns = self._clock.monotonic_ns()
+        self._stages: list[tuple[str, int, int]] = []
+        self._stoppable: asyncio.Task[None] | None = None
+        self._processes = tuple(range(test.concurrency))
+        self._journal: JournalWriter | None = None
+        self._recorder: Recorder | None = None
+        self._history_start_ns = 0
+        self._load_s = 0.0
+        self._first_ok_ns: dict[str, int] = {}
+        self._healed = False
+        self._recovery = Recovery(None, test.recovery_budget_s)
+        self._verdict: RunVerdict | None = None
+
+    # ---- the stages ----
+
+    def save_options(self) -> None:
+        """`run.json` and an empty journal, before anything is started; raises HarnessError or UserError."""
+        test = self._test
+        record = RunRecord(
+            name=test.name,
+            workload=test.workload,
+            fs=test.fs,
+            concurrency=test.concurrency,
+            time_limit_s=test.time_limit_s,
+            rate_hz=test.rate_hz,
+            rate_floor=test.rate_floor,
+            recovery_budget_s=test.recovery_budget_s,
+            requested_faults=test.requested_faults,
+            final_reads=test.final_generator is not None,
+            environment=test.environment.name,
+            database=test.database.name,
+            options=dict(test.options),
+            started=test.started.isoformat(),
+            provenance=provenance(),
+        )
+        self._rundir.write_json(self._rundir.run_json, record)
+        self._journal = JournalWriter(self._rundir.journal)
+
+    async def set_up(self) -> None:
+        """Machines, programs, processes, tables. What the user can't have ends the run here, and leaves nothing."""
+        refusals: list[UserError] = []
+        if await self._stage("set up", self._set_up(refusals), stoppable=True) and not refusals:
+            self._recorder = Recorder(self._opened(), self._clock, self._on_event)
+            self._history_start_ns = self._clock.monotonic_ns() - self._begun_ns
+        if refusals:
+            await self.tear_down()
+            self._opened().close()
+            self._rundir.discard()
+            raise refusals[0]
+
+    async def load(self) -> None:
+        """Clients work while the nemesis does."""
+        test = self._test
+        if self._recorder is None:
+            return
+        work = test.generator if test.rate_hz is None else stagger(test.seed, test.rate_hz, test.generator)
+        parts = any_of(clients(work), nemesis(test.nemesis_generator))
+        source = time_limit(test.time_limit_s, parts if test.nemesis_generator is not None else clients(work))
+        began_ns = self._recorder.now_ns()
+        await self._stage("load", self._interpret("main", source), stoppable=True)
+        self._load_s = min(test.time_limit_s, (self._recorder.now_ns() - began_ns) / 1e9)
+
+    async def heal(self) -> None:
+        """End every fault: by the nemesis' own last steps, so that they are in the history, and then for certain."""
+        if self._recorder is None:
+            return
+        steps = time_limit(_HEAL_LIMIT_S, nemesis(self._test.heal_generator))
+        await self._stage("heal", self._interpret("heal", steps))
+        torn_down = await self._stage("heal", self._limited(self._test.nemesis.teardown(), _HEAL_LIMIT_S))
+        healed = await self._stage("heal", self._limited(self._test.environment.heal_network(), _HEAL_LIMIT_S))
+        self._healed = torn_down and healed
+
+    async def recover(self) -> None:
+        """Wait until the database serves again, or its budget is over."""
+        if self._recorder is None:
+            return
+        if self.interrupted or not self._healed:
+            reason = "the run was stopped" if self.interrupted else "healing failed"
+            self._recovery = Recovery(None, self._test.recovery_budget_s, None, reason)
+            return
+        await self._stage("recover", self._recover(self._recorder), stoppable=True)
+
+    async def final_reads(self) -> None:
+        """Read everything once more, from who can serve it."""
+        if self._recorder is None or self.interrupted or self._test.final_generator is None:
+            return
+        source = time_limit(self._test.final_limit_s, clients(self._test.final_generator))
+        await self._stage("final reads", self._interpret("final", source), stoppable=True)
+
+    async def collect_logs(self) -> None:
+        """The nodes' logs, as far as they can be had."""
+        await self._stage("logs", self._collect_logs())
+
+    def save(self) -> None:
+        """Close the journal; write the table, the faults and the outcome."""
+        self._progress.stage("save")
+        rundir = self._rundir
+        self._attempt("save", self._opened().close)
+        self._attempt("save", lambda: write_parquet(read_journal(rundir.journal), rundir.history_parquet))
+        self._attempt("save", lambda: rundir.write_json(rundir.faults_json, faults_of(read_journal(rundir.journal))))
+        self._save_outcome()
+
+    def judge(self, judge: Judge) -> None:
+        """Ask the checkers, answer the four questions, and save the verdict."""
+        self._progress.stage("judge")
+        checkers: Mapping[str, Any] = {}
+        try:
+            checkers = judge(self._rundir)
+        except Exception as error:  # noqa: BLE001  a checker that crashes gives unknown, never a lost run
+            self.failures.record("judge", error)
+        self._save_outcome()
+        try:
+            self._verdict = conclude_run(self._rundir, checkers)
+        except Exception as error:  # noqa: BLE001  the checkers' findings stand even if nothing else can be read
+            self.failures.record("judge", error)
+            self._verdict = conclude(self._bare_facts(), checkers)
+        self.save_verdict()
+
+    async def tear_down(self) -> None:
+        """Stop and remove everything."""
+        database, environment = self._test.database, self._test.environment
+        await self._stage("tear down", self._limited(database.teardown(), _TEARDOWN_LIMIT_S))
+        await self._stage("tear down", self._limited(environment.teardown(), _TEARDOWN_LIMIT_S))
+
+    def save_verdict(self) -> RunVerdict:
+        """Write `verdict.json` with all that is known by now, and return it."""
+        verdict = self._verdict
+        if verdict is None:
+            raise HarnessError("a run has no verdict before it was judged")
+        aftermath = tuple(failure for failure in self.failures.failures() if failure.stage in AFTERMATH)
+        verdict = self._verdict = msgspec.structs.replace(verdict, aftermath=aftermath)
+        self._attempt("save", lambda: self._rundir.write_json(self._rundir.verdict_json, saved_form(verdict)))
+        return verdict
+
+    # ---- what the stages do ----
+
+    async def _set_up(self, refusals: list[UserError]) -> None:
+        test = self._test
+        try:
+            async with asyncio.timeout(test.setup_timeout_s):
+                await test.environment.setup(test.database.nodes)
+                await test.database.install()
+                await _all([test.database.start(node.name) for node in test.database.nodes])
+                await test.database.await_ready(test.setup_timeout_s)
+                await test.database.setup_workload(test.workload, test.workload_options)
+                await test.nemesis.setup()
+        except UserError as error:
+            refusals.append(error)
+
+    async def _interpret(self, phase: str, source: Source) -> None:
+        recorder, test = self._recorder, self._test
+        assert recorder is not None
+        recorder.phase = phase
+        await interpret(
+            source,
+            clients=DatabaseClients(test.database, test.op_timeout_s),
+            nemesis=test.nemesis,
+            recorder=recorder,
+            failures=self.failures,
+            processes=self._processes,
+            limits=test.limits,
+            on_processes=self._keep_processes,
+        )
+
+    def _keep_processes(self, processes: tuple[int, ...]) -> None:
+        self._processes = processes
+
+    async def _recover(self, recorder: Recorder) -> None:
+        """Ready by its own word, and then by one client operation that succeeds."""
+        test, began_ns = self._test, recorder.now_ns()
+        budget_s = test.recovery_budget_s
+        self._recovery = Recovery(None, budget_s, None, "the wait for it failed or was stopped")
+        try:
+            async with asyncio.timeout(budget_s):
+                await test.database.await_ready(budget_s)
+        except TimeoutError as error:
+            self._recovery = Recovery(False, budget_s, None, str(error) or "it was not ready in time")
+            return
+        if test.final_generator is not None:
+            left_s = budget_s - (recorder.now_ns() - began_ns) / 1e9
+            probes = until_ok(delay(_PROBE_GAP_S, cycle(test.final_generator)))
+            await self._interpret("recover", time_limit(max(left_s, _PROBE_GAP_S), clients(probes)))
+            recovered_ns = self._first_ok_ns.get("recover")
+        else:
+            recovered_ns = recorder.now_ns()
+        if self.interrupted:
+            return
+        seconds = None if recovered_ns is None else (recovered_ns - began_ns) / 1e9
+        if seconds is None or seconds > budget_s:
+            self._recovery = Recovery(False, budget_s, seconds, "it said it was ready, but no operation succeeded")
+        else:
+            self._recovery = Recovery(True, budget_s, seconds)
+
+    async def _collect_logs(self) -> None:
+        self._rundir.write_logs(await self._test.database.collect_logs())
+
+    async def _limited(self, work: Coroutine[Any, Any, None], limit_s: float) -> None:
+        async with asyncio.timeout(limit_s):
+            await work
+
+    def _on_event(self, op: Op) -> None:
+        if op.type == "ok" and op.phase not in self._first_ok_ns:
+            self._first_ok_ns[op.phase or ""] = op.time
+        self._progress.event(op)
+
+    # ---- how a stage is carried out ----
+
+    async def _stage(self, name: str, work: Coroutine[Any, Any, None], stoppable: bool = False) -> bool:
+        """Carry a stage out to its end and say whether it succeeded; its failure is recorded, not raised.
+
+        A wish to stop (a signal, or the caller's cancellation) cancels a stoppable stage, and lets others end.
+        """
+        if stoppable and self.interrupted:
+            work.close()
+            return False
+        self._progress.stage(name)
+        began_ns = self._clock.monotonic_ns()
+        task = asyncio.create_task(work)
+        self._stoppable = task if stoppable else None
+        try:
+            await self._outlast(task)
+        except asyncio.CancelledError:
+            return False
+        except Exception as error:  # noqa: BLE001  whatever failed, the later stages have to be carried out
+            self.failures.record(name, error)
+            return False
+        finally:
+            self._stoppable = None
+            ended_ns = self._clock.monotonic_ns()
+            self._stages.append((name, began_ns - self._begun_ns, ended_ns - self._begun_ns))
+        return True
+
+    async def _outlast(self, task: asyncio.Task[None]) -> None:
+        """Await a task, turning cancellation of the caller into a wish to stop."""
+        while True:
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.done():
+                    raise
+                self._forget_cancellation()
+                self.stop()
+            else:
+                return
+
+    def _forget_cancellation(self) -> None:
+        current = asyncio.current_task()
+        if current is not None:
+            current.uncancel()
+
+    def stop(self) -> None:
+        """The user wants no more: end what may be ended, and heal, save, judge and tear down."""
+        self.interrupted = True
+        if self._stoppable is not None:
+            self._stoppable.cancel()
+
+    @contextmanager
+    def stopping_on_signals(self) -> Iterator[None]:
+        """Within it SIGINT and SIGTERM mean `stop`. Python delivers signals to the main thread only."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(self.stop, context=context)
+
+        before = [(number, signal.signal(number, on_signal)) for number in (signal.SIGINT, signal.SIGTERM)]
+        try:
+            yield
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+
+    # ---- saving ----
+
+    def _attempt(self, stage: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  what can't be saved must not cost what can
+            self.failures.record(stage, error)
+
+    def _save_outcome(self) -> None:
+        outcome = OutcomeRecord(
+            recovery=self._recovery,
+            load_s=self._load_s,
+            interrupted=self.interrupted,
+            failures=self.failures.failures(),
+            stages=tuple(self._stages),
+            history_start_ns=self._history_start_ns,
+        )
+        self._attempt("save", lambda: self._rundir.write_json(self._rundir.outcome_json, outcome))
+
+    def _bare_facts(self) -> Facts:
+        """What is known without reading anything back."""
+        test = self._test
+        return Facts(
+            fs=test.fs,
+            counts={},
+            load_s=self._load_s,
+            rate_hz=test.rate_hz,
+            rate_floor=test.rate_floor,
+            requested_faults=test.requested_faults,
+            faults=(),
+            recovery=self._recovery,
+            failures=self.failures.failures(),
+            interrupted=self.interrupted,
+        )
+
+    def _opened(self) -> JournalWriter:
+        if self._journal is None:
+            raise HarnessError("the options of the run were not saved first")
+        return self._journal
+
+
+async def _all(works: list[Coroutine[Any, Any, None]]) -> None:
+    """All at once; the first failure is raised when all have ended."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

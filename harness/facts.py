@@ -1,0 +1,105 @@
+"""The facts of a saved run, loaded from its directory, also when the harness was killed in mid-run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from harness.errors import UserError
+from harness.failures import HarnessFailure
+from harness.faults import Fault, faults_of
+from harness.history.journal import read_journal
+from harness.history.summary import Summary, summarise_events, summarise_parquet
+from harness.rundir import RunDir
+from harness.verdict import Facts, Recovery, RunVerdict, conclude
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """`run.json`: what was asked. `options` is all that the command line gave, to run it again."""
+
+    name: str
+    workload: str
+    fs: tuple[str, ...]
+    concurrency: int
+    time_limit_s: float
+    rate_hz: float | None
+    rate_floor: float
+    recovery_budget_s: float
+    requested_faults: tuple[str, ...]
+    final_reads: bool
+    environment: str
+    database: str
+    options: dict[str, Any]
+    started: str
+    provenance: dict[str, Any]
+
+
+class OutcomeRecord(msgspec.Struct, frozen=True):
+    """`outcome.json`: what the run went through. `stages` are (name, begin, end) in ns since the run began, as is
+    `history_start_ns`, the zero of the history's times."""
+
+    recovery: Recovery
+    load_s: float
+    interrupted: bool
+    failures: tuple[HarnessFailure, ...]
+    stages: tuple[tuple[str, int, int], ...]
+    history_start_ns: int
+
+
+def load_facts(rundir: RunDir) -> Facts:
+    """The facts of a run; raises UserError, naming the file, for what can't be read."""
+    record = read_record(rundir)
+    outcome = _convert(rundir.read_json(rundir.outcome_json), OutcomeRecord | None, rundir, "outcome.json")
+    summary = load_summary(rundir)
+    ended = outcome is not None
+    recovery = outcome.recovery if outcome else Recovery(None, record.recovery_budget_s)
+    return Facts(
+        fs=record.fs,
+        counts=summary.of_phase("main"),
+        load_s=outcome.load_s if outcome else summary.ends_ns.get("main", 0) / 1e9,
+        rate_hz=record.rate_hz,
+        rate_floor=record.rate_floor,
+        requested_faults=record.requested_faults,
+        faults=load_faults(rundir),
+        recovery=recovery,
+        failures=outcome.failures if outcome else (),
+        final_counts=summary.types_of_phase("final") if record.final_reads else None,
+        interrupted=outcome.interrupted if outcome else False,
+        ended=ended,
+    )
+
+
+def read_record(rundir: RunDir) -> RunRecord:
+    """What was asked of the run; raises UserError."""
+    record: RunRecord = _convert(rundir.read_json(rundir.run_json), RunRecord, rundir, "run.json")
+    return record
+
+
+def load_summary(rundir: RunDir) -> Summary:
+    """Counts from the table if there is one, else from the sealed prefix of the journal."""
+    if rundir.history_parquet.exists():
+        return summarise_parquet(rundir.history_parquet)
+    return summarise_events(read_journal(rundir.journal))
+
+
+def load_faults(rundir: RunDir) -> tuple[Fault, ...]:
+    """From `faults.json` if it is there, else from the journal."""
+    saved = rundir.read_json(rundir.faults_json)
+    if saved is not None:
+        faults: tuple[Fault, ...] = _convert(saved, tuple[Fault, ...], rundir, "faults.json")
+        return faults
+    return faults_of(read_journal(rundir.journal))
+
+
+def conclude_run(rundir: RunDir, checkers: Mapping[str, Any]) -> RunVerdict:
+    """The verdict on a saved run, from its facts and its checkers' verdicts."""
+    return conclude(load_facts(rundir), checkers)
+
+
+def _convert(value: Any, type: Any, rundir: RunDir, name: str) -> Any:
+    try:
+        return msgspec.convert(value, type)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{rundir.path / name} is not what a run of this version saves: {error}.") from error

@@ -1,0 +1,88 @@
+"""What one run is made of and what comes of it: plain data, composed on the command line's side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from harness.failures import HarnessFailure
+from harness.generators import Source
+from harness.interpreter import HardLimits
+from harness.ops import Op
+from harness.protocols import Database, Environment, Nemesis
+from harness.rundir import RunDir
+from harness.verdict import DEFAULT_RATE_FLOOR, RunVerdict
+
+Judge: TypeAlias = Callable[[RunDir], Mapping[str, Any]]
+"""Runs the checkers on a saved run: their verdicts by name, each JSON-able with `valid` (and `reason` if unknown)."""
+
+
+class Progress(Protocol):
+    """Who is told how a run goes."""
+
+    def stage(self, name: str) -> None:
+        """A stage begins: `set up`, `load`, `heal`, `recover`, `final reads`, `logs`, `save`, `judge`, `tear down`."""
+
+    def event(self, op: Op) -> None:
+        """An event entered the history; called for every one, so it has to be quick."""
+
+
+class Silent:
+    """Tells nobody."""
+
+    def stage(self, name: str) -> None:
+        """Nothing."""
+
+    def event(self, op: Op) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """Everything of one run.
+
+    `generator` is the clients' endless or finite work: the run itself staggers it to `rate_hz` (None: as fast as it
+    goes) and ends it after `time_limit_s`. `final_generator` is finite: the final reads; the recovery probe cycles
+    through it too. `nemesis_generator` gives the faults during the load, `heal_generator` the steps that end them.
+    `fs` must each succeed at least once; `requested_faults` must each be observed at least once; `rate_floor` is the
+    share of `rate_hz` that must succeed. `options` is everything the user gave, with seed and flaws, for `run.json`.
+    """
+
+    __test__: ClassVar[bool] = False
+
+    name: str
+    workload: str
+    environment: Environment
+    database: Database
+    nemesis: Nemesis
+    generator: Source
+    started: datetime
+    seed: int
+    concurrency: int
+    time_limit_s: float
+    rate_hz: float | None = None
+    final_generator: Source = None
+    nemesis_generator: Source = None
+    heal_generator: Source = None
+    fs: tuple[str, ...] = ()
+    requested_faults: tuple[str, ...] = ()
+    rate_floor: float = DEFAULT_RATE_FLOOR
+    op_timeout_s: float = 5.0
+    recovery_budget_s: float = 10.0
+    setup_timeout_s: float = 120.0
+    final_limit_s: float = 60.0
+    limits: HardLimits = field(default_factory=HardLimits)
+    workload_options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """What came of a run: where it is saved, the verdict, whether it was stopped, the harness's own failures."""
+
+    rundir: RunDir
+    verdict: RunVerdict
+    interrupted: bool
+    failures: tuple[HarnessFailure, ...]
