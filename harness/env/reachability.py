@@ -16,6 +16,9 @@ AGENT_SOURCE = Path(__file__).parent / "probe_agent.py"
 AGENT_PATH = "/tmp/assay-probe-agent.py"
 PROBE_PORT = 7999
 ANSWER_TIMEOUT_S = 10.0
+ARE_YOU_THERE = {"collect": ""}
+"""A question whose answer means that the agent listens: asked of all before anyone sends."""
+
 SETTLE_S = 0.03
 """What the last datagram is given to arrive; on a bridge it takes well under a millisecond."""
 
@@ -42,7 +45,7 @@ class ReachabilityProbe:
         address = self._addresses[host.name]
         host.check(f"cat > {AGENT_PATH}", AGENT_SOURCE.read_bytes())
         agent = host.open_conversation(f"exec python3 -S -E {AGENT_PATH} {address} {PROBE_PORT}")
-        agent.ask(json.dumps({"collect": "none"}).encode(), ANSWER_TIMEOUT_S)
+        agent.ask(json.dumps(ARE_YOU_THERE).encode(), ANSWER_TIMEOUT_S)
         return agent
 
     async def matrix(self) -> dict[tuple[str, str], bool]:
@@ -50,6 +53,7 @@ class ReachabilityProbe:
         async with self._one_at_a_time:
             self._probes += 1
             token = f"probe-{self._probes}"
+            await self._ask_each(dict.fromkeys(self._addresses, ARE_YOU_THERE))
             await self._ask_each({name: self._send_question(name, token) for name in self._addresses})
             await asyncio.sleep(SETTLE_S)
             heard = await self._ask_each({name: {"collect": token} for name in self._addresses})

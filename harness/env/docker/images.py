@@ -27,6 +27,7 @@ IMAGE_FILES = Path(__file__).parent / "image"
 IMAGE_PARTS = ("Dockerfile", "init.py")
 SYSTEM_PACKAGES = ("python3", "openssh-server", "iptables", "iproute2", "procps", "faketime")
 NODE_REQUIREMENTS = ("msgspec", "uvloop")
+BASE_VARIABLE = "ASSAY_BASE_IMAGE"
 DEFAULT_BASE = "debian:bookworm-slim"
 MADE_BASE_REPOSITORY = "assay-base"
 NODE_REPOSITORY = "assay-node"
@@ -52,8 +53,12 @@ class ImageSpec:
         return f"{NODE_REPOSITORY}:{digest.hexdigest()}"
 
 
-def image_spec(base: str | None = None) -> ImageSpec:
-    """The node image for this installation: its packages have the versions that the harness itself runs with."""
+def image_spec() -> ImageSpec:
+    """The node image for this installation: its packages have the versions that the harness itself runs with.
+
+    The environment variable ASSAY_BASE_IMAGE names another base than the default.
+    """
+    base = os.environ.get(BASE_VARIABLE) or None
     return ImageSpec(base, tuple(f"{name}=={metadata.version(name)}" for name in NODE_REQUIREMENTS))
 
 
@@ -149,8 +154,8 @@ def _make_base(client: Any, tag: str) -> None:
 def _base_failure(code: int, output: str) -> Exception:
     reason = (output.strip().splitlines() or ["no output"])[-1]
     remedies = {
-        3: "run it as root once, or load a Debian image and name it with ASSAY_BASE_IMAGE",
-        4: "install debootstrap, or load a Debian image and name it with ASSAY_BASE_IMAGE",
+        3: f"run it as root once, or load a Debian image and name it with {BASE_VARIABLE}",
+        4: f"install debootstrap, or load a Debian image and name it with {BASE_VARIABLE}",
     }
     if code in remedies:
         return UserError(f"the base image can be neither pulled nor made here: {reason}; {remedies[code]}")
