@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.hlc import Hlc
+from cluster.lease import Lease, LeaseTimes, acquired, extended
+from cluster.mvcc import LATEST, Key
+from cluster.tablet import AcquireLease, Change, CompareAndSetCell, RenewLease, TabletMachine, WriteCell
+from cluster.wire import Done, Fault, Reply, RequestId, decode_reply, encode
+
+KEY: Key = (1, 0, 0)
+OTHER: Key = (2, 0, 0)
+DURATION = 1_000
+RETENTION = 1 << 40
+
+
+class Log:
+    """Applies commands one after another to a machine."""
+
+    def __init__(self, machine: TabletMachine | None = None) -> None:
+        self.machine = machine or TabletMachine(RETENTION)
+        self.commands: list[bytes] = []
+
+    def put(self, command: msgspec.Struct) -> Reply | None:
+        self.commands.append(encode(command))
+        result = self.machine.apply(len(self.commands), self.commands[-1])
+        return decode_reply(result) if result else None
+
+    @property
+    def lease(self) -> Lease:
+        assert self.machine.lease is not None
+        return self.machine.lease
+
+    def value(self, key: Key = KEY) -> int | None:
+        version = self.machine.read(key, LATEST)
+        return None if version is None else version[1]
+
+
+def leased(holder: str = "a", term: int = 1, start: int = 10_000) -> Log:
+    log = Log()
+    log.put(AcquireLease(holder, term, start, DURATION))
+    return log
+
+
+def write(sequence: int, at: int, value: int, lease: int = 1, client: str = "c") -> WriteCell:
+    return WriteCell(RequestId(client, sequence, 0), lease, at, DURATION, KEY, value)
+
+
+def cas(sequence: int, at: int, expected: int | None, value: int, lease: int = 1) -> CompareAndSetCell:
+    return CompareAndSetCell(RequestId("c", sequence, 0), lease, at, DURATION, KEY, expected, value)
+
+
+def test_a_compare_and_set_is_decided_where_it_stands_in_the_log() -> None:
+    log = leased()
+    assert log.put(cas(1, 20_000, None, 5)) == Done(True, None, 20_000)
+    assert log.put(cas(2, 20_001, 4, 6)) == Done(False, 5, 20_001)
+    assert log.put(cas(3, 20_002, 5, 6)) == Done(True, None, 20_002)
+    assert log.value() == 6
+
+
+def test_a_retry_gets_the_first_answer_and_takes_no_effect_also_under_a_later_lease() -> None:
+    log = leased()
+    first = log.put(cas(1, 20_000, None, 5))
+    log.put(write(2, 20_001, 9))
+    assert log.put(cas(1, 20_002, None, 5)) == first
+    log.put(AcquireLease("b", 2, 30_000, DURATION))
+    assert log.put(cas(1, 40_000, None, 5, lease=2)) == first
+    assert log.value() == 9
+
+
+def test_a_retry_after_a_snapshot_gets_the_first_answer() -> None:
+    log = leased()
+    first = log.put(cas(1, 20_000, None, 5))
+    restored = TabletMachine(RETENTION)
+    restored.restore(log.machine.snapshot())
+    again = Log(restored)
+    again.put(write(2, 20_001, 9))
+    assert again.put(cas(1, 20_002, None, 7)) == first
+    assert again.value() == 9
+
+
+def test_a_late_double_of_a_request_the_client_is_done_with_takes_no_effect() -> None:
+    log = leased()
+    log.put(write(1, 20_000, 1))
+    log.put(WriteCell(RequestId("c", 2, 2), 1, 20_001, DURATION, KEY, 2))
+    reply = log.put(write(1, 20_002, 1))
+    assert isinstance(reply, Fault)
+    assert not reply.definite
+    assert log.value() == 2
+
+
+def test_commands_of_another_lease_are_refused_for_good() -> None:
+    log = Log()
+    before = log.put(write(1, 20_000, 1))
+    assert isinstance(before, Fault) and before.definite
+    log.put(AcquireLease("a", 1, 10_000, DURATION))
+    log.put(AcquireLease("b", 2, 10_000, DURATION))
+    stale = log.put(write(1, 20_000, 1))
+    assert isinstance(stale, Fault) and stale.definite and stale.leader == "b"
+    assert log.value() is None
+    assert isinstance(log.put(write(1, 20_000, 1, lease=2)), Done)
+
+
+def test_a_write_that_does_not_rise_along_the_log_is_refused() -> None:
+    log = leased()
+    log.put(write(1, 20_000, 1))
+    reply = log.put(write(2, 20_000, 2))
+    assert isinstance(reply, Fault) and reply.definite
+    assert log.value() == 1
+
+
+def test_writes_and_renewals_move_the_expiration_and_nothing_moves_it_back() -> None:
+    log = leased()
+    assert log.lease.expiration == 11_000
+    log.put(write(1, 20_000, 1))
+    assert log.lease.expiration == 21_000
+    log.put(RenewLease(1, 20_500, DURATION))
+    assert log.lease.expiration == 21_500
+    log.put(RenewLease(1, 100, DURATION))
+    log.put(RenewLease(7, 90_000, DURATION))
+    assert log.lease.expiration == 21_500
+
+
+@settings(deadline=None)
+@given(start=st.integers(0, 50_000), last_write=st.integers(0, 50_000), expiration=st.integers(1, 50_000))
+def test_the_next_lease_starts_above_the_old_one_and_above_every_write(
+    start: int, last_write: int, expiration: int
+) -> None:
+    old = Lease("a", 4, 2, 1, expiration)
+    lease = acquired(old, "b", 3, start, last_write, DURATION)
+    assert lease.sequence == 5
+    assert lease.start > expiration
+    assert lease.start > last_write
+    assert lease.start >= start
+    assert extended(lease, lease.start, DURATION) == lease
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(("read", "write", "apply", "takeover")), st.integers(-5_000, 5_000), st.booleans()),
+    max_size=40,
+)
+
+
+class Ranges:
+    """Holders one after another over one log: each reads and writes by its own wall clock, which jumps."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+        self.holders = 0
+        self.reads: list[tuple[Key, int, int | None]] = []
+        self.pending: list[Change] = []
+        self.requests = 0
+        self.take_over(50_000)
+
+    def take_over(self, wall_ns: int) -> None:
+        self.holders += 1
+        self.pending.clear()
+        self.hlc = Hlc(DURATION)
+        self.log.put(AcquireLease(f"h{self.holders}", self.holders, self.hlc.now(wall_ns), DURATION))
+        self.times = LeaseTimes(self.log.lease, self.hlc)
+
+    def write(self, key: Key, wall_ns: int) -> None:
+        at = self.times.write_at(key, wall_ns)
+        self.requests += 1
+        request_id = RequestId("c", self.requests, 0)
+        self.pending.append(WriteCell(request_id, self.log.lease.sequence, at, DURATION, key, self.requests))
+
+    def apply(self) -> None:
+        if self.pending:
+            assert isinstance(self.log.put(self.pending.pop(0)), Done)
+
+    def read(self, key: Key, wall_ns: int) -> None:
+        self.times.settle(self.log.machine.last_write)
+        at = self.times.read_at(key, wall_ns, self.log.lease)
+        version = self.log.machine.read(key, at)
+        assert version == self.log.machine.read(key, LATEST)
+        self.reads.append((key, at, version[1] if version else None))
+
+
+@settings(deadline=None, max_examples=200)
+@given(events=EVENTS)
+def test_no_write_ever_lies_under_a_read_that_was_served(events: list[tuple[str, int, bool]]) -> None:
+    """R3 over lease changes and jumping clocks: what was read at T is what a later look at T finds."""
+    ranges = Ranges()
+    for kind, jump, which in events:
+        key, wall_ns = (KEY if which else OTHER), 100_000 * 65_536 + jump * 65_536
+        if kind == "read":
+            ranges.read(key, wall_ns)
+        elif kind == "write":
+            ranges.write(key, wall_ns)
+        elif kind == "apply":
+            ranges.apply()
+        else:
+            ranges.take_over(wall_ns)
+    while ranges.pending:
+        ranges.apply()
+    for key, at, value in ranges.reads:
+        version = ranges.log.machine.read(key, at)
+        assert (version[1] if version else None) == value
+
+
+@settings(deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from("cd"), st.integers(1, 6), st.integers(0, 3)), max_size=30
+    ),
+    cut=st.integers(0, 30),
+)
+def test_a_machine_from_a_snapshot_goes_on_exactly_like_the_one_it_was_taken_of(
+    steps: list[tuple[int, str, int, int]], cut: int
+) -> None:
+    log = leased()
+    copy = Log()
+    for number, (kind, client, sequence, value) in enumerate(steps):
+        if number == min(cut, len(steps) - 1):
+            copy.machine.restore(log.machine.snapshot())
+        at = 20_000 + number
+        request_id = RequestId(client, sequence, 0)
+        lease = log.lease.sequence
+        command: msgspec.Struct
+        if kind == 0:
+            command = AcquireLease(client, number + 2, at, DURATION)
+        elif kind == 1:
+            command = WriteCell(request_id, lease, at, DURATION, KEY, value)
+        else:
+            command = CompareAndSetCell(request_id, lease, at, DURATION, KEY, value, sequence)
+        expected = log.put(command)
+        if number >= min(cut, len(steps) - 1):
+            assert copy.put(command) == expected
+    if steps:
+        assert copy.machine.snapshot() == log.machine.snapshot()
