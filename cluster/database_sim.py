@@ -6,6 +6,7 @@ import asyncio
 import io
 import logging
 import random
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,6 @@ from cluster.nodelog import ClockFormatter, node_logger
 from cluster.readiness import await_ready
 from cluster.wire import MASTER_PORT, TSERVER_PORT, Replica
 from harness.errors import DefiniteError
-from harness.ports import Ports
 from harness.protocols import Node, NodeStatus, ProcessState
 from harness.sim.disk import DiskOptions
 from harness.sim.world import World
@@ -109,7 +109,7 @@ class SimDatabase:
     async def start(self, node: str) -> None:
         machine = self._world.node(node)
         if machine.state == ProcessState.DEAD:
-            machine.start(lambda ports: self._run(ports, self._configs[node]))
+            machine.start(lambda ports: run_node(ports, self._configs[node]))
 
     async def stop(self, node: str) -> None:
         self._world.node(node).stop()
@@ -188,13 +188,6 @@ class SimDatabase:
             knobs=knobs,
         )
 
-    async def _run(self, ports: Ports, config: NodeConfig) -> None:
-        try:
-            await run_node(ports, config)
-        except Exception:
-            node_logger(config.node_id).critical("PANIC: the node program ended by an exception", exc_info=True)
-            raise
-
 
 class _Log:
     """What one node wrote to its logger, stamped with the node's own clock."""
@@ -215,5 +208,5 @@ class _Log:
         self._logger.removeHandler(self._handler)
 
     def contents(self) -> bytes:
-        panics = [f"PANIC: unhandled in the node: {error!r}\n" for error in self._machine.errors]
+        panics = ["PANIC: " + "".join(traceback.format_exception(error)) for error in self._machine.errors]
         return (self._text.getvalue() + "".join(panics)).encode()

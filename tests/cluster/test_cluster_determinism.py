@@ -1,0 +1,39 @@
+"""Same seed, same run of the whole cluster, byte for byte, with a kill and a partition in it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from cluster_bench import ClusterBench, play_cluster
+
+from harness.sim.replay import diverging_seeds
+
+SEEDS = range(20)
+
+
+async def troubled(bench: ClusterBench) -> None:
+    await bench.start(buckets=2)
+
+    async def faults() -> None:
+        await bench.clock.sleep(0.3)
+        found = await bench.leaders()
+        await bench.database.kill(found["catalog"])
+        bench.isolate(next(node for group, node in found.items() if group != "catalog"))
+        await bench.clock.sleep(1)
+        bench.world.network.heal()
+        await bench.database.start(found["catalog"])
+
+    await asyncio.gather(bench.load(clients=4, seconds=3, pause_s=0.05), faults())
+
+
+def run_seed(seed: int) -> str:
+    return play_cluster(troubled, seed)
+
+
+def test_same_seed_same_trace_of_the_whole_cluster() -> None:
+    assert diverging_seeds(f"{Path(__file__)}:run_seed", SEEDS) == []
+
+
+def test_other_seeds_are_other_runs() -> None:
+    assert len({run_seed(seed) for seed in range(3)}) == 3

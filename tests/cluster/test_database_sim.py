@@ -1,0 +1,214 @@
+"""The reference cluster in the simulator, end to end, through `harness.protocols.Database`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from cluster_bench import ClusterBench, play_cluster
+
+from cluster.database_sim import SimDatabase, sample_knobs
+from cluster.flaws import FLAWS
+from harness.errors import DefiniteError, UserError
+from harness.ops import Op, read, write
+from harness.protocols import Client, Database, ProcessState
+from harness.sim.world import World
+
+
+def test_ten_clients_survive_the_kill_of_a_leaseholder_and_of_the_leader_master() -> None:
+    async def scenario(bench: ClusterBench) -> None:
+        await bench.start()
+
+        async def faults() -> None:
+            await bench.clock.sleep(5)
+            found = await bench.leaders()
+            victims = [found["catalog"], next(node for group, node in found.items() if group != "catalog")]
+            for victim in victims:
+                await bench.database.kill(victim)
+            await bench.clock.sleep(5)
+            for victim in victims:
+                await bench.database.start(victim)
+
+        await asyncio.gather(bench.load(clients=10, seconds=20), faults())
+        await bench.database.await_ready(10)
+        await bench.check_counters()
+        assert min(bench.tally.ok(f) for f in ("r", "w", "cas")) > 1_000
+        assert len(bench.tally.nodes) > 2
+
+    play_cluster(scenario, sampled=False)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_clients_survive_partitions_pauses_and_kills(seed: int) -> None:
+    async def scenario(bench: ClusterBench) -> None:
+        await bench.start()
+
+        async def faults() -> None:
+            chaos = random.Random(seed)
+            for _ in range(4):
+                await bench.clock.sleep(chaos.uniform(0.5, 2))
+                found = await bench.leaders()
+                victim = chaos.choice(sorted(dict.fromkeys(found.values())))
+                bench.isolate(chaos.choice(bench.database.nodes).name)
+                await bench.database.pause(victim)
+                await bench.clock.sleep(chaos.uniform(0.5, 3))
+                await bench.database.kill(victim)
+                bench.world.network.heal()
+                await bench.database.start(victim)
+
+        await asyncio.gather(bench.load(clients=6, seconds=15, pause_s=0.03), faults())
+        await bench.database.await_ready(10)
+        await bench.check_counters()
+        assert bench.tally.ok("cas") > 200
+
+    play_cluster(scenario, seed)
+
+
+def test_everything_acknowledged_survives_the_kill_of_all_nodes() -> None:
+    async def scenario(bench: ClusterBench) -> None:
+        await bench.start()
+        client = await bench.database.open_client(1, 5.0)
+        for key in range(20):
+            await client.invoke(Op("invoke", 1, "write", (write(key, key * 7),)))
+        for node in bench.database.nodes:
+            await bench.database.kill(node.name)
+        for node in bench.database.nodes:
+            await bench.database.start(node.name)
+        await bench.database.await_ready(20)
+        for key in range(20):
+            (mop,) = (await client.invoke(Op("invoke", 1, "read", (read(key),)))).mops
+            assert mop.value == key * 7
+
+    play_cluster(scenario, seed=5)
+
+
+def test_a_deposed_leaseholder_refuses_reads_and_the_client_finds_the_new_one() -> None:
+    async def scenario(bench: ClusterBench) -> None:
+        await bench.start(buckets=1)
+        client = await bench.database.open_client(1, 5.0)
+        before = await client.invoke(Op("invoke", 1, "write", (write(0, 1),)))
+        assert before.node is not None
+        bench.isolate(before.node)
+        other = await bench.database.open_client(2, 8.0)
+        after = await other.invoke(Op("invoke", 2, "write", (write(0, 2),)))
+        assert after.node not in (None, before.node)
+        read_again = await client.invoke(Op("invoke", 1, "read", (read(0),)))
+        assert read_again.node == after.node and read_again.mops[0].value == 2
+
+    play_cluster(scenario, sampled=False)
+
+
+def test_it_is_ready_only_when_every_node_and_tablet_is() -> None:
+    async def scenario(bench: ClusterBench) -> None:
+        database = bench.database
+        await bench.start(buckets=1)
+        await database.kill("t1")
+        with pytest.raises(TimeoutError, match="no answer from t1"):
+            await database.await_ready(0.5)
+        await database.start("t1")
+        for master in ("m1", "m2"):
+            bench.isolate(master)
+        await bench.clock.sleep(5)
+        with pytest.raises(TimeoutError, match="no leader master answers"):
+            await database.await_ready(0.5)
+        bench.world.network.heal()
+        await database.await_ready(10)
+
+    play_cluster(scenario, sampled=False)
+
+
+def test_processes_start_pause_stop_and_die_as_told() -> None:
+    async def scenario(bench: ClusterBench) -> None:
+        database = bench.database
+        await bench.start()
+        await database.pause("t2")
+        assert await database.process_state("t2") == ProcessState.PAUSED
+        assert await database.status("t2") is None
+        await database.resume("t2")
+        assert await database.process_state("t2") == ProcessState.RUNNING
+        status = await database.status("t2")
+        assert status is not None and (status.role, status.incarnation) == ("tserver", 1)
+        await database.stop("t2")
+        assert await database.process_state("t2") == ProcessState.DEAD
+        await database.start("t2")
+        await database.start("t2")
+        await database.await_ready(10)
+        status = await database.status("t2")
+        assert status is not None and status.incarnation == 2
+
+    play_cluster(scenario, sampled=False)
+
+
+def test_logs_tell_of_elections_and_panics() -> None:
+    with World(1) as world:
+        database = SimDatabase(world)
+
+        async def main() -> dict[str, bytes]:
+            await database.install()
+            for node in database.nodes:
+                await database.start(node.name)
+            await database.await_ready(10)
+            await database.teardown()
+            return dict(await database.collect_logs())
+
+        logs = world.run(main())
+    assert list(logs) == [f"{node.name}/node.log" for node in database.nodes]
+    assert sum(b"leader in term" in log for log in logs.values()) == 1
+    assert not any(b"PANIC" in log for log in logs.values())
+
+
+def test_a_node_that_finds_its_disk_damaged_panics_in_its_log() -> None:
+    with World(1) as world:
+        database = SimDatabase(world)
+
+        async def main() -> bytes:
+            await database.install()
+            await database.start("t1")
+            await asyncio.sleep(0.5)
+            await database.kill("t1")
+            world.node("t1").disk.flip_bit("identity", 150)
+            await database.start("t1")
+            await asyncio.sleep(0.5)
+            assert await database.process_state("t1") == ProcessState.DEAD
+            return (await database.collect_logs())["t1/node.log"]
+
+        log = world.run(main())
+        assert b"PANIC" in log and b"Traceback" in log and b"CorruptLog" in log
+
+
+def test_operations_it_can_not_do_are_refused() -> None:
+    async def scenario(bench: ClusterBench) -> None:
+        await bench.start(buckets=1)
+        client = await bench.database.open_client(1, 2.0)
+        for mops in ((), (read(1), read(2))):
+            with pytest.raises(DefiniteError) as caught:
+                await client.invoke(Op("invoke", 1, "read", mops))
+            assert caught.value.kind == "unsupported"
+        with pytest.raises(UserError, match="bank"):
+            await bench.database.setup_workload("bank", {})
+
+    play_cluster(scenario, sampled=False)
+
+
+def test_it_is_a_database_of_the_harness() -> None:
+    with World(1) as world:
+        database: Database = SimDatabase(world, masters=1, tservers=4, zones=2, flaws=(next(iter(FLAWS)),))
+        assert [(node.name, node.role, node.zone) for node in database.nodes] == [
+            ("m1", "master", "z1"),
+            ("t1", "tserver", "z1"),
+            ("t2", "tserver", "z2"),
+            ("t3", "tserver", "z1"),
+            ("t4", "tserver", "z2"),
+        ]
+        assert {"kill", "pause", "status"} <= database.capabilities
+        assert database.operations == {"r", "w", "cas"}
+        client: Client = world.run(database.open_client(0, 1.0))
+        world.run(client.close())
+
+
+def test_knobs_vary_with_the_seed_and_with_nothing_else() -> None:
+    sampled = [sample_knobs(random.Random(seed)) for seed in range(30)]
+    assert sampled == [sample_knobs(random.Random(seed)) for seed in range(30)]
+    assert {knobs.max_batch_entries for knobs in sampled} == {1, 4, 64}
+    assert len({knobs.snapshot_entries for knobs in sampled}) > 1
