@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -230,10 +231,8 @@ def test_a_crash_between_any_two_disk_operations_leaves_the_old_state_or_the_new
         middle = driver.model.state()
         disk.operations_left = operations
         new = snapshot(driver.model.base + 1, 999)
-        try:
+        with contextlib.suppress(PowerCut):
             await driver.storage.save_snapshot(new)
-        except PowerCut:
-            pass
         driver.model.save(new)
         disk.operations_left = 1_000_000
         _, found = await opened(disk)
