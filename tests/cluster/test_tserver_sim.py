@@ -1,0 +1,382 @@
+"""Tablet servers in the simulator: one tablet end to end, through crashes, lease changes and clock jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from cluster.config import Knobs, NodeConfig
+from cluster.node import run_node
+from cluster.tserver.metadata import ForeignDisk
+from cluster.wire import (
+    CompareAndSet,
+    CreateTablet,
+    DeleteTablet,
+    Done,
+    DoneReply,
+    Fault,
+    GetStatus,
+    Heartbeat,
+    HeartbeatReply,
+    ListTables,
+    Partition,
+    ReadReply,
+    ReadRow,
+    Replica,
+    Reply,
+    Request,
+    RequestId,
+    StatusReply,
+    WriteRow,
+    decode_reply,
+    decode_request,
+    encode,
+)
+from harness.ports import CallLost, Peer, Unreachable
+from harness.protocols import ProcessState
+from harness.sim.world import World
+
+NAMES = ("t1", "t2", "t3")
+VOTERS = tuple(Replica(name, f"{name}:7050") for name in NAMES)
+CREATE = CreateTablet("tab", "table", "registers", Partition(0, 1), (), 0, VOTERS)
+SECOND = 1_000_000_000
+
+
+def rid(sequence: int, client: str = "c") -> RequestId:
+    return RequestId(client, sequence, 0)
+
+
+class Servers:
+    """Three tablet servers, one tablet, and calls from the harness."""
+
+    def __init__(self, world: World, flaws: tuple[str, ...], knobs: Knobs) -> None:
+        self.world, self.flaws, self.knobs = world, flaws, knobs
+        self.masters: tuple[Replica, ...] = ()
+        self.ports = world.harness_ports("h")
+        self.clock = self.ports.clock
+
+    def start(self, *names: str) -> None:
+        for name in names or NAMES:
+            config = NodeConfig(
+                node_id=name,
+                role="tserver",
+                listen=f"{name}:7050",
+                masters=self.masters,
+                flaws=self.flaws,
+                knobs=self.knobs,
+            )
+            self.world.node(name).start(lambda ports, config=config: run_node(ports, config))  # type: ignore[misc]
+
+    async def call(self, name: str, request: Request, timeout_s: float = 2.0) -> Reply:
+        return decode_reply(await self.ports.network.call(f"{name}:7050", encode(request), timeout_s))
+
+    async def created(self) -> None:
+        self.start()
+        await self.clock.sleep(0.1)
+        for name in NAMES:
+            assert await self.call(name, CREATE) == DoneReply(True)
+
+    async def anyone(self, request: Request) -> Reply:
+        """Ask one after another until somebody answers with something else than a refusal to serve."""
+        deadline_ns = self.clock.monotonic_ns() + 20 * SECOND
+        while self.clock.monotonic_ns() < deadline_ns:
+            for name in NAMES:
+                try:
+                    reply = await self.call(name, request, 0.5)
+                except (CallLost, Unreachable):
+                    continue
+                if not isinstance(reply, Fault) or reply.kind == "INVALID":
+                    return reply
+            await self.clock.sleep(0.05)
+        raise AssertionError(f"nobody answered {request}")
+
+    async def write(self, sequence: int, value: int) -> Reply:
+        return await self.anyone(WriteRow(rid(sequence), "tab", 1, 0, 0, value))
+
+    async def cas(self, sequence: int, expected: int | None, value: int) -> Reply:
+        return await self.anyone(CompareAndSet(rid(sequence), "tab", 1, 0, 0, expected, value))
+
+    async def read(self) -> ReadReply:
+        reply = await self.anyone(ReadRow("tab", 1, 0, 0))
+        assert isinstance(reply, ReadReply)
+        return reply
+
+    async def leader(self, *among: str) -> str:
+        """The leaseholder, once one of these serves."""
+        deadline_ns = self.clock.monotonic_ns() + 20 * SECOND
+        while self.clock.monotonic_ns() < deadline_ns:
+            for name in among or NAMES:
+                try:
+                    reply = await self.call(name, ReadRow("tab", 1, 0, 0), 0.5)
+                except (CallLost, Unreachable):
+                    continue
+                if isinstance(reply, ReadReply):
+                    return name
+            await self.clock.sleep(0.05)
+        raise AssertionError("no leaseholder")
+
+    def cut_off(self, name: str) -> None:
+        for other in NAMES:
+            if other != name:
+                self.world.network.cut(name, other)
+                self.world.network.cut(other, name)
+
+
+def simulate(
+    seed: int,
+    scenario: Callable[[Servers], Coroutine[Any, Any, None]],
+    flaws: tuple[str, ...] = (),
+    knobs: Knobs | None = None,
+) -> None:
+    with World(seed) as world:
+        world.run(scenario(Servers(world, flaws, knobs or Knobs(snapshot_entries=20))))
+        assert world.errors == []
+
+
+def test_a_tablet_serves_reads_writes_and_compare_and_sets() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        assert (await servers.read()).value is None
+        assert isinstance(await servers.write(1, 5), Done)
+        written = await servers.read()
+        assert written.value == 5
+        assert isinstance(reply := await servers.cas(2, 5, 6), Done) and reply.applied
+        assert isinstance(failed := await servers.cas(3, 5, 7), Done)
+        assert (failed.applied, failed.found) == (False, 6)
+        after = await servers.read()
+        assert after.value == 6
+        assert after.timestamp > failed.timestamp > reply.timestamp > written.timestamp
+
+    simulate(1, scenario)
+
+
+def test_a_follower_names_the_leader_and_foreign_requests_are_refused() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        leader = await servers.leader()
+        for name in NAMES:
+            if name != leader:
+                for request in (ReadRow("tab", 1, 0, 0), WriteRow(rid(1), "tab", 1, 0, 0, 1)):
+                    reply = await servers.call(name, request)
+                    assert isinstance(reply, Fault)
+                    assert (reply.kind, reply.definite, reply.leader) == ("NOT_THE_LEADER", True, leader)
+        for request, kind in ((ReadRow("nope", 1, 0, 0), "NOT_FOUND"), (ListTables(), "INVALID")):
+            reply = await servers.call(leader, request)
+            assert isinstance(reply, Fault) and reply.kind == kind
+        status = await servers.call(leader, GetStatus())
+        assert isinstance(status, StatusReply)
+        assert [(group.group, group.role, group.lease_valid) for group in status.groups] == [("tab", "leader", True)]
+
+    simulate(2, scenario)
+
+
+def test_a_retried_compare_and_set_takes_effect_once_across_crashes_and_snapshots() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        first = await servers.cas(1, None, 5)
+        assert isinstance(first, Done) and first.applied
+        for sequence in range(2, 60):
+            await servers.write(sequence, 100 + sequence)
+        for name in NAMES:
+            assert any("snap-" in path for path in servers.world.node(name).disk.paths())
+            servers.world.node(name).kill()
+        servers.start()
+        assert await servers.cas(1, None, 5) == first
+        assert (await servers.read()).value == 159
+
+    simulate(3, scenario)
+
+
+def test_what_was_acknowledged_survives_a_kill_of_every_server() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        for turn in range(5):
+            assert isinstance(await servers.write(turn + 1, turn), Done)
+            for name in NAMES:
+                servers.world.node(name).kill()
+            servers.start()
+            assert (await servers.read()).value == turn
+
+    for seed in range(3):
+        simulate(seed, scenario)
+
+
+def test_two_doubles_of_a_request_in_flight_at_once_take_effect_once() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        leader = await servers.leader()
+        request = CompareAndSet(rid(1), "tab", 1, 0, 0, None, 5)
+        replies = await asyncio.gather(*(servers.call(leader, request) for _ in range(4)))
+        assert all(reply == replies[0] for reply in replies)
+        assert isinstance(replies[0], Done) and replies[0].applied
+
+    simulate(4, scenario)
+
+
+async def stale_read(servers: Servers) -> Reply:
+    """What a cut-off leader answers after another one has taken a write."""
+    await servers.created()
+    await servers.write(1, 1)
+    old = await servers.leader()
+    servers.cut_off(old)
+    await servers.leader(*(name for name in NAMES if name != old))
+    assert isinstance(await servers.write(2, 2), Done)
+    return await servers.call(old, ReadRow("tab", 1, 0, 0), 10.0)
+
+
+def test_a_cut_off_leader_serves_no_stale_read() -> None:
+    async def scenario(servers: Servers) -> None:
+        reply = await stale_read(servers)
+        assert isinstance(reply, Fault)
+        servers.world.network.heal()
+        assert (await servers.read()).value == 2
+
+    simulate(5, scenario)
+
+
+def test_with_the_flaw_read_without_lease_it_does() -> None:
+    async def scenario(servers: Servers) -> None:
+        assert isinstance(reply := await stale_read(servers), ReadReply)
+        assert reply.value == 1
+
+    simulate(5, scenario, flaws=("read-without-lease",))
+
+
+@pytest.mark.parametrize("jump_s", [3_600, -3_600])
+def test_a_wall_clock_that_jumps_neither_loses_nor_reorders_anything(jump_s: int) -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        stamps = []
+        for turn in range(6):
+            leader = await servers.leader()
+            if turn % 2:
+                servers.world.node(leader).clock.set_offset(jump_s * SECOND)
+            reply = await servers.write(turn + 1, turn)
+            assert isinstance(reply, Done)
+            read = await servers.read()
+            assert read.value == turn
+            stamps += [reply.timestamp, read.timestamp]
+            if turn % 3 == 2:
+                servers.world.node(leader).kill()
+                servers.start(leader)
+        assert stamps == sorted(stamps)
+
+    simulate(6, scenario)
+
+
+def test_an_idle_tablet_keeps_reading_at_present_times() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        first = await servers.read()
+        for _ in range(20):
+            await servers.clock.sleep(1.0)
+            last = await servers.read()
+        assert last.timestamp - first.timestamp > 15 * SECOND
+
+    simulate(7, scenario)
+
+
+def test_creating_twice_is_one_tablet_and_deleting_is_for_good() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        twice = await asyncio.gather(*(servers.call("t1", CREATE) for _ in range(3)))
+        assert twice == [DoneReply(True)] * 3
+        assert await servers.call("t1", DeleteTablet("tab")) == DoneReply(True)
+        assert await servers.call("t1", DeleteTablet("tab")) == DoneReply(True)
+        for _ in range(2):
+            reply = await servers.call("t1", CREATE)
+            assert isinstance(reply, Fault) and reply.kind == "INVALID"
+            paths = servers.world.node("t1").disk.paths()
+            assert [path for path in paths if path.startswith("tablets/")] == ["tablets/tab.meta"]
+            servers.world.node("t1").kill()
+            servers.start("t1")
+            await servers.clock.sleep(0.1)
+
+    simulate(8, scenario)
+
+
+@pytest.mark.parametrize("point", ["tserver.before_create", "tserver.after_create", "tserver.after_tombstone"])
+def test_a_crash_in_mid_creation_or_deletion_is_mended_by_the_retry(point: str) -> None:
+    async def scenario(servers: Servers) -> None:
+        servers.start()
+        await servers.clock.sleep(0.1)
+        node = servers.world.node("t1")
+        node.failpoints.arm(point)
+        with pytest.raises(CallLost):
+            await servers.call("t1", CREATE)
+            await servers.call("t1", DeleteTablet("tab"))
+        assert node.state is ProcessState.DEAD
+        servers.start("t1")
+        await servers.clock.sleep(0.1)
+        if point == "tserver.after_tombstone":
+            assert isinstance(await servers.call("t1", ReadRow("tab", 1, 0, 0)), Fault)
+            assert [path for path in node.disk.paths() if path.startswith("tablets/")] == ["tablets/tab.meta"]
+        else:
+            for name in NAMES:
+                assert await servers.call(name, CREATE) == DoneReply(True)
+            assert isinstance(await servers.write(1, 1), Done)
+
+    simulate(9, scenario)
+
+
+def test_a_disk_of_another_node_is_refused() -> None:
+    async def scenario(servers: Servers) -> None:
+        servers.start()
+        await servers.clock.sleep(0.1)
+        node = servers.world.node("t1")
+        node.kill()
+        config = NodeConfig(node_id="t9", role="tserver", listen="t1:7050", masters=())
+        node.start(lambda ports: run_node(ports, config))
+        await node.wait_dead()
+        assert isinstance(node.error, ForeignDisk)
+
+    simulate(10, scenario)
+
+
+class FakeMaster:
+    """Takes heartbeats down; leads a term or follows."""
+
+    def __init__(self) -> None:
+        self.beats: list[Heartbeat] = []
+        self.leader_term: int | None = None
+
+    async def on_call(self, peer: Peer, payload: bytes) -> bytes:
+        request = decode_request(payload)
+        assert isinstance(request, Heartbeat)
+        self.beats.append(request)
+        return encode(HeartbeatReply("m", self.leader_term, False))
+
+    def of(self, name: str) -> list[Heartbeat]:
+        return [beat for beat in self.beats if beat.node_id == name]
+
+
+def test_every_master_hears_of_every_change_once_and_a_new_leader_of_everything() -> None:
+    async def scenario(servers: Servers) -> None:
+        masters = {name: FakeMaster() for name in ("m1", "m2")}
+        servers.masters = tuple(Replica(name, f"{name}:7051") for name in masters)
+        for name, master in masters.items():
+            ports = servers.world.harness_ports(name)
+            await ports.network.listen(f"{name}:7051", master.on_call, lambda peer, payload: None)
+        masters["m1"].leader_term = 1
+        await servers.created()
+        leader = await servers.leader()
+        await servers.clock.sleep(3.0)
+        for master in masters.values():
+            for name in NAMES:
+                beats = master.of(name)
+                assert beats[0].full
+                assert [report for beat in beats for report in beat.reports][-1].leader == leader
+                assert not any(beat.full for beat in beats[1:])
+                assert all(beat.reports == () for beat in beats[-3:])
+                assert [beat.sequence for beat in beats] == list(range(1, len(beats) + 1))
+        masters["m2"].leader_term = 2
+        seen = len(masters["m2"].beats)
+        await servers.clock.sleep(1.5)
+        for name in NAMES:
+            late = [beat for beat in masters["m2"].beats[seen:] if beat.node_id == name]
+            assert [beat.full for beat in late if beat.reports] == [True]
+
+    simulate(11, scenario)
