@@ -1,0 +1,242 @@
+"""The reference cluster on machines reached over SSH, such as containers: `harness.protocols.Database`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from cluster.adapter import DATABASE_NAME, OPERATIONS, ClusterOpClient, create_registers, node_status
+from cluster.client.client import ClusterClient
+from cluster.config import Knobs, NodeConfig, dump_config
+from cluster.layout import MASTER_ROLE, cluster_nodes, port_of
+from cluster.node_files import CONFIG_PATH, DATA_DIRECTORY, LOG_PATH, NODE_DAEMON, UNPACK_COMMAND, code_archive
+from cluster.readiness import await_ready
+from cluster.wire import WIRE_VERSION, Replica
+from harness.env import daemon
+from harness.env.ssh import SshFleet
+from harness.errors import DefiniteError, HarnessError
+from harness.ops import Op
+from harness.ports import Hello, Ports
+from harness.protocols import Node, NodeStatus, ProcessState
+from harness.real.network import RealNetwork
+from harness.real.ports import real_ports
+
+CAPABILITIES = frozenset({"kill", "pause", "stop", "status"})
+ADMIN = "admin"
+STATUS_TIMEOUT_S = 1.0
+READINESS_CALL_TIMEOUT_S = 2.0
+SETUP_TIMEOUT_S = 20.0
+TEARDOWN_TIMEOUT_S = 10.0
+
+
+class Machines(Protocol):
+    """What the database needs of its environment: SSH to the machines, and their addresses on the data network."""
+
+    @property
+    def fleet(self) -> SshFleet: ...
+
+    def data_address(self, node: str) -> str: ...
+
+
+class DockerDatabase:
+    """Masters `m1`…, tablet servers `t1`…, one process each, that keep unsynced writes in the process (torture mode).
+
+    `flaws` are names of `cluster.flaws`. Clients and status calls go from the harness's own machine over the data
+    network to the nodes' real ports.
+    """
+
+    def __init__(
+        self,
+        machines: Machines,
+        masters: int = 3,
+        tservers: int = 5,
+        flaws: Sequence[str] = (),
+        knobs: Knobs | None = None,
+        zones: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self._machines = machines
+        self._nodes = cluster_nodes(masters, tservers, zones)
+        self._flaws = tuple(flaws)
+        self._knobs = Knobs() if knobs is None else knobs
+        self._seed = seed
+        self._cluster_id = f"assay-{secrets.token_hex(6)}"
+        self._entropy = random.Random(seed)
+        self._own_files = tempfile.TemporaryDirectory(prefix="assay-clients-")
+        self._admin: Ports | None = None
+        self._opened = 0
+
+    # ---- what it is ----
+
+    @property
+    def name(self) -> str:
+        return DATABASE_NAME
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return self._nodes
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return CAPABILITIES
+
+    @property
+    def operations(self) -> frozenset[str]:
+        return OPERATIONS
+
+    # ---- processes ----
+
+    async def install(self) -> None:
+        """Upload the program's source and each node's configuration."""
+        archive = await asyncio.to_thread(code_archive)
+
+        async def install_on(node: Node) -> None:
+            await self._machines.fleet.check(node.name, UNPACK_COMMAND, archive)
+            await self._machines.fleet.upload(node.name, CONFIG_PATH, dump_config(self._config(node)))
+
+        await self._on_each_node(install_on)
+
+    async def start(self, node: str) -> None:
+        await self._command(node, daemon.start_command(NODE_DAEMON))
+
+    async def stop(self, node: str) -> None:
+        await self._command(node, daemon.stop_command(NODE_DAEMON))
+
+    async def kill(self, node: str) -> None:
+        await self._command(node, daemon.kill_command(NODE_DAEMON))
+
+    async def pause(self, node: str) -> None:
+        await self._command(node, daemon.pause_command(NODE_DAEMON))
+
+    async def resume(self, node: str) -> None:
+        await self._command(node, daemon.resume_command(NODE_DAEMON))
+
+    async def process_state(self, node: str) -> ProcessState:
+        return daemon.parse_state(await self._command(node, daemon.state_command(NODE_DAEMON)))
+
+    async def _command(self, node: str, command: str) -> str:
+        return await self._machines.fleet.check(node, command)
+
+    # ---- what it says of itself ----
+
+    async def status(self, node: str) -> NodeStatus | None:
+        client = ClusterClient(self._admin_ports(), self._masters(), ADMIN, STATUS_TIMEOUT_S)
+        try:
+            return node_status(await client.status(self._address(self._node(node))))
+        except DefiniteError:
+            return None
+
+    async def statuses(self) -> dict[str, NodeStatus | None]:
+        """Every node's status, asked at once."""
+        answers = await asyncio.gather(*(self.status(node.name) for node in self._nodes))
+        return {node.name: answer for node, answer in zip(self._nodes, answers, strict=True)}
+
+    async def await_ready(self, timeout_s: float) -> None:
+        client = self.admin_client(min(READINESS_CALL_TIMEOUT_S, timeout_s))
+        await await_ready(client, self._nodes, self.statuses, self._admin_ports().clock, timeout_s)
+
+    async def collect_logs(self) -> Mapping[str, bytes]:
+        """`NODE/node.log` of every node that can be reached."""
+        logs: dict[str, bytes] = {}
+
+        async def collect(node: Node) -> None:
+            result = await self._machines.fleet.on(node.name, lambda host: host.run(f"cat {LOG_PATH}"))
+            if result.status == 0:
+                logs[f"{node.name}/node.log"] = result.stdout
+
+        await self._on_each_node(collect, tolerant=True)
+        return dict(sorted(logs.items()))
+
+    # ---- clients ----
+
+    async def setup_workload(self, workload: str, options: Mapping[str, Any]) -> None:
+        """Create the workload's tables and wait until they serve."""
+        await create_registers(self.admin_client(SETUP_TIMEOUT_S), workload, options)
+        await self.await_ready(SETUP_TIMEOUT_S)
+
+    async def open_client(self, process: int, timeout_s: float) -> ConnectedOpClient:
+        self._opened += 1
+        client_id = f"c{process}.{self._opened}"
+        ports = self._client_ports(client_id)
+        return ConnectedOpClient(ports, ClusterOpClient(ports, self._masters(), client_id, timeout_s))
+
+    def admin_client(self, timeout_s: float) -> ClusterClient:
+        """A client of the harness's own."""
+        self._opened += 1
+        return ClusterClient(self._admin_ports(), self._masters(), f"{ADMIN}.{self._opened}", timeout_s)
+
+    async def teardown(self) -> None:
+        """Kill every node program that can be reached and drop the harness's own connections."""
+        if self._admin is not None:
+            await self._admin.network.close()
+            self._admin = None
+        self._own_files.cleanup()
+        await self._on_each_node(lambda node: self.kill(node.name), tolerant=True)
+
+    # ---- parts ----
+
+    async def _on_each_node(self, action: Callable[[Node], Awaitable[None]], tolerant: bool = False) -> None:
+        """Run on every node in parallel; all are tried, then the first failure is raised unless it is tolerated."""
+        results = await asyncio.gather(*(action(node) for node in self._nodes), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not (tolerant and isinstance(result, HarnessError)):
+                raise result
+
+    def _node(self, name: str) -> Node:
+        return next(node for node in self._nodes if node.name == name)
+
+    def _address(self, node: Node) -> str:
+        return f"{self._machines.data_address(node.name)}:{port_of(node)}"
+
+    def _masters(self) -> tuple[str, ...]:
+        return tuple(self._address(node) for node in self._nodes if node.role == MASTER_ROLE)
+
+    def _config(self, node: Node) -> NodeConfig:
+        masters = tuple(Replica(each.name, self._address(each)) for each in self._nodes if each.role == MASTER_ROLE)
+        return NodeConfig(
+            node_id=node.name,
+            role="master" if node.role == MASTER_ROLE else "tserver",
+            listen=self._address(node),
+            masters=masters,
+            cluster_id=self._cluster_id,
+            zone=node.zone,
+            data_dir=DATA_DIRECTORY,
+            torture=True,
+            seed=self._seed,
+            flaws=self._flaws,
+            knobs=self._knobs,
+        )
+
+    def _admin_ports(self) -> Ports:
+        if self._admin is None:
+            self._admin = real_ports(self._hello(ADMIN), self._own_files.name, seed=self._entropy.getrandbits(64))
+        return self._admin
+
+    def _client_ports(self, client_id: str) -> Ports:
+        """Ports with connections of their own; clients have no files."""
+        entropy = random.Random(self._entropy.getrandbits(64))
+        network = RealNetwork(self._hello(client_id))
+        return replace(self._admin_ports(), node_id=client_id, network=network, entropy=entropy)
+
+    def _hello(self, node_id: str) -> Hello:
+        return Hello(self._cluster_id, node_id, 1, WIRE_VERSION)
+
+
+class ConnectedOpClient:
+    """A `harness.protocols.Client` that owns its connections."""
+
+    def __init__(self, ports: Ports, client: ClusterOpClient) -> None:
+        self._ports = ports
+        self._client = client
+
+    async def invoke(self, op: Op) -> Op:
+        return await self._client.invoke(op)
+
+    async def close(self) -> None:
+        await self._client.close()
+        await self._ports.network.close()

@@ -1,0 +1,38 @@
+"""What is put on a machine to run a node there: the program's source as one archive, and where things lie."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+from harness.env.daemon import Daemon
+
+PACKAGES = ("cluster", "harness")
+CODE_DIRECTORY = "/opt/assay"
+PYTHON_DIRECTORY = "/opt/assay-python"
+CONFIG_PATH = "/etc/assay/node.json"
+DATA_DIRECTORY = "/var/lib/assay/data"
+LOG_PATH = "/var/log/assay/node.log"
+
+NODE_DAEMON = Daemon(
+    argv=("python3", "-m", "cluster.node", CONFIG_PATH),
+    marker=CONFIG_PATH,
+    pid_file="/run/assay/node.pid",
+    log_file=LOG_PATH,
+    directory=CODE_DIRECTORY,
+    environment={"PYTHONPATH": f"{CODE_DIRECTORY}:{PYTHON_DIRECTORY}", "PYTHONUNBUFFERED": "1"},
+)
+
+UNPACK_COMMAND = f"mkdir -p {CODE_DIRECTORY} && tar -xzf - -C {CODE_DIRECTORY}"
+
+
+def code_archive() -> bytes:
+    """The source of the node program's packages, as installed here, in a gzipped tar."""
+    root = Path(__file__).resolve().parent.parent
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=4) as archive:
+        for package in PACKAGES:
+            for path in sorted((root / package).rglob("*.py")):
+                archive.add(path, path.relative_to(root).as_posix())
+    return buffer.getvalue()
