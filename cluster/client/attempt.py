@@ -58,8 +58,8 @@ class Trial:
         self._deadline_ns = clock.monotonic_ns() + int(timeout_s * NANOS_PER_S)
         self._attempt_timeout_s = attempt_timeout_s
         self._pause_s = 0.01
-        self._possible = False
-        self._last: Missed | None = None
+        self._possible: Missed | None = None
+        self._last = Missed(Miss.UNREACHABLE, False, "timeout", "there was no time for an attempt")
 
     @property
     def remaining_s(self) -> float:
@@ -75,8 +75,9 @@ class Trial:
         return min(self._attempt_timeout_s, max(self.remaining_s, 0.001))
 
     def note(self, missed: Missed) -> None:
-        self._possible = self._possible or missed.possible
         self._last = missed
+        if missed.possible:
+            self._possible = missed
 
     async def pause(self) -> None:
         """Wait before the next attempt: 10 ms to 320 ms, doubling, with jitter, never past the deadline."""
@@ -86,7 +87,6 @@ class Trial:
 
     def error(self) -> DefiniteError | IndefiniteError:
         """What the operation ends with: definite only if no attempt can have taken effect."""
-        kind, message = (
-            ("timeout", "no attempt was made") if self._last is None else (self._last.kind, self._last.message)
-        )
-        return IndefiniteError(kind, message) if self._possible else DefiniteError(kind, message)
+        if self._possible is not None:
+            return IndefiniteError(self._possible.kind, self._possible.message)
+        return DefiniteError(self._last.kind, self._last.message)

@@ -1,0 +1,268 @@
+"""The client library against scripted masters and tablet servers (M14): whom it asks, what it repeats, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pytest
+
+from cluster.client.client import ClusterClient
+from cluster.wire import (
+    CompareAndSet,
+    Done,
+    Fault,
+    GetTableLocations,
+    ListTables,
+    ListTablesReply,
+    Partition,
+    ReadReply,
+    ReadRow,
+    Replica,
+    Reply,
+    Request,
+    RequestId,
+    TableLocationsReply,
+    TabletLocation,
+    WriteRow,
+    decode_request,
+    encode,
+)
+from harness.errors import DefiniteError, IndefiniteError
+from harness.ports import Peer, Ports
+from harness.sim.world import World
+
+Answer: TypeAlias = Callable[[Request], Reply]
+
+SERVERS = tuple(Replica(f"t{number}", f"t{number}:1") for number in (1, 2, 3))
+DONE = Done(True, None, 7)
+TIMEOUT_S = 4.0
+
+
+def not_the_leader(leader: str | None = None, address: str | None = None) -> Fault:
+    return Fault("NOT_THE_LEADER", "no", True, leader, address)
+
+
+@dataclass
+class Scripted:
+    """A node that answers as it is told and remembers what it was asked."""
+
+    answer: Answer
+    asked: list[Request] = field(default_factory=list)
+
+    def start(self, world: World, name: str) -> None:
+        async def main(ports: Ports) -> None:
+            await ports.network.listen(f"{name}:1", self._on_call, lambda peer, message: None)
+            await asyncio.Event().wait()
+
+        world.node(name).start(main)
+
+    async def _on_call(self, peer: Peer, payload: bytes) -> bytes:
+        request = decode_request(payload)
+        self.asked.append(request)
+        return encode(self.answer(request))
+
+
+class Stage:
+    """Masters m1, m2 of which m2 leads, tservers t1, t2, t3 of which `leader` leads the only tablet."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.leader = "t2"
+        self.hint: str | None = None
+        self.tablet_id = "tablet"
+        self.masters = {"m1": Scripted(lambda request: not_the_leader("m2", "m2:1")), "m2": Scripted(self._locate)}
+        self.servers = {replica.node_id: Scripted(self._serve(replica.node_id)) for replica in SERVERS}
+        for name, node in (*self.masters.items(), *self.servers.items()):
+            node.start(world, name)
+        self.client = ClusterClient(world.harness_ports("c"), ("m1:1", "m2:1"), "client", TIMEOUT_S)
+
+    def _locate(self, request: Request) -> Reply:
+        if isinstance(request, ListTables):
+            return ListTablesReply(())
+        if isinstance(request, GetTableLocations) and request.name == "a":
+            location = TabletLocation(self.tablet_id, Partition(0, 1), SERVERS, "RUNNING", self.hint)
+            return TableLocationsReply("table", (location,))
+        return Fault("NOT_FOUND", "no such table", True)
+
+    def _serve(self, name: str) -> Answer:
+        def answer(request: Request) -> Reply:
+            assert isinstance(request, (ReadRow, WriteRow, CompareAndSet))
+            if request.tablet_id != self.tablet_id:
+                return Fault("NOT_FOUND", "no such tablet", True)
+            if name != self.leader:
+                return not_the_leader(self.leader)
+            return ReadReply(42, 7) if isinstance(request, ReadRow) else DONE
+
+        return answer
+
+    def asked(self, name: str) -> list[Request]:
+        return (self.masters | self.servers)[name].asked
+
+    def request_ids(self) -> list[RequestId]:
+        requests = [request for node in self.servers.values() for request in node.asked]
+        return [request.request_id for request in requests if isinstance(request, (WriteRow, CompareAndSet))]
+
+
+def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
+    with World(1) as world:
+        stage = Stage(world)
+
+        async def main() -> None:
+            await asyncio.sleep(0.01)
+            await scenario(stage)
+
+        world.run(main())
+        assert world.errors == []
+        assert [error for node in world.nodes for error in node.errors] == []
+
+
+def test_it_follows_hints_and_then_sticks_with_the_leaders_it_knows() -> None:
+    async def scenario(stage: Stage) -> None:
+        reply, node = await stage.client.read("a", 5, 0, 0)
+        assert (reply.value, reply.timestamp, node) == (42, 7, "t2")
+        assert [len(stage.asked(name)) for name in ("m1", "m2", "t1", "t2", "t3")] == [1, 1, 1, 1, 0]
+        for _ in range(3):
+            assert (await stage.client.write("a", 5, 0, 0, 1)).node == "t2"
+        assert [len(stage.asked(name)) for name in ("m1", "m2", "t1", "t2", "t3")] == [1, 1, 1, 4, 0]
+        assert await stage.client.list_tables() == ()
+        assert len(stage.asked("m1")) == 1, "it went to the leader master straight"
+
+    play(scenario)
+
+
+def test_the_masters_hint_is_tried_first() -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.hint = "t2"
+        await stage.client.read("a", 5, 0, 0)
+        assert stage.asked("t1") == [] and len(stage.asked("t2")) == 1
+
+    play(scenario)
+
+
+def test_a_lost_answer_is_asked_for_again_under_the_same_request_id() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.write("a", 5, 0, 0, 1)
+        stage.world.network.cut("t2", "c")
+        waiting = asyncio.create_task(stage.client.write("a", 5, 0, 0, 2))
+        await asyncio.sleep(TIMEOUT_S / 2)
+        stage.world.network.heal()
+        assert (await waiting).reply == DONE
+        ids = stage.request_ids()
+        assert {each.sequence for each in ids} == {1, 2}
+        assert [each.sequence for each in ids].count(2) > 1
+        assert len({each for each in ids if each.sequence == 2}) == 1
+
+    play(scenario)
+
+
+def test_what_may_have_taken_effect_ends_unknown_and_what_cannot_have_ends_definite() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.read("a", 5, 0, 0)
+        for server in SERVERS:
+            stage.world.network.cut(server.node_id, "c")
+        with pytest.raises(IndefiniteError) as unknown:
+            await stage.client.compare_and_set("a", 5, 0, 0, 1, 2)
+        assert unknown.value.kind == "timeout"
+        with pytest.raises(DefiniteError):
+            await stage.client.read("a", 5, 0, 0)
+        for server in SERVERS:
+            stage.world.node(server.node_id).kill()
+        stage.world.network.heal()
+        with pytest.raises(DefiniteError) as refused:
+            await stage.client.write("a", 5, 0, 0, 2)
+        assert refused.value.kind == "unreachable"
+
+    play(scenario)
+
+
+def test_a_refusal_after_a_lost_attempt_does_not_make_it_definite() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.read("a", 5, 0, 0)
+        answers = iter([Fault("TIMED_OUT", "no quorum", False), Fault("INVALID", "bad value", True)])
+        for server in stage.servers.values():
+            server.answer = lambda request: next(answers)
+        with pytest.raises(IndefiniteError):
+            await stage.client.write("a", 5, 0, 0, 2)
+        for server in stage.servers.values():
+            server.answer = lambda request: Fault("INVALID", "bad value", True)
+        with pytest.raises(DefiniteError, match="bad value") as caught:
+            await stage.client.write("a", 5, 0, 0, 2)
+        assert caught.value.kind == "invalid"
+
+    play(scenario)
+
+
+def test_it_ends_at_its_deadline_also_while_nodes_are_paused() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.read("a", 5, 0, 0)
+        for name in ("m1", "m2", "t1", "t2", "t3"):
+            stage.world.node(name).pause()
+        began_ns = stage.world.loop.now_ns
+        with pytest.raises(IndefiniteError):
+            await stage.client.write("a", 5, 0, 0, 2)
+        took_s = (stage.world.loop.now_ns - began_ns) / 1e9
+        assert TIMEOUT_S * 0.99 <= took_s <= TIMEOUT_S * 1.01
+
+    play(scenario)
+
+
+def test_it_gets_past_a_dead_leader_to_the_next_one() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.read("a", 5, 0, 0)
+        stage.world.network.cut("c", "t2")
+        waiting = asyncio.create_task(stage.client.read("a", 5, 0, 0))
+        await asyncio.sleep(TIMEOUT_S * 0.3)
+        stage.leader = "t1"
+        assert (await waiting).node == "t1"
+
+    play(scenario)
+
+
+def test_known_locations_do_without_masters() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.read("a", 5, 0, 0)
+        for name in ("m1", "m2"):
+            stage.world.node(name).kill()
+        stage.leader = "t3"
+        assert (await stage.client.read("a", 5, 0, 0)).node == "t3"
+
+    play(scenario)
+
+
+def test_moved_tablets_are_located_again() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.read("a", 5, 0, 0)
+        stage.tablet_id = "replacement"
+        assert (await stage.client.read("a", 5, 0, 0)).reply.value == 42
+
+    play(scenario)
+
+
+def test_an_unknown_table_is_a_definite_error() -> None:
+    async def scenario(stage: Stage) -> None:
+        with pytest.raises(DefiniteError) as caught:
+            await stage.client.write("nothing", 5, 0, 0, 1)
+        assert caught.value.kind == "not-found"
+
+    play(scenario)
+
+
+def test_request_ids_tell_which_requests_are_answered_for_good() -> None:
+    async def scenario(stage: Stage) -> None:
+        for value in range(3):
+            await stage.client.write("a", 5, 0, 0, value)
+        assert {(each.sequence, each.done_below) for each in stage.request_ids()} == {(1, 1), (2, 2), (3, 3)}
+        stage.world.network.cut("t2", "c")
+        slow = asyncio.create_task(stage.client.write("a", 5, 0, 0, 4))
+        await asyncio.sleep(0.1)
+        stage.world.network.heal()
+        await stage.client.write("a", 5, 0, 0, 5)
+        assert {each.done_below for each in stage.request_ids() if each.sequence == 5} == {4}, "4 is not answered yet"
+        await slow
+        await stage.client.write("a", 5, 0, 0, 6)
+        assert {each.done_below for each in stage.request_ids() if each.sequence == 6} == {6}
+
+    play(scenario)
