@@ -46,13 +46,14 @@ class Incarnation:
 
     def fail(self, error: BaseException) -> None:
         """Record an exception that nothing in the process handled."""
-        if not self.dead and not isinstance(error, Crashed):
+        if not self.dead and not isinstance(error, Crashed) and error not in self.failures:
             self.failures.append(error)
 
     def errors(self) -> list[BaseException]:
         """What escaped from callbacks and handlers, then from tasks that nobody awaited, each in order."""
         lost = (task._exception for task in self._tasks if task.done() and task._log_traceback)
-        return [*self.failures, *(error for error in lost if error is not None and not isinstance(error, Crashed))]
+        unseen = (error for error in lost if error not in self.failures)
+        return [*self.failures, *(error for error in unseen if error is not None and not isinstance(error, Crashed))]
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """Keep a task referenced while it runs, or failed and nobody took its exception."""

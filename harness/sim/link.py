@@ -67,13 +67,13 @@ class Link:
         self._loop = loop
         self._random = entropy.random
         self._decisions = decisions
-        self._queue: list[tuple[Callable[..., object], tuple[Any, ...], int]] | None = None
-        self._last_ns = 0
-        self._busy_ns = 0
+        self._queue: list[tuple[Callable[..., object], tuple[Any, ...], int, bool]] | None = None
         self.set_options(options)
 
     def set_options(self, options: LinkOptions) -> None:
+        """Treat messages like this from now on; those under way may be overtaken, so that an old delay soon ends."""
         self.options = options
+        self._last_ns = self._busy_ns = 0
         low, high = options.delay_ns
         self._low_ns, self._span_ns = low, high - low
         unlimited = options.rate_bytes_per_s is None
@@ -84,7 +84,7 @@ class Link:
         if self.cut:
             return
         if self._queue is not None:
-            self._queue.append((callback, args, size))
+            self._queue.append((callback, args, size, copies))
             return
         delay_ns = self._low_ns + int(self._random() * self._span_ns)
         decisions = self._decisions
@@ -109,8 +109,8 @@ class Link:
     def unclog(self) -> None:
         """Send what was queued, in a burst."""
         queue, self._queue = self._queue, None
-        for callback, args, size in queue or ():
-            self.send(callback, args, size)
+        for message in queue or ():
+            self.send(*message)
 
     @property
     def clogged(self) -> bool:

@@ -198,7 +198,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             words.append(owner.tag)
             try:
                 handle.context.run(handle.callback, *handle.args)
-            except (KeyboardInterrupt, SystemExit):
+            except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001 - it belongs to a node, and is recorded there
                 self.fail(owner, error)

@@ -200,7 +200,7 @@ class SimNetwork:
             return
         try:
             listener.context.run(listener.on_notify, port.peer, message)
-        except (KeyboardInterrupt, SystemExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the receiving node's, and recorded there
             self._loop.fail(owner, error)

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
+from harness.errors import HarnessError
 from harness.ports import Hello, Ports
 from harness.sim.clock import SimClock
 from harness.sim.disk import DiskOptions, SimDisk, SimDiskPort
 from harness.sim.failpoints import SimFailpoints
 from harness.sim.incarnation import Incarnation
 from harness.sim.link import LinkOptions
-from harness.sim.loop import SimLoop
+from harness.sim.loop import SimLoop, SimulationStuck
 from harness.sim.network import SimNetwork, SimNetworkPort
 from harness.sim.node import SimNode
 from harness.sim.trace import Decisions, Trace
@@ -108,10 +109,20 @@ class World:
 
         Raises what the coroutine, an observer or a callback of the harness raised, and SimulationStuck.
         """
+        if self.loop.is_closed():
+            coroutine.close()
+            raise HarnessError("the world has ended")
         task: asyncio.Task[T] = self.loop.create_task(coroutine, context=self.harness.context.copy())
-        with _rare_garbage_collection():
-            result: T = self.loop.run_until_complete(task)
+        try:
+            with _rare_garbage_collection():
+                result: T = self.loop.run_until_complete(task)
+        except SimulationStuck as stuck:
+            raise SimulationStuck(f"{stuck} ({self._describe_nodes()})") from None
         return result
+
+    def _describe_nodes(self) -> str:
+        states = [f"{node.name} {node.state.value}" for node in self._nodes.values()]
+        return "nodes: " + (", ".join(states) or "none")
 
     @property
     def observers(self) -> list[Callable[[Any], None]]:
