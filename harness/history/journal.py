@@ -1,7 +1,7 @@
 """The journal: an append-only file of sealed blocks that survives `kill -9` of the harness (`harness.md`, "History").
 
 Layout: MAGIC, then one header block, then event blocks, then one empty block when the journal was closed properly.
-A block is a little-endian `(payload length, CRC-32 of the payload, event count)` and its payload. The header's payload
+A block is a little-endian `(payload length, CRC-32, event count)` and its payload; the CRC starts from the count. The header's payload
 is JSON with the format version and the field names of an event; an event block's payload is MessagePack, an array of
 events, each an array of the values of those fields.
 """
@@ -41,7 +41,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def _frame(payload: bytes, count: int) -> bytes:
-    return _FRAME.pack(len(payload), zlib.crc32(payload), count) + payload
+    return _FRAME.pack(len(payload), zlib.crc32(payload, count), count) + payload
 
 
 class JournalWriter:
@@ -184,7 +184,7 @@ def _read_block(file: BinaryIO) -> tuple[bytes, int] | str:
     payload = file.read(length)
     if len(payload) < length:
         return "the last block is torn"
-    if zlib.crc32(payload) != checksum:
+    if zlib.crc32(payload, count) != checksum:
         return "a block's checksum does not match"
     return payload, count
 
