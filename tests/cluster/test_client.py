@@ -66,18 +66,20 @@ class Scripted:
 
 
 class Stage:
-    """Masters m1, m2 of which m2 leads, tservers t1, t2, t3 of which `leader` leads the only tablet."""
+    """Masters m1, m2, m3 of which m2 leads, tservers t1, t2, t3 of which `leader` leads the only tablet."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.leader = "t2"
         self.hint: str | None = None
         self.tablet_id = "tablet"
-        self.masters = {"m1": Scripted(lambda request: not_the_leader("m2", "m2:1")), "m2": Scripted(self._locate)}
+        follower = not_the_leader("m2", "m2:1")
+        self.masters = {name: Scripted(lambda request: follower) for name in ("m1", "m3")}
+        self.masters["m2"] = Scripted(self._locate)
         self.servers = {replica.node_id: Scripted(self._serve(replica.node_id)) for replica in SERVERS}
         for name, node in (*self.masters.items(), *self.servers.items()):
             node.start(world, name)
-        self.client = ClusterClient(world.harness_ports("c"), ("m1:1", "m2:1"), "client", TIMEOUT_S)
+        self.client = ClusterClient(world.harness_ports("c"), ("m1:1", "m3:1", "m2:1"), "client", TIMEOUT_S)
 
     def _locate(self, request: Request) -> Reply:
         if isinstance(request, ListTables):
@@ -123,10 +125,10 @@ def test_it_follows_hints_and_then_sticks_with_the_leaders_it_knows() -> None:
     async def scenario(stage: Stage) -> None:
         reply, node = await stage.client.read("a", 5, 0, 0)
         assert (reply.value, reply.timestamp, node) == (42, 7, "t2")
-        assert [len(stage.asked(name)) for name in ("m1", "m2", "t1", "t2", "t3")] == [1, 1, 1, 1, 0]
+        assert [len(stage.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 1, 0]
         for _ in range(3):
             assert (await stage.client.write("a", 5, 0, 0, 1)).node == "t2"
-        assert [len(stage.asked(name)) for name in ("m1", "m2", "t1", "t2", "t3")] == [1, 1, 1, 4, 0]
+        assert [len(stage.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 4, 0]
         assert await stage.client.list_tables() == ()
         assert len(stage.asked("m1")) == 1, "it went to the leader master straight"
 
@@ -198,7 +200,7 @@ def test_a_refusal_after_a_lost_attempt_does_not_make_it_definite() -> None:
 def test_it_ends_at_its_deadline_also_while_nodes_are_paused() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.client.read("a", 5, 0, 0)
-        for name in ("m1", "m2", "t1", "t2", "t3"):
+        for name in ("m1", "m2", "m3", "t1", "t2", "t3"):
             stage.world.node(name).pause()
         began_ns = stage.world.loop.now_ns
         with pytest.raises(IndefiniteError):
@@ -224,10 +226,13 @@ def test_it_gets_past_a_dead_leader_to_the_next_one() -> None:
 def test_known_locations_do_without_masters() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.client.read("a", 5, 0, 0)
-        for name in ("m1", "m2"):
+        for name in ("m1", "m2", "m3"):
             stage.world.node(name).kill()
+        stage.leader = "nobody"
+        waiting = asyncio.create_task(stage.client.read("a", 5, 0, 0))
+        await asyncio.sleep(TIMEOUT_S / 2)
         stage.leader = "t3"
-        assert (await stage.client.read("a", 5, 0, 0)).node == "t3"
+        assert (await waiting).node == "t3"
 
     play(scenario)
 
@@ -237,6 +242,18 @@ def test_moved_tablets_are_located_again() -> None:
         await stage.client.read("a", 5, 0, 0)
         stage.tablet_id = "replacement"
         assert (await stage.client.read("a", 5, 0, 0)).reply.value == 42
+
+    play(scenario)
+
+
+def test_new_locations_with_an_old_hint_do_not_make_it_forget_the_leader_it_knows() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.read("a", 5, 0, 0)
+        asked = len(stage.asked("t1"))
+        stage.hint = "t1"
+        await stage.client.table_locations("a")
+        assert (await stage.client.read("a", 5, 0, 0)).node == "t2"
+        assert len(stage.asked("t1")) == asked
 
     play(scenario)
 
