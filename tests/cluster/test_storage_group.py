@@ -322,3 +322,32 @@ def test_an_entry_behind_a_hole_is_refused() -> None:
 
     with pytest.raises(CorruptLog, match="misses entries"):
         run(check())
+
+
+@pytest.mark.parametrize(("term", "kept"), [(1, [3, 4]), (7, [])])
+def test_an_installed_snapshot_keeps_the_log_behind_it_only_where_they_agree(term: int, kept: list[int]) -> None:
+    """§7: a snapshot whose last entry the log does not hold replaces the whole log."""
+
+    async def check() -> None:
+        disk = await written(4)
+        storage, _ = await opened(disk)
+        await storage.install(Persist(9, HardState(7, "b", 2), (), snapshot(2, term), ()))
+        _, found = await opened(disk)
+        assert found.snapshot == snapshot(2, term)
+        assert [item.index for item in found.entries] == kept
+        assert found.hard_state == HardState(7, "b", 2)
+
+    run(check())
+
+
+def test_entries_that_come_with_a_snapshot_follow_it() -> None:
+    async def check() -> None:
+        disk = await written(2)
+        storage, _ = await opened(disk)
+        await storage.install(Persist(9, None, (entry(8, 5), entry(9, 5)), snapshot(7, 5), ()))
+        await storage.append([persist(10, (entry(9, 6), entry(10, 6)))])
+        await storage.sync()
+        _, found = await opened(disk)
+        assert [(item.index, item.term) for item in found.entries] == [(8, 5), (9, 6), (10, 6)]
+
+    run(check())
