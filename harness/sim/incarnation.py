@@ -72,7 +72,6 @@ class Incarnation:
     def bury(self) -> None:
         """Close what never finished; the world has ended, so whatever `finally` blocks do changes nothing."""
         for task in self._tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
             if not task.done():
                 _close(task.get_coro())
             elif task._log_traceback:

@@ -242,6 +242,20 @@ def test_slow_fsync_bit_flip_lost_tail_and_wipe(world: World) -> None:
     world.run(main())
 
 
+def test_an_fsync_does_not_cover_what_was_cut_and_written_again(world: World) -> None:
+    async def main() -> None:
+        node, started = idle(world)
+        await asyncio.sleep(0)
+        await started[0].disk.append("f", bytes(8))
+        syncing = asyncio.create_task(started[0].disk.fsync("f"))
+        await asyncio.sleep(0)
+        node.disk.cut_tail("f", 3)
+        await syncing
+        assert node.disk.synced_length("f") == 3
+
+    world.run(main())
+
+
 # ---- clock ----
 
 

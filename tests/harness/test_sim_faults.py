@@ -145,7 +145,7 @@ def test_a_call_in_flight_does_not_reach_the_next_incarnation(world: World) -> N
         await asyncio.sleep(0)
         node.kill()
         node.start(log.program)
-        with pytest.raises(CallLost):
+        with pytest.raises(CallLost, match="broke"):
             await call
 
     world.run(main())
@@ -434,9 +434,13 @@ def test_a_cut_also_drops_what_is_under_way(world: World) -> None:
     async def main() -> None:
         start()
         await asyncio.sleep(0.01)
-        world.harness_ports("c").network.notify("a:1", b"under way")
+        network = world.harness_ports("c").network
+        network.notify("a:1", b"under way")
+        call = asyncio.create_task(network.call("a:1", b"under way too", 1))
+        await asyncio.sleep(0)
         world.network.cut("c", "a")
-        await asyncio.sleep(1)
+        with pytest.raises(CallLost, match="no answer"):
+            await call
 
     world.run(main())
     assert heard == []
