@@ -1,0 +1,191 @@
+"""Pictures of a run: latency, rate and faults over one time axis, as a self-contained SVG."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from harness.faults import Fault
+from results.points import TYPES, Points
+
+TYPE_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
+TYPE_MARKS = {"ok": (3.0, 0.45, "o"), "fail": (9.0, 0.8, "x"), "info": (13.0, 0.9, "^")}
+TYPE_WORDS = {"ok": "ok", "info": "unknown outcome", "fail": "failed for certain"}
+PALETTE = ("#e07b39", "#c8375b", "#3a7ca5", "#7a5195", "#2f8f7f", "#b5651d", "#8a8d3b")
+SHADE_ALPHA = 0.16
+MAX_PANELS = 6
+MAX_LABELLED = 60
+STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8a94a0",
+    "axes.labelcolor": "#3c4650",
+    "xtick.color": "#5b6670",
+    "ytick.color": "#5b6670",
+    "svg.hashsalt": "assay",
+}
+
+
+def colors_of(faults: Sequence[Fault], given: Mapping[str, str]) -> dict[str, str]:
+    """A colour for each kind of fault: as given, else from the palette in order of appearance."""
+    kinds = dict.fromkeys(fault.kind for fault in faults)
+    return {kind: given.get(kind, PALETTE[i % len(PALETTE)]) for i, kind in enumerate(kinds)}
+
+
+def overview(points: Points, faults: Sequence[Fault], colors: Mapping[str, str]) -> bytes:
+    """Latency by `f`, rate and faults, one above the other; an SVG."""
+    fs = points.fs[:MAX_PANELS]
+    kinds = list(colors)
+    heights = [2.1] * len(fs) + [1.5] + ([0.35 + 0.34 * len(kinds)] if kinds else [])
+    end_s = max(points.end_s, 1e-3)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(11.0, sum(heights) + 0.3 * len(heights) + 0.4), layout="constrained")
+        axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for f, axis in zip(fs, axes, strict=False):
+            _shade(axis, faults, colors, end_s)
+            _latency(axis, points, f)
+        _shade(axes[len(fs)], faults, colors, end_s)
+        _rate(axes[len(fs)], points)
+        if kinds:
+            _strip(axes[-1], faults, colors, points, end_s)
+        axes[-1].set_xlim(0, end_s * 1.005)
+        axes[-1].set_xlabel("seconds since the start")
+        return _svg(figure)
+
+
+def data_uri(svg: bytes) -> str:
+    """A picture as an address that needs no network."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+
+
+def _svg(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _latency(axis: Axes, points: Points, f: str) -> None:
+    for type in TYPES:
+        series = points.series.get((f, type))
+        if series is None:
+            continue
+        times_s, latencies_s = series.sample()
+        size, alpha, marker = TYPE_MARKS[type]
+        axis.scatter(
+            times_s,
+            np.maximum(latencies_s, 1e-6) * 1e3,
+            s=size,
+            c=TYPE_COLORS[type],
+            alpha=alpha,
+            marker=marker,
+            linewidths=0.8 if marker == "x" else 0,
+            label=f"{TYPE_WORDS[type]} ({series.count:,})",
+            rasterized=True,
+        )
+        if type == "ok":
+            _quantiles(axis, times_s, latencies_s * 1e3)
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_ylabel("ms")
+    axis.set_title(f"Latency of {_plain(f)}", loc="left", fontsize=10, fontweight="bold", color="#20272e")
+    axis.grid(axis="y", color="#e3e7eb", linewidth=0.6)
+    axis.legend(
+        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncol=5, fontsize=8, frameon=False, markerscale=1.6, borderpad=0
+    )
+
+
+def _quantiles(axis: Axes, times_s: np.ndarray[Any, Any], latencies_ms: np.ndarray[Any, Any]) -> None:
+    """Median and 99th percentile over windows of a fiftieth of the run with at least 8 operations."""
+    if len(times_s) < 50:
+        return
+    edges = np.linspace(0, times_s.max() + 1e-9, 51)
+    window = np.digitize(times_s, edges) - 1
+    middles = (edges[:-1] + edges[1:]) / 2
+    for share, style in ((0.5, "-"), (0.99, ":")):
+        levels = [
+            np.quantile(latencies_ms[window == i], share) if (window == i).sum() >= 8 else np.nan for i in range(50)
+        ]
+        word = "median" if share == 0.5 else "99 %"
+        axis.plot(middles, levels, style, color="#16334f", linewidth=1.1, label=word)
+
+
+def _rate(axis: Axes, points: Points) -> None:
+    seconds = int(np.ceil(points.end_s)) + 1
+    step = max(1, seconds // 600)
+    totals = {type: np.zeros(seconds + step) for type in TYPES}
+    for (_, type), series in points.series.items():
+        counts = series.per_second[:seconds]
+        totals.setdefault(type, np.zeros(seconds + step))[: len(counts)] += counts
+    times = np.arange(0, seconds, step)
+    stacked = [np.add.reduceat(totals[type][:seconds], times) / step for type in TYPES]
+    axis.stackplot(times, stacked, colors=[TYPE_COLORS[type] for type in TYPES], alpha=0.75, linewidth=0, step="post")
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("operations/s")
+    axis.set_title("Operations begun each second", loc="left", fontsize=10, fontweight="bold", color="#20272e")
+    axis.grid(axis="y", color="#e3e7eb", linewidth=0.6)
+
+
+def _shade(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], end_s: float) -> None:
+    for fault in faults:
+        if fault.observed_ns is not None:
+            begin_s, until_s = fault.observed_ns / 1e9, _until_s(fault, end_s)
+            axis.axvspan(begin_s, until_s, color=colors[fault.kind], alpha=SHADE_ALPHA, linewidth=0, zorder=0)
+
+
+def _strip(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], points: Points, end_s: float) -> None:
+    """One lane a kind: from request (pale) over in effect (full) to recovered (pale); never observed is dashed."""
+    lanes = {kind: number for number, kind in enumerate(colors)}
+    for fault in faults:
+        _bar(axis, fault, lanes[fault.kind], colors[fault.kind], end_s, len(faults) <= MAX_LABELLED)
+    for row in points.steps:
+        kind = str(row["f"]).removeprefix("step-")
+        if str(row["f"]).startswith("step-") and kind in lanes:
+            axis.plot([row["invoke_time"] / 1e9], [lanes[kind] + 0.36], "|", color="#20272e", markersize=4)
+    axis.set_yticks(list(lanes.values()), [_plain(kind) for kind in lanes])
+    axis.set_ylim(len(lanes) - 0.4, -0.6)
+    axis.tick_params(axis="y", length=0)
+    axis.set_title("Faults, requested and observed", loc="left", fontsize=10, fontweight="bold", color="#20272e")
+
+
+def _bar(axis: Axes, fault: Fault, lane: int, color: str, end_s: float, labelled: bool) -> None:
+    requested_s = fault.requested_ns / 1e9
+    until_s = _until_s(fault, end_s)
+    recovered_s = fault.recovered_ns / 1e9 if fault.recovered_ns is not None else until_s
+    if fault.observed_ns is None:
+        width_s = max(until_s - requested_s, end_s / 200)
+        axis.barh(lane, width_s, 0.5, requested_s, fc="none", ec=color, ls="--", lw=1)
+        axis.plot([requested_s], [lane], "x", color="#b00020", markersize=6)
+        return
+    observed_s = fault.observed_ns / 1e9
+    axis.barh(lane, recovered_s - requested_s, 0.5, requested_s, color=color, alpha=0.3, lw=0)
+    axis.barh(lane, max(until_s - observed_s, end_s / 400), 0.5, observed_s, color=color, lw=0)
+    if labelled and until_s - observed_s > end_s / 25:
+        axis.text(
+            observed_s + end_s / 400,
+            lane,
+            _plain(fault.variant or ""),
+            va="center",
+            fontsize=6.5,
+            color="white",
+            clip_on=True,
+        )
+
+
+def _until_s(fault: Fault, end_s: float) -> float:
+    """When it was healed (or the end, if it never was)."""
+    return fault.healed_ns / 1e9 if fault.healed_ns is not None else max(end_s, fault.requested_ns / 1e9)
+
+
+def _plain(label: str) -> str:
+    """Text that matplotlib does not take for a formula."""
+    return label.replace("$", r"\$")

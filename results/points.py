@@ -1,0 +1,117 @@
+"""A history reduced to what plots need: exact counts per second, and a bounded sample of single operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.history.journal import read_journal
+from harness.history.table import batches
+from harness.rundir import RunDir
+
+MAX_SAMPLE = 24_000
+COLUMNS = ["process", "phase", "f", "type", "invoke_time", "complete_time", "value"]
+TYPES = ("ok", "info", "fail")
+
+
+@dataclass(slots=True)
+class Series:
+    """Operations of one `f` and type: how many in each second, and a sample of (time s, latency s)."""
+
+    per_second: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(64, np.int64))
+    times_s: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    latencies_s: list[np.ndarray[Any, Any]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return int(self.per_second.sum())
+
+    def sample(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Times and latencies of the sampled operations that completed."""
+        empty = np.zeros(0)
+        return np.concatenate([empty, *self.times_s]), np.concatenate([empty, *self.latencies_s])
+
+    def add(self, times_s: np.ndarray[Any, Any], latencies_s: np.ndarray[Any, Any], stride: int) -> None:
+        """Count all operations; keep every `stride`-th, and what took longest among the rest of the batch."""
+        counts = np.bincount(times_s.astype(np.int64), minlength=len(self.per_second))
+        counts[: len(self.per_second)] += self.per_second
+        self.per_second = counts
+        kept = np.zeros(len(times_s), bool)
+        kept[::stride] = True
+        kept[np.argsort(-np.nan_to_num(latencies_s))[: len(times_s) // (4 * stride)]] = True
+        kept &= ~np.isnan(latencies_s)
+        self.times_s.append(times_s[kept])
+        self.latencies_s.append(latencies_s[kept])
+
+
+@dataclass(slots=True)
+class Points:
+    """Client operations by (f, type), the length of the history, and the nemesis' own operations as they were saved.
+
+    `stride` above 1 means that single operations are a sample (the slowest are kept); counts are always exact.
+    `phases` counts client operations by phase.
+    """
+
+    series: dict[tuple[str, str], Series] = field(default_factory=dict)
+    end_s: float = 0.0
+    stride: int = 1
+    phases: dict[str, int] = field(default_factory=dict)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def fs(self) -> tuple[str, ...]:
+        """Every `f` in order of first appearance."""
+        return tuple(dict.fromkeys(f for f, _ in self.series))
+
+    def count(self, f: str, type: str) -> int:
+        series = self.series.get((f, type))
+        return series.count if series else 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in one batch of the history table."""
+        process = batch["process"].to_numpy(zero_copy_only=False)
+        self.steps += batch.filter(pa.array(process < 0)).to_pylist()
+        clients = batch.filter(pa.array(process >= 0))
+        if clients.num_rows == 0:
+            return
+        begin = clients["invoke_time"].to_numpy(zero_copy_only=False) / 1e9
+        end = clients["complete_time"].cast(pa.float64()).to_numpy(zero_copy_only=False) / 1e9
+        self.end_s = max(self.end_s, float(begin.max()), float(np.nan_to_num(end).max()))
+        labels = [np.asarray(clients[name].to_pylist(), dtype=object) for name in ("f", "type")]
+        for f in dict.fromkeys(labels[0]):
+            for type in dict.fromkeys(labels[1]):
+                chosen = (labels[0] == f) & (labels[1] == type)
+                if chosen.any():
+                    series = self.series.setdefault((f, type), Series())
+                    series.add(begin[chosen], end[chosen] - begin[chosen], self.stride)
+        for phase in clients["phase"].to_pylist():
+            self.phases[phase or "main"] = self.phases.get(phase or "main", 0) + 1
+
+
+def read_points(rundir: RunDir) -> Points | None:
+    """The points of a run from its table, else from its journal's sealed prefix; None if it has neither.
+
+    Raises UserError, OSError or ValueError for a history that can't be read.
+    """
+    points = Points()
+    if rundir.history_parquet.exists():
+        file = pq.ParquetFile(rundir.history_parquet)
+        points.stride = max(1, file.metadata.num_rows // MAX_SAMPLE)
+        for batch in file.iter_batches(columns=COLUMNS):
+            points.add(batch)
+    elif rundir.journal.exists():
+        for batch in journal_batches(rundir):
+            points.add(batch.select(COLUMNS))
+    else:
+        return None
+    return points
+
+
+def journal_batches(rundir: RunDir) -> Iterator[pa.RecordBatch]:
+    """The table of what the journal holds so far."""
+    return batches(read_journal(rundir.journal))

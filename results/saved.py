@@ -1,0 +1,72 @@
+"""What a report needs of a saved run, read tolerantly: whatever is missing or broken is named, not fatal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from harness.errors import UserError
+from harness.facts import load_faults
+from harness.faults import Fault
+from harness.rundir import RunDir
+from results.points import Points, read_points
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The parts of a run: `run`, `outcome` and `verdict` as their JSON files hold them; empty where there is none.
+
+    `points` is None when there is no readable history. `gaps` says in sentences what could not be read.
+    """
+
+    rundir: RunDir
+    run: Mapping[str, Any]
+    outcome: Mapping[str, Any]
+    verdict: Mapping[str, Any]
+    faults: tuple[Fault, ...]
+    points: Points | None
+    gaps: tuple[str, ...] = field(default=())
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Everything the user gave."""
+        options = self.run.get("options")
+        return options if isinstance(options, dict) else {}
+
+    @property
+    def checkers(self) -> Mapping[str, Mapping[str, Any]]:
+        """The checkers' own verdicts, by name."""
+        found = self.verdict.get("checkers")
+        return {n: v for n, v in found.items() if isinstance(v, dict)} if isinstance(found, dict) else {}
+
+
+def load(rundir: RunDir) -> Saved:
+    """Read what is there; never raises for what is not."""
+    gaps: list[str] = []
+    run = _tolerant(gaps, lambda: _object(rundir, rundir.run_json)) or {}
+    outcome = _tolerant(gaps, lambda: _object(rundir, rundir.outcome_json)) or {}
+    verdict = _tolerant(gaps, lambda: _object(rundir, rundir.verdict_json)) or {}
+    faults = _tolerant(gaps, lambda: load_faults(rundir)) or ()
+    points = _tolerant(gaps, lambda: read_points(rundir))
+    if not verdict:
+        gaps.append("This run has no verdict: it ended before it was judged. `assay check` judges what was saved.")
+    return Saved(rundir, run, outcome, verdict, faults, points, tuple(dict.fromkeys(gaps)))
+
+
+def _object(rundir: RunDir, path: Path) -> dict[str, Any]:
+    value = rundir.read_json(path)
+    return value if isinstance(value, dict) else {}
+
+
+def _tolerant(gaps: list[str], read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except (UserError, OSError, ValueError, msgspec.MsgspecError) as error:
+        gaps.append(str(error))
+        return None

@@ -1,0 +1,239 @@
+"""The sections of the report: verdict, the four questions, faults, operations, and how to run it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from harness.faults import Fault
+from results.markup import Markup, join, listing, table, tag
+from results.plots import TYPE_WORDS
+from results.points import TYPES
+from results.saved import Saved
+from results.words import QUESTIONS, VERDICT_WORDS, duration, seconds
+
+MAX_FAULTS = 400
+
+
+def banner(saved: Saved) -> Markup:
+    """The one word, what it means, and the reasons."""
+    word = str(saved.verdict.get("overall", "unfinished"))
+    word = word if word in VERDICT_WORDS else "unfinished"
+    reasons = [*_list(saved.verdict.get("reasons")), *saved.gaps]
+    return tag(
+        "header",
+        tag("p", subject(saved), class_="subject"),
+        tag("h1", word.upper()),
+        tag("p", VERDICT_WORDS[word], class_="meaning"),
+        listing(reasons) if reasons else None,
+        class_=f"banner {word}",
+    )
+
+
+def subject(saved: Saved) -> str:
+    """What was run, in a line."""
+    run, options = saved.run, saved.options
+    parts = [str(run.get("workload") or saved.rundir.path.parent.name)]
+    parts.append(
+        f"on {run.get('database', 'an unknown database')} in {run.get('environment', 'an unknown environment')}"
+    )
+    faults = ", ".join(map(str, _list(run.get("requested_faults"))))
+    parts.append(f"with {faults}" if faults else "without faults")
+    if options.get("seed") is not None:
+        parts.append(f"seed {options['seed']}")
+    return " · ".join(parts)
+
+
+def questions(saved: Saved) -> Markup:
+    """A card for each of the four questions."""
+    cards = []
+    for name, question, words in QUESTIONS:
+        answer = saved.verdict.get(name)
+        answer = answer if isinstance(answer, dict) else {}
+        value = str(answer.get("answer", "unknown"))
+        style = {"True": "valid", "False": "invalid" if name in ("safety", "liveness") else "unknown"}.get(
+            value, "unknown"
+        )
+        reasons = _list(answer.get("reasons"))
+        details = [_detail(name, answer.get("details"))]
+        cards.append(
+            tag(
+                "div",
+                tag("h3", name.capitalize(), tag("span", words.get(value, "can't tell"), class_=f"badge {style}")),
+                tag("p", question, class_="quiet"),
+                listing(reasons) if reasons else None,
+                *details,
+                class_="card",
+            )
+        )
+    return tag("div", *cards, class_="cards")
+
+
+def _detail(name: str, details: object) -> Markup | None:
+    if not isinstance(details, dict):
+        return None
+    if name == "liveness" and isinstance(details.get("seconds"), int | float):
+        return tag("p", f"Serving again after {details['seconds']:.2f} s, of {details.get('budget_s')} s allowed.")
+    if name == "adequacy" and details.get("rate_hz") is not None:
+        asked = details.get("rate_asked_hz")
+        return tag(
+            "p", f"{details['rate_hz']:.1f} operations a second succeeded" + (f", {asked:g} asked." if asked else ".")
+        )
+    return None
+
+
+def fault_table(saved: Saved) -> Markup:
+    """Requested against observed, by kind and by instance."""
+    requested = [str(kind) for kind in _list(saved.run.get("requested_faults"))]
+    kinds = list(dict.fromkeys([*requested, *(fault.kind for fault in saved.faults)]))
+    if not kinds:
+        return tag("p", "No faults were requested.")
+    summary = table(
+        ("kind", "asked for", "requested", "observed in effect", "healed", "observed recovered"),
+        [(kind, "yes" if kind in requested else "no", *_counts(kind, saved.faults)) for kind in kinds],
+    )
+    header = ("", "kind", "variant", "targets", "requested", "observed", "healed", "recovered", "in effect", "evidence")
+    rows = [_fault_row(fault) for fault in saved.faults[:MAX_FAULTS]]
+    left = len(saved.faults) - len(rows)
+    rest = tag("p", f"… and {left:,} further instances in faults.json.", class_="quiet") if left > 0 else None
+    return join((summary, table(header, rows, "small") if rows else None, rest))
+
+
+def _counts(kind: str, faults: tuple[Fault, ...]) -> tuple[int, int, int, int]:
+    of_kind = [fault for fault in faults if fault.kind == kind]
+    return (
+        len(of_kind),
+        sum(fault.observed_ns is not None for fault in of_kind),
+        sum(fault.healed_ns is not None for fault in of_kind),
+        sum(fault.recovered_ns is not None for fault in of_kind),
+    )
+
+
+def _fault_row(fault: Fault) -> tuple[object, ...]:
+    missed = fault.observed_ns is None
+    lasted = "–"
+    if fault.observed_ns is not None and fault.healed_ns is not None:
+        lasted = duration(fault.healed_ns - fault.observed_ns)
+    return (
+        fault.instance,
+        fault.kind,
+        fault.variant,
+        " ".join(fault.targets) or "–",
+        seconds(fault.requested_ns),
+        tag("b", "not observed", class_="bad") if missed else seconds(fault.observed_ns),
+        seconds(fault.healed_ns),
+        seconds(fault.recovered_ns),
+        lasted,
+        evidence(fault.evidence),
+    )
+
+
+def evidence(found: object) -> str:
+    """What the probes saw, in a line."""
+    if not isinstance(found, dict):
+        return ""
+    leader = found.get("leader")
+    words = []
+    if isinstance(leader, dict):
+        lease = " with a lease" if leader.get("lease_valid") else ""
+        words.append(f"{leader.get('node')} led {leader.get('group')} in term {leader.get('term')}{lease}")
+    if "probed" in found:
+        words.append(f"{found.get('cut')} of {found['probed']} probed links silent, as asked")
+    for name in ("leaking", "silent"):
+        if found.get(name):
+            words[-1:] = [f"{name}: {' '.join(map(str, _list(found[name])))}"]
+    states = found.get("states")
+    if isinstance(states, dict):
+        words.append(", ".join(f"{node} {state}" for node, state in states.items()))
+    if found.get("reason"):
+        words.append(str(found["reason"]))
+    return "; ".join(words)
+
+
+def operations(saved: Saved) -> Markup:
+    """How many operations of each kind ended how."""
+    points = saved.points
+    if points is None or not points.series:
+        return tag("p", "No client operation was recorded.")
+    rows = []
+    for f in points.fs:
+        counts = [points.count(f, type) for type in TYPES]
+        share = f"{counts[0] / max(sum(counts), 1):.1%}"
+        rows.append((f, sum(counts), *counts, share))
+    return table(("operation", "in all", *(TYPE_WORDS[type] for type in TYPES), "ok"), rows)
+
+
+def command(saved: Saved) -> str:
+    """The shell command that makes this run again."""
+    given = saved.options.get("command")
+    if isinstance(given, str) and given:
+        return given
+    words = ["assay", "run", str(saved.run.get("workload") or saved.options.get("workload") or "WORKLOAD")]
+    for name, value in saved.options.items():
+        if name in ("workload", "workload_options", "command") or value in (None, "", [], {}):
+            continue
+        shown = (
+            ",".join(map(str, value))
+            if isinstance(value, list)
+            else f"{value:g}"
+            if isinstance(value, float)
+            else value
+        )
+        words += [f"--{name.replace('_', '-')}", str(shown)]
+    for name, value in _object(saved.options.get("workload_options")).items():
+        words += ["-o", f"{name}={value}"]
+    return shlex.join(words)
+
+
+def again(saved: Saved) -> Markup:
+    """The command, and everything that decided the run."""
+    options = {**saved.options, **_object(saved.options.get("workload_options"))}
+    rows = [(name, _plain(value)) for name, value in options.items() if name not in ("workload_options", "command")]
+    provenance = _object(saved.run.get("provenance"))
+    versions = {**_object(provenance.pop("versions", None)), **provenance}
+    return join(
+        (
+            tag("pre", command(saved)),
+            tag(
+                "div",
+                tag("div", tag("h3", "Options"), table(("option", "value"), rows, "small")),
+                tag("div", tag("h3", "Versions"), table(("what", "version"), _pairs(versions), "small")),
+                tag("div", tag("h3", "Course"), _course(saved)),
+                class_="columns",
+            ),
+        )
+    )
+
+
+def _course(saved: Saved) -> Markup:
+    stages = [stage for stage in _list(saved.outcome.get("stages")) if isinstance(stage, list) and len(stage) == 3]
+    failures = [item for item in _list(saved.outcome.get("failures")) if isinstance(item, dict)]
+    rows = [(name, seconds(begin), duration(end - begin)) for name, begin, end in stages]
+    notes = [f"{item.get('stage')}: {item.get('error')} ({item.get('times', 1)} times)" for item in failures]
+    return join(
+        (
+            tag("p", f"Started {saved.run['started']}.") if saved.run.get("started") else None,
+            table(("stage", "began", "took"), rows, "small") if rows else None,
+            tag("h3", "Failures of the harness") if notes else None,
+            listing(notes) if notes else None,
+        )
+    )
+
+
+def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name, _plain(value)) for name, value in values.items()]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "–"
+    return "–" if value is None or value == "" or value == {} else str(value)
+
+
+def _list(value: object) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _object(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
