@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE, RegisterColumns
+from checkers.kernels.columns import CAS, FAILED_CAS, NEVER, NIL, READ, WRITE, RegisterColumns
 from checkers.kernels.instances import Instances, record
 from checkers.kernels.valuemap import ValueMap, insert, lookup, make_value_map, reset
 
@@ -39,6 +39,7 @@ UNDECIDED: Final = 2
 _OBSERVED: Final = 1
 _COUNTED: Final = 2
 _VISITED: Final = 4
+_REPORTED: Final = 8
 
 Rows = npt.NDArray[np.int32]
 
@@ -131,7 +132,7 @@ def _cluster_of(scratch, value):
 @njit(cache=True)
 def _failed_writer(ops, start, stop, value):
     for row in range(start, stop):
-        if ops.kind[row] == FAILED_WRITE and ops.value[row] == value:
+        if ops.kind[row] >= FAILED_CAS and ops.value[row] == value:
             return row
     return -1
 
@@ -289,9 +290,12 @@ def _report_cycles(ops, key, count, scratch, out):
 
 @njit(cache=True)
 def _report_conflict(ops, key, one, other, scratch, out):
-    """Two blocks that must each come before the other. The rows kept: the late operation of the older block, what had
+    """Two blocks that must each come before the other, unless `one` was reported before. The rows kept: the late operation of the older block, what had
     completed of the newer one, what had completed of the older one before the newer one's (last row) began."""
     blocks, clusters = scratch.blocks, scratch.clusters
+    if clusters.flags[blocks.root[one]] & _REPORTED:
+        return
+    clusters.flags[blocks.root[one]] |= _REPORTED
     if _complete_of(ops, blocks.first_row[other]) < _complete_of(ops, blocks.first_row[one]):
         one, other = other, one
     settled, late = blocks.first_row[one], blocks.last_row[one]
@@ -314,9 +318,10 @@ def _place_forward_zones(ops, key, made, scratch, out):
         if rank > blocks.last_rank[block]:
             continue
         there = blocks.zone_at[rank]
+        wider = there < 0 or blocks.last_rank[block] > blocks.last_rank[there]
         if there >= 0:
-            _report_conflict(ops, key, there, block, scratch, out)
-        if there < 0 or blocks.last_rank[block] > blocks.last_rank[there]:
+            _report_conflict(ops, key, block if wider else there, there if wider else block, scratch, out)
+        if wider:
             blocks.zone_at[rank] = block
 
 

@@ -1,0 +1,253 @@
+"""The Spark engine: reads Parquet, projects with native columns, shuffles by key, sorts within partitions and runs the
+same kernels in `mapInArrow`, with the unfinished key carried from batch to batch. Only findings come back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.engines.api import KeyedKernel, Tally
+from checkers.findings import Findings, merged
+from checkers.grouping import group, split_sorted
+from checkers.kernels.columns import NEVER, NIL
+from checkers.projection import FLAT, KEY_COLUMNS, MISMATCH, UNSUPPORTED, Flat, Projection, concatenated
+from checkers.source import Source
+from harness.errors import HarnessError, UserError
+
+_KERNEL_ROWS: Final = 1 << 19
+"""A kernel call gets at least so many rows (whole keys), so that a million keys take few calls."""
+
+_ROWS_PER_PARTITION: Final = 2_500_000
+
+_JAVA_VERSION: Final = 17
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Size of the session: worker threads and the JVM's heap."""
+
+    cores: int = 2
+    heap_mib: int = 2048
+
+
+def check_java() -> None:
+    """Raise UserError unless a Java runtime that Spark can use is there."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise UserError("The Spark engine needs a Java runtime (17 or newer): install one or use --engine local.")
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    if version.returncode != 0:
+        raise UserError(f"The Java runtime {java} does not start: repair it or use --engine local.")
+
+
+class SparkEngine:
+    """See `Engine`. Starts its session at first use and keeps it until `close`."""
+
+    name = "spark"
+
+    def __init__(self, options: SparkOptions | None = None) -> None:
+        self._options = options or SparkOptions()
+        self._session: Any = None
+
+    def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
+        with self._frame(source) as frame:
+            partitions = max(self._options.cores, -(-source.rows // _ROWS_PER_PARTITION))
+            flat = _projected(frame, projection, self._one_table(source))
+            keys = [name for name in KEY_COLUMNS if name in flat.columns]
+            grouped = flat.repartition(partitions, *keys).sortWithinPartitions(*keys, "invoke")
+            found = grouped.mapInArrow(_Partition(kernel, explain), "findings binary").collect()
+        parts = [msgspec.msgpack.decode(row["findings"], type=Findings) for row in found]
+        return merged(parts or [kernel(group(concatenated([])))], explain)
+
+    def tally(self, source: Source) -> Tally:
+        with self._frame(source) as frame:
+            rows = frame.where("process >= 0").groupBy("f", "type").count().collect()
+        return {(row["f"], row["type"]): row["count"] for row in rows}
+
+    def close(self) -> None:
+        """Stop the session, if there is one."""
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    @contextmanager
+    def _frame(self, source: Source) -> Iterator[Any]:
+        """The history as a data frame; what is in memory is written to a temporary Parquet file first."""
+        if self._session is None:
+            self._session = start_session(self._options)
+        if source.parquet is not None:
+            yield self._session.read.parquet(str(source.parquet.resolve()))
+            return
+        with tempfile.TemporaryDirectory(prefix="assay-spark-") as folder:
+            path = Path(folder) / "history.parquet"
+            pq.write_table(source.table, path, row_group_size=1 << 17)
+            yield self._session.read.parquet(str(path))
+
+    def _one_table(self, source: Source) -> bool:
+        """Whether table, row and column are zero throughout, as the file's statistics say: then partition is the key."""
+        if source.parquet is None:
+            return False
+        metadata = pq.read_metadata(source.parquet)
+        for group_number in range(metadata.num_row_groups):
+            columns = metadata.row_group(group_number)
+            for place in range(columns.num_columns):
+                column = columns.column(place)
+                if column.path_in_schema.rsplit(".", 1)[-1] in ("table", "row", "column"):
+                    statistics = column.statistics
+                    if statistics is None or not statistics.has_min_max or (statistics.min, statistics.max) != (0, 0):
+                        return False
+        return True
+
+
+def start_session(options: SparkOptions) -> Any:
+    """A quiet local session whose workers run this very interpreter; raises UserError without Java."""
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": f"{options.heap_mib}m",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()} -XX:+UseParallelGC",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+        "spark.sql.shuffle.partitions": str(options.cores),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.shuffle.compress": "true",
+        "spark.python.worker.reuse": "true",
+    }
+    return _quiet_start(settings, options.cores)
+
+
+def _log_settings() -> str:
+    return (Path(__file__).parent / "log4j2.properties").resolve().as_uri()
+
+
+def _quiet_start(settings: dict[str, str], cores: int) -> Any:
+    """Start with the JVM's chatter on standard error held back; it is shown only if the start fails."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("assay")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as chatter:
+        os.dup2(chatter.fileno(), 2)
+        try:
+            session = builder.getOrCreate()
+            session.sparkContext.setLogLevel("OFF")
+            return session
+        except Exception as error:
+            chatter.seek(0)
+            said = chatter.read().decode(errors="replace").strip().splitlines()
+            raise HarnessError(f"Spark does not start: {said[-1] if said else error}.") from error
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _projected(frame: Any, projection: Projection, one_table: bool) -> Any:
+    """The columns of FLAT as native expressions, nemesis operations and what says nothing left out."""
+    from pyspark.sql import functions as fn
+
+    mop = fn.element_at("mops", 1)
+    kind = _kind(fn, projection)
+    known = fn.col("type") != "info"
+    clients = frame.where(fn.col("process") >= 0)
+    keys = [fn.coalesce(mop[name].cast("long"), fn.lit(0)).alias(name) for name in KEY_COLUMNS]
+    columns = [
+        *(keys[1:2] if one_table else keys),
+        fn.col("invoke_index").alias("invoke"),
+        fn.when(known, fn.coalesce("complete_index", fn.lit(NEVER))).otherwise(fn.lit(NEVER)).alias("complete"),
+        kind.cast("byte").alias("kind"),
+        fn.coalesce(mop["value"], fn.lit(NIL)).alias("value"),
+        fn.coalesce(mop["expected"], fn.lit(NIL)).alias("expected"),
+    ]
+    return clients.select(*columns).where("kind is not null")
+
+
+def _kind(fn: Any, projection: Projection) -> Any:
+    """The kind of an operation, null where it is left out."""
+    mop, outcome = fn.element_at("mops", 1), fn.col("type")
+    unsupported = fn.lit(UNSUPPORTED)
+    missed = fn.col("error_class").isNull() | (fn.col("error_class") == MISMATCH)
+    result = unsupported
+    for f, kind in projection.kinds.items():
+        mine = fn.when(outcome == "ok", fn.lit(kind))
+        if f not in projection.only_ok:
+            mine = mine.when(outcome == "info", fn.lit(kind))
+        if f in projection.mismatched:
+            mine = mine.when((outcome == "fail") & missed, fn.lit(projection.mismatched[f]))
+        if f in projection.failed:
+            mine = mine.when(outcome == "fail", fn.lit(projection.failed[f]))
+        result = fn.when(mop["f"] == f, mine).otherwise(result)
+    single = fn.coalesce(fn.size("mops"), fn.lit(0)) == 1
+    reserved = fn.coalesce((mop["value"] == NIL) | (mop["expected"] == NIL), fn.lit(False))
+    return fn.when(~single | reserved, unsupported).otherwise(result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """What a worker does with its partition: batches in, findings out, whole keys to the kernel."""
+
+    kernel: KeyedKernel
+    explain: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found: list[Findings] = []
+        held: list[Flat] = []
+        rows = 0
+        for batch in batches:
+            held.append(_flat(batch))
+            rows += batch.num_rows
+            if rows >= _KERNEL_ROWS:
+                whole, rest = _cut(concatenated(held))
+                if len(whole.invoke):
+                    found.append(self.kernel(split_sorted(whole)))
+                held, rows = [rest], len(rest.invoke)
+        if rows:
+            found.append(self.kernel(split_sorted(concatenated(held))))
+        if found:
+            packed = msgspec.msgpack.encode(merged(found, self.explain))
+            yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], names=["findings"])
+
+
+def _flat(batch: pa.RecordBatch) -> Flat:
+    zeros = np.zeros(batch.num_rows, np.int64)
+    have = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+    address = tuple(have.get(name, zeros) for name in KEY_COLUMNS)
+    return Flat(address, *(have[field.name] for field in list(FLAT)[len(KEY_COLUMNS) :]))  # type: ignore[arg-type]
+
+
+def _cut(flat: Flat) -> tuple[Flat, Flat]:
+    """What is before the last key, and the last key, which may go on."""
+    same = np.ones(len(flat.invoke), bool)
+    for part in flat.address:
+        same &= part == part[-1]
+    begin = len(same) - int(same.sum())
+    return _part(flat, slice(0, begin)), _part(flat, slice(begin, None))
+
+
+def _part(flat: Flat, rows: slice) -> Flat:
+    address = tuple(part[rows] for part in flat.address)
+    return Flat(address, *(column[rows].copy() for column in flat[1:]))  # type: ignore[arg-type]

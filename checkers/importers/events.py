@@ -1,0 +1,78 @@
+"""Checks that every history must pass, whatever it came from: one total order of events, each used once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from harness.errors import UserError
+
+_TYPES: Final = {"ok", "fail", "info"}
+
+COLUMNS: Final = ("invoke_index", "complete_index", "type")
+
+
+class EventOrder:
+    """Takes the batches of a history one by one and raises UserError at the first event that can't be."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last = -1
+        self._seen = np.zeros(1 << 16, bool)
+        self._far: list[np.ndarray] = []
+
+    def check(self, batches: Iterable[pa.RecordBatch], rows: int) -> None:
+        """Check a whole history of about that many rows."""
+        room = 4 * rows + 1024
+        self._seen = np.zeros(room, bool)
+        for batch in batches:
+            self._check_batch(batch)
+        far = np.concatenate(self._far) if self._far else np.empty(0, np.int64)
+        repeated = np.sort(far)
+        twice = repeated[1:][repeated[1:] == repeated[:-1]]
+        if len(twice):
+            raise UserError(self._sentence(int(twice[0]), "two events have this index"))
+
+    def _check_batch(self, batch: pa.RecordBatch) -> None:
+        types = batch.column("type")
+        names = types.dictionary if pa.types.is_dictionary(types.type) else types.unique()
+        strange = [str(name) for name in names.to_pylist() if name not in _TYPES]
+        if strange:
+            raise UserError(f"{self._path} has operations of type {strange[0]}; an operation is ok, fail or info.")
+        invoke = batch.column("invoke_index").to_numpy(zero_copy_only=False)
+        complete_column = batch.column("complete_index")
+        done = complete_column.is_valid().to_numpy(zero_copy_only=False)
+        complete = complete_column.fill_null(-1).to_numpy(zero_copy_only=False)
+        self._check_order(invoke, complete, done)
+        ended = pa.compute.not_equal(types, "info").to_numpy(zero_copy_only=False)
+        if (ended & ~done).any():
+            raise UserError(self._sentence(int(invoke[ended & ~done][0]), "it is ok or fail but has no completion"))
+        alone = done & (complete == invoke)
+        self._check_unique(invoke)
+        self._check_unique(complete[done & ~alone])
+
+    def _check_order(self, invoke: np.ndarray, complete: np.ndarray, done: np.ndarray) -> None:
+        if not len(invoke):
+            return
+        before = np.concatenate(([self._last], invoke[:-1]))
+        if (invoke <= before).any():
+            raise UserError(self._sentence(int(invoke[invoke <= before][0]), "invocations are not in order"))
+        self._last = int(invoke[-1])
+        if (done & (complete < invoke)).any():
+            raise UserError(self._sentence(int(invoke[done & (complete < invoke)][0]), "it completes before it begins"))
+
+    def _check_unique(self, events: np.ndarray) -> None:
+        near = events[events < len(self._seen)]
+        self._far.append(events[events >= len(self._seen)])
+        ordered = np.sort(near)
+        twice = np.concatenate((near[self._seen[near]], ordered[1:][ordered[1:] == ordered[:-1]]))
+        if len(twice):
+            raise UserError(self._sentence(int(twice[0]), "two events have this index"))
+        self._seen[near] = True
+
+    def _sentence(self, index: int, reason: str) -> str:
+        return f"{self._path}, event {index}: {reason}, so this is not a history."

@@ -1,0 +1,109 @@
+"""The models `register` and `cas-register`: linearizability of integer cells that begin unset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from checkers.findings import Finding, Findings, Key
+from checkers.grouping import KeyedOps
+from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NIL, READ, WRITE, Ints, RegisterColumns
+from checkers.kernels.instances import Instances, make_instances
+from checkers.kernels.linear import Budget, SearchAnswers, explain_stuck, judge_search
+from checkers.kernels.zones import INVALID, UNDECIDED, judge_zones
+from checkers.projection import UNSUPPORTED, Projection
+
+ZONE_ANOMALIES: Final = (
+    "read-of-unwritten",
+    "read-before-write",
+    "stale-read",
+    "overlapping-clusters",
+    "lost-update",
+    "cas-cycle",
+)
+"""By the zone kernel's codes."""
+
+NONLINEARIZABLE: Final = "nonlinearizable"
+
+_SHOWN: Final = 16
+"""At most so many open operations and possible values are reported of a stuck search."""
+
+
+def projection(failed_cas_observed: bool) -> Projection:
+    """What a register history is made of; failed compare-and-sets are reads of another value if so asked."""
+    return Projection(
+        kinds={"r": READ, "w": WRITE, "cas": CAS},
+        only_ok=frozenset({"r"}),
+        failed={"w": FAILED_WRITE, "cas": FAILED_WRITE},
+        mismatched={"cas": FAILED_CAS} if failed_cas_observed else {},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterKernel:
+    """Judges many keys at once: by zones, and by search where zones do not apply."""
+
+    explain: int
+    budget: Budget
+
+    def __call__(self, keyed: KeyedOps) -> Findings:
+        """Findings over all the keys; nothing is judged if there are operations that the model does not know."""
+        columns = keyed.columns
+        strange = columns.invoke[columns.kind == UNSUPPORTED]
+        if len(strange):
+            return Findings(ops=len(columns.kind), unsupported=tuple(int(i) for i in np.sort(strange)[:8]))
+        out = make_instances(len(ZONE_ANOMALIES), self.explain)
+        answers = judge_zones(columns, out)
+        open_keys = np.flatnonzero(answers == UNDECIDED)
+        counts = {name: int(n) for name, n in zip(ZONE_ANOMALIES, out.counts, strict=True) if n}
+        kept = _zone_findings(keyed, out)
+        why: tuple[str, ...] = ()
+        undecided = 0
+        if len(open_keys):
+            selected = columns.select(open_keys)
+            found = judge_search(selected, self.budget)
+            refuted = int((found.answers == INVALID).sum())
+            undecided = int((found.answers == UNDECIDED).sum())
+            counts |= {NONLINEARIZABLE: refuted} if refuted else {}
+            kept += self._stuck_findings(keyed.addresses[open_keys], selected, found)
+            why = (found.why,) if found.why and undecided else ()
+        return Findings(len(columns.kind), len(answers), counts, kept, undecided, why, len(open_keys))
+
+    def _stuck_findings(self, addresses: Ints, columns: RegisterColumns, found: SearchAnswers) -> tuple[Finding, ...]:
+        refuted = np.flatnonzero(found.answers == INVALID)
+        order = columns.invoke[found.stuck[refuted]] if len(refuted) else refuted
+        first = refuted[np.argsort(order)[: self.explain]]
+        return tuple(self._stuck_finding(addresses, columns, int(key), int(found.stuck[key])) for key in first)
+
+    def _stuck_finding(self, addresses: Ints, columns: RegisterColumns, key: int, row: int) -> Finding:
+        one = columns.select(np.array([key]))
+        begin = int(columns.offsets[key])
+        stuck = explain_stuck(one, self.budget)
+        ops, facts = (int(columns.invoke[row]),), {}
+        if stuck is not None:
+            ops += tuple(int(one.invoke[r]) for r in stuck.open_rows[:_SHOWN])
+            values = [None if value == NIL else value for value in stuck.values]
+            facts = {
+                "values": values[:_SHOWN],
+                "value_count": len(values),
+                "open_count": len(stuck.open_rows),
+                "configurations": stuck.configurations,
+                "placed": int((one.complete < columns.complete[begin + stuck.row]).sum()),
+            }
+        return Finding(NONLINEARIZABLE, ops[0], _key(addresses[key]), ops, facts)
+
+
+def _key(address: Ints) -> Key:
+    table, partition, row, column = (int(part) for part in address)
+    return table, partition, row, column
+
+
+def _zone_findings(keyed: KeyedOps, out: Instances) -> tuple[Finding, ...]:
+    found = []
+    for code, name in enumerate(ZONE_ANOMALIES):
+        for order, key, *rows in out.kept[code, : out.counts[code]]:
+            ops = tuple(int(keyed.columns.invoke[row]) if row >= 0 else -1 for row in rows)
+            found.append(Finding(name, int(order), _key(keyed.addresses[key]), ops))
+    return tuple(found)

@@ -1,0 +1,99 @@
+"""Where a history comes from: a Parquet file that is streamed, or a table in memory that an importer made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.columns import DICTIONARY_KEY, FOREIGN_BASE
+from harness.errors import UserError
+
+FailedCas: TypeAlias = Literal["observed", "absent"]
+"""What a failed compare-and-set says: it completed and found another value, or it never took place."""
+
+EVIDENCE_COLUMNS: Final = (
+    *("op", "invoke_index", "complete_index", "invoke_time", "complete_time", "type", "process", "f", "mops"),
+    *("node", "error_class", "value"),
+)
+
+_BATCH_ROWS: Final = 1 << 17
+
+_DICTIONARY_COLUMNS: Final = ["type", "f", "error_class"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A history to be judged: `path` as the user named it; its table is in `parquet` on disk or else in `table`.
+
+    `failed_cas` is what its format says of failed compare-and-sets; `note` a sentence for the verdict, such as that a
+    journal ended early.
+    """
+
+    path: Path
+    format: str
+    rows: int
+    parquet: Path | None = None
+    table: pa.Table | None = None
+    failed_cas: FailedCas = "absent"
+    dictionary: tuple[str, ...] = ()
+    note: str | None = None
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The history in order of invocation, with (at least) the given Parquet columns."""
+        if self.table is not None:
+            yield from self.table.select(_top_level(columns)).to_batches(max_chunksize=_BATCH_ROWS)
+            return
+        assert self.parquet is not None
+        try:
+            with pq.ParquetFile(self.parquet, read_dictionary=[c for c in _DICTIONARY_COLUMNS if c in columns]) as file:
+                yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
+        except (OSError, pa.ArrowException) as error:
+            raise UserError(f"{self.path} can't be read to its end as Parquet: {error}.") from error
+
+    def operations(self, indices: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """The rows of the operations with the given invocation indices, by index."""
+        wanted = pa.array(sorted({index for index in indices if index >= 0}), pa.int64())
+        if not len(wanted):
+            return {}
+        tables = [self.table] if self.table is not None else self._row_groups(wanted)
+        found: dict[int, dict[str, Any]] = {}
+        for table in tables:
+            rows = table.select(EVIDENCE_COLUMNS)
+            mask = pa.compute.is_in(rows.column("invoke_index"), value_set=wanted)
+            found |= {row["invoke_index"]: row for row in rows.filter(mask).to_pylist()}
+        return found
+
+    def _row_groups(self, wanted: pa.Array) -> Iterator[pa.Table]:
+        """The row groups whose range of invocation indices holds a wanted one."""
+        ids = wanted.to_pylist()
+        with pq.ParquetFile(self.parquet) as file:
+            place = file.schema_arrow.names.index("invoke_index")
+            for group in range(file.metadata.num_row_groups):
+                statistics = file.metadata.row_group(group).column(place).statistics
+                known = statistics is not None and statistics.has_min_max
+                if not known or any(statistics.min <= index <= statistics.max for index in ids):
+                    yield file.read_row_group(group, columns=list(EVIDENCE_COLUMNS))
+
+    def shown(self, value: int | None) -> str:
+        """A value or key as the history wrote it: foreign ones from the dictionary, `nil` for None."""
+        if value is None:
+            return "nil"
+        place = FOREIGN_BASE - 1 - value
+        return self.dictionary[place] if 0 <= place < len(self.dictionary) else str(value)
+
+
+def _top_level(columns: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(column.split(".", 1)[0] for column in columns))
+
+
+def dictionary_of(schema: pa.Schema) -> tuple[str, ...]:
+    """The interned foreign values that a schema's metadata carries, as text."""
+    raw = (schema.metadata or {}).get(DICTIONARY_KEY, b"[]")
+    values = msgspec.json.decode(raw)
+    return tuple(v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in values)
