@@ -19,10 +19,11 @@ from cluster.adapter import (
 )
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
+from cluster.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.readiness import await_ready
-from cluster.wire import MASTER_PORT, TSERVER_PORT, Replica
+from cluster.wire import Replica
 from harness.errors import DefiniteError
 from harness.protocols import Node, NodeStatus, ProcessState
 from harness.sim.disk import DiskOptions
@@ -68,18 +69,15 @@ class SimDatabase:
         zones: int = 1,
     ) -> None:
         self._world = world
-        self._masters = tuple(Replica(f"m{number}", f"m{number}:{MASTER_PORT}") for number in range(1, masters + 1))
-        self._nodes = tuple(
-            Node(f"{letter}{number}", role, f"z{(number - 1) % zones + 1}")
-            for letter, role, count in (("m", "master", masters), ("t", "tserver", tservers))
-            for number in range(1, count + 1)
-        )
+        self._nodes = cluster_nodes(masters, tservers, zones)
+        self._masters = tuple(Replica(node.name, _address(node)) for node in self._nodes if node.role == MASTER_ROLE)
         self._configs = {
             node.name: self._config(node, tuple(flaws), Knobs() if knobs is None else knobs) for node in self._nodes
         }
         self._logs = {node.name: _Log(world, node.name) for node in self._nodes}
         self._admin = world.harness_ports(ADMIN)
         self._opened = 0
+        self._status_client = ClusterClient(self._admin, self._addresses(), ADMIN, STATUS_TIMEOUT_S)
 
     # ---- what it is ----
 
@@ -130,9 +128,8 @@ class SimDatabase:
     # ---- what it says of itself ----
 
     async def status(self, node: str) -> NodeStatus | None:
-        client = ClusterClient(self._admin, self._addresses(), ADMIN, STATUS_TIMEOUT_S)
         try:
-            return node_status(await client.status(self._configs[node].address))
+            return node_status(await self._status_client.status(self._configs[node].address))
         except DefiniteError:
             return None
 
@@ -176,17 +173,20 @@ class SimDatabase:
         return tuple(master.address for master in self._masters)
 
     def _config(self, node: Node, flaws: tuple[str, ...], knobs: Knobs) -> NodeConfig:
-        port = MASTER_PORT if node.role == "master" else TSERVER_PORT
         return NodeConfig(
             node_id=node.name,
-            role="master" if node.role == "master" else "tserver",
-            listen=f"{node.name}:{port}",
+            role="master" if node.role == MASTER_ROLE else "tserver",
+            listen=_address(node),
             masters=self._masters,
             cluster_id=self._world.cluster_id,
             zone=node.zone,
             flaws=flaws,
             knobs=knobs,
         )
+
+
+def _address(node: Node) -> str:
+    return f"{node.name}:{port_of(node)}"
 
 
 class _Log:
