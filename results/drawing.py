@@ -58,12 +58,14 @@ def _row(op: Mapping[str, Any], number: int, scale: Scale) -> Markup:
     completed = isinstance(op.get("complete_time"), int)
     right = scale.x(op["complete_time"]) if completed else scale.x(scale.begin_ns + scale.length_ns)
     color = BAR_COLORS.get(str(op.get("type", "ok")), BAR_COLORS["ok"])
-    label = f"{operation(op)}"
-    who = f"process {op.get('process', '?')}" + (f" at {op['node']}" if op.get("node") else "")
+    label = operation(op)
+    who = f"operation {op.get('op', '?')}, process {op.get('process', '?')}" + (
+        f", {op['node']}" if op.get("node") else ""
+    )
     lasted = duration(op["complete_time"] - op["invoke_time"]) if completed else "never completed"
     return tag(
         "g",
-        tag("title", f"{who}, operation {op.get('op', '?')}: {label}, {lasted}"),
+        tag("title", f"{who}: {label}, {lasted}"),
         tag("text", label, x=LABEL_WIDTH - 12, y=top + 11, text_anchor="end", class_="op"),
         tag("text", who, x=LABEL_WIDTH - 12, y=top + 21, text_anchor="end", class_="who"),
         tag("line", x1=LABEL_WIDTH, x2=WIDTH - 8, y1=top + 12, y2=top + 12, stroke="#dde2e7"),

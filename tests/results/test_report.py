@@ -1,0 +1,193 @@
+"""The report: tells the verdict and what led to it, escapes everything, and stands what is missing."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from sample_run import RUN, VERDICT, events, sample_run
+
+from harness.errors import UserError
+from harness.history.journal import JournalWriter
+from harness.ops import Op, read
+from harness.rundir import RunDir, create
+from results.points import MAX_SAMPLE, read_points
+from results.report import build_report
+
+VOID = {"meta", "img", "br"}
+
+
+class Balance(HTMLParser):
+    """Collects the visible text and complains about elements that are not closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+
+def page_of(rundir: RunDir) -> tuple[str, str]:
+    """The report's source and its visible text."""
+    source = build_report(rundir.path).read_text()
+    parser = Balance()
+    parser.feed(source)
+    assert parser.open == []
+    return source, " ".join(" ".join(parser.words).split())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return page_of(sample_run(tmp_path_factory.mktemp("store")))
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> RunDir:
+    """A run directory with options only."""
+    rundir = create(tmp_path, "register", datetime(2026, 2, 3, 4, 5, 6))
+    rundir.write_json(rundir.run_json, RUN)
+    return rundir
+
+
+def test_it_tells_the_verdict_and_the_four_answers(whole: tuple[str, str]) -> None:
+    text = whole[1]
+    assert "INVALID" in text
+    assert "register found the history invalid" in text
+    for words in ("Safety no", "Adequacy yes", "Liveness yes", "Harness yes", "Serving again after 1.40 s"):
+        assert words in text
+
+
+def test_it_explains_anomalies_with_their_operations(whole: tuple[str, str]) -> None:
+    text = whole[1]
+    assert "Operation 412 read 17 of key 3 after operation 398 had read 18" in text
+    assert "stale-read 7 anomalies" in text
+    assert "and 6 further anomalies" in text
+    for words in ("write 17 to key 3", "cas key 3 from 17 to 18", "read key 3 → 18", "never completed"):
+        assert words in text
+    assert "412 read 17, which 395 replaced by 18" in text
+    assert "partition leaseholder t2" in text
+
+
+def test_it_sets_requested_against_observed_faults(whole: tuple[str, str]) -> None:
+    text = whole[1]
+    assert "partition yes 3 2 3 3" in text
+    assert "kill yes 2 2 2 1" in text
+    assert text.count("not observed") == 1
+    assert "4.600 s" in text
+
+
+def test_it_gives_the_command_options_and_versions(whole: tuple[str, str]) -> None:
+    text = whole[1]
+    command = "assay run register --on sim --nemesis partition,kill,pause --time-limit 60 --rate 100 --seed 42"
+    assert f"{command} --flaw read-without-lease -o keys=12" in text
+    assert "numpy 2.2.0" in text
+    assert "abc123" in text
+
+
+def test_it_needs_no_network(whole: tuple[str, str]) -> None:
+    addresses = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"')\s>]+)", whole[0])
+    assert addresses
+    assert all(address.startswith("data:") for address in addresses)
+
+
+def test_the_command_as_saved_is_preferred(bare: RunDir) -> None:
+    run = {**RUN, "options": {"command": "assay run register --seed 7"}}
+    bare.write_json(bare.run_json, run)
+    assert "assay run register --seed 7" in page_of(bare)[1]
+
+
+def test_everything_is_escaped(tmp_path: Path) -> None:
+    rundir = sample_run(tmp_path)
+    evil = "<script>alert('&')</script>"
+    stale = {"message": evil, "key": evil, "ops": [{"op": evil, "f": evil, "node": evil, "invoke_time": 1}]}
+    stale["steps"] = [{"source": evil, "target": evil, "kind": evil, "why": evil}]
+    checkers = {evil: {"valid": False, "reason": evil, "anomalies": {evil: [stale]}, "counts": {}}}
+    rundir.write_json(rundir.verdict_json, {**VERDICT, "reasons": [evil], "checkers": checkers})
+    run = {**RUN, "workload": evil, "database": evil, "options": {evil: evil}, "provenance": {evil: evil}}
+    rundir.write_json(rundir.run_json, run)
+    fault = {"kind": evil, "instance": 0, "variant": "$evil$" + evil, "targets": [evil], "requested_ns": 5}
+    rundir.write_json(rundir.faults_json, [{**fault, "observed_ns": 9, "evidence": {"reason": evil}}])
+    source, text = page_of(rundir)
+    assert "<script" not in source
+    assert text.count(evil) >= 12
+
+
+def test_a_run_that_was_cut_short_says_so(bare: RunDir) -> None:
+    text = page_of(bare)[1]
+    assert "UNFINISHED" in text
+    assert "has no verdict" in text
+    assert "There is no history to draw." in text
+    assert "No checker judged this run." in text
+
+
+def test_the_sealed_part_of_a_journal_is_drawn(bare: RunDir) -> None:
+    journal = JournalWriter(bare.journal)
+    for event in events(rate_hz=20):
+        journal.append(event)
+    journal.close()
+    source, text = page_of(bare)
+    assert "data:image/svg+xml" in source
+    assert "partition yes 3 2 3 3" in text
+
+
+def test_unreadable_parts_are_named_and_cost_nothing_else(tmp_path: Path) -> None:
+    rundir = sample_run(tmp_path)
+    rundir.history_parquet.write_bytes(b"not parquet")
+    rundir.outcome_json.write_bytes(b"{")
+    rundir.faults_json.write_text('{"no": "list"}')
+    text = page_of(rundir)[1]
+    assert "INVALID" in text
+    assert "outcome.json can't be read" in text
+    assert "faults.json is not what a run" in text
+
+
+@pytest.mark.parametrize("verdict", [{}, [], {"overall": 5, "safety": [], "checkers": {"x": 1}}])
+def test_a_strange_verdict_breaks_nothing(bare: RunDir, verdict: object) -> None:
+    bare.write_json(bare.verdict_json, verdict)
+    assert "UNFINISHED" in page_of(bare)[1]
+
+
+@pytest.mark.parametrize("overall", ["valid", "unknown"])
+def test_other_verdicts_and_no_faults(bare: RunDir, overall: str) -> None:
+    bare.write_json(bare.run_json, {**RUN, "requested_faults": []})
+    bare.write_json(bare.verdict_json, {**VERDICT, "overall": overall, "checkers": {"register": {"valid": True}}})
+    text = page_of(bare)[1]
+    assert overall.upper() in text
+    assert "No faults were requested." in text
+    assert "Nothing wrong was found." in text
+
+
+def test_a_history_of_one_open_operation_is_drawn(bare: RunDir) -> None:
+    journal = JournalWriter(bare.journal)
+    journal.append(Op("invoke", 0, "read", (read(1),), index=0, time=0))
+    journal.close()
+    assert "read 1 0 1 0 0.0%" in page_of(bare)[1]
+
+
+def test_large_histories_are_sampled_but_counted_exactly(tmp_path: Path) -> None:
+    rundir = sample_run(tmp_path, rate_hz=2_000)
+    points = read_points(rundir)
+    assert points is not None
+    assert points.stride > 1
+    assert sum(series.count for series in points.series.values()) == 2_000 * 60
+    drawn = sum(len(series.sample()[0]) for series in points.series.values())
+    assert MAX_SAMPLE / 2 < drawn < 3 * MAX_SAMPLE
+    assert max(series.sample()[1].max() for series in points.series.values()) > 1.9
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not the directory of a run"):
+        build_report(tmp_path)
