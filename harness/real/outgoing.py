@@ -90,6 +90,8 @@ class Outgoing:
             self._connection = connection
             self._backoff_s = FIRST_BACKOFF_S
             return None
+        except asyncio.CancelledError:  # by `close`; who waits for the connection was not cancelled
+            return Unreachable("the network was closed")
         except (OSError, TimeoutError, Refused) as error:
             self._not_before_s = self._loop.time() + self._backoff_s
             self._backoff_s = min(2 * self._backoff_s, LONGEST_BACKOFF_S)

@@ -25,9 +25,9 @@ Main = Callable[[Ports], Coroutine[Any, Any, None]]
 class SimNode:
     """A machine and the process on it.
 
-    `error` is how the process ended if it crashed by itself (a panic), `errors` everything that nothing in it handled.
-    `cluster_id` and `version` are what its next incarnation says in handshakes. `disk`, `clock` and `failpoints` are
-    also the handles for faults.
+    `error` is how the process ended if it crashed by itself (a panic), `errors` everything that nothing in it handled
+    (a failed task counts until somebody awaits it). `cluster_id` and `version` are what its next incarnation says in
+    handshakes. `disk`, `clock` and `failpoints` are also the handles for faults.
     """
 
     def __init__(self, world: World, name: str) -> None:

@@ -241,6 +241,23 @@ def test_a_handler_that_raises_loses_its_call_only_and_is_reported(tmp_path: Pat
     asyncio.run(main())
 
 
+def test_closing_while_connecting_is_unreachable_not_cancelled(tmp_path: Path) -> None:
+    async def main() -> None:
+        taken: list[asyncio.StreamWriter] = []
+        silent = await asyncio.start_server(lambda reader, writer: taken.append(writer), "127.0.0.1", 0)
+        client = start(tmp_path, "b")
+        call = asyncio.create_task(client.network.call(f"127.0.0.1:{silent.sockets[0].getsockname()[1]}", b"x", 60))
+        while not taken:
+            await asyncio.sleep(0.001)
+        await client.network.close()
+        with pytest.raises(Unreachable, match="closed"):
+            await call
+        taken[0].close()
+        silent.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("hangs_up", [False, True])
 def test_a_server_that_does_not_greet_is_unreachable(tmp_path: Path, hangs_up: bool) -> None:
     async def main() -> None:
