@@ -8,6 +8,7 @@ import random
 import pytest
 from cluster_bench import ClusterBench, play_cluster
 
+from cluster.adapter import REGISTER_COLUMNS
 from cluster.database_sim import SimDatabase, sample_knobs
 from cluster.flaws import FLAWS
 from harness.errors import DefiniteError, UserError
@@ -61,6 +62,45 @@ def test_clients_survive_partitions_pauses_and_kills(seed: int) -> None:
         await bench.database.await_ready(10)
         await bench.check_counters()
         assert bench.tally.ok("cas") > 200
+
+    play_cluster(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tables_made_while_masters_die_are_whole_and_none_is_lost(seed: int) -> None:
+    """M5, M7, M14 with real tablet servers: each create ends known, and what exists comes up whole."""
+
+    async def scenario(bench: ClusterBench) -> None:
+        database = bench.database
+        await bench.start(buckets=1)
+        made: dict[str, str] = {}
+
+        async def creator() -> None:
+            client = database.admin_client(15.0)
+            for number in range(12):
+                made[f"table{number}"] = (await client.create_table(f"table{number}", REGISTER_COLUMNS, 5, 3)).table_id
+
+        async def faults() -> None:
+            chaos = random.Random(seed)
+            for _ in range(5):
+                await bench.clock.sleep(chaos.uniform(0.02, 0.5))
+                victim = (await bench.leaders()).get("catalog", "m1")
+                if chaos.random() < 0.5:
+                    await database.kill(victim)
+                else:
+                    bench.isolate(victim)
+                await bench.clock.sleep(chaos.uniform(0.5, 3))
+                bench.world.network.heal()
+                await database.start(victim)
+
+        await asyncio.gather(creator(), faults())
+        await database.await_ready(10)
+        client = database.admin_client(5.0)
+        assert {info.name: info.table_id for info in await client.list_tables() if info.name != "registers"} == made
+        for name in made:
+            tablets = (await client.table_locations(name)).tablets
+            assert [tablet.partition.bucket for tablet in tablets] == list(range(5))
+            await client.write(name, 3, 0, 0, 1)
 
     play_cluster(scenario, seed)
 
