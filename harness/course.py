@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -30,6 +29,9 @@ from harness.verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, sa
 from harness.workers import DatabaseClients
 
 _PROBE_GAP_S = 0.1
+_LOOK_S = 0.1
+_PATIENCE_S = 1.0
+"""What `await_ready` gets beyond its own deadline, to say in its own words what was missing."""
 _HEAL_LIMIT_S = 120.0
 _TEARDOWN_LIMIT_S = 120.0
 
@@ -47,7 +49,6 @@ class Course:
         self._clock = test.environment.clock
         self._begun_ns = self._clock.monotonic_ns()
         self._stages: list[tuple[str, int, int]] = []
-        self._stoppable: asyncio.Task[None] | None = None
         self._processes = tuple(range(test.concurrency))
         self._journal: JournalWriter | None = None
         self._recorder: Recorder | None = None
@@ -218,7 +219,7 @@ class Course:
         budget_s = test.recovery_budget_s
         self._recovery = Recovery(None, budget_s, None, "the wait for it failed or was stopped")
         try:
-            async with asyncio.timeout(budget_s):
+            async with asyncio.timeout(budget_s + _PATIENCE_S):
                 await test.database.await_ready(budget_s)
         except TimeoutError as error:
             self._recovery = Recovery(False, budget_s, None, str(error) or "it was not ready in time")
@@ -263,7 +264,7 @@ class Course:
         self._progress.stage(name)
         began_ns = self._clock.monotonic_ns()
         task = asyncio.create_task(work)
-        self._stoppable = task if stoppable else None
+        watcher = asyncio.create_task(self._stop_when_wished(task)) if stoppable else None
         try:
             await self._outlast(task)
         except asyncio.CancelledError:
@@ -272,7 +273,8 @@ class Course:
             self.failures.record(name, error)
             return False
         finally:
-            self._stoppable = None
+            if watcher is not None:
+                watcher.cancel()
             ended_ns = self._clock.monotonic_ns()
             self._stages.append((name, began_ns - self._begun_ns, ended_ns - self._begun_ns))
         return True
@@ -285,8 +287,8 @@ class Course:
             except asyncio.CancelledError:
                 if task.done():
                     raise
+                self.interrupted = True
                 self._forget_cancellation()
-                self.stop()
             else:
                 return
 
@@ -295,22 +297,21 @@ class Course:
         if current is not None:
             current.uncancel()
 
-    def stop(self) -> None:
-        """The user wants no more: end what may be ended, and heal, save, judge and tear down."""
-        self.interrupted = True
-        if self._stoppable is not None:
-            self._stoppable.cancel()
+    async def _stop_when_wished(self, task: asyncio.Task[None]) -> None:
+        """Looks rather than being called: a signal handler may touch no loop, and the simulated one least of all."""
+        while not self.interrupted:
+            await self._clock.sleep(_LOOK_S)
+        task.cancel()
 
     @contextmanager
     def stopping_on_signals(self) -> Iterator[None]:
-        """Within it SIGINT and SIGTERM mean `stop`. Python delivers signals to the main thread only."""
+        """Within it SIGINT and SIGTERM are a wish to stop. Python delivers signals to the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
 
         def on_signal(number: int, frame: FrameType | None) -> None:
-            loop.call_soon_threadsafe(self.stop, context=context)
+            self.interrupted = True
 
         before = [(number, signal.signal(number, on_signal)) for number in (signal.SIGINT, signal.SIGTERM)]
         try:

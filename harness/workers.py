@@ -153,7 +153,7 @@ async def _outcome(invoke: Callable[[Op], Awaitable[Op]], op: Op, stage: str, fa
         failures.record(stage, error)
         return op.complete("info", error_class="harness", error=_words(error))
     if completion.type == "invoke" or completion.process != op.process:
-        failures.record(stage, TypeError(f"the answer to {op.f} of process {op.process} is no completion of it"))
+        failures.record(stage, TypeError(f"the answer to {op.f} is no completion of it"))
         return op.complete("info", error_class="harness", error="the answer is no completion")
     return completion
 

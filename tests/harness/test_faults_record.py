@@ -1,0 +1,94 @@
+"""Faults are read from nemesis operations: requested, observed, healed, recovered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.faults import Fault, faults_of, missed, unobserved_kinds
+from harness.ops import Op
+
+
+def step(time_ns: int, step: str, took_ns: int = 10, process: int = -1, **told: Any) -> list[Op]:
+    """An invocation and completion of a nemesis step."""
+    asked = {"fault": told.pop("fault", "partition"), "instance": told.pop("instance", 1), "step": step}
+    if "variant" in told:
+        asked["variant"] = told["variant"]
+    invocation = Op("invoke", process, f"{step}-fault", value=asked, time=time_ns)
+    return [invocation, invocation.complete("info", value={**asked, **told}, time=time_ns + took_ns)]
+
+
+def test_a_fault_that_went_as_it_should() -> None:
+    events = [
+        *step(
+            100, "begin", variant="halves", targets=["t1", "t2"], observed=True, observed_ns=105, evidence={"cut": 4}
+        ),
+        Op("invoke", 3, "read", time=150),
+        *step(200, "end", observed=True, observed_ns=207),
+    ]
+    fault = Fault("partition", 1, "halves", ("t1", "t2"), 100, 105, 200, 207, {"cut": 4})
+    assert faults_of(events) == (fault,)
+    assert missed([fault]) == ()
+
+
+def test_what_was_not_seen_has_no_time() -> None:
+    events = [*step(100, "begin", observed=False), *step(200, "end", observed=False)]
+    [fault] = faults_of(events)
+    assert (fault.observed_ns, fault.healed_ns, fault.recovered_ns) == (None, 200, None)
+    assert missed([fault]) == (fault,)
+    assert unobserved_kinds(["kill", "partition"], [fault]) == ("kill", "partition")
+
+
+def test_a_run_that_ended_in_the_middle_of_a_fault() -> None:
+    [begun] = faults_of(step(100, "begin", observed=True)[:1])
+    assert (begun.requested_ns, begun.observed_ns) == (100, None)
+    [never_healed] = faults_of(step(100, "begin", observed=True))
+    assert (never_healed.observed_ns, never_healed.healed_ns) == (110, None)
+
+
+def test_a_time_from_another_clock_is_not_believed() -> None:
+    for told in (0, 99, 111, 10**18, "soon", None):
+        [fault] = faults_of(step(100, "begin", observed=True, observed_ns=told))
+        assert fault.observed_ns == 110
+
+
+def test_steps_of_a_script_add_targets_and_the_first_effect_counts() -> None:
+    events = [
+        *step(100, "begin", fault="script", observed=False, targets=["n1"]),
+        *step(200, "step", fault="script", observed=True, targets=["n2", "n1"], evidence={"leader": "n2"}),
+        *step(300, "step", fault="script", observed=True),
+        *step(400, "end", fault="script", observed=True),
+    ]
+    [fault] = faults_of(events)
+    assert fault.targets == ("n1", "n2")
+    assert (fault.observed_ns, fault.recovered_ns) == (210, 410)
+    assert fault.evidence == {"leader": "n2"}
+
+
+def test_other_nemesis_operations_are_no_faults() -> None:
+    strange = [None, "text", {"fault": "kill"}, {"instance": 1}, 7]
+    assert faults_of([Op("invoke", -1, "note", value=value, time=1) for value in strange]) == ()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["kill", "pause"]), st.integers(1, 3), st.sampled_from(["begin", "end"]), st.booleans()
+        ),
+        max_size=12,
+    )
+)
+def test_one_entry_for_each_kind_and_instance_with_times_in_order(steps: list[tuple[str, int, str, bool]]) -> None:
+    events = []
+    for number, (kind, instance, which, observed) in enumerate(steps):
+        events += step(100 * number, which, fault=kind, instance=instance, observed=observed)
+    faults = faults_of(events)
+    asked = [(kind, instance) for kind, instance, _, _ in steps]
+    assert [(fault.kind, fault.instance) for fault in faults] == list(dict.fromkeys(asked))
+    for fault in faults:
+        begun = any(one == (fault.kind, fault.instance, "begin", True) for one in steps)
+        assert (fault.observed_ns is not None) == begun
+        assert fault.observed_ns is None or fault.observed_ns >= fault.requested_ns
+        assert fault.healed_ns is None or fault.healed_ns >= fault.requested_ns

@@ -1,0 +1,355 @@
+"""Whole runs of a database in memory, in the simulator: what each kind of failure costs, and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from harness.env.sim import SimEnvironment
+from harness.errors import HarnessError, IndefiniteError, UserError
+from harness.facts import conclude_run, load_facts, read_record
+from harness.generators import Chance, Context, Source, draw, invoke, limit, mix, sleep
+from harness.history.journal import read_journal
+from harness.memory import MemoryDatabase, NoNemesis, apply_mop
+from harness.ops import Mop, Op, cas, read, write
+from harness.protocols import ProcessState
+from harness.run import RunOutcome, Test, run
+from harness.rundir import RunDir, create, open_run
+from harness.sim.world import World
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+KEYS = 4
+
+
+def register_work() -> Source:
+    def a_read(context: Context, chance: Chance, n: int) -> Op:
+        return invoke("read", read(chance.below(KEYS)))
+
+    def a_write(context: Context, chance: Chance, n: int) -> Op:
+        return invoke("write", write(chance.below(KEYS), n))
+
+    def a_cas(context: Context, chance: Chance, n: int) -> Op:
+        return invoke("cas", cas(chance.below(KEYS), None if chance.below(2) else n, -1 - n))
+
+    return mix(1, draw(1, a_read), draw(2, a_write), draw(3, a_cas))
+
+
+def judge_values(rundir: RunDir) -> Mapping[str, Any]:
+    """A checker that suffices here: what a read saw, somebody wrote (and final reads of one key agree)."""
+    rows = pq.read_table(rundir.history_parquet).to_pylist()
+    written = {mop["value"] for row in rows for mop in row["mops"] or [] if mop["f"] != "r"} | {None}
+    seen = [mop["value"] for row in rows for mop in row["mops"] or [] if mop["f"] == "r" and row["type"] == "ok"]
+    return {"values": {"valid": all(value in written for value in seen), "reads": len(seen)}}
+
+
+class KillNemesis:
+    """Kills a node and starts it again; `blind` sees no effect, `clumsy` can't heal."""
+
+    def __init__(self, database: MemoryDatabase, blind: bool = False, clumsy: bool = False) -> None:
+        self._database, self._blind, self._clumsy = database, blind, clumsy
+        self.killed: list[str] = []
+
+    async def setup(self) -> None: ...
+
+    async def invoke(self, op: Op) -> Op:
+        node = op.value["targets"][0]
+        if op.value["step"] == "begin":
+            self.killed.append(node)
+            await self._database.kill(node)
+            observed = await self._database.process_state(node) is ProcessState.DEAD
+        else:
+            await self.teardown()
+            observed = await self._database.process_state(node) is ProcessState.RUNNING
+        return op.complete("info", value={**op.value, "observed": observed and not self._blind})
+
+    async def teardown(self) -> None:
+        if self._clumsy:
+            raise HarnessError("no way to the node")
+        while self.killed:
+            await self._database.start(self.killed.pop())
+
+
+def kill(step: str, instance: int = 1) -> Op:
+    value = {"fault": "kill", "variant": "one", "instance": instance, "step": step, "targets": ["n2"]}
+    return invoke(step, value=value)
+
+
+class Setup:
+    """A world and a test that is ready to be changed and run."""
+
+    def __init__(self, folder: Path, seed: int = 7, apply: Callable[..., Mop] = apply_mop) -> None:
+        self.world = World(seed)
+        self.environment = SimEnvironment(self.world)
+        self.database = MemoryDatabase(self.environment.clock, apply=apply)
+        self.nemesis = KillNemesis(self.database)
+        self.store = folder / "store"
+        self.test = Test(
+            name="memory register",
+            workload="register",
+            environment=self.environment,
+            database=self.database,
+            nemesis=self.nemesis,
+            generator=register_work(),
+            final_generator=limit(KEYS, draw(0, lambda context, chance, n: invoke("read", read(n)))),
+            nemesis_generator=[sleep(2), kill("begin"), sleep(3), kill("end"), sleep(1), kill("begin", 2)],
+            heal_generator=kill("end", 2),
+            started=NOW,
+            seed=seed,
+            concurrency=5,
+            time_limit_s=10,
+            rate_hz=100.0,
+            fs=("read", "write", "cas"),
+            requested_faults=("kill",),
+            options={"seed": seed, "flaw": None},
+        )
+
+    def run(self, judge: Any = judge_values, **changes: Any) -> RunOutcome:
+        rundir = create(self.store, "register", NOW)
+        return self.world.run(run(replace(self.test, **changes), rundir, judge))
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(tmp_path)
+
+
+def saved(rundir: RunDir) -> dict[str, Any]:
+    verdict = rundir.read_json(rundir.verdict_json)
+    assert isinstance(verdict, dict)
+    return verdict
+
+
+def test_a_good_run_is_valid_and_all_of_it_is_saved(setup: Setup) -> None:
+    outcome = setup.run()
+    rundir = outcome.rundir
+    assert (outcome.verdict.overall, outcome.verdict.reasons, outcome.failures) == ("valid", (), ())
+    assert saved(rundir)["valid"] is True
+    assert saved(rundir)["checkers"]["values"]["reads"] > 100
+    record = read_record(rundir)
+    assert (record.options, record.rate_hz, record.environment) == ({"seed": 7, "flaw": None}, 100.0, "sim")
+    assert record.provenance["versions"]["python"]
+    first, second = rundir.read_json(rundir.faults_json)
+    assert first["requested_ns"] == 2 * 10**9
+    assert first["requested_ns"] <= first["observed_ns"] < first["healed_ns"] <= first["recovered_ns"]
+    assert second["recovered_ns"] >= 10 * 10**9, "the fault still in effect at the end was healed then"
+    reader = read_journal(rundir.journal)
+    events = list(reader)
+    assert reader.complete
+    phases = list(dict.fromkeys(event.phase for event in events))
+    assert phases == ["main", "heal", "recover", "final"]
+    assert pq.read_metadata(rundir.history_parquet).num_rows == sum(event.type == "invoke" for event in events)
+    assert (rundir.nodes / "n1" / "server.log").exists()
+    assert (setup.store / "latest").resolve() == rundir.path.resolve()
+    assert all(state is ProcessState.DEAD for state in setup.database._states.values()), "torn down"
+
+
+def test_a_saved_run_can_be_judged_again(setup: Setup) -> None:
+    outcome = setup.run()
+    again = conclude_run(open_run(outcome.rundir.path), judge_values(outcome.rundir))
+    assert again == msgspec.structs.replace(outcome.verdict)
+
+
+def test_equal_seeds_make_equal_journals(tmp_path: Path) -> None:
+    def journal(seed: int, folder: str) -> bytes:
+        return Setup(tmp_path / folder, seed).run().rundir.journal.read_bytes()
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert journal(3, "a") == journal(3, "b")
+    assert journal(4, "a") != journal(3, "b")
+
+
+def test_a_database_that_lies_is_invalid(tmp_path: Path) -> None:
+    def lying(cells: dict[int, int | None], mop: Mop) -> Mop:
+        answer = apply_mop(cells, mop)
+        return msgspec.structs.replace(answer, value=10**9) if mop.f == "r" and mop.partition == 2 else answer
+
+    outcome = Setup(tmp_path, apply=lying).run()
+    assert (outcome.verdict.overall, outcome.verdict.exit_code) == ("invalid", 1)
+    assert outcome.verdict.reasons == ("values found the history invalid",)
+
+
+def test_a_fault_that_was_not_observed_makes_the_run_vacuous(setup: Setup) -> None:
+    outcome = setup.run(nemesis=KillNemesis(setup.database, blind=True))
+    assert outcome.verdict.overall == "unknown"
+    assert outcome.verdict.reasons == ("the fault kill was never observed in effect",)
+    assert [one["instance"] for one in saved(outcome.rundir)["adequacy"]["details"]["missed"]] == [1, 2]
+
+
+def test_a_run_in_which_nothing_ran_is_unknown(setup: Setup) -> None:
+    outcome = setup.run(generator=None, nemesis_generator=None, heal_generator=None)
+    assert outcome.verdict.overall == "unknown"
+    assert "no cas succeeded" in outcome.verdict.reasons
+
+
+def test_a_bug_in_the_client_is_ours_and_the_run_goes_on(tmp_path: Path) -> None:
+    def buggy(cells: dict[int, int | None], mop: Mop) -> Mop:
+        if mop.value == 50:
+            raise ZeroDivisionError("in the client")
+        return apply_mop(cells, mop)
+
+    outcome = Setup(tmp_path, apply=buggy).run()
+    assert outcome.verdict.overall == "unknown"
+    assert outcome.verdict.safety.answer is True, "what was found is judged"
+    assert outcome.verdict.harness.reasons == ("the harness failed (client): ZeroDivisionError: in the client",)
+    assert "Traceback" in outcome.rundir.harness_log.read_text()
+    types = {event.type for event in read_journal(outcome.rundir.journal) if event.mops and event.mops[0].value == 50}
+    assert types == {"invoke", "info"}
+
+
+class Failing:
+    """A database whose named method raises."""
+
+    def __init__(self, inner: MemoryDatabase, method: str, error: Exception) -> None:
+        self._inner, self._method, self._error = inner, method, error
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._method:
+            return self._raise
+        return getattr(self._inner, name)
+
+    async def _raise(self, *arguments: Any) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize("method", ["install", "start", "await_ready", "setup_workload"])
+def test_a_failure_in_set_up_is_ours_and_is_saved(setup: Setup, method: str) -> None:
+    outcome = setup.run(database=Failing(setup.database, method, HarnessError("no container")))
+    assert (outcome.verdict.overall, outcome.verdict.exit_code) == ("unknown", 2)
+    assert "the harness failed (set up): HarnessError: no container" in outcome.verdict.reasons
+    assert saved(outcome.rundir)["liveness"]["answer"] == "unknown", "nothing is said of the system"
+    assert outcome.rundir.run_json.exists()
+
+
+def test_a_user_mistake_found_in_set_up_leaves_nothing(setup: Setup) -> None:
+    torn_down = []
+
+    class Watched(SimEnvironment):
+        async def teardown(self) -> None:
+            torn_down.append(True)
+
+    with pytest.raises(UserError, match="no Docker"):
+        setup.run(
+            database=Failing(setup.database, "install", UserError("There is no Docker here.")),
+            environment=Watched(setup.world),
+        )
+    assert torn_down == [True]
+    assert not setup.store.exists()
+
+
+@pytest.mark.parametrize(("method", "stage"), [("teardown", "tear down"), ("collect_logs", "logs")])
+def test_a_crash_after_the_run_costs_no_verdict(setup: Setup, method: str, stage: str) -> None:
+    outcome = setup.run(database=Failing(setup.database, method, RuntimeError("gone")))
+    assert outcome.verdict.overall == "valid"
+    assert [failure.stage for failure in outcome.failures] == [stage]
+    assert saved(outcome.rundir)["aftermath"] == [{"stage": stage, "error": "RuntimeError: gone", "times": 1}]
+
+
+def test_a_judge_that_crashes_gives_unknown(setup: Setup) -> None:
+    def crash(rundir: RunDir) -> Mapping[str, Any]:
+        raise MemoryError("too much")
+
+    outcome = setup.run(judge=crash)
+    assert outcome.verdict.overall == "unknown"
+    assert outcome.verdict.safety.answer == "unknown"
+    assert any("judge" in reason for reason in outcome.verdict.reasons)
+
+
+def test_a_cluster_that_does_not_come_back_is_invalid(setup: Setup) -> None:
+    class NeverReady(MemoryDatabase):
+        healed = False
+
+        async def await_ready(self, timeout_s: float) -> None:
+            if self.clock.monotonic_ns() > 5 * 10**9:
+                await self.clock.sleep(timeout_s)
+                raise TimeoutError("no leader")
+
+    database = NeverReady(setup.environment.clock)
+    outcome = setup.run(database=database, nemesis=KillNemesis(database), recovery_budget_s=4.0)
+    assert outcome.verdict.overall == "invalid"
+    assert outcome.verdict.reasons == ("the cluster did not recover within 4 s of the last heal: no leader",)
+    assert outcome.verdict.safety.answer is True
+
+
+def test_ready_but_without_a_successful_operation_is_no_recovery(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+
+    def refusing(cells: dict[int, int | None], mop: Mop) -> Mop:
+        if setup.environment.clock.monotonic_ns() > 10 * 10**9:
+            raise IndefiniteError("timeout")
+        return apply_mop(cells, mop)
+
+    setup.database.apply = refusing
+    outcome = setup.run(recovery_budget_s=2.0)
+    assert outcome.verdict.overall == "invalid"
+    assert "no operation succeeded" in outcome.verdict.reasons[0]
+    assert load_facts(outcome.rundir).final_counts == {"info": KEYS}
+
+
+def test_recovery_is_not_judged_when_healing_failed(setup: Setup) -> None:
+    outcome = setup.run(nemesis=KillNemesis(setup.database, clumsy=True))
+    assert outcome.verdict.overall == "unknown"
+    assert outcome.verdict.liveness.reasons == ("recovery was not observed: healing failed",)
+    assert {failure.stage for failure in outcome.failures} == {"nemesis", "heal"}
+
+
+def test_a_generator_that_breaks_in_mid_run_still_ends_healed_and_judged(setup: Setup) -> None:
+    def broken(context: Context, chance: Chance, n: int) -> Op:
+        if n == 200:
+            raise IndexError("in the workload")
+        return invoke("write", write(1, n))
+
+    outcome = setup.run(generator=draw(1, broken))
+    assert any(failure.stage == "load" for failure in outcome.failures)
+    assert outcome.verdict.safety.answer is True
+    assert outcome.verdict.liveness.answer is True, "the nodes were healed and came back"
+    assert outcome.verdict.overall == "unknown"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_heals_saves_judges_and_tears_down(setup: Setup, number: int) -> None:
+    def interrupting(context: Context, chance: Chance, n: int) -> Op:
+        if n == 300:
+            os.kill(os.getpid(), number)
+        return invoke("write", write(1, n))
+
+    outcome = setup.run(generator=draw(1, interrupting))
+    assert outcome.interrupted
+    assert outcome.verdict.overall == "unknown"
+    assert "the run was stopped before its end" in outcome.verdict.reasons
+    facts = load_facts(outcome.rundir)
+    assert 100 < facts.counts["write"]["ok"] < 400
+    assert facts.faults[0].healed_ns is None, "it was healed, but out of the history"
+    assert setup.nemesis.killed == []
+    assert read_journal(outcome.rundir.journal).path.exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_cancelling_the_caller_is_a_wish_to_stop(setup: Setup) -> None:
+    async def impatient() -> RunOutcome:
+        rundir = create(setup.store, "register", NOW)
+        task = asyncio.create_task(run(setup.test, rundir, judge_values))
+        await setup.environment.clock.sleep(3)
+        task.cancel()
+        return await task
+
+    outcome = setup.world.run(impatient())
+    assert outcome.interrupted
+    assert setup.nemesis.killed == []
+    assert saved(outcome.rundir)["overall"] == "unknown"
+
+
+def test_a_nemesis_that_does_nothing_and_no_faults_asked(setup: Setup) -> None:
+    outcome = setup.run(nemesis=NoNemesis(), nemesis_generator=None, heal_generator=None, requested_faults=())
+    assert outcome.verdict.overall == "valid"
+    assert outcome.rundir.read_json(outcome.rundir.faults_json) == []

@@ -1,0 +1,128 @@
+"""The four questions and the one word they make."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.failures import HarnessFailure
+from harness.faults import Fault
+from harness.verdict import Facts, Recovery, conclude, saved_form
+
+GOOD = Facts(
+    fs=("read", "write"),
+    counts={"read": {"ok": 600, "info": 3}, "write": {"ok": 300, "fail": 90}},
+    load_s=10.0,
+    rate_hz=100.0,
+    rate_floor=0.2,
+    requested_faults=("partition",),
+    faults=(Fault("partition", 1, "halves", ("n1",), 5, None), Fault("partition", 2, "ring", ("n1",), 9, 12, 20, 21)),
+    recovery=Recovery(True, 10.0, 1.5),
+    final_counts={"ok": 5},
+)
+VALID = {"register": {"valid": True}, "stats": {"valid": True}}
+OUR_BUG = HarnessFailure("client", "KeyError: x", 3)
+
+
+def facts(**changes: Any) -> Facts:
+    return msgspec.structs.replace(GOOD, **changes)
+
+
+def test_a_good_run_is_valid_and_lists_the_instances_that_missed() -> None:
+    verdict = conclude(GOOD, VALID)
+    assert (verdict.overall, verdict.valid, verdict.exit_code, verdict.reasons) == ("valid", True, 0, ())
+    assert verdict.adequacy.details["missed"] == [{"kind": "partition", "instance": 1}]
+    assert verdict.adequacy.details["faults"] == {
+        "partition": {"requested": 2, "observed": 1, "healed": 1, "recovered": 1}
+    }
+    assert verdict.adequacy.details["rate_hz"] == 90.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"fs": ("read", "write", "cas")}, "no cas succeeded"),
+        ({"counts": {"read": {"info": 5}, "write": {"ok": 900}}}, "no read succeeded"),
+        ({"counts": {}}, "no write succeeded"),
+        ({"load_s": 100.0}, "only 9.0 operations a second succeeded, of 100 asked; the floor is 20%"),
+        ({"load_s": 0.0}, "only 0.0 operations"),
+        ({"requested_faults": ("partition", "kill")}, "the fault kill was never observed"),
+        ({"faults": GOOD.faults[:1]}, "the fault partition was never observed"),
+        ({"final_counts": {"fail": 5}}, "no final read succeeded"),
+        ({"interrupted": True}, "stopped before its end"),
+        ({"recovery": Recovery(None, 10.0)}, "recovery was not observed"),
+        ({"failures": (OUR_BUG,)}, r"the harness failed \(client\): KeyError: x \(3 times\)"),
+        ({"ended": False}, "the harness ended before the run did"),
+    ],
+)
+def test_a_run_that_shows_nothing_is_unknown_and_says_why(changes: dict[str, Any], words: str) -> None:
+    verdict = conclude(facts(**changes), VALID)
+    assert (verdict.overall, verdict.valid, verdict.exit_code) == ("unknown", "unknown", 2)
+    assert verdict.reasons
+    assert any(re.search(words, reason) for reason in verdict.reasons)
+
+
+def test_no_recovery_is_invalid_and_says_so() -> None:
+    verdict = conclude(facts(recovery=Recovery(False, 10.0, None, "no leader")), VALID)
+    assert (verdict.overall, verdict.exit_code) == ("invalid", 1)
+    assert verdict.reasons == ("the cluster did not recover within 10 s of the last heal: no leader",)
+
+
+def test_an_unsafe_history_is_invalid_whatever_else_failed() -> None:
+    worst = facts(counts={}, failures=(OUR_BUG,), recovery=Recovery(None, 10.0), interrupted=True, ended=False)
+    verdict = conclude(worst, {"stats": {"valid": "unknown"}, "register": {"valid": False}})
+    assert (verdict.overall, verdict.exit_code) == ("invalid", 1)
+    assert verdict.reasons[0] == "register found the history invalid"
+
+
+def test_a_checker_that_cannot_tell_or_is_missing_makes_unknown() -> None:
+    verdict = conclude(GOOD, {"register": {"valid": True}, "stats": {"valid": "unknown", "reason": "it crashed"}})
+    assert (verdict.overall, verdict.reasons) == ("unknown", ("stats can't tell: it crashed",))
+    assert conclude(GOOD, {}).overall == "unknown"
+    assert conclude(GOOD, {"strange": {}}).overall == "unknown"
+
+
+def test_failures_after_the_history_was_saved_cost_nothing_but_are_told() -> None:
+    after = (HarnessFailure("tear down", "gone"), HarnessFailure("logs", "lost"))
+    verdict = conclude(facts(failures=after), VALID)
+    assert (verdict.overall, verdict.aftermath) == ("valid", after)
+
+
+def test_as_fast_as_possible_has_no_rate_floor() -> None:
+    assert conclude(facts(rate_hz=None, load_s=1e6), VALID).overall == "valid"
+
+
+def test_the_saved_form_is_plain_data() -> None:
+    saved = saved_form(conclude(facts(failures=(OUR_BUG,)), VALID))
+    assert saved["valid"] == "unknown"
+    assert saved["harness"]["details"]["failures"] == [{"stage": "client", "error": "KeyError: x", "times": 3}]
+    assert msgspec.json.decode(msgspec.json.encode(saved))["reasons"] == list(saved["reasons"])
+
+
+WORDS = st.sampled_from([True, False, "unknown"])
+
+
+@given(
+    safety=st.lists(WORDS, max_size=3),
+    recovered=st.sampled_from([True, False, None]),
+    adequate=st.booleans(),
+    harness=st.booleans(),
+)
+def test_the_one_word(safety: list[Any], recovered: bool | None, adequate: bool, harness: bool) -> None:
+    given_facts = facts(
+        recovery=Recovery(recovered, 10.0),
+        counts=GOOD.counts if adequate else {},
+        failures=() if harness else (OUR_BUG,),
+    )
+    overall = conclude(given_facts, {str(n): {"valid": word} for n, word in enumerate(safety)}).overall
+    if False in safety or recovered is False:
+        assert overall == "invalid"
+    elif safety and "unknown" not in safety and adequate and harness and recovered:
+        assert overall == "valid"
+    else:
+        assert overall == "unknown"
