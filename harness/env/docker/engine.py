@@ -46,7 +46,8 @@ def engine_failures(doing: str) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    words = str(getattr(error, "explanation", None) or error).strip()
+    return (words or type(error).__name__).splitlines()[0]
 
 
 @dataclass(frozen=True, slots=True)

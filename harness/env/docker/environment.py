@@ -54,8 +54,12 @@ class DockerEnvironment:
         """The node's IP address on the data network; the harness can reach it too."""
         return self._addresses[node].data
 
+    async def prepare(self) -> None:
+        """Make the node image if the engine lacks it: about a minute, once per machine; `setup` does it otherwise."""
+        await self._blocking(lambda: ensure_image(self._client, self._image, self._report))
+
     async def setup(self, nodes: tuple[Node, ...]) -> None:
-        """Make image (once per machine), networks and containers, log in, prepare firewall and probes."""
+        """Make image (if need be), networks and containers, log in, prepare firewall and probes."""
         atexit.register(self._remove_at_exit)
         names = [node.name for node in nodes]
         keys = Keys(user=make_key(), host=make_key())
@@ -99,6 +103,7 @@ class DockerEnvironment:
         if self._fleet is not None:
             self._fleet.close()
         await self._blocking(lambda: remove_run(self._client, self.run_id))
+        self._client.close()
         atexit.unregister(self._remove_at_exit)
 
     def _remove_at_exit(self) -> None:

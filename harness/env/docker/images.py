@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -31,6 +32,14 @@ BASE_VARIABLE = "ASSAY_BASE_IMAGE"
 DEFAULT_BASE = "debian:bookworm-slim"
 MADE_BASE_REPOSITORY = "assay-base"
 NODE_REPOSITORY = "assay-node"
+
+NOT_ROOT = 3
+NO_DEBOOTSTRAP = 4
+_REMEDIES = {
+    NOT_ROOT: f"run it as root once, or load a Debian image and name it with {BASE_VARIABLE}",
+    NO_DEBOOTSTRAP: f"install debootstrap, or load a Debian image and name it with {BASE_VARIABLE}",
+}
+"""What to do when `make-base.sh` ends with one of these codes."""
 
 Report = Callable[[str], None]
 """Told in a few words what is being done, for steps that take more than a moment."""
@@ -135,6 +144,15 @@ def _repository_and_tag(image: str) -> tuple[str, str]:
     return (repository, tag) if colon and "/" not in tag else (image, "latest")
 
 
+def can_make_base() -> str:
+    """Empty if a base image can be made on this machine without a registry, else why not and what to do."""
+    if os.geteuid() != 0:
+        return f"making a base image needs root; {_REMEDIES[NOT_ROOT]}"
+    if shutil.which("debootstrap") is None and shutil.which("apt-get") is None:
+        return f"debootstrap is not installed; {_REMEDIES[NO_DEBOOTSTRAP]}"
+    return ""
+
+
 def _made_base_tag() -> str:
     script = (IMAGE_FILES / "make-base.sh").read_bytes() + repr(SYSTEM_PACKAGES).encode()
     return f"{MADE_BASE_REPOSITORY}:{hashlib.blake2b(script, digest_size=8).hexdigest()}"
@@ -153,12 +171,8 @@ def _make_base(client: Any, tag: str) -> None:
 
 def _base_failure(code: int, output: str) -> Exception:
     reason = (output.strip().splitlines() or ["no output"])[-1]
-    remedies = {
-        3: f"run it as root once, or load a Debian image and name it with {BASE_VARIABLE}",
-        4: f"install debootstrap, or load a Debian image and name it with {BASE_VARIABLE}",
-    }
-    if code in remedies:
-        return UserError(f"the base image can be neither pulled nor made here: {reason}; {remedies[code]}")
+    if code in _REMEDIES:
+        return UserError(f"the base image can be neither pulled nor made here: {reason}; {_REMEDIES[code]}")
     return HarnessError(f"making the base image failed: {reason}")
 
 

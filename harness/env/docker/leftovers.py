@@ -10,40 +10,63 @@ from typing import Any
 import docker.errors
 
 from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, engine_failures, is_gone, parse_owner, this_process
+from harness.errors import HarnessError
 
 REMOVED_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """How much was removed, for the user to read."""
+    """How much was removed, and what could not be (a sentence each), for the user to read."""
 
     runs: int
     containers: int
     networks: int
+    failures: tuple[str, ...] = ()
 
 
 def remove_run(client: Any, run_id: str, at_once: int = REMOVED_AT_ONCE) -> Removed:
     """Remove everything that carries the run's label, also after a partial setup; raises HarnessError.
 
-    With `at_once=1` it starts no threads, which it could not while the interpreter is ending.
+    With `at_once=1` it starts no threads, which it could not while the interpreter is ending. Containers leave their
+    networks one by one before they are removed (why: see `make_machines`).
     """
     filters = {"label": f"{RUN_LABEL}={run_id}"}
     with engine_failures("removing a run's containers and networks"):
-        containers = [each["Id"] for each in client.api.containers(all=True, filters=filters)]
-        _remove_containers(client, containers, at_once)
+        containers = client.api.containers(all=True, filters=filters)
         networks = [each["Id"] for each in client.api.networks(filters=filters)]
+        for container in containers:
+            _leave_networks(client, container["Id"], networks)
+        _remove_containers(client, [container["Id"] for container in containers], at_once)
         for network in networks:
             _remove_network(client, network)
     return Removed(1, len(containers), len(networks))
 
 
+def _leave_networks(client: Any, container: str, networks: Sequence[str]) -> None:
+    for network in networks:
+        try:
+            client.api.disconnect_container_from_network(container, network, force=True)
+        except docker.errors.APIError:
+            continue  # not connected, or gone already: what counts is that it can be removed
+
+
 def clean_leftovers(client: Any) -> Removed:
-    """Remove what runs left behind whose harness process is gone; runs that go on are not touched."""
+    """Remove what runs left behind whose harness process is gone; runs that go on are not touched.
+
+    What can't be removed is told and stops nothing else.
+    """
     with engine_failures("looking for what earlier runs left"):
         gone = _runs_without_owner(client)
-    removed = [remove_run(client, run_id) for run_id in gone]
-    return Removed(len(removed), sum(each.containers for each in removed), sum(each.networks for each in removed))
+    removed: list[Removed] = []
+    failures: list[str] = []
+    for run_id in gone:
+        try:
+            removed.append(remove_run(client, run_id))
+        except HarnessError as error:
+            failures.append(f"run {run_id}: {error}")
+    containers, networks = sum(each.containers for each in removed), sum(each.networks for each in removed)
+    return Removed(len(removed), containers, networks, tuple(failures))
 
 
 def _runs_without_owner(client: Any) -> list[str]:
@@ -86,3 +109,10 @@ def _remove_network(client: Any, network: str) -> None:
         client.api.remove_network(network)
     except docker.errors.NotFound:
         return
+    except docker.errors.APIError as error:
+        if "has active endpoints" not in str(error):
+            raise
+        raise HarnessError(
+            f"the empty network {network[:12]} can't be removed because Docker has miscounted its endpoints"
+            " (moby/moby#42119); restarting the engine frees it"
+        ) from error

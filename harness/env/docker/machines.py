@@ -51,13 +51,20 @@ def make_networks(client: Any, run_id: str) -> tuple[str, str]:
 def make_machines(
     client: Any, image: str, run_id: str, nodes: Sequence[str], networks: tuple[str, str], keys: Keys
 ) -> dict[str, Addresses]:
-    """One running container per node name, on both networks, with the run's keys in place."""
+    """One running container per node name, on both networks, with the run's keys in place.
+
+    They are made in parallel but started one by one: engines before 28 count a network's endpoints without a lock, and
+    with two starts at once can count one too many; then nothing but their own restart frees the network
+    (moby/moby#42119).
+    """
     with ThreadPoolExecutor(max_workers=MACHINES_AT_ONCE, thread_name_prefix="assay-docker") as pool:
-        made = pool.map(lambda node: _make_machine(client, image, run_id, node, networks, keys), nodes)
-        return dict(zip(nodes, made, strict=True))
+        made = list(pool.map(lambda node: _make_machine(client, image, run_id, node, networks, keys), nodes))
+    return {
+        node: _start_machine(client, container, node, networks) for node, container in zip(nodes, made, strict=True)
+    }
 
 
-def _make_machine(client: Any, image: str, run_id: str, node: str, networks: tuple[str, str], keys: Keys) -> Addresses:
+def _make_machine(client: Any, image: str, run_id: str, node: str, networks: tuple[str, str], keys: Keys) -> str:
     control, data = networks
     api = client.api
     with engine_failures(f"making the container of {node}"):
@@ -71,12 +78,17 @@ def _make_machine(client: Any, image: str, run_id: str, node: str, networks: tup
         )["Id"]
         api.connect_container_to_network(container, data)
         api.put_archive(container, "/etc/assay", _key_archive(keys))
-        api.start(container)
-        found = api.inspect_container(container)["NetworkSettings"]["Networks"]
-    addresses = Addresses(found[control]["IPAddress"], found[data]["IPAddress"])
-    if not (addresses.control and addresses.data):
-        raise HarnessError(f"the container of {node} ended as soon as it was started (see `docker logs`)")
-    return addresses
+    return str(container)
+
+
+def _start_machine(client: Any, container: str, node: str, networks: tuple[str, str]) -> Addresses:
+    with engine_failures(f"starting the container of {node}"):
+        client.api.start(container)
+        found = client.api.inspect_container(container)["NetworkSettings"]["Networks"]
+    control, data = (found[network]["IPAddress"] for network in networks)
+    if not (control and data):
+        raise HarnessError(f"the container of {node} ended as soon as it was started")
+    return Addresses(control, data)
 
 
 def _key_archive(keys: Keys) -> bytes:
