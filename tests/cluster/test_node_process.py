@@ -1,0 +1,231 @@
+"""The node program as real processes on this machine: handshake, `kill -9`, graceful stop, refusals to start."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster.config import Knobs, NodeConfig, dump_config, load_config
+from cluster.node import next_incarnation
+from cluster.wire import (
+    WIRE_VERSION,
+    CreateTablet,
+    Done,
+    DoneReply,
+    Fault,
+    GetStatus,
+    Partition,
+    ReadReply,
+    ReadRow,
+    Replica,
+    Reply,
+    Request,
+    RequestId,
+    StatusReply,
+    WriteRow,
+    decode_reply,
+    encode,
+)
+from harness.errors import UserError
+from harness.ports import CallLost, Hello, Ports, Unreachable
+from harness.real.ports import real_ports
+
+PATIENCE_S = 30.0
+
+
+async def free_port() -> int:
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    port: int = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    return port
+
+
+class Processes:
+    """Three tablet servers as processes, in torture mode: a kill loses what was not fsynced."""
+
+    def __init__(self, folder: Path, ports: Ports, voters: tuple[Replica, ...]) -> None:
+        self.folder, self.ports, self.voters = folder, ports, voters
+        self.running: dict[str, asyncio.subprocess.Process] = {}
+
+    async def start(self, replica: Replica) -> None:
+        config = NodeConfig(
+            node_id=replica.node_id,
+            role="tserver",
+            listen=replica.address,
+            masters=(),
+            cluster_id="real",
+            data_dir=str(self.folder / replica.node_id),
+            torture=True,
+            knobs=Knobs(election_timeout_ms=300, raft_heartbeat_ms=50),
+        )
+        path = self.folder / f"{replica.node_id}.json"
+        path.write_bytes(dump_config(config))
+        with (self.folder / f"{replica.node_id}.log").open("ab") as log:
+            self.running[replica.node_id] = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "cluster.node", str(path), stderr=log
+            )
+
+    def kill(self) -> None:
+        for process in self.running.values():
+            if process.returncode is None:
+                process.kill()
+
+    async def call(self, replica: Replica, request: Request) -> Reply | None:
+        try:
+            return decode_reply(await self.ports.network.call(replica.address, encode(request), 1.0))
+        except (Unreachable, CallLost):
+            return None
+
+    async def anyone(self, request: Request) -> Reply:
+        async def ask() -> Reply:
+            while True:
+                for replica in self.voters:
+                    reply = await self.call(replica, request)
+                    if reply is not None and not isinstance(reply, Fault):
+                        return reply
+                await asyncio.sleep(0.05)
+
+        return await asyncio.wait_for(ask(), PATIENCE_S)
+
+    async def answers(self, replica: Replica, request: Request) -> Reply:
+        async def ask() -> Reply:
+            while (reply := await self.call(replica, request)) is None:
+                await asyncio.sleep(0.05)
+            return reply
+
+        return await asyncio.wait_for(ask(), PATIENCE_S)
+
+
+@asynccontextmanager
+async def processes(folder: Path) -> AsyncIterator[Processes]:
+    voters = tuple([Replica(f"t{number}", f"127.0.0.1:{await free_port()}") for number in (1, 2, 3)])
+    ports = real_ports(Hello("real", "client", 1, WIRE_VERSION), folder / "client")
+    cluster = Processes(folder, ports, voters)
+    try:
+        for replica in voters:
+            await cluster.start(replica)
+        yield cluster
+    finally:
+        cluster.kill()
+        for process in cluster.running.values():
+            await process.wait()
+        await ports.network.close()
+
+
+def scenario(folder: Path, body: Callable[[Processes], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with processes(folder) as cluster:
+            await body(cluster)
+
+    asyncio.run(run())
+
+
+def write(sequence: int, value: int) -> WriteRow:
+    return WriteRow(RequestId("c", sequence, 0), "tab", 1, 0, 0, value)
+
+
+def test_what_was_acknowledged_survives_kill_9_of_every_process(tmp_path: Path) -> None:
+    async def body(cluster: Processes) -> None:
+        create = CreateTablet("tab", "table", "registers", Partition(0, 1), (), 0, cluster.voters)
+        for replica in cluster.voters:
+            assert await cluster.answers(replica, create) == DoneReply(True)
+        first = await cluster.anyone(write(1, 41))
+        assert isinstance(first, Done)
+        assert isinstance(await cluster.anyone(write(2, 42)), Done)
+        cluster.kill()
+        for replica in cluster.voters:
+            await cluster.running[replica.node_id].wait()
+            await cluster.start(replica)
+        assert await cluster.anyone(write(1, 41)) == first
+        reply = await cluster.anyone(ReadRow("tab", 1, 0, 0))
+        assert isinstance(reply, ReadReply)
+        assert reply.value == 42
+        status = await cluster.answers(cluster.voters[0], GetStatus())
+        assert isinstance(status, StatusReply)
+        assert status.incarnation == 2
+
+    scenario(tmp_path, body)
+
+
+def test_sigterm_is_a_graceful_stop_and_leaves_a_stamped_log(tmp_path: Path) -> None:
+    async def body(cluster: Processes) -> None:
+        replica = cluster.voters[0]
+        await cluster.answers(replica, GetStatus())
+        process = cluster.running[replica.node_id]
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
+        lines = (tmp_path / "t1.log").read_text().splitlines()
+        assert lines[-1].endswith("INFO cluster.t1 stopped")
+        assert all(line.startswith("20") and "+00:00 INFO cluster.t1" in line for line in lines)
+
+    scenario(tmp_path, body)
+
+
+def node(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cluster.node", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "not valid"),
+        ('{"node_id": "t1", "role": "chef", "listen": "x:1", "masters": []}', "role"),
+        ('{"node_id": "t1", "role": "tserver", "listen": "x:1", "masters": [], "flaws": ["no-such"]}', "no-such"),
+        ('{"node_id": "t1", "role": "tserver", "listen": "x:1", "masters": []}', "data_dir"),
+    ],
+)
+def test_a_bad_configuration_is_refused_in_one_line(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "node.json"
+    path.write_text(text)
+    ended = node(str(path))
+    assert ended.returncode == 254
+    assert reason in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_damaged_disk_ends_the_process_with_1(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "identity").write_bytes(b"not ours")
+    config = NodeConfig(node_id="t1", role="tserver", listen="127.0.0.1:0", masters=(), data_dir=str(tmp_path / "data"))
+    (tmp_path / "node.json").write_bytes(dump_config(config))
+    ended = node(str(tmp_path / "node.json"))
+    assert ended.returncode == 1
+    assert "CorruptLog" in ended.stderr
+
+
+def test_every_start_counts_an_incarnation(tmp_path: Path) -> None:
+    assert [asyncio.run(next_incarnation(tmp_path)) for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_configuration_survives_its_file() -> None:
+    config = NodeConfig(
+        node_id="m1",
+        role="master",
+        listen="0.0.0.0:7051",
+        advertise="10.0.0.1:7051",
+        masters=(Replica("m1", "10.0.0.1:7051"),),
+        flaws=("read-without-lease",),
+        knobs=Knobs(snapshot_entries=7),
+    )
+    assert load_config(dump_config(config)) == config
+    assert config.address == "10.0.0.1:7051"
+    with pytest.raises(UserError):
+        load_config(b"[]")
+
+
+def test_node_code_needs_only_msgspec_and_uvloop() -> None:
+    heavy = "numpy pyarrow pandas numba pyspark typer rich docker paramiko networkx".split()
+    code = (
+        "import sys; import cluster.node, cluster.master.master, cluster.tserver.server; "
+        f"sys.exit(', '.join(name for name in {heavy} if name in sys.modules) or 0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
