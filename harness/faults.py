@@ -36,13 +36,14 @@ def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:
     invoked_ns: dict[int, int] = {}
     for event in events:
         value = event.value
-        if event.process >= 0:
+        if event.process >= 0 or not isinstance(value, dict) or "fault" not in value:
             continue
         if event.type == "invoke":
             invoked_ns[event.process] = event.time
-        if not isinstance(value, dict) or "fault" not in value or value.get("instance") is None:
+        instance = value.get("instance")
+        if not isinstance(instance, int):
             continue
-        key = (str(value["fault"]), int(value["instance"]))
+        key = (str(value["fault"]), instance)
         if event.type == "invoke":
             found[key] = _requested(found.get(key), event)
         elif key in found:

@@ -67,6 +67,15 @@ def test_steps_of_a_script_add_targets_and_the_first_effect_counts() -> None:
     assert fault.evidence == {"leader": "n2"}
 
 
+def test_an_end_may_find_its_instance_only_when_it_is_carried_out() -> None:
+    [invocation, completion] = step(200, "end", instance=None, observed=True)
+    named = completion.complete("info", value={**completion.value, "instance": 1})
+    [fault] = faults_of([*step(100, "begin", observed=True), invocation, named])
+    assert (fault.healed_ns, fault.recovered_ns) == (200, 210)
+    [untouched] = faults_of([*step(100, "begin", observed=True), invocation, completion])
+    assert untouched.healed_ns is None
+
+
 def test_other_nemesis_operations_are_no_faults() -> None:
     strange = [None, "text", {"fault": "kill"}, {"instance": 1}, 7]
     assert faults_of([Op("invoke", -1, "note", value=value, time=1) for value in strange]) == ()

@@ -1,0 +1,60 @@
+"""The simulator as an environment: cuts, probes in both directions, and a heal that undoes only its own cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.env.sim import SimEnvironment
+from harness.protocols import Environment, Node
+from harness.sim.world import World
+
+NODES = tuple(Node(name, "server") for name in ("a", "b", "c"))
+PAIRS = [(x.name, y.name) for x in NODES for y in NODES if x is not y]
+
+
+async def reach_after(
+    environment: Environment, links: list[tuple[str, str]], heal: bool
+) -> Mapping[tuple[str, str], bool]:
+    await environment.setup(NODES)
+    for link in links:
+        await environment.cut(frozenset([link]))
+    if heal:
+        await environment.heal_network()
+    return await environment.reachability()
+
+
+@settings(deadline=None, max_examples=25)
+@given(links=st.lists(st.sampled_from(PAIRS), max_size=8), heal=st.booleans())
+def test_probes_arrive_exactly_over_links_that_are_not_cut(links: list[tuple[str, str]], heal: bool) -> None:
+    with World(1) as world:
+        found = world.run(reach_after(SimEnvironment(world), links, heal))
+    assert found == {pair: heal or pair not in links for pair in PAIRS}
+
+
+@pytest.mark.parametrize("end", ["heal_network", "teardown"])
+def test_healing_leaves_the_cuts_of_others_alone(end: str) -> None:
+    with World(1) as world:
+        environment = SimEnvironment(world)
+        world.network.cut("a", "b")
+
+        async def both() -> tuple[Mapping[tuple[str, str], bool], Mapping[tuple[str, str], bool]]:
+            cut = await reach_after(environment, [("a", "b"), ("c", "b")], heal=False)
+            await getattr(environment, end)()
+            await getattr(environment, end)()
+            return cut, await environment.reachability()
+
+        cut, healed = world.run(both())
+    assert [pair for pair in PAIRS if not cut[pair]] == [("a", "b"), ("c", "b")]
+    assert [pair for pair in PAIRS if not healed[pair]] == [("a", "b")]
+
+
+def test_a_probe_needs_no_process_on_the_node() -> None:
+    """Partitions are observed between machines, whatever became of the programs on them."""
+    with World(1) as world:
+        found = world.run(reach_after(SimEnvironment(world), [], heal=False))
+        assert all(found.values())
+        assert world.node("a").incarnation == 0
