@@ -157,7 +157,7 @@ class Group:
         self._stepping = self._stopped = False
         self._wake_ns = 0
         self._before_apply, self._after_apply = f"{spec.kind}.before_apply", f"{spec.kind}.after_apply"
-        self._disk = LogWriter(ports, storage, spec.kind, spec.knobs, self._durable, self._saved, self._refuse_queued)
+        self._disk = LogWriter(ports, storage, spec.kind, spec.knobs, self._durable, self._saved, self._disk_full)
         self._alarm = Alarm(ports.clock, self._tick, f"{spec.group_id}.alarm", self._panic)
         self._writer: asyncio.Task[None] | None = None
 
@@ -415,6 +415,14 @@ class Group:
         self._step(Tick())
 
     # ---- stopping ----
+
+    def _disk_full(self) -> None:
+        """This replica can't take anything in: refuse proposals, and let another one lead."""
+        self._log.warning("%s: the disk is full", self._spec.group_id)
+        self._refuse_queued()
+        others = [voter for voter in self._raft.voters if voter != self._spec.node_id]
+        if self.is_leader and others:
+            self.transfer_leadership(others[0])
 
     def _refuse_queued(self) -> None:
         """Definite: what is queued was never given to Raft."""

@@ -118,8 +118,9 @@ class LogWriter:
             try:
                 await store(work)
             except DiskFull:
-                self.full = True
-                self._on_full()
+                if not self.full:
+                    self.full = True
+                    self._on_full()
                 await self._clock.sleep(self._retry_s)
             else:
                 self.full = False

@@ -9,8 +9,9 @@ from cluster.config import Knobs
 from cluster.group import Group, GroupSpec, NotLeader, OnFailure, OutcomeUnknown, Transport
 from cluster.hlc import Hlc
 from cluster.lease import Lease, LeaseTimes
+from cluster.mvcc import Key
 from cluster.raft.types import Message, Role, SoftState
-from cluster.tablet import AcquireLease, CompareAndSetCell, RenewLease, TabletMachine, WriteCell
+from cluster.tablet import AcquireLease, Change, CompareAndSetCell, RenewLease, TabletMachine, WriteCell
 from cluster.tserver.metadata import tablet_directory
 from cluster.wire import (
     CompareAndSet,
@@ -126,31 +127,26 @@ class TabletReplica:
             return self._refusal()
         return self._read_now(held[0], held[1], request)
 
-    async def write(self, request: WriteRow) -> bytes:
-        """A write: an encoded Done or Fault."""
-        held = self._held()
+    async def change(self, request: WriteRow | CompareAndSet) -> bytes:
+        """A write or a compare-and-set (decided where it stands in the log): an encoded Done or Fault."""
         answer = self._machine.answered(request.request_id)
-        if held is None or answer is not None:
-            return answer or self._refusal()
+        if answer is not None:
+            return answer
+        held = self._held()
+        if held is None:
+            return self._refusal()
         lease, times = held
         key = (request.partition, request.row, request.column)
         timestamp = times.write_at(key, self._clock.wall_ns())
-        command = WriteCell(request.request_id, lease.sequence, timestamp, self._duration_ns, key, request.value)
-        return await self._replicate(encode(command))
+        return await self._replicate(encode(self._command(request, key, lease.sequence, timestamp)))
 
-    async def compare_and_set(self, request: CompareAndSet) -> bytes:
-        """A compare-and-set, decided where it stands in the log: an encoded Done or Fault."""
-        held = self._held()
-        answer = self._machine.answered(request.request_id)
-        if held is None or answer is not None:
-            return answer or self._refusal()
-        lease, times = held
-        key = (request.partition, request.row, request.column)
-        timestamp = times.write_at(key, self._clock.wall_ns())
-        command = CompareAndSetCell(
-            request.request_id, lease.sequence, timestamp, self._duration_ns, key, request.expected, request.value
+    def _command(self, request: WriteRow | CompareAndSet, key: Key, lease_sequence: int, timestamp: int) -> Change:
+        request_id, duration_ns = request.request_id, self._duration_ns
+        if isinstance(request, WriteRow):
+            return WriteCell(request_id, lease_sequence, timestamp, duration_ns, key, request.value)
+        return CompareAndSetCell(
+            request_id, lease_sequence, timestamp, duration_ns, key, request.expected, request.value
         )
-        return await self._replicate(encode(command))
 
     async def _replicate(self, command: bytes) -> bytes:
         if self._group is None:

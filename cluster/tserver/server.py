@@ -30,7 +30,7 @@ from cluster.wire import (
     decode_request,
     encode,
 )
-from harness.ports import Peer, Ports
+from harness.ports import DiskFull, Peer, Ports
 
 _MS = 1_000_000
 _DONE = encode(DoneReply(done=True))
@@ -96,23 +96,23 @@ class TabletServer:
             return _fault("NOT_FOUND", f"no tablet {request.tablet_id} here")
         if isinstance(request, ReadRow):
             return await replica.read(request)
-        if isinstance(request, WriteRow):
-            return await replica.write(request)
-        return await replica.compare_and_set(request)
+        return await replica.change(request)
 
     async def _admin(self, request: Request) -> bytes:
         if isinstance(request, GetStatus):
             return self._status()
-        if isinstance(request, CreateTablet):
-            async with self._lock(request.tablet_id):
-                return await self._create(request)
-        if isinstance(request, DeleteTablet):
-            async with self._lock(request.tablet_id):
-                return await self._delete(request.tablet_id)
+        if isinstance(request, CreateTablet | DeleteTablet):
+            async with self._changing.setdefault(request.tablet_id, asyncio.Lock()):
+                return await self._create_or_delete(request)
         return _fault("INVALID", f"tablet servers do not answer {type(request).__name__}")
 
-    def _lock(self, tablet_id: str) -> asyncio.Lock:
-        return self._changing.setdefault(tablet_id, asyncio.Lock())
+    async def _create_or_delete(self, request: CreateTablet | DeleteTablet) -> bytes:
+        try:
+            if isinstance(request, CreateTablet):
+                return await self._create(request)
+            return await self._delete(request.tablet_id)
+        except DiskFull:
+            return encode(Fault("TIMED_OUT", "the disk is full", definite=False))
 
     async def _create(self, request: CreateTablet) -> bytes:
         if request.tablet_id in self._replicas:

@@ -222,7 +222,7 @@ def test_a_configuration_survives_its_file() -> None:
 
 
 def test_node_code_needs_only_msgspec_and_uvloop() -> None:
-    heavy = "numpy pyarrow pandas numba pyspark typer rich docker paramiko networkx".split()
+    heavy = ["numpy", "pyarrow", "pandas", "numba", "pyspark", "typer", "rich", "docker", "paramiko", "networkx"]
     code = (
         "import sys; import cluster.node, cluster.master.master, cluster.tserver.server; "
         f"sys.exit(', '.join(name for name in {heavy} if name in sys.modules) or 0)"

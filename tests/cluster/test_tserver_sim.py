@@ -380,3 +380,33 @@ def test_every_master_hears_of_every_change_once_and_a_new_leader_of_everything(
             assert [beat.full for beat in late if beat.reports] == [True]
 
     simulate(11, scenario)
+
+
+def test_a_server_whose_disk_is_full_answers_so_and_creates_when_there_is_space() -> None:
+    async def scenario(servers: Servers) -> None:
+        servers.start()
+        await servers.clock.sleep(0.1)
+        servers.world.node("t1").disk.full = True
+        reply = await servers.call("t1", CREATE)
+        assert isinstance(reply, Fault) and not reply.definite
+        servers.world.node("t1").disk.full = False
+        for name in NAMES:
+            assert await servers.call(name, CREATE) == DoneReply(True)
+        assert isinstance(await servers.write(1, 1), Done)
+
+    simulate(12, scenario)
+
+
+def test_a_leaseholder_whose_disk_is_full_lets_another_one_serve() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        assert isinstance(await servers.write(1, 1), Done)
+        full = await servers.leader()
+        servers.world.node(full).disk.full = True
+        assert isinstance(await servers.write(2, 2), Done)
+        assert isinstance(await servers.write(3, 3), Done)
+        assert await servers.leader() != full
+        servers.world.node(full).disk.full = False
+        assert (await servers.read()).value == 3
+
+    simulate(13, scenario)
