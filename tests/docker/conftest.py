@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from harness.real.clock import RealClock
 
 from harness.env.docker.engine import RUN_LABEL, connect_engine
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import UserError
 from harness.protocols import Node
+from harness.real.clock import RealClock
 
 THREE_NODES = (Node("t1", "tserver"), Node("t2", "tserver"), Node("t3", "tserver"))
 

@@ -12,7 +12,7 @@ from harness.env.docker.environment import DockerEnvironment
 from harness.errors import HarnessError
 from harness.protocols import ProcessState
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
 Link = tuple[str, str]
 

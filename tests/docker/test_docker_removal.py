@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness.real.clock import RealClock
 
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.docker.leftovers import clean_leftovers
 from harness.protocols import Node
+from harness.real.clock import RealClock
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
 Left = Callable[[str], list[str]]
 
