@@ -39,8 +39,8 @@ class ClusterOpClient:
 
         Raises DefiniteError (`cas-mismatch` names the value found) and IndefiniteError.
         """
-        if len(op.mops) != 1 or op.mops[0].f not in OPERATIONS:
-            raise DefiniteError("unsupported", "an operation must be one read, write or compare-and-set")
+        if len(op.mops) != 1 or op.mops[0].f not in OPERATIONS or op.mops[0].table != 0:
+            raise DefiniteError("unsupported", "an operation must be one read, write or compare-and-set of table 0")
         mop = op.mops[0]
         if mop.f == "r":
             return await self._read(op, mop)

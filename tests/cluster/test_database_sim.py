@@ -12,7 +12,7 @@ from cluster.adapter import REGISTER_COLUMNS
 from cluster.database_sim import SimDatabase, sample_knobs
 from cluster.flaws import FLAWS
 from harness.errors import DefiniteError, UserError
-from harness.ops import Op, read, write
+from harness.ops import Mop, Op, read, write
 from harness.protocols import Client, Database, ProcessState
 from harness.sim.world import World
 
@@ -221,7 +221,7 @@ def test_operations_it_can_not_do_are_refused() -> None:
     async def scenario(bench: ClusterBench) -> None:
         await bench.start(buckets=1)
         client = await bench.database.open_client(1, 2.0)
-        for mops in ((), (read(1), read(2))):
+        for mops in ((), (read(1), read(2)), (Mop("append", 1, 1),), (Mop("r", 1, table=1),)):
             with pytest.raises(DefiniteError) as caught:
                 await client.invoke(Op("invoke", 1, "read", mops))
             assert caught.value.kind == "unsupported"
