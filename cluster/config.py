@@ -37,6 +37,17 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_clock_offset_ms: int = 500
     version_retention_ms: int = 60_000
 
+    def __post_init__(self) -> None:
+        """Raises ValueError where Raft's lease rules could not hold or a size makes no progress."""
+        if not 0 < self.raft_heartbeat_ms < (self.lease_ms or self.election_timeout_ms):
+            raise ValueError("raft_heartbeat_ms must be above 0 and below the lease (or election timeout)")
+        if not 0 <= self.lease_ms <= self.election_timeout_ms or not 0 <= self.max_clock_drift < 1:
+            raise ValueError("lease_ms must be at most election_timeout_ms, and max_clock_drift in [0, 1)")
+        sizes = (self.max_batch_entries, self.max_batch_bytes, self.snapshot_entries, self.disk_retry_ms)
+        times = (self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms, self.tablet_lease_ms)
+        if min(sizes + times) < 1 or min(self.check_quorum_ms, self.max_clock_offset_ms, self.version_retention_ms) < 0:
+            raise ValueError("sizes, intervals and timeouts must be above 0")
+
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One node: who it is, where it listens, who the masters are, and the flaws it is started with.

@@ -221,6 +221,16 @@ def test_a_configuration_survives_its_file() -> None:
         load_config(b"[]")
 
 
+@pytest.mark.parametrize(
+    "knobs", [b'"raft_heartbeat_ms": 600', b'"lease_ms": 700', b'"max_batch_entries": 0', b'"no_such": 1']
+)
+def test_knobs_that_could_not_work_are_refused(knobs: bytes) -> None:
+    text = b'{"node_id": "t1", "role": "tserver", "listen": "x:1", "masters": [], "knobs": {%s}}'
+    load_config(text % b'"snapshot_entries": 5')
+    with pytest.raises(UserError, match="not valid"):
+        load_config(text % knobs)
+
+
 def test_node_code_needs_only_msgspec_and_uvloop() -> None:
     heavy = ["numpy", "pyarrow", "pandas", "numba", "pyspark", "typer", "rich", "docker", "paramiko", "networkx"]
     code = (
