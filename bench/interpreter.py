@@ -51,17 +51,17 @@ def _read(context: Context, chance: Chance, count: int) -> Op:
     return invoke("read", read(chance.below(100)))
 
 
-async def _run(ops: int, concurrency: int, path: Path) -> float:
+async def _run(ops: int, concurrency: int, path: Path) -> tuple[float, float]:
     source = clients(limit(ops, stagger(3, 1e9, mix(1, draw(1, _write), draw(2, _read)))))
     journal = JournalWriter(path)
     recorder = Recorder(journal, MonotonicClock())
     processes = tuple(range(concurrency))
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     await interpret(
         source, clients=NoOpClients(), nemesis=None, recorder=recorder, failures=FailureLog(), processes=processes
     )
     journal.close()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, time.process_time() - cpu
 
 
 def main() -> None:
@@ -70,13 +70,14 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=100)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        seconds = asyncio.run(_run(arguments.ops, arguments.concurrency, Path(folder) / "journal"))
+        seconds, cpu_s = asyncio.run(_run(arguments.ops, arguments.concurrency, Path(folder) / "journal"))
     figures = {
         "benchmark": "interpreter",
         "ops": arguments.ops,
         "concurrency": arguments.concurrency,
         "seconds": round(seconds, 3),
         "ops_per_second": round(arguments.ops / seconds),
+        "ops_per_cpu_second": round(arguments.ops / cpu_s),
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "python": platform.python_version(),

@@ -24,7 +24,7 @@ from harness.interpreter import interpret
 from harness.ops import Op
 from harness.provenance import provenance
 from harness.rundir import RunDir
-from harness.spec import Judge, Progress, Test
+from harness.spec import Judge, Progress, Silent, Test
 from harness.verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, saved_form
 from harness.workers import DatabaseClients
 
@@ -45,7 +45,7 @@ class Course:
         self.failures = FailureLog(rundir.harness_log)
         self._test = test
         self._rundir = rundir
-        self._progress = progress
+        self._progress: Progress = progress
         self._clock = test.environment.clock
         self._begun_ns = self._clock.monotonic_ns()
         self._stages: list[tuple[str, int, int]] = []
@@ -114,9 +114,7 @@ class Course:
             return
         steps = time_limit(_HEAL_LIMIT_S, nemesis(self._test.heal_generator))
         await self._stage("heal", self._interpret("heal", steps))
-        torn_down = await self._stage("heal", self._limited(self._test.nemesis.teardown(), _HEAL_LIMIT_S))
-        healed = await self._stage("heal", self._limited(self._test.environment.heal_network(), _HEAL_LIMIT_S))
-        self._healed = torn_down and healed
+        self._healed = await self._stage("heal for certain", self._heal_for_certain())
 
     async def recover(self) -> None:
         """Wait until the database serves again, or its budget is over."""
@@ -141,7 +139,7 @@ class Course:
 
     def save(self) -> None:
         """Close the journal; write the table, the faults and the outcome."""
-        self._progress.stage("save")
+        self._tell(lambda: self._progress.stage("save"))
         rundir = self._rundir
         self._attempt("save", self._opened().close)
         self._attempt("save", lambda: write_parquet(read_journal(rundir.journal), rundir.history_parquet))
@@ -150,7 +148,7 @@ class Course:
 
     def judge(self, judge: Judge) -> None:
         """Ask the checkers, answer the four questions, and save the verdict."""
-        self._progress.stage("judge")
+        self._tell(lambda: self._progress.stage("judge"))
         checkers: Mapping[str, Any] = {}
         try:
             checkers = judge(self._rundir)
@@ -166,9 +164,7 @@ class Course:
 
     async def tear_down(self) -> None:
         """Stop and remove everything."""
-        database, environment = self._test.database, self._test.environment
-        await self._stage("tear down", self._limited(database.teardown(), _TEARDOWN_LIMIT_S))
-        await self._stage("tear down", self._limited(environment.teardown(), _TEARDOWN_LIMIT_S))
+        await self._stage("tear down", self._tear_down())
 
     def save_verdict(self) -> RunVerdict:
         """Write `verdict.json` with all that is known by now, and return it."""
@@ -189,7 +185,7 @@ class Course:
                 await test.environment.setup(test.database.nodes)
                 await test.database.install()
                 await _all([test.database.start(node.name) for node in test.database.nodes])
-                await test.database.await_ready(test.setup_timeout_s)
+                await test.database.await_ready(test.ready_timeout_s)
                 await test.database.setup_workload(test.workload, test.workload_options)
                 await test.nemesis.setup()
         except UserError as error:
@@ -242,6 +238,18 @@ class Course:
     async def _collect_logs(self) -> None:
         self._rundir.write_logs(await self._test.database.collect_logs())
 
+    async def _heal_for_certain(self) -> None:
+        try:
+            await self._limited(self._test.nemesis.teardown(), _HEAL_LIMIT_S)
+        finally:
+            await self._limited(self._test.environment.heal_network(), _HEAL_LIMIT_S)
+
+    async def _tear_down(self) -> None:
+        try:
+            await self._limited(self._test.database.teardown(), _TEARDOWN_LIMIT_S)
+        finally:
+            await self._limited(self._test.environment.teardown(), _TEARDOWN_LIMIT_S)
+
     async def _limited(self, work: Coroutine[Any, Any, None], limit_s: float) -> None:
         async with asyncio.timeout(limit_s):
             await work
@@ -249,7 +257,15 @@ class Course:
     def _on_event(self, op: Op) -> None:
         if op.type == "ok" and op.phase not in self._first_ok_ns:
             self._first_ok_ns[op.phase or ""] = op.time
-        self._progress.event(op)
+        self._tell(lambda: self._progress.event(op))
+
+    def _tell(self, telling: Callable[[], None]) -> None:
+        """Who watches must not be able to break the run, say by closing the pipe."""
+        try:
+            telling()
+        except Exception as error:  # noqa: BLE001
+            self.failures.record("progress", error)
+            self._progress = Silent()
 
     # ---- how a stage is carried out ----
 
@@ -261,7 +277,7 @@ class Course:
         if stoppable and self.interrupted:
             work.close()
             return False
-        self._progress.stage(name)
+        self._tell(lambda: self._progress.stage(name))
         began_ns = self._clock.monotonic_ns()
         task = asyncio.create_task(work)
         watcher = asyncio.create_task(self._stop_when_wished(task)) if stoppable else None

@@ -23,7 +23,7 @@ class Progress(Protocol):
     """Who is told how a run goes."""
 
     def stage(self, name: str) -> None:
-        """A stage begins: `set up`, `load`, `heal`, `recover`, `final reads`, `logs`, `save`, `judge`, `tear down`."""
+        """A stage begins: `set up`, `load`, `heal`, `heal for certain`, `recover`, `final reads`, `logs`, …"""
 
     def event(self, op: Op) -> None:
         """An event entered the history; called for every one, so it has to be quick."""
@@ -71,7 +71,8 @@ class Test:
     rate_floor: float = DEFAULT_RATE_FLOOR
     op_timeout_s: float = 5.0
     recovery_budget_s: float = 10.0
-    setup_timeout_s: float = 120.0
+    setup_timeout_s: float = 900.0
+    ready_timeout_s: float = 60.0
     final_limit_s: float = 60.0
     limits: HardLimits = field(default_factory=HardLimits)
     workload_options: Mapping[str, Any] = field(default_factory=dict)

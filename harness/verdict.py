@@ -21,8 +21,8 @@ DEFAULT_RATE_FLOOR = 0.2
 
 EXIT_CODES: dict[str, int] = {"valid": 0, "invalid": 1, "unknown": 2}
 
-AFTERMATH = frozenset({"logs", "tear down"})
-"""Stages whose failures are told but cost nothing: the history was complete and judged without them."""
+AFTERMATH = frozenset({"logs", "tear down", "progress"})
+"""Stages whose failures are told but cost nothing: the history is complete, and judged, without them."""
 
 
 class Recovery(msgspec.Struct, frozen=True):

@@ -300,7 +300,7 @@ def test_recovery_is_not_judged_when_healing_failed(setup: Setup) -> None:
     outcome = setup.run(nemesis=KillNemesis(setup.database, clumsy=True))
     assert outcome.verdict.overall == "unknown"
     assert outcome.verdict.liveness.reasons == ("recovery was not observed: healing failed",)
-    assert {failure.stage for failure in outcome.failures} == {"nemesis", "heal"}
+    assert {failure.stage for failure in outcome.failures} == {"nemesis", "heal for certain"}
 
 
 def test_a_generator_that_breaks_in_mid_run_still_ends_healed_and_judged(setup: Setup) -> None:
@@ -333,6 +333,36 @@ def test_a_signal_heals_saves_judges_and_tears_down(setup: Setup, number: int) -
     assert setup.nemesis.killed == []
     assert read_journal(outcome.rundir.journal).path.exists()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_during_set_up_tears_down(setup: Setup) -> None:
+    class Slow(MemoryDatabase):
+        async def install(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            await self.clock.sleep(500)
+            raise AssertionError("set-up went on")
+
+    outcome = setup.run(database=Slow(setup.environment.clock))
+    assert outcome.interrupted
+    assert outcome.failures == ()
+    assert outcome.verdict.overall == "unknown"
+    assert [name for name, _, _ in outcome.rundir.read_json(outcome.rundir.outcome_json)["stages"]] == [
+        "set up",
+        "logs",
+    ]
+
+
+def test_whoever_watches_cannot_break_the_run(setup: Setup) -> None:
+    class Closed:
+        def stage(self, name: str) -> None: ...
+
+        def event(self, op: Op) -> None:
+            raise BrokenPipeError("nobody reads")
+
+    rundir = create(setup.store, "register", NOW)
+    outcome = setup.world.run(run(setup.test, rundir, judge_values, Closed()))
+    assert outcome.verdict.overall == "valid"
+    assert [(failure.stage, failure.times) for failure in outcome.failures] == [("progress", 1)]
 
 
 def test_cancelling_the_caller_is_a_wish_to_stop(setup: Setup) -> None:
