@@ -85,15 +85,16 @@ def check(
     failed_cas: Annotated[
         str, typer.Option(help="What a failed compare-and-set says of the state: auto, observed or absent.")
     ] = "auto",
+    consistency: Annotated[str | None, typer.Option(help="The consistency model that must hold.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each input.")] = False,
     debug: Debug = False,
 ) -> int:
     """Judge saved runs and histories."""
     state_debug(debug)
-    from assay.check_command import CheckOptions, check_and_report
+    from assay.check_command import CheckRequest, check_and_report, check_options
 
-    options = CheckOptions(model=model, format=format, engine=engine, failed_cas=failed_cas)
-    return check_and_report(paths, options, json_output=json_output)
+    request = CheckRequest(model, format, engine, check_options(failed_cas, consistency, debug))
+    return check_and_report(paths, request, json_output=json_output)
 
 
 @app.command(name="list")
@@ -124,13 +125,14 @@ def report(
 @app.command()
 def doctor(
     clean: Annotated[bool, typer.Option("--clean", help="Remove what crashed runs left behind in Docker.")] = False,
+    build: Annotated[bool, typer.Option("--build", help="Make the node image if it is not there.")] = False,
     debug: Debug = False,
 ) -> int:
     """Say what this machine can do, with a sentence for each lack."""
     state_debug(debug)
     from assay.doctor_command import print_doctor
 
-    return print_doctor(clean=clean)
+    return print_doctor(clean=clean, build=build)
 
 
 def invoke(arguments: list[str] | None) -> int:

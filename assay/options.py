@@ -73,7 +73,7 @@ def validate(options: RunOptions) -> RunOptions:
     known("workload", options.workload, list(WORKLOADS))
     known("environment", options.on, ENVIRONMENTS)
     for name in options.nemesis:
-        known("nemesis", name, list(NEMESES))
+        known("nemesis", name, [*NEMESES, "all", "none"])
     for name in options.flaw:
         known("flaw", name, list(FLAWS))
     within("--time-limit", options.time_limit, 1, 7 * 24 * 3600)

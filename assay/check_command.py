@@ -1,0 +1,144 @@
+"""`assay check`: judge saved runs and history files, and tell the worst finding by the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from assay.judging import as_object, judge_run
+from assay.run_command import anomaly_sentences
+from checkers.api import check
+from checkers.options import CheckOptions
+from checkers.verdict import Validity, worst
+from harness.errors import HarnessError, UserError
+from harness.facts import conclude_run
+from harness.rundir import is_run, open_run
+
+EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
+ENGINES = ("auto", "local", "spark")
+FAILED_CAS = ("auto", "observed", "absent")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """How the inputs are to be judged; `model` None means all that a run's workload asks for."""
+
+    model: str | None
+    format: str
+    engine: str
+    options: CheckOptions
+
+
+def check_and_report(paths: Sequence[Path], request: CheckRequest, json_output: bool) -> int:
+    """Judge every input, print the verdicts and return the exit code of the worst finding.
+
+    An input that can't be judged costs only itself: the others are judged first; a finding of `invalid` outweighs it.
+    """
+    if request.model is None:
+        require_runs(paths)
+    objects: list[dict[str, Any]] = []
+    errors: list[UserError | HarnessError] = []
+    for path in paths:
+        try:
+            objects.append(judged(path, request))
+        except (UserError, HarnessError) as error:
+            errors.append(error)
+    for line in output(objects, json_output):
+        print(line)
+    return exit_code(objects, errors)
+
+
+def require_runs(paths: Sequence[Path]) -> None:
+    """Raise UserError for a path that is no run directory: its history could be judged only by a named model."""
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"There is no file or run directory {path}.")
+        if not is_run(path):
+            raise UserError(f"{path} is not the directory of a run; name what to check it for with --model.")
+
+
+def judged(path: Path, request: CheckRequest) -> dict[str, Any]:
+    """The verdict on one input as the object that `--json` prints."""
+    if not path.exists():
+        raise UserError(f"There is no file or run directory {path}.")
+    with Console(stderr=True).status(f"checking {path}"):
+        if request.model is not None:
+            verdict = check(path, request.model, engine=request.engine, format=request.format, options=request.options)
+            return {"input": str(path), **as_object(verdict)}
+        return judged_run(path, request)
+
+
+def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
+    """All that a run's workload asks for, with the run's own four questions answered anew."""
+    rundir = open_run(path)
+    verdicts = judge_run(rundir, request.options, request.engine)
+    checkers = {name: as_object(verdict) for name, verdict in verdicts.items()}
+    concluded = conclude_run(rundir, checkers)
+    anomalies = {kind: found for checker in checkers.values() for kind, found in checker["anomalies"].items()}
+    return {
+        "input": str(path),
+        "valid": worst([verdict.valid for verdict in verdicts.values()]),
+        "model": "+".join(verdicts),
+        "anomalies": anomalies,
+        "ops": max((verdict.ops for verdict in verdicts.values()), default=0),
+        "seconds": round(sum(verdict.seconds for verdict in verdicts.values()), 3),
+        "engine": next(iter(verdicts.values())).engine,
+        "overall": concluded.overall,
+        "reasons": list(concluded.reasons),
+        "checkers": checkers,
+    }
+
+
+def output(objects: Sequence[dict[str, Any]], json_output: bool) -> Iterator[str]:
+    """The lines to print: one JSON object an input, or words."""
+    for found in objects:
+        if json_output:
+            yield msgspec.json.encode(found).decode()
+        else:
+            yield from in_words(found)
+
+
+def in_words(found: dict[str, Any]) -> Iterator[str]:
+    """One verdict for people."""
+    word = {True: "VALID", False: "INVALID"}.get(found["valid"], "UNKNOWN")
+    figures = f"{found['ops']} operations, {found['seconds']:.2f} s, engine {found['engine']}"
+    yield f"{word}: {found['input']} by {found['model']} ({figures})"
+    if found.get("reason"):
+        yield f"  {found['reason']}"
+    checkers = found.get("checkers", {found["model"]: found})
+    for checker in checkers.values():
+        if checker is not found and checker.get("reason"):
+            yield f"  {checker['model']}: {checker['reason']}"
+    for sentence in anomaly_sentences(checkers):
+        yield f"  * {sentence}"
+    if found.get("overall"):
+        reasons = f" ({'; '.join(found['reasons'])})" if found["reasons"] else ""
+        yield f"  the run as a whole: {found['overall']}{reasons}"
+
+
+def exit_code(objects: Sequence[dict[str, Any]], errors: Sequence[UserError | HarnessError]) -> int:
+    """The worst finding: invalid, then an input that could not be judged (raised), then unknown, then valid."""
+    validity = worst([found["valid"] for found in objects]) if objects else True
+    if errors and validity is not False:
+        raise errors[0]
+    for error in errors:
+        print_error(error)
+    return EXIT_CODES[validity]
+
+
+def print_error(error: Exception) -> None:
+    """A sentence about an input that could not be judged, on standard error."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"assay: {error}", markup=False)
+
+
+def check_options(failed_cas: str, consistency: str | None, debug: bool) -> CheckOptions:
+    """The checkers' options; raises UserError for an unknown word."""
+    if failed_cas not in FAILED_CAS:
+        raise UserError(f"--failed-cas takes {', '.join(FAILED_CAS)}, not {failed_cas!r}.")
+    meaning = None if failed_cas == "auto" else failed_cas
+    return CheckOptions(failed_cas=meaning, consistency=consistency, debug=debug)  # type: ignore[arg-type]

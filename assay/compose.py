@@ -1,0 +1,135 @@
+"""Puts a run together from its options: the only place that knows environments, databases, nemeses and workloads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Any
+
+from assay.options import RunOptions
+from cluster.database_sim import SimDatabase, sample_disk_options, sample_knobs
+from cluster.wire import WIRE_VERSION
+from harness import rundir as rundirs
+from harness.env.sim import SimEnvironment
+from harness.protocols import Database, Environment
+from harness.run import Judge, Progress, RunOutcome, Test, run
+from harness.rundir import RunDir
+from harness.sim.world import World
+from nemesis.packages import NemesisOptions, package
+from workloads.api import check_operations, resolve_options
+from workloads.registry import workload
+
+Tell = Callable[[str], None]
+"""Takes a sentence for the user about a step that takes long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that is over. `trace` is the digest of the simulation's every step, None outside the simulator."""
+
+    outcome: RunOutcome
+    trace: str | None = None
+
+
+def make_test(options: RunOptions, environment: Environment, database: Database, started: datetime) -> Test:
+    """The run that the options describe; raises UserError for what this database or environment can't do."""
+    chosen = workload(options.workload)
+    check_operations(chosen, database.name, database.operations)
+    values = resolve_options(chosen, options.workload_options)
+    entropy = Random(options.seed)
+    faults = package(
+        options.nemesis, database, environment, NemesisOptions(time_limit_s=options.time_limit), child(entropy)
+    )
+    return Test(
+        name=options.workload,
+        workload=options.workload,
+        environment=environment,
+        database=database,
+        nemesis=faults.nemesis,
+        generator=chosen.generator(values, child(entropy)),
+        started=started,
+        seed=entropy.getrandbits(53),
+        concurrency=options.concurrency,
+        time_limit_s=options.time_limit,
+        rate_hz=options.rate,
+        final_generator=chosen.final_generator(values, child(entropy)),
+        nemesis_generator=faults.generator if faults.kinds else None,
+        heal_generator=faults.final_generator if faults.kinds else None,
+        fs=chosen.fs,
+        requested_faults=faults.kinds,
+        op_timeout_s=options.op_timeout,
+        recovery_budget_s=options.recovery_budget,
+        workload_options=values,
+        options={**options.as_dict(), "command": options.command(), "checkers": list(chosen.checkers)},
+    )
+
+
+def child(entropy: Random) -> Random:
+    """A generator of its own for one subsystem."""
+    return Random(entropy.getrandbits(64))
+
+
+def make_world(options: RunOptions) -> World:
+    """The simulated world of a run; the seed also draws how fast its disks are."""
+    disk = sample_disk_options(Random(f"{options.seed}/disk"))
+    return World(options.seed, disk=disk, version=WIRE_VERSION, record_decisions=False)
+
+
+def simulated_database(world: World, options: RunOptions) -> SimDatabase:
+    """The reference cluster in that world, with knobs that the seed draws."""
+    knobs = sample_knobs(Random(f"{options.seed}/knobs"))
+    return SimDatabase(world, options.masters, options.nodes, options.flaw, knobs)
+
+
+def run_simulated(options: RunOptions, rundir: RunDir, judge: Judge, progress: Progress, started: datetime) -> Finished:
+    """Run in the simulator, in virtual time; the seed decides everything."""
+    with make_world(options) as world:
+        environment, database = SimEnvironment(world), simulated_database(world, options)
+        test = make_test(options, environment, database, started)
+        outcome = world.run(run(test, rundir, judge, progress))
+        return Finished(outcome, world.trace_digest())
+
+
+def run_in_docker(
+    options: RunOptions, rundir: RunDir, judge: Judge, progress: Progress, started: datetime, tell: Tell
+) -> Finished:
+    """Run in containers, in real time."""
+    import uvloop
+
+    from cluster.database_docker import DockerDatabase
+    from harness.env.docker.environment import DockerEnvironment
+    from harness.real.clock import RealClock
+
+    async def main() -> RunOutcome:
+        environment = DockerEnvironment(RealClock(), report=tell)
+        database = DockerDatabase(environment, options.masters, options.nodes, options.flaw, seed=options.seed)
+        return await run(make_test(options, environment, database, started), rundir, judge, progress)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return Finished(runner.run(main()))
+
+
+def carry_out(options: RunOptions, judge: Judge, progress: Progress, started: datetime, tell: Tell) -> Finished:
+    """One run from start to end, saved in the store; what the user can't have leaves nothing there."""
+    directory = rundirs.create(options.store, options.workload, started)
+    try:
+        if options.on == "docker":
+            return run_in_docker(options, directory, judge, progress, started, tell)
+        return run_simulated(options, directory, judge, progress, started)
+    except BaseException:
+        discard_if_empty(directory)
+        raise
+
+
+def discard_if_empty(directory: RunDir) -> None:
+    """Remove a run that ended before it began."""
+    if not directory.run_json.exists():
+        directory.discard()
+
+
+def run_details(options: RunOptions, finished: Finished) -> dict[str, Any]:
+    """What the summary of a run says beside its verdict."""
+    return {"seed": options.seed, "trace": finished.trace, "command": options.command()}

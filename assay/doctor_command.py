@@ -1,0 +1,25 @@
+"""`assay doctor`: what this machine can do, and the removal of what crashed runs left behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rich.console import Console
+
+from harness.env.doctor import clean as clean_up
+from harness.env.doctor import examine, findings
+from harness.real.clock import RealClock
+
+
+def print_doctor(clean: bool, build: bool) -> int:
+    """Print a sentence for each finding; lacks are no failure, so the exit code is 0 unless cleaning fails."""
+    if clean:
+        for sentence in clean_up():
+            print(sentence)
+        return 0
+    console = Console(highlight=False)
+    for finding in findings(asyncio.run(examine(RealClock(), build_image=build))):
+        mark = "[green]ok  [/green]" if finding.ok else "[yellow]lack[/yellow]"
+        console.print(f"{mark} {finding.subject:<11}", end=" ")
+        console.print(finding.sentence, markup=False, soft_wrap=True)
+    return 0

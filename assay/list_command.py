@@ -1,0 +1,64 @@
+"""`assay list`: the names that the command line takes, each with one line of explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.errors import UserError
+
+Rows = list[tuple[str, ...]]
+
+
+def workloads() -> tuple[tuple[str, ...], Rows]:
+    from workloads.registry import WORKLOADS
+
+    rows: Rows = [(w.name, ", ".join(w.checkers), w.description) for w in WORKLOADS.values()]
+    return ("workload", "judged by", "what it does"), rows
+
+
+def nemeses() -> tuple[tuple[str, ...], Rows]:
+    from nemesis.registry import NEMESES
+
+    return ("nemesis", "what it does"), [(name, info.description) for name, info in NEMESES.items()]
+
+
+def flaws() -> tuple[tuple[str, ...], Rows]:
+    from cluster.flaws import FLAWS
+
+    rows: Rows = [(f.name, f.mechanism, f.consequence, f.workload, f.nemesis) for f in FLAWS.values()]
+    return ("flaw", "breaks", "what goes wrong", "workload", "nemesis"), rows
+
+
+def models() -> tuple[tuple[str, ...], Rows]:
+    from checkers.api import MODELS
+
+    return ("model", "what it means"), [(name, info.summary) for name, info in MODELS.items()]
+
+
+LISTS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
+    "workloads": workloads,
+    "nemeses": nemeses,
+    "flaws": flaws,
+    "models": models,
+}
+
+
+def print_list(what: str) -> None:
+    """Print one of the lists as a table on standard output; raises UserError for an unknown list."""
+    if what not in LISTS:
+        raise UserError(f"There is no list of {what!r}; choose from: {', '.join(LISTS)}.")
+    header, rows = LISTS[what]()
+    console = Console()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, title in enumerate(header):
+        table.add_column(title, no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*row)
+    if console.is_terminal:
+        console.print(table)
+    else:
+        for row in rows:
+            print("\t".join(row))

@@ -1,0 +1,54 @@
+"""What a user sees while a run goes on: its stage, and how much of the load is done."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from harness.ops import Op
+
+EVENTS_PER_UPDATE = 256
+STAGE_SHARES = {"set up": 0.0, "load": 0.05, "heal": 0.85, "recover": 0.88, "final reads": 0.9, "logs": 0.93}
+LATER_SHARES = {"save": 0.95, "judge": 0.97, "tear down": 0.99}
+
+
+class RunProgress:
+    """Implements `harness.spec.Progress` as one bar on standard error; nothing is drawn unless that is a terminal."""
+
+    def __init__(self, time_limit_s: float) -> None:
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description:<12}"),
+            BarColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("set up", total=1.0, note="")
+        self._limit_ns = time_limit_s * 1e9
+        self._stage = "set up"
+        self._events = 0
+
+    def __enter__(self) -> RunProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def stage(self, name: str) -> None:
+        self._stage = name
+        share = {**STAGE_SHARES, **LATER_SHARES}.get(name, 0.0)
+        self._bar.update(self._task, description=name, completed=share, note="")
+
+    def event(self, op: Op) -> None:
+        self._events += 1
+        if self._events % EVENTS_PER_UPDATE == 0 and self._stage == "load":
+            low, high = STAGE_SHARES["load"], STAGE_SHARES["heal"]
+            done = min(1.0, op.time / self._limit_ns)
+            note = f"{op.time / 1e9:.0f} s, {self._events} events"
+            self._bar.update(self._task, completed=low + done * (high - low), note=note)

@@ -1,0 +1,118 @@
+"""`assay run` and `assay report`: one run from its options to its verdict on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from assay.compose import Finished, carry_out
+from assay.judging import judge_saved_run
+from assay.options import RunOptions
+from assay.progress import RunProgress
+from harness.rundir import RunDir
+from nemesis.registry import NEMESES
+from results.report import build_report
+
+SHOWN_ANOMALIES = 3
+
+
+def run_and_report(options: RunOptions, json_output: bool) -> int:
+    """Make one run, print its verdict and where it is saved, and return its exit code."""
+    print(f"seed {options.seed}", file=sys.stderr)
+    with RunProgress(options.time_limit) as progress:
+        finished = carry_out(options, judge_saved_run, progress, datetime.now(), tell)
+    report = report_of(finished.outcome.rundir)
+    if json_output:
+        print(msgspec.json.encode(run_object(options, finished)).decode())
+    else:
+        print_summary(options, finished, report)
+    return finished.outcome.verdict.exit_code
+
+
+def tell(sentence: str) -> None:
+    """A sentence about a step that takes long."""
+    print(sentence, file=sys.stderr)
+
+
+def report_of(rundir: RunDir) -> Path | None:
+    """The run's report, or None with a word on standard error: a failed plot never costs the verdict."""
+    try:
+        return build_report(rundir.path, colors())
+    except Exception as error:  # noqa: BLE001 - the verdict is saved already and must still be told
+        print(f"assay: the report could not be made: {type(error).__name__}: {error}", file=sys.stderr)
+        return None
+
+
+def rebuild_report(run_directory: Path) -> str:
+    """Build the report of a saved run again and return its path; raises UserError or HarnessError."""
+    return str(build_report(run_directory, colors()))
+
+
+def colors() -> Mapping[str, str]:
+    """How the report shades each kind of fault."""
+    return {name: info.style.color for name, info in NEMESES.items()}
+
+
+def run_object(options: RunOptions, finished: Finished) -> dict[str, Any]:
+    """What `--json` prints of a run: the verdict with its four answers, the run's directory, seed and trace digest."""
+    verdict = finished.outcome.verdict
+    safety: dict[str, Any] = {}
+    for checker in verdict.checkers.values():
+        safety |= checker.get("anomalies", {})
+    return {
+        "valid": verdict.valid,
+        "model": options.workload,
+        "anomalies": safety,
+        "ops": max((checker.get("ops", 0) for checker in verdict.checkers.values()), default=0),
+        "seconds": sum(checker.get("seconds", 0.0) for checker in verdict.checkers.values()),
+        "engine": next((checker["engine"] for checker in verdict.checkers.values() if "engine" in checker), "local"),
+        "overall": verdict.overall,
+        "reasons": verdict.reasons,
+        "run": str(finished.outcome.rundir.path),
+        "seed": options.seed,
+        "trace": finished.trace,
+        "command": options.command(),
+    }
+
+
+def print_summary(options: RunOptions, finished: Finished, report: Path | None) -> None:
+    """The verdict for people."""
+    verdict = finished.outcome.verdict
+    print(
+        f"{verdict.overall.upper()}: {options.workload} on {options.on}, {options.time_limit:g} s, seed {options.seed}"
+    )
+    for reason in verdict.reasons:
+        print(f"  {reason}")
+    for sentence in anomaly_sentences(verdict.checkers):
+        print(f"  * {sentence}")
+    details = verdict.adequacy.details
+    by_f = ", ".join(f"{count} {f}" for f, count in dict(details.get("ok_by_f", {})).items())
+    print(f"  succeeded: {by_f or 'nothing'}")
+    for kind, counts in dict(details.get("faults", {})).items():
+        print(
+            f"  fault {kind}: {counts['requested']} requested, {counts['observed']} observed, {counts['recovered']} healed"
+        )
+    if finished.trace is not None:
+        print(f"  trace: {finished.trace[:16]}")
+    print(f"  run:    {finished.outcome.rundir.path}")
+    if report is not None:
+        print(f"  report: {report}")
+    print(f"  again:  {options.command()}")
+
+
+def anomaly_sentences(checkers: Mapping[str, Any], limit: int = SHOWN_ANOMALIES) -> list[str]:
+    """The first explained anomalies in words, each with its class; then how many there are in all."""
+    found = [
+        f"{kind}: {anomaly['message']}"
+        for verdict in checkers.values()
+        for kind, anomalies in verdict.get("anomalies", {}).items()
+        for anomaly in anomalies
+    ]
+    total = sum(sum(verdict.get("counts", {}).values()) for verdict in checkers.values())
+    more = [f"… {total} anomalies in all; the report explains more" * (total > limit)]
+    return [*found[:limit], *[line for line in more if line]]
