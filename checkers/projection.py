@@ -146,4 +146,4 @@ def concatenated(parts: list[Flat]) -> Flat:
         return Flat((nothing,) * 4, nothing, nothing, np.empty(0, np.int8), nothing, nothing)
     t, p, r, c = (np.concatenate([part.address[i] for part in parts]) for i in range(4))
     rest = [np.concatenate([part[i] for part in parts]) for i in range(1, 6)]
-    return Flat((t, p, r, c), *rest)  # type: ignore[arg-type]
+    return Flat((t, p, r, c), *rest)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from checkers.engines.api import Engine
 from checkers.findings import Finding, Findings, Key
 from checkers.grouping import KeyedOps
 from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NIL, READ, WRITE, Ints, RegisterColumns
 from checkers.kernels.instances import Instances, make_instances
 from checkers.kernels.linear import Budget, SearchAnswers, explain_stuck, judge_search
 from checkers.kernels.zones import INVALID, UNDECIDED, judge_zones
+from checkers.options import CheckOptions
 from checkers.projection import UNSUPPORTED, Projection
+from checkers.register_words import explain_all
+from checkers.source import Source
+from checkers.verdict import Validity, Verdict
+from harness.errors import UserError
 
 ZONE_ANOMALIES: Final = (
     "read-of-unwritten",
@@ -81,7 +87,8 @@ class RegisterKernel:
         one = columns.select(np.array([key]))
         begin = int(columns.offsets[key])
         stuck = explain_stuck(one, self.budget)
-        ops, facts = (int(columns.invoke[row]),), {}
+        ops: tuple[int, ...] = (int(columns.invoke[row]),)
+        facts: dict[str, Any] = {}
         if stuck is not None:
             ops += tuple(int(one.invoke[r]) for r in stuck.open_rows[:_SHOWN])
             values = [None if value == NIL else value for value in stuck.values]
@@ -107,3 +114,29 @@ def _zone_findings(keyed: KeyedOps, out: Instances) -> tuple[Finding, ...]:
             ops = tuple(int(keyed.columns.invoke[row]) if row >= 0 else -1 for row in rows)
             found.append(Finding(name, int(order), _key(keyed.addresses[key]), ops))
     return tuple(found)
+
+
+def judge_register(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """Linearizability of every key, by zones where values are unique, else by search (`checkers.md`)."""
+    observed = (options.failed_cas or source.failed_cas) == "observed"
+    kernel = RegisterKernel(options.explain, Budget(options.time_limit_s, options.memory_mib << 20))
+    found = engine.judge_keys(source, projection(observed), kernel, options.explain)
+    if found.unsupported:
+        raise UserError(
+            f"{source.path}, event {found.unsupported[0]}: not one read, write or compare-and-set of one integer cell, "
+            f"so the model {model} can't judge it."
+        )
+    valid: Validity = not found.counts if found.counts or not found.undecided else "unknown"
+    reason = None
+    if valid == "unknown":
+        reason = f"{found.undecided} of {found.keys} keys could not be decided: {'; '.join(found.reasons)}."
+    return Verdict(
+        valid,
+        model,
+        explain_all(source, found.kept),
+        found.counts,
+        found.ops,
+        engine=engine.name,
+        reason=reason,
+        details={"keys": found.keys, "keys_searched": found.searched, "keys_undecided": found.undecided},
+    )

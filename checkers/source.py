@@ -17,9 +17,12 @@ from harness.errors import UserError
 FailedCas: TypeAlias = Literal["observed", "absent"]
 """What a failed compare-and-set says: it completed and found another value, or it never took place."""
 
+NO_CLOCK: Final = "none"
+"""`clock` of operations whose history states no times."""
+
 EVIDENCE_COLUMNS: Final = (
     *("op", "invoke_index", "complete_index", "invoke_time", "complete_time", "type", "process", "f", "mops"),
-    *("node", "error_class", "value"),
+    *("node", "clock", "error_class", "value"),
 )
 
 _BATCH_ROWS: Final = 1 << 17

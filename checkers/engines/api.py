@@ -28,3 +28,6 @@ class Engine(Protocol):
 
     def tally(self, source: Source) -> Tally:
         """How many client operations there are by (f, type)."""
+
+    def close(self) -> None:
+        """Release what the engine holds; it starts again at its next use."""

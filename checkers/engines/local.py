@@ -32,3 +32,6 @@ class LocalEngine:
             for row in table.group_by(["f", "type"]).aggregate([([], "count_all")]).to_pylist():
                 counts[str(row["f"]), str(row["type"])] += row["count_all"]
         return dict(counts)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -100,7 +100,7 @@ class SparkEngine:
             yield self._session.read.parquet(str(path))
 
     def _one_table(self, source: Source) -> bool:
-        """Whether table, row and column are zero throughout, as the file's statistics say: then partition is the key."""
+        """Whether table, row and column are zero throughout by the file's statistics: then partition is the key."""
         if source.parquet is None:
             return False
         metadata = pq.read_metadata(source.parquet)
@@ -250,4 +250,4 @@ def _cut(flat: Flat) -> tuple[Flat, Flat]:
 
 def _part(flat: Flat, rows: slice) -> Flat:
     address = tuple(part[rows] for part in flat.address)
-    return Flat(address, *(column[rows].copy() for column in flat[1:]))  # type: ignore[arg-type]
+    return Flat(address, *(column[rows].copy() for column in flat[1:]))

@@ -44,4 +44,5 @@ class RegisterColumns(NamedTuple):
         lengths = self.offsets[keys + 1] - self.offsets[keys]
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         rows = np.repeat(self.offsets[keys] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return RegisterColumns(offsets, *(column[rows] for column in self[1:]))
+        value, expected, invoke, complete = (column[rows] for column in self[2:])
+        return RegisterColumns(offsets, self.kind[rows], value, expected, invoke, complete)

@@ -20,8 +20,8 @@ Words = npt.NDArray[np.uint64]
 
 
 class ConfigSet(NamedTuple):
-    """Configurations in order of insertion; removed ones have state -1. Buckets chain those of equal state (mod BUCKETS);
-    `meta` is (size, live, epoch); a bucket counts only if its epoch is the current one."""
+    """Configurations in order of insertion; removed ones have state -1. Buckets chain those of equal state (mod
+    BUCKETS); `meta` is (size, live, epoch); a bucket counts only if its epoch is the current one."""
 
     state: npt.NDArray[np.int32]
     available: Words
@@ -34,19 +34,19 @@ class ConfigSet(NamedTuple):
 
 def make_config_set(capacity: int, words: int) -> ConfigSet:
     """An empty set of at most `capacity` insertions, for up to 64 * `words` open operations."""
-    masks = [np.zeros((capacity, words), np.uint64) for _ in range(2)]
+    available, owed = (np.zeros((capacity, words), np.uint64) for _ in range(2))
     states, links = (np.full(capacity, -1, np.int32) for _ in range(2))
-    return ConfigSet(states, *masks, links, np.empty(BUCKETS, np.int32), np.full(BUCKETS, -1), np.zeros(3, np.int64))
+    head, epochs = np.empty(BUCKETS, np.int32), np.full(BUCKETS, -1)
+    return ConfigSet(states, available, owed, links, head, epochs, np.zeros(3, np.int64))
 
 
 def grown(old: ConfigSet, capacity: int) -> ConfigSet:
     """A copy with more room."""
     new = make_config_set(capacity, old.available.shape[1])
     used = len(old.state)
-    for source, target in zip(old[:4], new[:4], strict=True):
-        target[:used] = source
-    for source, target in zip(old[4:], new[4:], strict=True):
-        target[:] = source
+    new.state[:used], new.next[:used] = old.state, old.next
+    new.available[:used], new.owed[:used] = old.available, old.owed
+    new.head[:], new.head_epoch[:], new.meta[:] = old.head, old.head_epoch, old.meta
     return new
 
 
@@ -60,15 +60,15 @@ def clear(configs):
 
 @njit(cache=True)
 def _subset(small, large):
+    left = np.uint64(0)
     for word in range(small.shape[0]):
-        if small[word] & ~large[word]:
-            return False
-    return True
+        left |= small[word] & ~large[word]
+    return left == 0
 
 
 @njit(cache=True)
 def _make_way(configs, bucket, state, available, owed):
-    """Unlink what the new configuration dominates; False if one that is there dominates it. Returns (fresh, looked at)."""
+    """Unlink what the new configuration dominates. Returns (False if it is dominated itself, how many looked at)."""
     looked = 0
     before, current = np.int32(-1), configs.head[bucket]
     while current >= 0:
@@ -92,7 +92,7 @@ def _make_way(configs, bucket, state, available, owed):
 
 @njit(cache=True)
 def add(configs, state, available, owed):
-    """Insert unless dominated. Returns the work done (configurations compared, at least 1), or -1 if the set is full."""
+    """Insert unless dominated. Returns the work done (configurations compared, at least 1), -1 if the set is full."""
     bucket = state & (BUCKETS - 1)
     if configs.head_epoch[bucket] != configs.meta[2]:
         configs.head_epoch[bucket] = configs.meta[2]

@@ -77,10 +77,11 @@ def judge_search(columns: RegisterColumns, budget: Budget) -> SearchAnswers:
     prepared = prepare(columns)
     keys = len(columns.offsets) - 1
     if prepared.slots > _MOST_SLOTS:
-        why = f"{prepared.slots} operations on one key are open at once, and the search takes {_MOST_SLOTS}"
-        return SearchAnswers(np.full(keys, UNDECIDED, np.uint8), np.full(keys, -1), why)
+        many = f"{prepared.slots} operations on one key are open at once, and the search takes {_MOST_SLOTS}"
+        return SearchAnswers(np.full(keys, UNDECIDED, np.uint8), np.full(keys, -1), many)
     run, stuck = _start(prepared), np.full(keys, -1)
-    deadline, work, why = time.monotonic() + budget.time_s, _SLICE, None
+    deadline, work = time.perf_counter() + budget.time_s, _SLICE
+    why: str | None = None
     while why is None:
         answer = search_keys(prepared.ops, run.at, run.opened, run.frontier, run.visited, run.after, work, stuck)
         if answer == DONE:
@@ -88,7 +89,7 @@ def judge_search(columns: RegisterColumns, budget: Budget) -> SearchAnswers:
         if answer == FULL:
             if not run.grow(_most_configurations(prepared, budget)):
                 why = f"the search needs more than its {budget.memory_bytes / 2**20:.0f} MiB of configurations"
-        elif time.monotonic() > deadline:
+        elif time.perf_counter() > deadline:
             why = f"the search took longer than its {budget.time_s:g} s"
         else:
             work *= 2
@@ -120,12 +121,12 @@ def explain_stuck(columns: RegisterColumns, budget: Budget) -> Stuck | None:
     """Search one refuted key again and say where it is stuck; None if the budget does not suffice."""
     prepared = prepare(columns)
     run = _start(prepared)
-    deadline, work, answer, row = time.monotonic() + budget.time_s, _SLICE, FULL, np.int64(-1)
+    deadline, work, answer, row = time.perf_counter() + budget.time_s, _SLICE, FULL, np.int64(-1)
     while answer != DONE:
         answer, row = search_key(prepared.ops, run.at, run.opened, run.frontier, run.visited, run.after, work)
         if answer == FULL and not run.grow(_most_configurations(prepared, budget)):
             return None
-        if answer != DONE and time.monotonic() > deadline:
+        if answer != DONE and time.perf_counter() > deadline:
             return None
         work *= 2
     states = run.frontier.state[: run.frontier.meta[0]]

@@ -1,4 +1,4 @@
-"""Makes register columns ready for the search: numbers values within keys, orders completions, bounds what stays open."""
+"""Makes register columns ready for the search: numbers values in keys, orders completions, bounds what stays open."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def _without_noise(columns: RegisterColumns) -> tuple[RegisterColumns, Ints]:
     kind = np.where(same, np.uint8(READ), columns.kind)
     rows = np.flatnonzero(keep)
     before = np.concatenate(([0], np.cumsum(keep)))
-    cut = RegisterColumns(before[columns.offsets], *(c[rows] for c in (kind, *columns[2:])))
+    value, expected, invoke, complete = (column[rows] for column in columns[2:])
+    cut = RegisterColumns(before[columns.offsets], kind[rows], value, expected, invoke, complete)
     return cut, rows
 
 

@@ -1,12 +1,12 @@
 """Linearizability of one register by search (Wing and Gong 1993, Lowe's just-in-time form), for values that repeat.
 
-Events of a key are taken in order while a set of configurations (see `frontier`) says all that may be true. An operation
-is linearized no earlier than some completion needs it: when x completes, every configuration is extended by sequences of
-open operations until x is linearized, and what cannot is dropped; an empty set refutes the history. Where nothing is
-open the set is the set of possible states. What keeps the sets small, and exact:
+Events of a key are taken in order while a set of configurations (see `frontier`) says all that may be true. An
+operation is linearized no earlier than some completion needs it: when x completes, every configuration is extended by
+sequences of open operations until x is linearized, and what cannot is dropped; an empty set refutes the history. Where
+nothing is open the set is the set of possible states. What keeps the sets small, and exact:
 - a read is linearized as soon as the state is right, for it changes nothing;
-- when a write is linearized, every open write may have been, just before it, unseen: it is owed no more but may still be
-  used. So it need not be tried both ways;
+- when a write is linearized, every open write may have been, just before it, unseen: it is owed no more but may still
+  be used. So it need not be tried both ways;
 - of equal open operations the one that completes first goes first (they can be exchanged);
 - an intermediate write is tried only if it satisfies an owed read or enables a compare-and-set;
 - an indeterminate write is forgotten once nobody is left who could see its value.
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from numba import njit
 
 from checkers.kernels.columns import CAS, FAILED_CAS, NEVER, READ, WRITE
-from checkers.kernels.frontier import ConfigSet, add, clear
+from checkers.kernels.frontier import add, clear
 
 DONE: Final = 0
 PAUSED: Final = 1
@@ -65,12 +65,6 @@ class Open(NamedTuple):
     top: npt.NDArray[np.int64]
 
 
-class Cursor(NamedTuple):
-    """Where the search stands: `at` = (key, next invocation row, next place in `order`, fresh key?, work done)."""
-
-    at: Ints
-
-
 WRITES: Final = 0
 REFUSALS: Final = 1
 AVAILABLE: Final = 2
@@ -80,11 +74,13 @@ OWED: Final = 3
 def make_open(slots: int, values: int, rows: int) -> Open:
     """Room for `slots` operations open at once (a multiple of 64), `values` values a key and `rows` rows in all."""
     words = slots // 64
-    by_value = [np.zeros((values, words), np.uint64) for _ in range(3)]
+    reads, refusals, cas_from = (np.zeros((values, words), np.uint64) for _ in range(3))
     return Open(
         np.full(slots, -1),
         np.zeros((slots, words), np.uint64),
-        *by_value,
+        reads,
+        refusals,
+        cas_from,
         np.zeros((4, words), np.uint64),
         np.full(rows, -1, np.int32),
         np.zeros(1, np.int64),
@@ -189,7 +185,7 @@ def _invoke(ops, row, opened, frontier):
         state = frontier.state[place]
         if state < 0:
             continue
-        if kind == WRITE or kind == CAS:
+        if kind in (WRITE, CAS):
             _set(frontier.available[place], slot)
         done = (kind == READ and state == ops.value[row]) or (kind == FAILED_CAS and state != ops.expected[row])
         if ops.complete[row] != NEVER and not done:
@@ -322,7 +318,8 @@ def _adopt(frontier, after):
 
 @njit(cache=True)
 def search_key(ops, at, opened, frontier, visited, after, budget):
-    """Search on from the cursor `at` to the end of its key, a refutation or the end of the budget.
+    """Search on from the cursor `at` to the end of its key, a refutation or the end of the budget. The cursor is (key,
+    next invocation's row, next place in `order`, whether the key is fresh, work done).
 
     Returns (DONE, stuck row or -1), (PAUSED, -1) or (FULL, -1); after the last two the same call goes on where it was.
     """

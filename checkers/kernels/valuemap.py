@@ -1,4 +1,5 @@
-"""A map from 64-bit values to small integers for compiled kernels: direct addressing where values are dense, else hashed.
+"""A map from 64-bit values to small integers for compiled kernels: directly addressed where values are dense, else
+hashed.
 
 Counters are the usual written values; addressing them directly keeps neighbours in time neighbours in memory.
 """

@@ -45,8 +45,8 @@ Rows = npt.NDArray[np.int32]
 
 
 class Clusters(NamedTuple):
-    """Scratch, one entry a cluster (0 is the unset register): rows of its write, of its read that completed first and of
-    its read invoked last; the clusters before and behind it in its chain; flags; a chain's clusters in order."""
+    """Scratch, one entry a cluster (0 is the unset register): rows of its write, of its read that completed first and
+    of its read invoked last; the clusters before and behind it in its chain; flags; a chain's clusters in order."""
 
     writer: Rows
     first_read: Rows
@@ -79,10 +79,11 @@ class Scratch(NamedTuple):
 def make_scratch(writes: int, operations: int) -> Scratch:
     """Working memory for keys of at most that many writes and operations."""
     entries = writes + 1
-    rows = [np.empty(entries, np.int32) for _ in range(11)]
-    clusters = Clusters(*rows[:5], np.empty(entries, np.uint8), rows[5])
+    writer, first, last, parent, child, chain = (np.empty(entries, np.int32) for _ in range(6))
+    clusters = Clusters(writer, first, last, parent, child, np.empty(entries, np.uint8), chain)
+    blocks = [np.empty(entries, np.int32) for _ in range(5)]
     ranks = [np.empty(operations + 1, np.int32) for _ in range(2)]
-    return Scratch(clusters, Blocks(*rows[6:], *ranks), make_value_map(entries))
+    return Scratch(clusters, Blocks(*blocks, *ranks), make_value_map(entries))
 
 
 @njit(cache=True)
@@ -193,7 +194,9 @@ def _link_chains(ops, key, count, scratch, out):
             clusters.child[parent] = cluster
             continue
         row, rival = clusters.writer[cluster], clusters.writer[other]
-        record(out, LOST_UPDATE, ops.invoke[row], key, row, rival, clusters.writer[parent], clusters.first_read[cluster])
+        record(
+            out, LOST_UPDATE, ops.invoke[row], key, row, rival, clusters.writer[parent], clusters.first_read[cluster]
+        )
         clusters.parent[cluster] = -1
 
 
@@ -208,7 +211,16 @@ def _check_inside(ops, key, length, scratch, out):
         writer, read = clusters.writer[cluster], clusters.last_read[cluster]
         if read >= 0:
             if some and _complete_of(ops, first) < ops.invoke[read]:
-                record(out, STALE_READ, ops.invoke[read], key, read, first, writer, clusters.writer[clusters.child[cluster]])
+                record(
+                    out,
+                    STALE_READ,
+                    ops.invoke[read],
+                    key,
+                    read,
+                    first,
+                    writer,
+                    clusters.writer[clusters.child[cluster]],
+                )
             if not some or ops.invoke[read] > _invoke_of(ops, last):
                 last = read
             early = clusters.first_read[cluster]
@@ -290,8 +302,10 @@ def _report_cycles(ops, key, count, scratch, out):
 
 @njit(cache=True)
 def _report_conflict(ops, key, one, other, scratch, out):
-    """Two blocks that must each come before the other, unless `one` was reported before. The rows kept: the late operation of the older block, what had
-    completed of the newer one, what had completed of the older one before the newer one's (last row) began."""
+    """Two blocks that must each come before the other, unless `one` was reported before.
+
+    The rows kept: the late operation of the older block, what had completed of the newer one, what had completed of the
+    older one before the newer one's (last row) began."""
     blocks, clusters = scratch.blocks, scratch.clusters
     if clusters.flags[blocks.root[one]] & _REPORTED:
         return

@@ -1,0 +1,98 @@
+"""Judging: the registry of models, and one call for a history or for all that a run asks."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+
+from checkers.engines.api import Engine
+from checkers.engines.choose import choose_engine
+from checkers.importers.detect import open_source
+from checkers.options import CheckOptions
+from checkers.register import judge_register
+from checkers.source import Source
+from checkers.stats import judge_stats
+from checkers.verdict import Verdict
+from harness.errors import UserError
+
+Judge: TypeAlias = Callable[[Source, Engine, CheckOptions], Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A way to judge a history: its name, what it says in a line, and the function that does it."""
+
+    name: str
+    summary: str
+    judge: Judge
+
+
+def _stats(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    return judge_stats(source, engine)
+
+
+MODELS: Final[dict[str, ModelInfo]] = {
+    info.name: info
+    for info in (
+        ModelInfo("register", "linearizable reads, writes and cas of cells", partial(judge_register, "register")),
+        ModelInfo("cas-register", "the same by Knossos's name", partial(judge_register, "cas-register")),
+        ModelInfo("stats", "every kind of operation succeeded at least once", _stats),
+    )
+}
+
+
+def check(
+    path: Path, model: str, *, engine: str = "auto", format: str = "auto", options: CheckOptions | None = None
+) -> Verdict:
+    """Judge one history (file or run directory) by one model.
+
+    Raises UserError for an unknown model, format or engine and for input that is no whole history. A checker that
+    crashes gives `unknown` with the reason.
+    """
+    return check_run(path, (model,), engine=engine, format=format, options=options)[model]
+
+
+def check_run(
+    path: Path,
+    models: Sequence[str],
+    *,
+    engine: str = "auto",
+    format: str = "auto",
+    options: CheckOptions | None = None,
+) -> dict[str, Verdict]:
+    """Judge one history by several models, reading and validating it once; see `check`."""
+    for model in models:
+        if model not in MODELS:
+            raise UserError(f"There is no model {model!r}; the models are {', '.join(MODELS)}.")
+    source = open_source(Path(path), format)
+    chosen = choose_engine(engine, source)
+    try:
+        return {model: _judged(MODELS[model], source, chosen, options or CheckOptions()) for model in models}
+    finally:
+        chosen.close()
+
+
+def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    begin = time.perf_counter()
+    try:
+        verdict = model.judge(source, engine, options)
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a checker dies of is its own unknown, not the end of the others
+        verdict = _crashed(model, engine, error, options)
+    details = verdict.details if source.note is None else verdict.details | {"note": source.note}
+    return msgspec.structs.replace(verdict, seconds=time.perf_counter() - begin, details=details)
+
+
+def _crashed(model: ModelInfo, engine: Engine, error: Exception, options: CheckOptions) -> Verdict:
+    first = (str(error).splitlines() or [""])[0]
+    reason = f"The checker {model.name} crashed: {type(error).__name__}: {first}"
+    details = {"traceback": "".join(traceback.format_exception(error))} if options.debug else {}
+    return Verdict("unknown", model.name, engine=engine.name, reason=reason, details=details)

@@ -1,0 +1,97 @@
+"""Opens a history of any format, told or found out from its first bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from checkers.importers.events import COLUMNS, EventOrder
+from checkers.importers.jepsen import open_edn, open_jepsen_log, open_json
+from checkers.importers.parquet import MAGIC, open_parquet
+from checkers.source import Source
+from harness.errors import UserError
+from harness.history.journal import is_journal, read_journal
+from harness.history.table import to_table
+from harness.rundir import is_run, open_run
+
+
+def open_journal(path: Path) -> Source:
+    """A journal of ours: the sealed prefix is the history, and the source's note says so if it ended early."""
+    reader = read_journal(path)
+    table = to_table(reader)
+    note = None if reader.complete else f"The journal ended early ({reader.ended_early}); its sealed prefix was judged."
+    return Source(path, "journal", table.num_rows, table=table, note=note)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}.") from error
+
+
+_FROM_BYTES: Final[dict[str, Callable[[Path, bytes], Source]]] = {
+    "edn": open_edn,
+    "json": open_json,
+    "jepsen-log": open_jepsen_log,
+}
+
+FORMATS: Final = ("auto", "journal", "parquet", *_FROM_BYTES)
+
+
+def open_source(path: Path, format: str = "auto") -> Source:
+    """The history at `path`: a file, or a run directory (its Parquet, or its journal if the run ended early).
+
+    Raises UserError, naming file, line and reason, for what is not a whole history of that format.
+    """
+    if format not in FORMATS:
+        raise UserError(f"There is no format {format!r}; the formats are {', '.join(FORMATS)}.")
+    if path.is_dir():
+        path = _in_run(path)
+    if format == "auto":
+        format = detected(path)
+    source = _opened(path, format)
+    if source.table is not None:
+        EventOrder(path).check(source.batches(COLUMNS), source.rows)
+    return source
+
+
+def _opened(path: Path, format: str) -> Source:
+    if format == "parquet":
+        return open_parquet(path)
+    return open_journal(path) if format == "journal" else _FROM_BYTES[format](path, _read(path))
+
+
+def _in_run(path: Path) -> Path:
+    if not is_run(path):
+        raise UserError(f"{path} is a directory but not a run of assay: it has no run.json.")
+    run = open_run(path)
+    if run.history_parquet.exists():
+        return run.history_parquet
+    if run.journal.exists():
+        return run.journal
+    raise UserError(f"The run {path} has no history: neither {run.history_parquet.name} nor {run.journal.name}.")
+
+
+def detected(path: Path) -> str:
+    """The format of a file by its first bytes and its name."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+    except OSError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}.") from error
+    if head.startswith(MAGIC):
+        return "parquet"
+    if is_journal(path):
+        return "journal"
+    if b"jepsen.util" in head:
+        return "jepsen-log"
+    if path.suffix in (".edn", ".json"):
+        return path.suffix[1:]
+    text = head.lstrip()
+    if text.startswith((b'[{"', b'[ {"')) or (text[:1] == b"[" and text[1:].lstrip().startswith(b'{"')):
+        return "json"
+    if text.startswith((b"{:", b"[", b"(", b";", b"#")):
+        return "edn"
+    raise UserError(f"{path}, line 1: this is none of the formats {', '.join(FORMATS[1:])}; name one with --format.")
