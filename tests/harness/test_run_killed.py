@@ -1,4 +1,4 @@
-"""A run whose harness is killed with SIGKILL leaves a history that can be judged."""
+"""Signals from outside: SIGKILL leaves a history that can be judged, SIGINT ends a run in order."""
 
 from __future__ import annotations
 
@@ -72,3 +72,57 @@ def test_kill_9_in_mid_run_leaves_a_history_that_is_judged(tmp_path: Path) -> No
     assert verdict.overall == "unknown"
     assert "the harness ended before the run did; what it had saved is judged" in verdict.reasons
     assert conclude_run(rundir, {"register": {"valid": False}}).overall == "invalid"
+
+
+REAL_RUNNER = """
+import asyncio, sys, uvloop
+from datetime import datetime
+from pathlib import Path
+from harness.generators import draw, invoke
+from harness.memory import MemoryDatabase, NoNemesis
+from harness.ops import write
+from harness.real.clock import RealClock
+from harness.run import Test, run
+from harness.rundir import create
+
+class Here:
+    name, clock, capabilities = "here", RealClock(), frozenset()
+    async def setup(self, nodes): pass
+    async def heal_network(self): print("healed", flush=True)
+    async def teardown(self): print("torn down", flush=True)
+
+class Told:
+    def stage(self, name): pass
+    def event(self, op):
+        if op.index == 100: print("working", flush=True)
+
+here = Here()
+test = Test(
+    name="endless", workload="register", environment=here, database=MemoryDatabase(here.clock),
+    nemesis=NoNemesis(), generator=draw(1, lambda context, chance, n: invoke("write", write(1, n))),
+    started=datetime(2026, 1, 1), seed=1, concurrency=5, time_limit_s=600, rate_hz=1000.0, fs=("write",),
+)
+
+async def main():
+    rundir = create(Path(sys.argv[1]), "register", test.started)
+    return await run(test, rundir, lambda rundir: {"register": {"valid": True}}, Told())
+
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    outcome = runner.run(main())
+sys.exit(outcome.verdict.exit_code + 40 * outcome.interrupted)
+"""
+
+
+def test_sigint_ends_a_run_in_order(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    runner = subprocess.Popen([sys.executable, "-c", REAL_RUNNER, str(store)], stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    assert runner.stdout.readline() == "working\n"
+    runner.send_signal(signal.SIGINT)
+    runner.send_signal(signal.SIGINT)
+    assert runner.stdout.read() == "healed\ntorn down\n"
+    assert runner.wait() == 42
+    rundir = open_run(store / "latest")
+    assert rundir.read_json(rundir.verdict_json)["overall"] == "unknown"
+    assert load_facts(rundir).interrupted
+    assert sum(1 for _ in read_journal(rundir.journal)) >= 100
