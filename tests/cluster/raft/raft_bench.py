@@ -1,0 +1,375 @@
+"""A cluster of pure Raft nodes with a network, disks and clocks that a test steers, and Raft's invariants as checks.
+
+Real time is `now_ns`; every node has a monotonic clock of its own rate and origin. A test either runs time forward
+(`run`), or picks every delivery, fsync, tick and crash itself. After each step the invariants of figure 3.2 and of the
+lease (§6.4.1) are checked; what is broken is added to `violations`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+from raft_invariants import Invariants
+
+from cluster.raft.core import Raft, RaftConfig
+from cluster.raft.types import (
+    Compact,
+    Entry,
+    Event,
+    HardState,
+    Message,
+    Persist,
+    Persisted,
+    Propose,
+    ReadIndex,
+    Ready,
+    Receive,
+    Role,
+    Snapshot,
+    SnapshotMeta,
+    Tick,
+    TransferLeadership,
+)
+
+MS = 1_000_000
+encode = msgspec.msgpack.encode
+decode_entries = msgspec.msgpack.Decoder(list[Entry]).decode
+
+
+@dataclass
+class Node:
+    """One node: `disk_*` survives a crash, the rest doesn't."""
+
+    name: str
+    raft: Raft | None = None
+    disk_hard: HardState = field(default_factory=HardState)
+    disk_snapshot: Snapshot | None = None
+    disk_entries: list[Entry] = field(default_factory=list)
+    queue: deque[tuple[int, Persist]] = field(default_factory=deque)
+    applied: list[Entry] = field(default_factory=list)
+    wake_ns: int = 0
+    paused: bool = False
+    rate: float = 1.0
+    clock_origin_ns: int = 0
+    clock_since_ns: int = 0
+    fsync_ns: int = MS // 2
+    starts: int = 0
+
+    def clock_ns(self, now_ns: int) -> int:
+        return self.clock_origin_ns + int((now_ns - self.clock_since_ns) * self.rate)
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether the entry would survive a crash of this node."""
+        if self.disk_snapshot is not None and entry.index <= self.disk_snapshot.meta.index:
+            return True
+        return any(each.index == entry.index and each.term == entry.term for each in self.disk_entries)
+
+    def write(self, persist: Persist) -> None:
+        if persist.hard_state is not None:
+            self.disk_hard = persist.hard_state
+        if persist.snapshot is not None:
+            self.disk_snapshot = persist.snapshot
+            self.disk_entries = []
+        if persist.entries:
+            first = persist.entries[0].index
+            base = self.disk_snapshot.meta.index if self.disk_snapshot else 0
+            assert first <= base + len(self.disk_entries) + 1, "a gap in the stored log"
+            kept = [entry for entry in self.disk_entries if entry.index < first]
+            self.disk_entries = kept + [entry for entry in persist.entries if entry.index > base]
+
+
+@dataclass(frozen=True, order=True)
+class Flight:
+    """A message under way."""
+
+    due_ns: int
+    number: int
+    message: Message = field(compare=False)
+
+
+class Bench:
+    """Nodes `a`, `b`, … under the test's control."""
+
+    def __init__(self, size: int = 3, seed: int = 0, flaws: Iterable[str] = (), **options: object) -> None:
+        self.names = tuple("abcdefg"[:size])
+        self.options = {"flaws": frozenset(flaws), **options}
+        self.entropy = random.Random(seed)
+        self.now_ns = 0
+        self.delay_ns: Callable[[], int] = lambda: MS
+        self.flights: list[Flight] = []
+        self.cuts: list[tuple[str, str]] = []
+        self.asleep: list[str] = []
+        self.nodes = {name: Node(name) for name in self.names}
+        self.sent = 0
+        self.contexts = 0
+        self.reads: dict[int, int | None] = {}
+        self.proposed: dict[tuple[str, int, int], bytes] = {}
+        self.acknowledged: list[tuple[int, int, bytes]] = []
+        self.transcript: list[str] | None = None
+        self.invariants = Invariants(self)
+        for name in self.names:
+            self.start(name)
+
+    @property
+    def violations(self) -> list[str]:
+        return self.invariants.violations
+
+    def raft(self, name: str) -> Raft:
+        raft = self.nodes[name].raft
+        assert raft is not None, f"{name} is down"
+        return raft
+
+    def alive(self) -> list[str]:
+        return [name for name in self.names if self.nodes[name].raft is not None]
+
+    def leader(self) -> str:
+        """The leader of the highest term."""
+        leaders = [name for name in self.alive() if self.raft(name).role is Role.LEADER]
+        return max(leaders, key=lambda name: self.raft(name).term)
+
+    # ---- processes ----
+
+    def start(self, name: str) -> None:
+        node = self.nodes[name]
+        node.clock_origin_ns = self.entropy.randrange(10**6) * MS
+        node.clock_since_ns = self.now_ns
+        restarted = node.starts > 0
+        node.starts += 1
+        node.applied = decode_entries(node.disk_snapshot.data) if node.disk_snapshot else []
+        node.raft = Raft(
+            RaftConfig(name, self.names, **self.options),
+            node.disk_hard,
+            node.disk_snapshot,
+            tuple(node.disk_entries),
+            node.clock_ns(self.now_ns),
+            random.Random(self.entropy.getrandbits(64)),
+            restarted,
+        )
+        self.step(name, Tick())
+
+    def crash(self, *names: str) -> None:
+        """Lose everything that isn't durable; what has left for the network stays under way."""
+        for name in names:
+            node = self.nodes[name]
+            node.raft = None
+            node.queue.clear()
+            node.paused = False
+            self.invariants.forget(name)
+            self.note(f"{name} crashes")
+
+    def set_rate(self, name: str, rate: float) -> None:
+        node = self.nodes[name]
+        node.clock_origin_ns = node.clock_ns(self.now_ns)
+        node.clock_since_ns = self.now_ns
+        node.rate = rate
+
+    # ---- network ----
+
+    def cut(self, source: str, target: str) -> None:
+        """Drop what `source` sends to `target` and what is under way between them, one way."""
+        self.cuts.append((source, target))
+        self.flights = [each for each in self.flights if not self.is_cut(each.message)]
+
+    def isolate(self, *names: str) -> None:
+        """Cut the named nodes off from all others, both ways."""
+        for inside in names:
+            for outside in self.names:
+                if outside not in names:
+                    self.cut(inside, outside)
+                    self.cut(outside, inside)
+
+    def heal(self) -> None:
+        self.cuts.clear()
+
+    def is_cut(self, message: Message) -> bool:
+        return (message.source, message.target) in self.cuts
+
+    def send(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if not self.is_cut(message):
+                self.sent += 1
+                self.flights.append(Flight(self.now_ns + self.delay_ns(), self.sent, message))
+
+    def deliver(self, flight: Flight, keep: bool = False) -> None:
+        """Deliver one message, any time after it was sent; `keep` leaves a duplicate under way."""
+        if not keep:
+            self.flights.remove(flight)
+        if self.nodes[flight.message.target].raft is not None:
+            self.note(f"{flight.message.source} -> {flight.message.target}: {describe(flight.message)}")
+            self.step(flight.message.target, Receive(flight.message))
+
+    # ---- events ----
+
+    def step(self, name: str, event: Event) -> Ready:
+        node = self.nodes[name]
+        ready = self.raft(name).step(event, node.clock_ns(self.now_ns))
+        node.wake_ns = ready.wake_ns
+        if ready.soft_state is not None:
+            soft = ready.soft_state
+            self.note(f"{name}: {soft.role} in term {soft.term}, leader {soft.leader}")
+        self.send(ready.send_now)
+        if ready.persist is not None:
+            self.note(f"{name} persists {describe_persist(ready.persist)}")
+            node.queue.append((self.now_ns + node.fsync_ns, ready.persist))
+        if ready.install is not None:
+            node.applied = decode_entries(ready.install.data)
+            self.note(f"{name} installs the snapshot up to {ready.install.meta.index}")
+        for entry in ready.apply:
+            self.apply(node, entry)
+        for read in ready.reads:
+            self.reads[read.context] = read.index
+            self.invariants.read_served(name, read.context, read.index)
+        for context in ready.failed_reads:
+            self.reads[context] = None
+        self.invariants.after_step(name)
+        return ready
+
+    def apply(self, node: Node, entry: Entry) -> None:
+        node.applied.append(entry)
+        self.note(f"{node.name} applies {describe_entry(entry)}")
+        command = self.proposed.pop((node.name, entry.term, entry.index), None)
+        if command is not None:
+            self.acknowledged.append((entry.term, entry.index, command))
+
+    def tick(self, name: str) -> None:
+        self.step(name, Tick())
+
+    def persist(self, name: str, count: int = 1) -> None:
+        """Make the oldest `count` writes of a node durable."""
+        node = self.nodes[name]
+        for _ in range(min(count, len(node.queue))):
+            _, persist = node.queue.popleft()
+            node.write(persist)
+            self.send(persist.then_send)
+            self.step(name, Persisted(persist.sequence))
+
+    def propose(self, name: str, command: bytes) -> bool:
+        ready = self.step(name, Propose((command,)))
+        if ready.proposed is not None:
+            ((term, index),) = ready.proposed
+            self.proposed[name, term, index] = command
+        return ready.proposed is not None
+
+    def read(self, name: str) -> int:
+        """Ask for a linearizable read; the result will be in `reads` under the context returned."""
+        self.contexts += 1
+        self.invariants.read_asked(self.contexts)
+        self.step(name, ReadIndex(self.contexts))
+        return self.contexts
+
+    def transfer(self, name: str, target: str) -> None:
+        self.step(name, TransferLeadership(target))
+
+    def compact(self, name: str) -> None:
+        """Snapshot what is applied, durably, and compact."""
+        node = self.nodes[name]
+        self.persist(name, len(node.queue))
+        if not node.applied:
+            return
+        last = node.applied[-1]
+        meta = SnapshotMeta(last.index, last.term, self.names)
+        if node.disk_snapshot is not None and node.disk_snapshot.meta.index >= last.index:
+            return
+        node.disk_snapshot = Snapshot(meta, encode(node.applied))
+        node.disk_entries = [entry for entry in node.disk_entries if entry.index > last.index]
+        self.step(name, Compact(node.disk_snapshot))
+
+    # ---- time ----
+
+    def run(self, milliseconds: float) -> None:
+        """Let time pass: messages arrive, writes become durable and timers fire when they are due."""
+        end_ns = self.now_ns + int(milliseconds * MS)
+        while True:
+            due = [each for each in self.flights if not self.nodes[each.message.target].paused]
+            flight = min(due, default=None)
+            writer = min(self.running(lambda node: bool(node.queue)), key=lambda n: n.queue[0][0], default=None)
+            timer = min(self.running(lambda node: node.name not in self.asleep), key=self.wake_real_ns, default=None)
+            times = [
+                flight.due_ns if flight else end_ns + 1,
+                writer.queue[0][0] if writer else end_ns + 1,
+                self.wake_real_ns(timer) if timer else end_ns + 1,
+            ]
+            first = min(times)
+            if first > end_ns:
+                break
+            self.now_ns = max(self.now_ns, first)
+            if flight and first == times[0]:
+                self.deliver(flight)
+            elif writer and first == times[1]:
+                self.persist(writer.name)
+            elif timer:
+                self.tick(timer.name)
+        self.now_ns = end_ns
+
+    def run_until(self, condition: Callable[[], bool], milliseconds: float = 5_000, grain: float = 0.25) -> bool:
+        """Let time pass until `condition()` holds; False if it doesn't come true in time."""
+        end_ns = self.now_ns + int(milliseconds * MS)
+        while not condition():
+            if self.now_ns >= end_ns:
+                return False
+            self.run(grain)
+        return True
+
+    def running(self, condition: Callable[[Node], bool]) -> list[Node]:
+        return [n for n in self.nodes.values() if n.raft is not None and not n.paused and condition(n)]
+
+    def wake_real_ns(self, node: Node) -> int:
+        return node.clock_since_ns + int((node.wake_ns - node.clock_origin_ns) / node.rate) + 1
+
+    def stand(self, name: str) -> None:
+        """Let the election timer of `name` alone run out; timers of others but leaders stand still until `wake_all`."""
+        self.asleep = [other for other in self.alive() if other != name and self.raft(other).role is not Role.LEADER]
+        self.run_until(lambda: self.raft(name).role is not Role.FOLLOWER, grain=0.5)
+
+    def elect(self, name: str) -> None:
+        """Make `name` the leader; its first entry is committed and known everywhere it can reach."""
+        self.stand(name)
+        self.run_until(lambda: self.raft(name).role is Role.LEADER)
+        self.run(250)
+        self.wake_all()
+
+    def wake_all(self) -> None:
+        self.asleep = []
+
+    def lost_acknowledged(self) -> list[bytes]:
+        """Acknowledged commands that the present leader's state machine lacks."""
+        applied = [entry.data for entry in self.nodes[self.leader()].applied]
+        return [command for _, _, command in self.acknowledged if command not in applied]
+
+    # ---- transcripts ----
+
+    def note(self, line: str) -> None:
+        if self.transcript is not None:
+            self.transcript.append(line)
+
+
+def describe_entry(entry: Entry) -> str:
+    return f"({entry.index} term {entry.term} {entry.data.decode() or 'empty'})"
+
+
+def describe_persist(persist: Persist) -> str:
+    parts = [f"#{persist.sequence}"]
+    if persist.hard_state is not None:
+        parts.append(f"term {persist.hard_state.term} vote {persist.hard_state.vote}")
+    if persist.snapshot is not None:
+        parts.append(f"snapshot up to {persist.snapshot.meta.index}")
+    parts.extend(describe_entry(entry) for entry in persist.entries)
+    parts.extend(f"then {message.source} -> {message.target} {describe(message)}" for message in persist.then_send)
+    return ", ".join(parts)
+
+
+HIDDEN = frozenset({"source", "target", "sent_ns", "read_round", "entries", "snapshot"})
+
+
+def describe(message: Message) -> str:
+    """A message without its times."""
+    fields = [f"{name}={getattr(message, name)}" for name in message.__struct_fields__ if name not in HIDDEN]
+    fields.extend(describe_entry(entry) for entry in getattr(message, "entries", ()))
+    snapshot = getattr(message, "snapshot", None)
+    if snapshot is not None:
+        fields.append(f"snapshot up to {snapshot.meta.index}")
+    return f"{type(message).__name__}({', '.join(fields)})"

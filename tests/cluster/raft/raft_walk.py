@@ -1,0 +1,166 @@
+"""A seeded random walk over a bench: every fault that the model allows, in any order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from raft_bench import MS, Bench
+
+from cluster.raft.types import Role
+
+DRIFT = 0.1
+
+
+class Walk:
+    """Random actions, biased so that leaders come to be, work gets done, and old messages stay around."""
+
+    def __init__(self, size: int, seed: int, flaws: Iterable[str] = (), **options: object) -> None:
+        self.entropy = random.Random(seed)
+        options = {
+            "max_clock_drift": DRIFT,
+            "max_batch_entries": 3,
+            "max_inflight": 2,
+            "retained_entries": 2,
+            **options,
+        }
+        self.bench = Bench(size, seed, flaws, **options)
+        self.bench.delay_ns = self.delay_ns
+        self.commands = 0
+        for name in self.bench.names:
+            self.bench.set_rate(name, self.entropy.uniform(1 - DRIFT, 1 + DRIFT))
+        self.actions = [
+            (self.deliver, 40),
+            (self.pass_time, 25),
+            (self.fsync, 20),
+            (self.propose, 8),
+            (self.read, 8),
+            (self.duplicate, 3),
+            (self.drop, 3),
+            (self.long_time, 2),
+            (self.compact, 1),
+            (self.transfer, 1),
+            (self.crash, 0.7),
+            (self.restart, 1.5),
+            (self.partition, 0.6),
+            (self.heal, 0.8),
+            (self.skew, 1),
+            (self.slow_disk, 1),
+            (self.stalk, 0.7),
+            (self.race_clocks, 0.5),
+        ]
+
+    def run(self, steps: int) -> None:
+        actions = [action for action, _ in self.actions]
+        weights = [weight for _, weight in self.actions]
+        for action in self.entropy.choices(actions, weights, k=steps):
+            action()
+
+    def delay_ns(self) -> int:
+        """A few messages are very late: older than elections, restarts and leases."""
+        late = self.entropy.random() < 0.05
+        return int(self.entropy.expovariate(1) * (800 * MS if late else MS))
+
+    def deliver(self) -> None:
+        """Mostly the oldest message, sometimes any."""
+        flights = self.bench.flights
+        if flights:
+            chosen = flights[0] if self.entropy.random() < 0.7 else self.entropy.choice(flights)
+            self.bench.deliver(chosen)
+
+    def duplicate(self) -> None:
+        if self.bench.flights:
+            self.bench.deliver(self.entropy.choice(self.bench.flights), keep=True)
+
+    def drop(self) -> None:
+        if self.bench.flights:
+            self.bench.flights.remove(self.entropy.choice(self.bench.flights))
+
+    def pass_time(self) -> None:
+        self.bench.run(self.entropy.choice((0.3, 2, 10, 40)))
+
+    def long_time(self) -> None:
+        self.bench.run(self.entropy.choice((200, 700, 1500)))
+
+    def fsync(self) -> None:
+        name = self.entropy.choice(self.bench.names)
+        if self.bench.nodes[name].raft is not None:
+            self.bench.persist(name, self.entropy.randint(1, 3))
+
+    def leader_or_any(self) -> str | None:
+        alive = self.bench.alive()
+        leaders = [name for name in alive if self.bench.raft(name).role is Role.LEADER]
+        return self.entropy.choice(leaders or alive) if alive else None
+
+    def propose(self) -> None:
+        if (name := self.leader_or_any()) is not None:
+            self.commands += 1
+            self.bench.propose(name, b"%d" % self.commands)
+
+    def read(self) -> None:
+        if (name := self.leader_or_any()) is not None:
+            self.bench.read(name)
+
+    def compact(self) -> None:
+        if alive := self.bench.alive():
+            self.bench.compact(self.entropy.choice(alive))
+
+    def transfer(self) -> None:
+        if (name := self.leader_or_any()) is not None:
+            self.bench.transfer(name, self.entropy.choice(self.bench.names))
+
+    def crash(self) -> None:
+        if alive := self.bench.alive():
+            self.bench.crash(self.entropy.choice(alive))
+
+    def restart(self) -> None:
+        down = [name for name in self.bench.names if self.bench.nodes[name].raft is None]
+        if down:
+            self.bench.start(self.entropy.choice(down))
+
+    def partition(self) -> None:
+        names = self.bench.names
+        if self.entropy.random() < 0.5:
+            self.bench.isolate(self.entropy.choice(names))
+        else:
+            source, target = self.entropy.sample(names, 2)
+            self.bench.cut(source, target)
+
+    def heal(self) -> None:
+        self.bench.heal()
+
+    def skew(self) -> None:
+        self.bench.set_rate(self.entropy.choice(self.bench.names), self.entropy.uniform(1 - DRIFT, 1 + DRIFT))
+
+    def slow_disk(self) -> None:
+        node = self.bench.nodes[self.entropy.choice(self.bench.names)]
+        node.fsync_ns = self.entropy.choice((MS // 2, 50 * MS))
+
+    def stalk(self) -> None:
+        """Starve one follower of its leader until it stands for election; then cut the leader off, maybe restart a voter."""
+        name = self.leader_or_any()
+        if name is None or self.bench.raft(name).role is not Role.LEADER:
+            return
+        others = [other for other in self.bench.alive() if other != name]
+        if not others:
+            return
+        rival = self.entropy.choice(others)
+        self.bench.cut(name, rival)
+        self.bench.run_until(lambda: self.bench.raft(rival).role is not Role.FOLLOWER, 2_000, grain=1)
+        voter = self.entropy.choice(others)
+        if self.entropy.random() < 0.5 and voter != rival:
+            self.bench.crash(voter)
+            self.bench.start(voter)
+        if self.entropy.random() < 0.5:
+            self.bench.isolate(name)
+            self.bench.run(20)
+
+    def race_clocks(self) -> None:
+        """The leader's clock as slow, the voters' as fast as they may be, and the leader cut off."""
+        name = self.leader_or_any()
+        for other in self.bench.names:
+            self.bench.set_rate(other, 1 - DRIFT if other == name else 1 + DRIFT)
+        self.bench.run(200)
+        if name is not None:
+            self.bench.isolate(name)
+        self.bench.run(1_000)

@@ -1,0 +1,100 @@
+"""Whole conversations, message by message, compared with golden transcripts; `ASSAY_GOLDEN=write` writes them anew.
+
+A change of the protocol shows as a diff of these files, to be reviewed like code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from raft_bench import Bench
+
+from cluster.raft.types import Role
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def recording(**options: object) -> Bench:
+    bench = Bench(**options)
+    bench.transcript = []
+    return bench
+
+
+def election() -> Bench:
+    """§3.4, §9.6: pre-vote, election, the leader's first entry; then a rival who was cut off."""
+    bench = recording()
+    bench.elect("a")
+    bench.note("-- b, cut off, asks around and is refused within the lease")
+    bench.isolate("b")
+    bench.stand("b")
+    bench.heal()
+    bench.run(30)
+    bench.note("-- a is cut off for good: c stands")
+    bench.isolate("a")
+    bench.elect("c")
+    return bench
+
+
+def conflict() -> Bench:
+    """§3.5, figure 3.6: the uncommitted entries of a deposed leader give way; whole terms are skipped."""
+    bench = recording()
+    bench.elect("a")
+    bench.isolate("a")
+    for command in (b"x", b"y", b"z"):
+        bench.propose("a", command)
+    bench.note("-- a holds x, y, z alone; b leads the next term")
+    bench.elect("b")
+    bench.propose("b", b"p")
+    bench.run(150)
+    bench.note("-- a comes back")
+    bench.heal()
+    bench.run(250)
+    logs = [bench.raft(name).entries(1, bench.raft(name).last_index) for name in bench.names]
+    assert logs[0] == logs[1] == logs[2]
+    return bench
+
+
+def snapshot() -> Bench:
+    """§5.1, figure 5.3: a follower that needs compacted entries gets the snapshot, then the log behind it."""
+    bench = recording(retained_entries=0)
+    bench.elect("a")
+    bench.isolate("c")
+    for command in (b"x", b"y"):
+        bench.propose("a", command)
+    bench.run(120)
+    bench.note("-- a compacts while c is away")
+    bench.compact("a")
+    bench.propose("a", b"z")
+    bench.run(20)
+    bench.note("-- c comes back")
+    bench.heal()
+    bench.run(250)
+    assert [entry.data for entry in bench.nodes["c"].applied] == [b"", b"x", b"y", b"z"]
+    return bench
+
+
+def transfer() -> Bench:
+    """§3.10: the target is brought up to date, told to stand, and wins within the others' leases."""
+    bench = recording()
+    bench.elect("a")
+    bench.propose("a", b"x")
+    bench.note("-- a hands over to c")
+    bench.transfer("a", "c")
+    bench.run(120)
+    assert bench.raft("c").role is Role.LEADER
+    return bench
+
+
+@pytest.mark.parametrize("scene", [election, conflict, snapshot, transfer], ids=lambda scene: scene.__name__)
+def test_transcript(scene: Callable[[], Bench]) -> None:
+    bench = scene()
+    assert bench.violations == []
+    assert bench.transcript is not None
+    text = "\n".join(bench.transcript) + "\n"
+    path = GOLDEN / f"{scene.__name__}.txt"
+    if os.environ.get("ASSAY_GOLDEN") == "write":
+        path.write_text(text)
+    assert text == path.read_text()

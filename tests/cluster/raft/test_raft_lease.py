@@ -1,0 +1,267 @@
+"""Leases, linearizable reads and leadership transfer (§3.10, §4.2.3, §6.2, §6.4)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from raft_bench import MS, Bench, Node
+
+from cluster.raft.core import Raft, RaftConfig
+from cluster.raft.types import (
+    AppendEntries,
+    AppendReply,
+    HardState,
+    Message,
+    PreVote,
+    PreVoteReply,
+    Receive,
+    RequestVote,
+    RequestVoteReply,
+    Role,
+    Tick,
+    TimeoutNow,
+)
+
+VOTERS = ("a", "b", "c")
+LEASE_NS = 600 * MS
+
+
+def voter(restarted: bool = False, term: int = 1) -> Raft:
+    config = RaftConfig("b", VOTERS, lease_ns=LEASE_NS)
+    return Raft(config, HardState(term), None, (), 0, random.Random(1), restarted)
+
+
+def answers(raft: Raft, message: Message, now_ns: int) -> list[Message]:
+    """What a node sends in answer to a message, durable or not."""
+    ready = raft.step(Receive(message), now_ns)
+    return [*ready.send_now, *(ready.persist.then_send if ready.persist else ())]
+
+
+def heartbeat(term: int, now_ns: int = 0) -> AppendEntries:
+    return AppendEntries("a", "b", term, 0, 0, (), 0, now_ns, 0)
+
+
+def test_a_voter_in_contact_with_a_leader_keeps_vote_and_term() -> None:
+    """§4.2.3: within a lease of hearing from a leader, neither vote nor term change."""
+    raft = voter()
+    answers(raft, heartbeat(1), 0)
+    assert answers(raft, RequestVote("c", "b", 2, 9, 9, False), LEASE_NS - 1) == []
+    assert answers(raft, PreVote("c", "b", 2, 9, 9), LEASE_NS - 1) == [PreVoteReply("b", "c", 1, False)]
+    assert raft.term == 1
+    assert answers(raft, PreVote("c", "b", 2, 9, 9), LEASE_NS) == [PreVoteReply("b", "c", 2, True)]
+    assert answers(raft, RequestVote("c", "b", 2, 9, 9, False), LEASE_NS) == [RequestVoteReply("b", "c", 2, True)]
+
+
+def test_a_transfer_vote_passes_the_lease() -> None:
+    """§3.10, §4.2.3: the old leader gave its lease up before it asked the target to stand."""
+    raft = voter()
+    answers(raft, heartbeat(1), 0)
+    assert answers(raft, RequestVote("c", "b", 2, 9, 9, True), 1) == [RequestVoteReply("b", "c", 2, True)]
+
+
+def test_a_restarted_voter_is_silent_for_one_lease() -> None:
+    """§6.4.1: it may have acknowledged a leader's lease just before it crashed."""
+    raft = voter(restarted=True)
+    assert answers(raft, RequestVote("c", "b", 2, 9, 9, False), LEASE_NS - 1) == []
+    assert answers(raft, RequestVote("c", "b", 2, 9, 9, False), LEASE_NS) == [RequestVoteReply("b", "c", 2, True)]
+
+
+def test_a_first_start_needs_no_silence() -> None:
+    assert answers(voter(), RequestVote("c", "b", 2, 9, 9, False), 0) == [RequestVoteReply("b", "c", 2, True)]
+
+
+def leader_lease_end_ns(bench: Bench, name: str) -> int:
+    """The real time from now at which the node's lease is out, if it hears nothing more."""
+    node = bench.nodes[name]
+    return next(after for after in range(0, 2_000 * MS, MS // 4) if not held(bench, node, after))
+
+
+def held(bench: Bench, node: Node, after_ns: int) -> bool:
+    return bench.raft(node.name).lease_valid(node.clock_ns(bench.now_ns + after_ns))
+
+
+def test_the_lease_runs_from_the_send_time_of_the_acknowledged_round() -> None:
+    """§6.4.1: a slow answer earns no longer lease than a quick one, and the drift bound shortens it."""
+    bench = Bench()
+    bench.elect("a")
+    bench.asleep = ["b", "c"]
+    bench.delay_ns = lambda: 40 * MS
+    bench.run(1_000)
+    last_sent_ns = bench.raft("a")._state.quorum_acked_ns
+    config = bench.raft("a")._state.config
+    assert config.leader_lease_ns == int(600 * MS * 0.99 / 1.01)
+    end_ns = bench.nodes["a"].clock_ns(bench.now_ns + leader_lease_end_ns(bench, "a"))
+    assert 0 <= end_ns - (last_sent_ns + config.leader_lease_ns) <= MS
+
+
+def race(declared_drift: float) -> list[str]:
+    """Cut the leader off, its clock slow and the others' fast by a tenth, with voters that stand at once."""
+    violations: list[str] = []
+    for seed in range(12):
+        bench = Bench(seed=seed, max_clock_drift=declared_drift)
+        bench.elect("a")
+        for name in bench.names:
+            bench.set_rate(name, 0.9 if name == "a" else 1.1)
+        bench.run(300)
+        bench.isolate("a")
+        bench.run(1_500)
+        violations += bench.violations
+    return violations
+
+
+def test_leases_stay_disjoint_up_to_the_declared_drift() -> None:
+    assert race(0.1) == []
+    assert any(violation.startswith("lease disjointness") for violation in race(0.0))
+
+
+def test_a_new_leader_serves_nothing_before_its_own_entry_is_committed() -> None:
+    """§6.4: until then it doesn't know what is committed."""
+    bench = Bench()
+    bench.elect("a")
+    bench.stand("a")
+    bench.crash("a")
+    bench.stand("b")
+    bench.run_until(lambda: bench.raft("b").role is Role.LEADER)
+    context = bench.read("b")
+    assert context not in bench.reads
+    bench.run(50)
+    assert (bench.reads[context] or 0) >= bench.raft("b")._state.leader_entry_index
+    assert bench.violations == []
+
+
+def test_echoes_of_another_term_or_incarnation_extend_no_lease() -> None:
+    """A reply counts in the term it was sent for, and times that this leadership didn't send don't count."""
+    bench = Bench()
+    bench.elect("a")
+    bench.isolate("a")
+    bench.run(700)
+    raft, node = bench.raft("a"), bench.nodes["a"]
+    now_ns = node.clock_ns(bench.now_ns)
+    assert not raft.lease_valid(now_ns)
+    last = raft.last_index
+    for term, sent_ns in ((raft.term - 1, now_ns), (raft.term, now_ns + 10**12), (raft.term, now_ns - 2_000 * MS)):
+        reply = AppendReply("b", "a", term, True, last, 0, 0, sent_ns, 0)
+        raft.step(Receive(reply), now_ns)
+        assert not raft.lease_valid(now_ns)
+    raft.step(Receive(AppendReply("b", "a", raft.term, True, last, 0, 0, now_ns, 0)), now_ns)
+    assert raft.lease_valid(now_ns)
+
+
+def test_a_refusal_by_a_later_term_echoes_no_time() -> None:
+    """The asker may lead that later term by the time it arrives, with another clock."""
+    raft = voter(term=5)
+    (reply,) = answers(raft, heartbeat(3, now_ns=77), 0)
+    assert isinstance(reply, AppendReply) and not reply.success
+    assert reply.sent_ns < 0 and reply.read_round == 0
+
+
+def test_reads_without_a_lease_wait_for_a_round_that_starts_after_them() -> None:
+    """§6.4: read-index; reads that come while a round is under way share the next one."""
+    bench = Bench(lease_ns=120 * MS)
+    bench.elect("a")
+    bench.delay_ns = lambda: 200 * MS
+    bench.run(500)
+    assert not bench.raft("a").lease_valid(bench.nodes["a"].clock_ns(bench.now_ns))
+    first, second = bench.read("a"), bench.read("a")
+    rounds = [read_round for read_round, _, _ in bench.raft("a")._state.round_reads]
+    assert rounds == [1, 2]
+    bench.run(1_000)
+    assert None not in (bench.reads[first], bench.reads[second])
+    assert bench.violations == []
+
+
+def test_a_leader_without_quorum_steps_down_in_the_end() -> None:
+    """§6.2: and until then it leads, with no lease."""
+    bench = Bench()
+    bench.elect("a")
+    bench.isolate("a")
+    context = bench.read("a")
+    assert bench.reads[context] is not None
+    bench.run(2_200)
+    assert bench.raft("a").role is Role.LEADER
+    late = bench.read("a")
+    assert late not in bench.reads
+    bench.run(300)
+    assert bench.raft("a").role is not Role.LEADER
+    assert bench.reads[late] is None
+
+
+def test_transfer_gives_the_lease_up_first_and_moves_leadership() -> None:
+    """§3.10: within a round trip, with no election timeout waited for."""
+    bench = Bench()
+    bench.elect("a")
+    term = bench.raft("a").term
+    bench.transfer("a", "c")
+    assert not bench.raft("a").lease_valid(bench.nodes["a"].clock_ns(bench.now_ns))
+    assert not bench.propose("a", b"x")
+    parked = bench.read("a")
+    assert parked not in bench.reads
+    bench.run(50)
+    assert bench.leader() == "c"
+    assert bench.raft("c").term == term + 1
+    assert bench.reads[parked] is None
+    assert bench.violations == []
+
+
+def test_an_abandoned_transfer_leaves_no_lease_in_this_term() -> None:
+    """TimeoutNow may be under way still; reads are served by asking a quorum instead."""
+    bench = Bench()
+    bench.elect("a")
+    bench.transfer("a", "c")
+    (late,) = [flight for flight in bench.flights if isinstance(flight.message, TimeoutNow)]
+    bench.cut("a", "c")
+    parked = bench.read("a")
+    bench.run(700)
+    assert bench.raft("a").role is Role.LEADER
+    assert bench.reads[parked] is not None
+    assert bench.propose("a", b"x")
+    assert not bench.raft("a").lease_valid(bench.nodes["a"].clock_ns(bench.now_ns))
+    bench.heal()
+    bench.run(150)
+    assert bench.leader() == "a"
+    bench.flights.append(late)
+    bench.run(100)
+    assert bench.leader() == "c"
+    assert bench.violations == []
+
+
+def test_a_stale_timeout_now_is_ignored() -> None:
+    raft = voter(term=5)
+    assert answers(raft, TimeoutNow("a", "b", 4), 0) == []
+    assert raft.role is Role.FOLLOWER
+
+
+def test_pre_vote_spares_a_live_leader() -> None:
+    """§9.6: a node that was cut off comes back without raising anybody's term."""
+    bench = Bench()
+    bench.elect("a")
+    term = bench.raft("a").term
+    bench.isolate("c")
+    bench.run(5_000)
+    assert bench.raft("c").term == term
+    bench.heal()
+    bench.run(500)
+    assert (bench.leader(), bench.raft("c").term, bench.raft("c").leader) == ("a", term, "a")
+
+
+def test_single_voter_leads_by_itself() -> None:
+    raft = Raft(RaftConfig("a", ("a",)), HardState(), None, (), 0, random.Random(1), False)
+    ready = raft.step(Tick(), 2_000 * MS)
+    assert ready.persist is not None and raft.role is Role.CANDIDATE
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lease_ns": 700 * MS},
+        {"heartbeat_ns": 600 * MS},
+        {"max_clock_drift": 1.0},
+        {"max_inflight": 0},
+        {"voters": ("a", "a", "b")},
+        {"voters": ("x", "y")},
+    ],
+)
+def test_configurations_that_cannot_keep_the_rules_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError):
+        RaftConfig(**{"node_id": "a", "voters": VOTERS, **options})

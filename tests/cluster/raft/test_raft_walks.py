@@ -1,0 +1,166 @@
+"""Random walks: seeded ones, and ones that hypothesis steers and shrinks; the invariants hold after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from raft_bench import Bench
+from raft_walk import DRIFT, Walk
+
+from cluster.raft.types import Role
+
+SEEDS = range(30)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_invariants_hold_on_a_random_walk(size: int, seed: int) -> None:
+    """Figure 3.2, §6.4: election safety, append-only, log matching, completeness, state-machine safety, reads, leases."""
+    walk = Walk(size, seed)
+    walk.run(1_500)
+    assert walk.bench.violations == []
+
+
+def test_random_walks_get_work_done() -> None:
+    """The walks would prove nothing if nobody led, committed, read, restarted or caught up by snapshot."""
+    walks = [Walk(3, seed) for seed in range(5)]
+    for walk in walks:
+        walk.run(1_500)
+        bench = walk.bench
+        assert len(bench.acknowledged) > 10
+        assert sum(index is not None for index in bench.reads.values()) > 10
+        assert sum(node.starts for node in bench.nodes.values()) > 5
+    assert any(node.disk_snapshot is not None for walk in walks for node in walk.bench.nodes.values())
+
+
+def found_within(seeds: Sequence[int], *flaws: str, **options: object) -> list[str]:
+    """What the first walk that breaks something breaks."""
+    for seed in seeds:
+        walk = Walk(3, seed, flaws, **options)
+        walk.run(2_000)
+        if walk.bench.violations:
+            return walk.bench.violations
+    return []
+
+
+@pytest.mark.parametrize("flaw", ["raft-ack-before-fsync", "read-without-lease"])
+def test_random_walks_find_flaws(flaw: str) -> None:
+    assert found_within(range(20), flaw)
+
+
+def test_random_walks_find_drift_beyond_the_declared_bound() -> None:
+    assert any("lease" in violation for violation in found_within(range(40), max_clock_drift=0.0))
+
+
+class RaftMachine(RuleBasedStateMachine):
+    """Every single choice is hypothesis's own: which message, which disk, which clock, which node."""
+
+    bench: Bench
+    commands = 0
+
+    @initialize(size=st.sampled_from([3, 5]), seed=st.integers(0, 1_000), elect=st.booleans())
+    def begin(self, size: int, seed: int, elect: bool) -> None:
+        self.bench = Bench(size, seed, max_clock_drift=DRIFT, max_batch_entries=2, max_inflight=2, retained_entries=1)
+        if elect:
+            self.bench.elect("a")
+
+    def up(self, number: int) -> str | None:
+        alive = self.bench.alive()
+        return alive[number % len(alive)] if alive else None
+
+    def leader_or(self, number: int) -> str | None:
+        alive = self.bench.alive()
+        leaders = [name for name in alive if self.bench.raft(name).role is Role.LEADER]
+        return (leaders or alive)[number % len(leaders or alive)] if alive else None
+
+    @precondition(lambda self: self.bench.flights)
+    @rule(number=st.integers(0, 40), duplicate=st.booleans())
+    def deliver(self, number: int, duplicate: bool) -> None:
+        flights = self.bench.flights
+        self.bench.deliver(flights[number % len(flights)], keep=duplicate)
+
+    @precondition(lambda self: self.bench.flights)
+    @rule(number=st.integers(0, 40))
+    def drop(self, number: int) -> None:
+        flights = self.bench.flights
+        del flights[number % len(flights)]
+
+    @rule(milliseconds=st.sampled_from([1, 5, 30, 100, 400, 700, 1_300]))
+    def run(self, milliseconds: int) -> None:
+        self.bench.run(milliseconds)
+
+    @rule(milliseconds=st.sampled_from([1, 90, 590, 610]), number=st.integers(0, 4))
+    def skip_and_tick(self, milliseconds: int, number: int) -> None:
+        """Time passes with nothing delivered; one node notices."""
+        self.bench.now_ns += milliseconds * 1_000_000
+        if (name := self.up(number)) is not None:
+            self.bench.tick(name)
+
+    @rule(number=st.integers(0, 4), count=st.integers(1, 4))
+    def persist(self, number: int, count: int) -> None:
+        if (name := self.up(number)) is not None:
+            self.bench.persist(name, count)
+
+    @rule(number=st.integers(0, 4), rate=st.floats(1 - DRIFT, 1 + DRIFT))
+    def skew(self, number: int, rate: float) -> None:
+        if (name := self.up(number)) is not None:
+            self.bench.set_rate(name, rate)
+
+    @rule(number=st.integers(0, 4))
+    def propose(self, number: int) -> None:
+        if (name := self.leader_or(number)) is not None:
+            self.commands += 1
+            self.bench.propose(name, b"%d" % self.commands)
+
+    @rule(number=st.integers(0, 4))
+    def read(self, number: int) -> None:
+        if (name := self.leader_or(number)) is not None:
+            self.bench.read(name)
+
+    @rule(number=st.integers(0, 4))
+    def compact(self, number: int) -> None:
+        if (name := self.up(number)) is not None:
+            self.bench.compact(name)
+
+    @rule(number=st.integers(0, 4), heir=st.integers(0, 4))
+    def transfer(self, number: int, heir: int) -> None:
+        name, to = self.leader_or(number), self.up(heir)
+        if name is not None and to is not None:
+            self.bench.transfer(name, to)
+
+    @rule(number=st.integers(0, 4))
+    def crash(self, number: int) -> None:
+        if (name := self.up(number)) is not None:
+            self.bench.crash(name)
+
+    @rule()
+    def restart_all(self) -> None:
+        for name in self.bench.names:
+            if name not in self.bench.alive():
+                self.bench.start(name)
+
+    @rule(source=st.integers(0, 4), sink=st.integers(0, 4), alone=st.booleans())
+    def cut(self, source: int, sink: int, alone: bool) -> None:
+        names = self.bench.names
+        if alone:
+            self.bench.isolate(names[source % len(names)])
+        else:
+            self.bench.cut(names[source % len(names)], names[sink % len(names)])
+
+    @rule()
+    def heal(self) -> None:
+        self.bench.heal()
+
+    @invariant()
+    def nothing_is_broken(self) -> None:
+        assert self.bench.violations == []
+
+
+TestRaftMachine = RaftMachine.TestCase
+TestRaftMachine.settings = settings(
+    deadline=None, max_examples=150, stateful_step_count=60, suppress_health_check=list(HealthCheck)
+)
