@@ -73,10 +73,14 @@ def describe(action: Action, nodes: tuple[str, ...]) -> str:
 
 
 def describe_links(links: Grudge, nodes: tuple[str, ...]) -> str:
-    """`m1 | m2 m3` for sides that can't see each other, `m1 -/-> m2 m3` for one-way cuts, else how many links."""
+    """`m1 | m2 m3` for sides that can't see each other, `m1 -/-> m2 m3` for one-way cuts, else how many links.
+
+    Nodes that lose no link are not named.
+    """
     if not links:
         return "no cut"
-    sides = _sides(frozenset(links), nodes)
+    involved = tuple(name for name in nodes if any(name in link for link in links))
+    sides = _sides(frozenset(links), involved)
     if sides is not None:
         return " | ".join(" ".join(side) for side in sides)
     sources = sorted({source for source, _ in links}, key=nodes.index)

@@ -25,6 +25,12 @@ def between(left: Iterable[str], right: Iterable[str]) -> Grudge:
     return grudge([*pairs, *((b, a) for a, b in pairs)])
 
 
+def split(*sides: Iterable[str]) -> Grudge:
+    """Both directions of every link between nodes of different sides; nodes of no side are left alone."""
+    groups = [tuple(side) for side in sides]
+    return grudge(link for i, left in enumerate(groups) for right in groups[i + 1 :] for link in between(left, right))
+
+
 def isolate(nodes: Sequence[str], cut_off: Iterable[str]) -> Grudge:
     """The nodes of `cut_off`, together, lose sight of all others, both ways."""
     inside = set(cut_off)

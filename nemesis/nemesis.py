@@ -7,7 +7,7 @@ The later actions of a script are told but not probed for (`observed` is null): 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -31,7 +31,7 @@ class Patience:
     observe_s: float = 5.0
     recover_s: float = 15.0
     poll_s: float = 0.02
-    watch_poll_s: float = 0.005
+    watch_poll_s: float = 0.001
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class FaultNemesis:
         self._patience = patience
         self._injector = Injector(database, environment)
         self._effect = Observer(database, environment, patience.observe_s, patience.poll_s)
-        self._recovery = Observer(database, environment, patience.recover_s, patience.poll_s)
+        self._recovery = replace(self._effect, timeout_s=patience.recover_s)
         self._instances: dict[int, Instance] = {}
 
     async def setup(self) -> None:
@@ -113,7 +113,9 @@ class FaultNemesis:
         report["action"] = describe(action, nodes)
         instance = self._instances[number]
         if isinstance(action, Kill | Bounce):
-            await self._remember_incarnations(instance, action.targets)
+            instance.before.update(
+                (n, self._effect.incarnations[n]) for n in action.targets if n in self._effect.incarnations
+            )
         if not isinstance(action, Partition):
             instance.touched.update(action.targets)
         try:
@@ -154,7 +156,7 @@ class FaultNemesis:
         return next((n for n, instance in self._instances.items() if instance.kind == request["fault"]), None)
 
     async def _network(self, observer: Observer) -> Observation:
-        return await observer.network(self._injector.cut_links(), self._injector.down())
+        return await observer.network(self._injector.cut_links())
 
     async def _up_again(self, instance: Instance, targets: list[str] | tuple[str, ...]) -> Observation:
         """Processes run, those killed in a new incarnation; nodes that another instance holds down are left out."""
@@ -173,11 +175,6 @@ class FaultNemesis:
 
         plan = await scene.until(chosen, patience_s=self._patience.choose_s)
         return plan or choose(await scene.view(), self._injector.down(), entropy)
-
-    async def _remember_incarnations(self, instance: Instance, targets: tuple[str, ...]) -> None:
-        view = await self._effect.view(skip=[n for n in names(self._database.nodes) if n not in targets])
-        for name, status in view.statuses.items():
-            instance.before[name] = max(status.incarnation, instance.before.get(name, -1))
 
     def _scene(self, entropy: Random) -> Scene:
         return Scene(self._effect, entropy, Stage(), self._patience.watch_poll_s)

@@ -23,34 +23,38 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Probes a database on an environment; `poll_s` apart, for at most `timeout_s`."""
+    """Probes a database on an environment; `poll_s` apart, for at most `timeout_s`.
+
+    `incarnations` are those that the nodes last told.
+    """
 
     database: Database
     environment: Environment
     timeout_s: float
     poll_s: float
+    incarnations: dict[str, int] = field(default_factory=dict)
 
     async def view(self, skip: Iterable[str] = ()) -> View:
         """Ask every node (but those to skip) for its status, all at once."""
         asked = [node.name for node in self.database.nodes if node.name not in set(skip)]
         answers: list[NodeStatus | None] = await asyncio.gather(*(self.database.status(name) for name in asked))
-        return View(self.database.nodes, {n: s for n, s in zip(asked, answers, strict=True) if s is not None})
+        statuses = {name: status for name, status in zip(asked, answers, strict=True) if status is not None}
+        self.incarnations.update((name, status.incarnation) for name, status in statuses.items())
+        return View(self.database.nodes, statuses)
 
-    async def network(self, cut: frozenset[Link], blind: Iterable[str]) -> Observation:
-        """The reachability matrix is exactly as asked, leaving out nodes whose process is down (`blind`).
+    async def network(self, cut: frozenset[Link]) -> Observation:
+        """The reachability matrix is exactly as asked; probes don't need the database's process to be up.
 
         A link that must work counts once one probe got through; a link that is cut must never let one through.
         """
         heard: set[Link] = set()
-        skipped = set(blind)
 
         async def probe() -> tuple[bool, dict[str, Any]]:
             matrix = await self.environment.reachability()
-            pairs = [pair for pair in matrix if not skipped & set(pair)]
-            leaking = sorted(pair for pair in pairs if pair in cut and matrix[pair])
-            heard.update(pair for pair in pairs if pair not in cut and matrix[pair])
-            silent = sorted(pair for pair in pairs if pair not in cut and pair not in heard)
-            return not leaking and not silent, _matrix_evidence(pairs, cut, leaking, silent)
+            leaking = sorted(pair for pair in matrix if pair in cut and matrix[pair])
+            heard.update(pair for pair in matrix if pair not in cut and matrix[pair])
+            silent = sorted(pair for pair in matrix if pair not in cut and pair not in heard)
+            return not leaking and not silent, _matrix_evidence(list(matrix), cut, leaking, silent)
 
         return await self._until(probe)
 

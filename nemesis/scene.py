@@ -18,6 +18,9 @@ from nemesis.view import Leader, View, names
 
 T = TypeVar("T")
 
+MASTERS_SHARE = 0.15
+"""How often a script plays with the masters' group: clients' data is in the others."""
+
 Script: TypeAlias = Callable[["Scene"], Coroutine[Any, Any, None]]
 
 
@@ -28,7 +31,7 @@ class Scene:
     observer: Observer
     entropy: Random
     stage: Stage
-    poll_s: float = 0.005
+    poll_s: float = 0.001
     patience_s: float = 4.0
 
     @property
@@ -62,11 +65,13 @@ class Scene:
                 return found
             await clock.sleep(self.poll_s)
 
-    async def group(self) -> Leader | None:
-        """The leader of a random group that has one and at least three voters: masters' or tablets', evenly."""
-        return await self.until(self._random_leader)
+    async def group(self, voters: int = 3) -> Leader | None:
+        """The leader of a random group, with a lease and so many voters: a tablet's more often than the masters'."""
+        return await self.until(lambda view: self._random_leader(view, voters))
 
-    async def new_leader(self, group: str, above: int, among: Iterable[str] | None = None) -> Leader | None:
+    async def new_leader(
+        self, group: str, above: int, among: Iterable[str] | None = None, patience_s: float | None = None
+    ) -> Leader | None:
         """Wait for a leader of the group in a term above the given one (among some of its nodes)."""
         allowed = None if among is None else set(among)
 
@@ -76,13 +81,13 @@ class Scene:
                 return None
             return leader
 
-        return await self.until(seen, of=allowed)
+        return await self.until(seen, allowed, patience_s)
 
     async def leader(self, group: str) -> Leader | None:
         """Wait for any leader of the group."""
         return await self.new_leader(group, above=-1)
 
-    def _random_leader(self, view: View) -> Leader | None:
-        kinds = [[c for c in view.leaders(role) if len(c.voters) >= 3] for role in ("master", "tserver")]
-        kinds = [leaders for leaders in kinds if leaders]
-        return self.entropy.choice(self.entropy.choice(kinds)) if kinds else None
+    def _random_leader(self, view: View, voters: int) -> Leader | None:
+        role = "master" if self.entropy.random() < MASTERS_SHARE else "tserver"
+        leaders = [leader for leader in view.leaders(role) if leader.lease_valid and len(leader.voters) == voters]
+        return self.entropy.choice(leaders) if leaders else None

@@ -1,4 +1,7 @@
-"""The variants of each plain fault: from a view of the cluster to the fault and the evidence for its targets (pure)."""
+"""The variants of each plain fault: from a view of the cluster to the fault and the evidence for its targets (pure).
+
+Process faults keep off nodes that another one holds (`busy`); a partition fights with nothing on a node.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ Variant: TypeAlias = Callable[[View, Collection[str], Random], Plan]
 
 def _cut_off(selector: str) -> Variant:
     def plan(view: View, busy: Collection[str], entropy: Random) -> Plan:
-        choice = select(selector, view, busy, entropy)
+        choice = select(selector, view, (), entropy)
         return _partition(choice, isolate(names(view.nodes), choice.targets))
 
     return plan
@@ -34,7 +37,7 @@ def _cut_off(selector: str) -> Variant:
 
 def _one_way(selector: str, outbound: bool) -> Variant:
     def plan(view: View, busy: Collection[str], entropy: Random) -> Plan:
-        choice = select(selector, view, busy, entropy)
+        choice = select(selector, view, (), entropy)
         links = one_way(names(view.nodes), choice.targets[0], outbound) if choice.targets else ()
         return _partition(choice, links)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemesis.faults import Kill, Partition, describe, targets_of
-from nemesis.grudges import Grudge, grudge, halves, isolate, majorities_ring, one_way
+from nemesis.grudges import Grudge, grudge, halves, isolate, majorities_ring, one_way, split
 
 clusters = st.integers(2, 15).map(lambda count: tuple(f"n{i}" for i in range(count)))
 chances = st.integers(0, 2**32).map(Random)
@@ -83,6 +83,8 @@ def test_faults_are_described_in_words() -> None:
     assert describe(Partition(one_way(nodes, "t1", outbound=True)), nodes) == "t1 -/-> m1 t2 t3"
     assert describe(Partition(one_way(nodes, "t1", outbound=False)), nodes) == "m1 t2 t3 -/-> t1"
     assert describe(Partition((("m1", "t1"), ("t2", "m1"))), nodes) == "2 of 12 one-way links cut"
+    assert describe(Partition(split(["t3"], ["t1", "t2"])), nodes) == "t3 | t1 t2"
+    assert describe(Partition(split(["t3"], ["t1"], ["t2"])), nodes) == "t1 | t2 | t3"
     assert describe(Partition(()), nodes) == "no cut"
     assert describe(Kill(("m1", "t3")), nodes) == "kill -9 m1 t3"
 
