@@ -1,6 +1,7 @@
 """Linearizable registers: reads, writes and compare-and-sets of integer cells, every written value unique.
 
-A few keys are hot at a time, so that operations on one key overlap; the hot window slides over all keys and comes back.
+A few keys are hot at a time, so that operations overlap; the hot window slides over all keys and comes back. Some
+clients only read, as in Jepsen's register tests: they stay with whoever answers, while writers look for the leader.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Registers(msgspec.Struct, frozen=True):
 
     def step(self, context: Context) -> Step:
         chance = Chance(child(self.seed, self.count))
-        op = fill(self._next(chance, self._key(chance)), context)
+        reader = (context.free_bit() or 0) <= self.options["readers"] * len(context.processes)
+        op = fill(self._next(chance, reader), context)
         return (PENDING, self) if op is None else (op, Registers(self.options, self.seed, self.count + 1, self.recent))
 
     def update(self, context: Context, event: Op) -> Generator:
@@ -37,13 +39,11 @@ class Registers(msgspec.Struct, frozen=True):
         seen = (event.mops[0].partition, event.mops[0].value)
         return Registers(self.options, self.seed, self.count, (*self.recent[1 - RECENT :], seen))
 
-    def _key(self, chance: Chance) -> int:
-        keys, hot = int(self.options["keys"]), int(self.options["hot"])
-        return (self.count // int(self.options["dwell"]) + chance.below(min(hot, keys))) % keys
-
-    def _next(self, chance: Chance, key: int) -> Op:
+    def _next(self, chance: Chance, reader: bool) -> Op:
+        keys, hot, dwell = (int(self.options[name]) for name in ("keys", "hot", "dwell"))
+        key = (self.count // dwell + chance.below(min(hot, keys))) % keys
         kind, new = chance.uniform(), self.count + 1
-        if kind < self.options["reads"]:
+        if reader or kind < self.options["reads"]:
             return invoke("read", read(key))
         if kind >= self.options["reads"] + (1 - self.options["reads"]) * self.options["cas"]:
             return invoke("write", write(key, new))
@@ -67,8 +67,9 @@ WORKLOAD = Workload(
         Option("keys", 30, 1, 1_000_000, "how many registers there are"),
         Option("hot", 4, 1, 1_000, "how many of them are in use at a time"),
         Option("dwell", 25, 1, 1_000_000, "after how many operations the window of hot keys moves on by one"),
-        Option("reads", 0.5, 0.01, 0.98, "share of operations that read"),
-        Option("cas", 0.4, 0.01, 0.99, "share of the other operations that compare and set"),
+        Option("readers", 0.4, 0.0, 0.9, "share of the clients that only read"),
+        Option("reads", 0.25, 0.01, 0.98, "share of the other clients' operations that read"),
+        Option("cas", 0.4, 0.01, 0.99, "share of the changes that compare and set"),
         Option("final", 2, 1, 100, "how often each key is read at the end"),
     ),
     generator=lambda options, entropy: Registers(dict(options), entropy.getrandbits(53)),

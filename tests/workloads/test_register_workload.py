@@ -24,6 +24,7 @@ options = st.fixed_dictionaries(
         "keys": st.integers(1, 40),
         "hot": st.integers(1, 10),
         "dwell": st.integers(1, 50),
+        "readers": st.floats(0.0, 0.9),
         "reads": st.floats(0.05, 0.9),
         "cas": st.floats(0.05, 0.95),
         "final": st.integers(1, 3),
@@ -54,9 +55,21 @@ def test_the_same_seed_is_the_same_load(chosen: dict[str, object], seed: int) ->
 
 
 def test_every_operation_comes_up_in_its_share() -> None:
-    counts = Counter(op.f for op in invocations({}, 3, 5_000))
+    counts = Counter(op.f for op in invocations({"readers": 0.0, "reads": 0.5, "cas": 0.4}, 3, 5_000))
     assert 0.45 < counts["read"] / 5_000 < 0.55
     assert 0.15 < counts["cas"] / 5_000 < 0.25
+
+
+def test_readers_only_read_and_others_do_it_all() -> None:
+    by_process: dict[int, set[str]] = {}
+    for op in invocations({"readers": 0.4}, 3, 2_000):
+        by_process.setdefault(op.process, set()).add(op.f)
+    assert by_process == {0: {"read"}, 1: {"read"}} | {p: {"read", "write", "cas"} for p in (2, 3, 4)}
+
+
+def test_a_single_client_does_everything() -> None:
+    generator = WORKLOAD.generator(resolve_options(WORKLOAD, {}), Random(1))
+    assert {op.f for op in simulate(limit(100, generator), concurrency=1)} == {"read", "write", "cas"}
 
 
 def test_only_a_few_keys_are_hot_at_a_time_and_all_get_their_turn() -> None:
