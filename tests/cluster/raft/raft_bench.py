@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from raft_invariants import Invariants
@@ -94,9 +95,9 @@ class Flight:
 class Bench:
     """Nodes `a`, `b`, … under the test's control."""
 
-    def __init__(self, size: int = 3, seed: int = 0, flaws: Iterable[str] = (), **options: object) -> None:
+    def __init__(self, size: int = 3, seed: int = 0, flaws: Iterable[str] = (), **options: Any) -> None:
         self.names = tuple("abcdefg"[:size])
-        self.options = {"flaws": frozenset(flaws), **options}
+        self.options: dict[str, Any] = {"flaws": frozenset(flaws), **options}
         self.entropy = random.Random(seed)
         self.now_ns = 0
         self.delay_ns: Callable[[], int] = lambda: MS
@@ -170,9 +171,9 @@ class Bench:
     # ---- network ----
 
     def cut(self, source: str, target: str) -> None:
-        """Drop what `source` sends to `target` and what is under way between them, one way."""
+        """Drop what `source` sends to `target` and what is under way, one way; what is due has arrived already."""
         self.cuts.append((source, target))
-        self.flights = [each for each in self.flights if not self.is_cut(each.message)]
+        self.flights = [each for each in self.flights if each.due_ns <= self.now_ns or not self.is_cut(each.message)]
 
     def isolate(self, *names: str) -> None:
         """Cut the named nodes off from all others, both ways."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from typing import Any
 
 from raft_bench import MS, Bench
 
@@ -15,7 +16,7 @@ DRIFT = 0.1
 class Walk:
     """Random actions, biased so that leaders come to be, work gets done, and old messages stay around."""
 
-    def __init__(self, size: int, seed: int, flaws: Iterable[str] = (), **options: object) -> None:
+    def __init__(self, size: int, seed: int, flaws: Iterable[str] = (), **options: Any) -> None:
         self.entropy = random.Random(seed)
         options = {
             "max_clock_drift": DRIFT,
@@ -137,7 +138,7 @@ class Walk:
         node.fsync_ns = self.entropy.choice((MS // 2, 50 * MS))
 
     def stalk(self) -> None:
-        """Starve one follower of its leader until it stands for election; then cut the leader off, maybe restart a voter."""
+        """Starve a follower of its leader until it stands; then maybe restart a voter, maybe cut the leader off."""
         name = self.leader_or_any()
         if name is None or self.bench.raft(name).role is not Role.LEADER:
             return

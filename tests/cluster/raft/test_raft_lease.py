@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from raft_bench import MS, Bench, Node
@@ -262,6 +263,6 @@ def test_single_voter_leads_by_itself() -> None:
         {"voters": ("x", "y")},
     ],
 )
-def test_configurations_that_cannot_keep_the_rules_are_refused(options: dict[str, object]) -> None:
+def test_configurations_that_cannot_keep_the_rules_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         RaftConfig(**{"node_id": "a", "voters": VOTERS, **options})

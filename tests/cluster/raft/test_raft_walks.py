@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,7 +20,7 @@ SEEDS = range(30)
 @pytest.mark.parametrize("size", [3, 5])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_invariants_hold_on_a_random_walk(size: int, seed: int) -> None:
-    """Figure 3.2, §6.4: election safety, append-only, log matching, completeness, state-machine safety, reads, leases."""
+    """Figure 3.2: election safety, append-only, log matching, completeness, one state machine; §6.4: reads, lease."""
     walk = Walk(size, seed)
     walk.run(1_500)
     assert walk.bench.violations == []
@@ -37,7 +38,7 @@ def test_random_walks_get_work_done() -> None:
     assert any(node.disk_snapshot is not None for walk in walks for node in walk.bench.nodes.values())
 
 
-def found_within(seeds: Sequence[int], *flaws: str, **options: object) -> list[str]:
+def found_within(seeds: Sequence[int], *flaws: str, **options: Any) -> list[str]:
     """What the first walk that breaks something breaks."""
     for seed in seeds:
         walk = Walk(3, seed, flaws, **options)
