@@ -200,6 +200,7 @@ class SshFleet:
     def __init__(self, targets: Mapping[str, SshTarget]) -> None:
         self._hosts = {name: SshHost(name, target) for name, target in targets.items()}
         self._threads = ThreadPoolExecutor(max_workers=2 * len(self._hosts) + 2, thread_name_prefix="assay-ssh")
+        self._closed = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -214,6 +215,8 @@ class SshFleet:
         host = self._hosts.get(name)
         if host is None:
             raise HarnessError(f"there is no machine named {name}")
+        if self._closed:
+            raise HarnessError(f"the SSH connections to {name} and the others are closed")
         return await asyncio.get_running_loop().run_in_executor(self._threads, action, host)
 
     async def on_each(self, action: Callable[[SshHost], T]) -> dict[str, T]:
@@ -241,6 +244,7 @@ class SshFleet:
 
     def close(self) -> None:
         """Drop every connection and end the threads; never raises, safe to call twice."""
+        self._closed = True
         for host in self._hosts.values():
             host.close()
         self._threads.shutdown(wait=False, cancel_futures=True)

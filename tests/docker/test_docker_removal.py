@@ -13,6 +13,7 @@ import pytest
 
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.docker.leftovers import clean_leftovers
+from harness.errors import HarnessError
 from harness.protocols import Node
 from harness.real.clock import RealClock
 
@@ -42,6 +43,8 @@ def test_teardown_removes_everything_and_can_be_repeated(left_of: Left) -> None:
         assert len(left_of(environment.run_id)) == 5
         await environment.teardown()
         await environment.teardown()
+        with pytest.raises(HarnessError, match="closed"):
+            await environment.fleet.check("t1", "true")
         return environment.run_id
 
     assert left_of(asyncio.run(scenario())) == []

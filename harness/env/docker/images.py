@@ -42,7 +42,7 @@ _REMEDIES = {
 """What to do when `make-base.sh` ends with one of these codes."""
 
 Report = Callable[[str], None]
-"""Told in a few words what is being done, for steps that take more than a moment."""
+"""Told in a few words, on any thread, what is being done, for steps that take more than a moment."""
 
 
 @dataclass(frozen=True, slots=True)

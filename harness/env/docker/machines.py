@@ -53,9 +53,9 @@ def make_machines(
 ) -> dict[str, Addresses]:
     """One running container per node name, on both networks, with the run's keys in place.
 
-    They are made in parallel but started one by one: engines before 28 count a network's endpoints without a lock, and
-    with two starts at once can count one too many; then nothing but their own restart frees the network
-    (moby/moby#42119).
+    They are made in parallel but join their networks (that is, start) one by one: engines before 28 keep a count of
+    each network's endpoints, and it was seen one too high after several containers had joined and left at once; then
+    only a restart of the engine frees the network (moby/moby#42119).
     """
     with ThreadPoolExecutor(max_workers=MACHINES_AT_ONCE, thread_name_prefix="assay-docker") as pool:
         made = list(pool.map(lambda node: _make_machine(client, image, run_id, node, networks, keys), nodes))
