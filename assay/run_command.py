@@ -94,9 +94,8 @@ def print_summary(options: RunOptions, finished: Finished, report: Path | None) 
     by_f = ", ".join(f"{count} {f}" for f, count in dict(details.get("ok_by_f", {})).items())
     print(f"  succeeded: {by_f or 'nothing'}")
     for kind, counts in dict(details.get("faults", {})).items():
-        print(
-            f"  fault {kind}: {counts['requested']} requested, {counts['observed']} observed, {counts['recovered']} healed"
-        )
+        requested, observed, recovered = (counts[name] for name in ("requested", "observed", "recovered"))
+        print(f"  fault {kind}: {requested} requested, {observed} observed in effect, {recovered} observed healed")
     if finished.trace is not None:
         print(f"  trace: {finished.trace[:16]}")
     print(f"  run:    {finished.outcome.rundir.path}")

@@ -22,9 +22,21 @@ class Flaw:
 FLAWS: dict[str, Flaw] = {
     flaw.name: flaw
     for flaw in (
-        Flaw("raft-ack-before-fsync", "R1", "an acknowledged write is lost with a crash", "register", "kill"),
-        Flaw("raft-forget-vote", "R1", "a restarted voter votes twice in a term: two leaders", "register", "kill"),
-        Flaw("raft-commit-old-term", "R1", "a committed entry is overwritten (figure 8)", "register", "partition"),
+        Flaw("raft-ack-before-fsync", "R1", "an acknowledged write is lost with a crash", "register", "power-cut"),
+        Flaw(
+            "raft-forget-vote",
+            "R1",
+            "a voter votes twice in a term: two leaders",
+            "register",
+            "rotate-majority",
+        ),
+        Flaw(
+            "raft-commit-old-term",
+            "R1",
+            "a committed entry is overwritten (figure 8)",
+            "register",
+            "new-leader-partition",
+        ),
         Flaw("read-without-lease", "R2", "a deposed leader serves stale reads", "register", "partition"),
     )
 }
