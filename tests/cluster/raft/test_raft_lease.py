@@ -14,6 +14,7 @@ from cluster.raft.types import (
     AppendReply,
     HardState,
     Message,
+    Persisted,
     PreVote,
     PreVoteReply,
     Receive,
@@ -249,7 +250,11 @@ def test_pre_vote_spares_a_live_leader() -> None:
 def test_single_voter_leads_by_itself() -> None:
     raft = Raft(RaftConfig("a", ("a",)), HardState(), None, (), 0, random.Random(1), False)
     ready = raft.step(Tick(), 2_000 * MS)
-    assert ready.persist is not None and raft.role is Role.CANDIDATE
+    assert ready.persist is not None and raft.role is Role.CANDIDATE, "its own vote counts once it is durable (§3.8)"
+    ready = raft.step(Persisted(ready.persist.sequence), 2_000 * MS)
+    assert raft.role is Role.LEADER and ready.persist is not None
+    assert len(raft.step(Persisted(ready.persist.sequence), 2_000 * MS).apply) == 1
+    assert raft.lease_valid(9_000 * MS)
 
 
 @pytest.mark.parametrize(
