@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.env.docker.abilities import NodeAbilities, probe_node
-from harness.env.docker.engine import connect_engine
+from harness.env.docker.engine import connect_engine, engine_failures
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.docker.images import can_make_base, image_is_built, image_spec
 from harness.env.docker.leftovers import clean_leftovers
@@ -183,15 +183,16 @@ async def examine(clock: Clock, build_image: bool = False) -> Facts:
 
 
 async def _examine_engine(client: Any, clock: Clock, build_image: bool) -> EngineFacts:
-    version = str(client.version().get("Version", "of unknown version"))
-    base = can_make_base()
+    version, built, base = "of unknown version", False, can_make_base()
     try:
-        built = image_is_built(client, image_spec())
+        with engine_failures("telling its version and images"):
+            version = str(client.version().get("Version", version))
+            built = image_is_built(client, image_spec())
         if not (built or build_image):
             return EngineFacts(version, False, base)
         return EngineFacts(version, True, base, await probe_node(DockerEnvironment(clock)))
     except (UserError, HarnessError) as error:
-        return EngineFacts(version, image_is_built(client, image_spec()), base, None, str(error))
+        return EngineFacts(version, built, base, None, str(error))
 
 
 def _java_version_line() -> str:
