@@ -87,7 +87,7 @@ class EachProcess(msgspec.Struct, frozen=True):
     def update(self, context: Context, event: Op) -> Generator:
         bit = context.bit_of(event.process)
         known = self.copies[bit] if self.copies else None
-        if known is None or known[1] is None or known[0] != event.process:
+        if known is None or known[1] is None:
             return self
         inner = known[1].update(context.restrict(1 << bit), event)
         if inner is known[1]:

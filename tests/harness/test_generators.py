@@ -208,6 +208,47 @@ def test_on_threads_sees_only_its_own_events() -> None:
     assert Counter(fs(simulate(source, latency=latency))) == Counter(a=5, b=1)
 
 
+class Witness:
+    """An endless stream that notes the `f` of every event it is shown."""
+
+    def __init__(self, f: str, seen: set[str]) -> None:
+        self._inner, self._seen = named(f), seen
+
+    def step(self, context: Context) -> Step:
+        op, _ = self._inner.step(context)
+        return op, self
+
+    def update(self, context: Context, event: Op) -> Generator:
+        self._seen.add(event.f)
+        return self
+
+
+def test_events_go_to_the_generator_whose_threads_they_are_of() -> None:
+    seen: dict[str, set[str]] = {name: set() for name in "abcx"}
+    a, b, c, x = (Witness(name, seen[name]) for name in "abcx")
+    source = limit(60, any_of(nemesis(x), reserve((1, a), (1, b), default=c)))
+    simulate(source, concurrency=4, nemesis=True, latency=imperfect)
+    assert seen == {name: {name} for name in "abcx"}
+
+
+def test_each_process_is_shown_its_own_events() -> None:
+    """A copy is ended by the first success of its own process, not by another's."""
+    latency = lambda op, n: (10, "ok" if op.process == 0 else "fail")  # noqa: E731
+    events = simulate(each_process(until_ok(limit(4, named("a")))), concurrency=3, latency=latency)
+    assert Counter(event.process for event in invocations(events)) == {0: 1, 1: 4, 2: 4}
+
+
+def test_any_of_gives_everyone_a_turn() -> None:
+    source = limit(30, any_of(named("a"), named("b"), limit(2, named("c"))))
+    assert Counter(fs(simulate(source, latency=quick))) == Counter(a=14, b=14, c=2)
+
+
+def test_until_ok_is_not_ended_by_the_success_of_another() -> None:
+    latency = lambda op, n: (10, "ok" if op.f == "b" else "fail")  # noqa: E731
+    events = simulate(any_of(until_ok(limit(5, named("a"))), limit(2, named("b"))), latency=latency)
+    assert Counter(fs(events)) == Counter(a=5, b=2)
+
+
 def test_clients_and_nemesis_keep_to_their_threads() -> None:
     source = any_of(clients(limit(30, named("work"))), nemesis(limit(5, named("fault"))))
     for event in simulate(source, concurrency=3, nemesis=True, latency=imperfect):

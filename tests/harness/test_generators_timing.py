@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.generators import (
+    Context,
     Generator,
     Source,
+    Step,
     any_of,
     chain,
     clients,
@@ -24,6 +26,7 @@ from harness.generators import (
     keyed_zipf,
     limit,
     nemesis,
+    once,
     sleep,
     stagger,
     time_limit,
@@ -186,6 +189,32 @@ def test_popularity_follows_zipf() -> None:
     assert counts[0] == pytest.approx(2 * counts[1], rel=0.25)
     assert counts[0] == pytest.approx(10 * counts[9], rel=0.5)
     assert counts[0] > 800
+
+
+class Witness:
+    """Endless reads of a key, that note the keys of all events they are shown."""
+
+    def __init__(self, key: int, seen: dict[int, set[int]]) -> None:
+        self._key, self._seen = key, seen
+
+    def step(self, context: Context) -> Step:
+        op, _ = once(invoke("read", read(self._key))).step(context)
+        return op, self
+
+    def update(self, context: Context, event: Op) -> Generator:
+        self._seen.setdefault(self._key, set()).add(event.mops[0].partition)
+        return self
+
+
+@pytest.mark.parametrize(
+    "keyed",
+    [lambda make: keyed_zipf(1, range(5), 0.5, make), lambda make: keyed_concurrent(2, range(5), make)],
+    ids=["zipf", "concurrent"],
+)
+def test_events_go_to_the_key_they_are_of(keyed) -> None:  # type: ignore[no-untyped-def]
+    seen: dict[int, set[int]] = {}
+    simulate(limit(80, keyed(lambda key: Witness(key, seen))), concurrency=10, latency=imperfect)
+    assert seen == {key: {key} for key in range(5)}
 
 
 def test_popular_keys_take_events_to_their_own_key() -> None:

@@ -296,11 +296,55 @@ def test_ready_but_without_a_successful_operation_is_no_recovery(tmp_path: Path)
     assert load_facts(outcome.rundir).final_counts == {"info": KEYS}
 
 
+def test_a_recovery_after_the_budget_is_none(setup: Setup) -> None:
+    class Sluggish(MemoryDatabase):
+        async def await_ready(self, timeout_s: float) -> None:
+            if self.clock.monotonic_ns() > 5 * 10**9:
+                self.latency_s = 1.5
+
+    database = Sluggish(setup.environment.clock)
+    outcome = setup.run(database=database, nemesis=KillNemesis(database), recovery_budget_s=2.0)
+    recovery = load_facts(outcome.rundir).recovery
+    assert (recovery.recovered, recovery.seconds) == (False, 3.0)
+    assert outcome.verdict.overall == "invalid"
+
+
 def test_recovery_is_not_judged_when_healing_failed(setup: Setup) -> None:
     outcome = setup.run(nemesis=KillNemesis(setup.database, clumsy=True))
     assert outcome.verdict.overall == "unknown"
     assert outcome.verdict.liveness.reasons == ("recovery was not observed: healing failed",)
     assert {failure.stage for failure in outcome.failures} == {"nemesis", "heal for certain"}
+
+
+def test_the_network_is_healed_even_if_the_nemesis_cannot(setup: Setup) -> None:
+    class Cutting(KillNemesis):
+        async def invoke(self, op: Op) -> Op:
+            await setup.environment.cut(frozenset([("n1", "n2")]))
+            return await super().invoke(op)
+
+    seen: list[bool] = []
+
+    def look(rundir: RunDir) -> Mapping[str, Any]:
+        seen.append(setup.world.network.link("n1", "n2").cut)
+        return judge_values(rundir)
+
+    setup.run(judge=look, nemesis=Cutting(setup.database, clumsy=True))
+    assert seen == [False]
+
+
+def test_a_retired_process_never_comes_back_in_a_later_stage(tmp_path: Path) -> None:
+    def forgetful(cells: dict[int, int | None], mop: Mop) -> Mop:
+        if mop.value is not None and mop.value % 5 == 0:
+            raise IndefiniteError("timeout")
+        return apply_mop(cells, mop)
+
+    outcome = Setup(tmp_path, apply=forgetful).run()
+    ended: set[int] = set()
+    for event in read_journal(outcome.rundir.journal):
+        assert event.process not in ended
+        if event.type == "info" and event.process >= 0:
+            ended.add(event.process)
+    assert len(ended) > 20
 
 
 def test_a_generator_that_breaks_in_mid_run_still_ends_healed_and_judged(setup: Setup) -> None:
