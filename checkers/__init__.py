@@ -1,1 +1,5 @@
 """Judging: kernels over columns, the pipeline around them, verdicts, explanations and history importers."""
+
+from checkers.compile_cache import use_compile_cache
+
+use_compile_cache()

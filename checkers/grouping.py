@@ -9,7 +9,7 @@ import numpy.typing as npt
 from numba import njit
 
 from checkers.kernels.columns import Ints, RegisterColumns
-from checkers.projection import Flat
+from checkers.projection import Flat, is_zero
 
 
 class KeyedOps(NamedTuple):
@@ -48,7 +48,7 @@ def _key_ids(flat: Flat) -> tuple[Ints, int]:
     ids, count = _dense(flat.address[1])
     for i in (0, 2, 3):
         part = flat.address[i]
-        if len(part) and (part != part[0]).any():
+        if not is_zero(part) and len(part) and (part != part[0]).any():
             more, width = _dense(part)
             if count * width >= 2**62:
                 ids, count = np.unique(ids, return_inverse=True)[1].astype(np.int64), len(ids)
@@ -78,7 +78,8 @@ def split_sorted(flat: Flat) -> KeyedOps:
     size = len(flat.invoke)
     changes = np.zeros(max(size - 1, 0), bool)
     for part in flat.address:
-        changes |= part[1:] != part[:-1]
+        if not is_zero(part):
+            changes |= part[1:] != part[:-1]
     starts = [0] if size else []
     offsets = np.concatenate((starts, np.flatnonzero(changes) + 1, [size])).astype(np.int64)
     return _gathered(flat, slice(None), offsets)

@@ -6,9 +6,9 @@ expressions. Both give the columns of FLAT.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.kernels.columns import NEVER, NIL, Ints
+from checkers.source import KEY_COLUMNS
 
 UNSUPPORTED: Final = 127
 """Kind of an operation that the model does not know: other than one micro-operation, or of the reserved value NIL."""
 
 MISMATCH: Final = "cas-mismatch"
 """Error class of a compare-and-set that completed and found another value."""
-
-KEY_COLUMNS: Final = ("table", "partition", "row", "column")
 
 FLAT: Final = pa.schema(
     [
@@ -52,10 +51,9 @@ class Projection:
     failed: Mapping[str, int] = field(default_factory=dict)
     mismatched: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def columns(self) -> list[str]:
-        """The Parquet columns that are read."""
-        leaves = [f"mops.list.element.{name}" for name in ("f", *KEY_COLUMNS, "value", "expected")]
+    def columns(self, key_columns: Sequence[str] = KEY_COLUMNS) -> list[str]:
+        """The Parquet columns that are read, with the key columns that can differ from zero."""
+        leaves = [f"mops.list.element.{name}" for name in ("f", *key_columns, "value", "expected")]
         always = ["invoke_index", "complete_index", "type", "process", *leaves]
         return [*always, "error_class"] if self.mismatched else always
 
@@ -102,41 +100,82 @@ def _outcomes(batch: pa.RecordBatch, projection: Projection) -> npt.NDArray[np.i
 
 
 def _ints(column: pa.Array, null: int) -> Ints:
-    filled: Ints = column.cast(pa.int64()).fill_null(null).to_numpy(zero_copy_only=False)
-    return filled
+    if column.null_count == len(column):
+        return np.full(len(column), null)
+    filled: Ints = (column.fill_null(null) if column.null_count else column).to_numpy(zero_copy_only=False)
+    return filled.astype(np.int64, copy=False)
+
+
+def _taken(column: Any, rows: Ints | None) -> Any:
+    return column if rows is None else column[rows]
+
+
+def _rows(batch: pa.RecordBatch, lengths: Ints) -> tuple[Ints | None, Ints | None]:
+    """Which rows are clients' and where their first micro-operations are; None for all, in order."""
+    clients = _ints(batch.column("process"), 0) >= 0
+    if clients.all() and (lengths == 1).all():
+        return None, None
+    starts = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64)
+    rows = np.flatnonzero(clients)
+    return rows, np.minimum(starts[rows], max(int(lengths.sum()) - 1, 0))
+
+
+def _kinds(names: npt.NDArray[np.int32], texts: list[str], outcomes: Any, projection: Projection) -> Any:
+    table = np.array([_kind_table(projection, text) for text in texts] + [(UNSUPPORTED,) * 4], np.int8)
+    return table.reshape(-1)[names * np.int32(4) + outcomes]
+
+
+def _reserved(column: pa.Array, filled: Ints, place: Ints | None) -> Any:
+    """Which cells hold the very integer that stands for nil."""
+    if column.null_count == len(column):
+        return np.zeros(len(filled), np.bool_)
+    return (filled == NIL) & _taken(column.is_valid().to_numpy(zero_copy_only=False), place)
 
 
 def flatten(batch: pa.RecordBatch, projection: Projection) -> Flat:
-    """Evaluate the projection on a batch of the history table; nemesis operations are left out."""
-    clients = np.flatnonzero(_ints(batch.column("process"), 0) >= 0)
+    """Evaluate the projection on a batch of the history table; nemesis operations are left out.
+
+    Key columns that the batch lacks are zero throughout.
+    """
     mops = batch.column("mops")
     lengths = _ints(pc.list_value_length(mops), 0)
-    elements, starts = mops.flatten(), np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64)
-    single = lengths[clients] == 1
+    rows, place = _rows(batch, lengths)
+    elements = mops.flatten()
     if not len(elements):
         elements = pa.nulls(1, elements.type)
-    place = np.minimum(starts[clients], len(elements) - 1)
-    fields = {name: elements.field(i) for i, name in enumerate(f.name for f in elements.type)}
-    codes, names = _text_codes(fields["f"])
-    table = np.array([_kind_table(projection, name) for name in names] + [(UNSUPPORTED,) * 4], np.int8)
-    kind = np.where(single, table[codes[place], _outcomes(batch, projection)[clients]], np.int8(UNSUPPORTED))
-    kept = kind != DROPPED
-    clients, place, kind = clients[kept], place[kept], kind[kept]
-    value, expected = (_ints(fields[name], NIL)[place] for name in ("value", "expected"))
-    for name, column in (("value", value), ("expected", expected)):
-        if (column == NIL).any():
-            kind[(column == NIL) & fields[name].is_valid().to_numpy(zero_copy_only=False)[place]] = UNSUPPORTED
-    finished = _outcomes(batch, projection)[clients] != 1
-    complete = _ints(batch.column("complete_index"), NEVER)[clients]
-    t, p, r, c = (_ints(fields[name], 0)[place] for name in KEY_COLUMNS)
-    return Flat(
-        (t, p, r, c),
-        _ints(batch.column("invoke_index"), 0)[clients],
-        np.where(finished, complete, NEVER),
-        kind,
-        value,
-        expected,
-    )
+    fields = {elements.type.field(i).name: elements.field(i) for i in range(elements.type.num_fields)}
+    names, texts = _text_codes(fields["f"])
+    outcomes = _taken(_outcomes(batch, projection), rows)
+    kind = _kinds(_taken(names, place), texts, outcomes, projection)
+    if rows is not None:
+        kind[lengths[rows] != 1] = UNSUPPORTED
+    value, expected = (_taken(_ints(fields[name], NIL), place) for name in ("value", "expected"))
+    kind[_reserved(fields["value"], value, place) | _reserved(fields["expected"], expected, place)] = UNSUPPORTED
+    complete = np.where(outcomes == 1, NEVER, _taken(_ints(batch.column("complete_index"), NEVER), rows))
+    invoke = _taken(_ints(batch.column("invoke_index"), 0), rows)
+    nowhere = np.broadcast_to(np.int64(0), len(kind))
+    t, p, r, c = (_taken(_ints(fields[n], 0), place) if n in fields else nowhere for n in KEY_COLUMNS)
+    flat = Flat((t, p, r, c), invoke, complete, kind, value, expected)
+    return flat if (kind != DROPPED).all() else part_of(flat, kind != DROPPED)
+
+
+def part_of(flat: Flat, rows: Any) -> Flat:
+    """Some rows, copied."""
+    table, partition, row, column = (part[rows] if is_zero(part) else part[rows].copy() for part in flat.address)
+    value, expected = flat.value[rows].copy(), flat.expected[rows].copy()
+    invoke, complete, kind = flat.invoke[rows].copy(), flat.complete[rows].copy(), flat.kind[rows].copy()
+    return Flat((table, partition, row, column), invoke, complete, kind, value, expected)
+
+
+def is_zero(column: Ints) -> bool:
+    """Whether a key column is the one that takes no memory: zero throughout."""
+    return column.strides == (0,)
+
+
+def _joined(columns: list[Ints]) -> Ints:
+    if all(is_zero(column) for column in columns):
+        return np.broadcast_to(np.int64(0), sum(len(column) for column in columns))
+    return np.concatenate(columns)
 
 
 def concatenated(parts: list[Flat]) -> Flat:
@@ -144,6 +183,6 @@ def concatenated(parts: list[Flat]) -> Flat:
     if not parts:
         nothing = np.empty(0, np.int64)
         return Flat((nothing,) * 4, nothing, nothing, np.empty(0, np.int8), nothing, nothing)
-    t, p, r, c = (np.concatenate([part.address[i] for part in parts]) for i in range(4))
+    t, p, r, c = (_joined([part.address[i] for part in parts]) for i in range(4))
     rest = [np.concatenate([part[i] for part in parts]) for i in range(1, 6)]
     return Flat((t, p, r, c), *rest)

@@ -17,6 +17,9 @@ from harness.errors import UserError
 FailedCas: TypeAlias = Literal["observed", "absent"]
 """What a failed compare-and-set says: it completed and found another value, or it never took place."""
 
+KEY_COLUMNS: Final = ("table", "partition", "row", "column")
+"""What addresses a cell."""
+
 NO_CLOCK: Final = "none"
 """`clock` of operations whose history states no times."""
 
@@ -58,6 +61,21 @@ class Source:
                 yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"{self.path} can't be read to its end as Parquet: {error}.") from error
+
+    def key_columns(self) -> tuple[str, ...]:
+        """The parts of cells' addresses that can differ from zero, by the file's statistics; the partition always."""
+        if self.parquet is None:
+            return KEY_COLUMNS
+        metadata = pq.read_metadata(self.parquet)
+        varies = {"partition"}
+        for group in range(metadata.num_row_groups):
+            for place in range(metadata.num_columns):
+                column = metadata.row_group(group).column(place)
+                name = column.path_in_schema.rsplit(".", 1)[-1]
+                known = column.is_stats_set and column.statistics.has_min_max
+                if name in KEY_COLUMNS and not (known and column.statistics.min == column.statistics.max == 0):
+                    varies.add(name)
+        return tuple(name for name in KEY_COLUMNS if name in varies)
 
     def operations(self, indices: Sequence[int]) -> dict[int, dict[str, Any]]:
         """The rows of the operations with the given invocation indices, by index."""

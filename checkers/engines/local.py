@@ -20,7 +20,8 @@ class LocalEngine:
     name = "local"
 
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
-        parts = [flatten(batch, projection) for batch in source.batches(projection.columns)]
+        columns = projection.columns(source.key_columns())
+        parts = [flatten(batch, projection) for batch in source.batches(columns)]
         flat = concatenated(parts)
         parts.clear()
         return merged([kernel(group(flat))], explain)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +25,9 @@ from checkers.engines.api import KeyedKernel, Tally
 from checkers.findings import Findings, merged
 from checkers.grouping import group, split_sorted
 from checkers.kernels.columns import NEVER, NIL
-from checkers.projection import FLAT, KEY_COLUMNS, MISMATCH, UNSUPPORTED, Flat, Projection, concatenated
-from checkers.source import Source
+from checkers.projection import FLAT, MISMATCH, UNSUPPORTED, Flat, Projection, concatenated, is_zero, part_of
+from checkers.source import KEY_COLUMNS, Source
 from harness.errors import HarnessError, UserError
-
-_KERNEL_ROWS: Final = 1 << 19
-"""A kernel call gets at least so many rows (whole keys), so that a million keys take few calls."""
 
 _ROWS_PER_PARTITION: Final = 2_500_000
 
@@ -39,10 +36,12 @@ _JAVA_VERSION: Final = 17
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Size of the session: worker threads and the JVM's heap."""
+    """Size of the session: worker threads, the JVM's heap, and how many rows (whole keys) a kernel call gets at least,
+    so that a million keys take few calls."""
 
     cores: int = 2
     heap_mib: int = 2048
+    kernel_rows: int = 1 << 19
 
 
 def check_java() -> None:
@@ -68,10 +67,11 @@ class SparkEngine:
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
         with self._frame(source) as frame:
             partitions = max(self._options.cores, -(-source.rows // _ROWS_PER_PARTITION))
-            flat = _projected(frame, projection, self._one_table(source))
-            keys = [name for name in KEY_COLUMNS if name in flat.columns]
+            keys = source.key_columns()
+            flat = _projected(frame, projection, keys)
             grouped = flat.repartition(partitions, *keys).sortWithinPartitions(*keys, "invoke")
-            found = grouped.mapInArrow(_Partition(kernel, explain), "findings binary").collect()
+            work = _Partition(kernel, explain, self._options.kernel_rows)
+            found = grouped.mapInArrow(work, "findings binary").collect()
         parts = [msgspec.msgpack.decode(row["findings"], type=Findings) for row in found]
         return merged(parts or [kernel(group(concatenated([])))], explain)
 
@@ -98,21 +98,6 @@ class SparkEngine:
             path = Path(folder) / "history.parquet"
             pq.write_table(source.table, path, row_group_size=1 << 17)
             yield self._session.read.parquet(str(path))
-
-    def _one_table(self, source: Source) -> bool:
-        """Whether table, row and column are zero throughout by the file's statistics: then partition is the key."""
-        if source.parquet is None:
-            return False
-        metadata = pq.read_metadata(source.parquet)
-        for group_number in range(metadata.num_row_groups):
-            columns = metadata.row_group(group_number)
-            for place in range(columns.num_columns):
-                column = columns.column(place)
-                if column.path_in_schema.rsplit(".", 1)[-1] in ("table", "row", "column"):
-                    statistics = column.statistics
-                    if statistics is None or not statistics.has_min_max or (statistics.min, statistics.max) != (0, 0):
-                        return False
-        return True
 
 
 def start_session(options: SparkOptions) -> Any:
@@ -166,7 +151,7 @@ def _quiet_start(settings: dict[str, str], cores: int) -> Any:
             os.close(kept)
 
 
-def _projected(frame: Any, projection: Projection, one_table: bool) -> Any:
+def _projected(frame: Any, projection: Projection, key_columns: Sequence[str]) -> Any:
     """The columns of FLAT as native expressions, nemesis operations and what says nothing left out."""
     from pyspark.sql import functions as fn
 
@@ -174,9 +159,9 @@ def _projected(frame: Any, projection: Projection, one_table: bool) -> Any:
     kind = _kind(fn, projection)
     known = fn.col("type") != "info"
     clients = frame.where(fn.col("process") >= 0)
-    keys = [fn.coalesce(mop[name].cast("long"), fn.lit(0)).alias(name) for name in KEY_COLUMNS]
+    keys = [fn.coalesce(mop[name].cast("long"), fn.lit(0)).alias(name) for name in key_columns]
     columns = [
-        *(keys[1:2] if one_table else keys),
+        *keys,
         fn.col("invoke_index").alias("invoke"),
         fn.when(known, fn.coalesce("complete_index", fn.lit(NEVER))).otherwise(fn.lit(NEVER)).alias("complete"),
         kind.cast("byte").alias("kind"),
@@ -212,6 +197,7 @@ class _Partition:
 
     kernel: KeyedKernel
     explain: int
+    kernel_rows: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: list[Findings] = []
@@ -220,7 +206,7 @@ class _Partition:
         for batch in batches:
             held.append(_flat(batch))
             rows += batch.num_rows
-            if rows >= _KERNEL_ROWS:
+            if rows >= self.kernel_rows:
                 whole, rest = _cut(concatenated(held))
                 if len(whole.invoke):
                     found.append(self.kernel(split_sorted(whole)))
@@ -233,21 +219,17 @@ class _Partition:
 
 
 def _flat(batch: pa.RecordBatch) -> Flat:
-    zeros = np.zeros(batch.num_rows, np.int64)
+    zeros = np.broadcast_to(np.int64(0), batch.num_rows)
     have = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
     address = tuple(have.get(name, zeros) for name in KEY_COLUMNS)
-    return Flat(address, *(have[field.name] for field in list(FLAT)[len(KEY_COLUMNS) :]))  # type: ignore[arg-type]
+    return Flat(address, *(have[field.name] for field in list(FLAT)[len(KEY_COLUMNS) :]))
 
 
 def _cut(flat: Flat) -> tuple[Flat, Flat]:
     """What is before the last key, and the last key, which may go on."""
     same = np.ones(len(flat.invoke), bool)
     for part in flat.address:
-        same &= part == part[-1]
+        if not is_zero(part):
+            same &= part == part[-1]
     begin = len(same) - int(same.sum())
-    return _part(flat, slice(0, begin)), _part(flat, slice(begin, None))
-
-
-def _part(flat: Flat, rows: slice) -> Flat:
-    address = tuple(part[rows] for part in flat.address)
-    return Flat(address, *(column[rows].copy() for column in flat[1:]))
+    return part_of(flat, slice(0, begin)), part_of(flat, slice(begin, None))

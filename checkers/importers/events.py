@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numba import njit
 
 from harness.errors import UserError
 
@@ -16,19 +17,29 @@ _TYPES: Final = {"ok", "fail", "info"}
 COLUMNS: Final = ("invoke_index", "complete_index", "type")
 
 
+@njit(cache=True)
+def _mark(events, seen):
+    """Mark events as seen; the first that was seen before, or -1. Those beyond `seen` are left to the caller."""
+    for event in events:
+        if event < seen.shape[0]:
+            if seen[event]:
+                return event
+            seen[event] = True
+    return np.int64(-1)
+
+
 class EventOrder:
     """Takes the batches of a history one by one and raises UserError at the first event that can't be."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._last = -1
-        self._seen = np.zeros(1 << 16, bool)
+        self._seen = np.zeros(0, bool)
         self._far: list[np.ndarray] = []
 
     def check(self, batches: Iterable[pa.RecordBatch], rows: int) -> None:
         """Check a whole history of about that many rows."""
-        room = 4 * rows + 1024
-        self._seen = np.zeros(room, bool)
+        self._seen = np.zeros(4 * rows + 1024, bool)
         for batch in batches:
             self._check_batch(batch)
         far = np.concatenate(self._far) if self._far else np.empty(0, np.int64)
@@ -66,13 +77,10 @@ class EventOrder:
             raise UserError(self._sentence(int(invoke[done & (complete < invoke)][0]), "it completes before it begins"))
 
     def _check_unique(self, events: np.ndarray) -> None:
-        near = events[events < len(self._seen)]
+        twice = _mark(events, self._seen)
+        if twice >= 0:
+            raise UserError(self._sentence(int(twice), "two events have this index"))
         self._far.append(events[events >= len(self._seen)])
-        ordered = np.sort(near)
-        twice = np.concatenate((near[self._seen[near]], ordered[1:][ordered[1:] == ordered[:-1]]))
-        if len(twice):
-            raise UserError(self._sentence(int(twice[0]), "two events have this index"))
-        self._seen[near] = True
 
     def _sentence(self, index: int, reason: str) -> str:
         return f"{self._path}, event {index}: {reason}, so this is not a history."

@@ -1,0 +1,41 @@
+"""Where compiled kernels are kept between processes.
+
+numba notices a change only in the very file of a cached function, not in those it calls; so the directory's name is a
+digest of all compiled sources of this package, and an update never meets stale code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+VARIABLE: Final = "NUMBA_CACHE_DIR"
+
+
+def use_compile_cache() -> None:
+    """Point numba at this version's cache, unless the user chose a place; to be called before numba is imported."""
+    if VARIABLE in os.environ:
+        return
+    package = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=6)
+    for source in sorted(package.rglob("*.py")):
+        code = source.read_bytes()
+        if source.parent.name == "kernels" or b"@njit" in code:
+            digest.update(code)
+    os.environ[VARIABLE] = str(_writable_base(package) / f"numba-{digest.hexdigest()}")
+
+
+def _writable_base(package: Path) -> Path:
+    """Beside the sources, else the user's cache, else a place that lasts as long as the machine runs."""
+    homes = (package / "__pycache__", Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "assay")
+    for base in homes:
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+        except OSError:  # a read-only installation: the next place will do
+            continue
+        if os.access(base, os.W_OK):
+            return base
+    return Path(tempfile.gettempdir())

@@ -1,0 +1,194 @@
+"""Directed graphs over small integers, compiled: what lies on cycles, strong components, shortest cycles."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Nodes = npt.NDArray[np.int32]
+
+
+class Digraph(NamedTuple):
+    """Edges by source: those of node v are `targets[offsets[v]:offsets[v + 1]]`, each with its number in `edges`."""
+
+    offsets: npt.NDArray[np.int64]
+    targets: Nodes
+    edges: npt.NDArray[np.int64]
+
+
+@njit(cache=True)
+def _place(source, target, fill, targets, edges):
+    for edge in range(source.shape[0]):
+        place = fill[source[edge]]
+        targets[place] = target[edge]
+        edges[place] = edge
+        fill[source[edge]] += 1
+
+
+def digraph(nodes: int, source: Nodes, target: Nodes) -> Digraph:
+    """The graph of these edges; linear in nodes and edges."""
+    offsets = np.zeros(nodes + 1, np.int64)
+    np.cumsum(np.bincount(source, minlength=nodes), out=offsets[1:])
+    targets, edges = np.empty(len(source), np.int32), np.empty(len(source), np.int64)
+    _place(source, target, offsets[:-1].copy(), targets, edges)
+    return Digraph(offsets, targets, edges)
+
+
+@njit(cache=True)
+def peel(offsets, targets, order):
+    """Write a topological order of all nodes that no cycle leads to into `order`; returns how many there are.
+
+    All of them are there if and only if the graph has no cycle (Kahn 1962).
+    """
+    nodes = offsets.shape[0] - 1
+    into = np.zeros(nodes, np.int32)
+    for place in range(targets.shape[0]):
+        into[targets[place]] += 1
+    done, head = 0, 0
+    for node in range(nodes):
+        if into[node] == 0:
+            order[done] = node
+            done += 1
+    while head < done:
+        node = order[head]
+        head += 1
+        for place in range(offsets[node], offsets[node + 1]):
+            into[targets[place]] -= 1
+            if into[targets[place]] == 0:
+                order[done] = targets[place]
+                done += 1
+    return done
+
+
+@njit(cache=True)
+def strong_components(offsets, targets, component):
+    """Number the strong components of two or more nodes (or a node with an edge to itself) from 0; -1 for the rest.
+
+    Tarjan 1972 with its own stack. Returns how many there are.
+    """
+    nodes = offsets.shape[0] - 1
+    index, low = np.full(nodes, -1, np.int32), np.zeros(nodes, np.int32)
+    on_stack = np.zeros(nodes, np.bool_)
+    stack, path = np.empty(nodes, np.int32), np.empty(nodes, np.int32)
+    at = offsets[:-1].copy()
+    stacked, found, counter = 0, 0, 0
+    component[:] = -1
+    for root in range(nodes):
+        if index[root] >= 0:
+            continue
+        depth = 0
+        path[0] = root
+        index[root], low[root] = counter, counter
+        counter += 1
+        stack[stacked], on_stack[root] = root, True
+        stacked += 1
+        while depth >= 0:
+            node = path[depth]
+            if at[node] < offsets[node + 1]:
+                other = targets[at[node]]
+                at[node] += 1
+                if index[other] < 0:
+                    index[other], low[other] = counter, counter
+                    counter += 1
+                    stack[stacked], on_stack[other] = other, True
+                    stacked += 1
+                    depth += 1
+                    path[depth] = other
+                elif on_stack[other]:
+                    low[node] = min(low[node], index[other])
+                continue
+            depth -= 1
+            if depth >= 0:
+                low[path[depth]] = min(low[path[depth]], low[node])
+            if low[node] == index[node]:
+                found += _close_component(offsets, targets, node, stack, stacked, on_stack, component, found)
+                while stack[stacked - 1] != node:
+                    stacked -= 1
+                    on_stack[stack[stacked]] = False
+                stacked -= 1
+                on_stack[node] = False
+    return found
+
+
+@njit(cache=True)
+def _close_component(offsets, targets, root, stack, stacked, on_stack, component, number):
+    """Number what is on the stack down to `root`, unless that is one node without an edge to itself."""
+    alone = stack[stacked - 1] == root
+    if alone:
+        looped = False
+        for place in range(offsets[root], offsets[root + 1]):
+            looped = looped or targets[place] == root
+        if not looped:
+            return 0
+    place = stacked - 1
+    while True:
+        component[stack[place]] = number
+        if stack[place] == root:
+            return 1
+        place -= 1
+
+
+@njit(cache=True)
+def _shortest_from(offsets, targets, start, component, parent, via, queue, limit):
+    """Breadth first inside the component; returns the last node of a shortest cycle through `start`, or -1."""
+    head, tail = 0, 1
+    queue[0] = start
+    length = np.zeros(1, np.int64)
+    depth_end, depth = 1, 1
+    while head < tail and depth <= limit:
+        node = queue[head]
+        head += 1
+        for place in range(offsets[node], offsets[node + 1]):
+            other = targets[place]
+            if other == start:
+                via[start] = place
+                parent[start] = node
+                _reset(parent, queue, tail, start)
+                length[0] = depth
+                return node, depth, tail
+            if component[other] == component[start] and parent[other] < 0:
+                parent[other] = node
+                via[other] = place
+                queue[tail] = other
+                tail += 1
+        if head == depth_end:
+            depth_end = tail
+            depth += 1
+    return -1, limit + 1, tail
+
+
+@njit(cache=True)
+def _reset(parent, queue, tail, start):
+    """Nothing to undo yet: parents are cleared by the caller once the cycle has been read off."""
+
+
+@njit(cache=True)
+def _cycle_through(offsets, targets, edges, starts, component, out):
+    """The shortest cycle through any of `starts`, as edge numbers in order in `out`; returns its length."""
+    nodes = offsets.shape[0] - 1
+    parent, via = np.full(nodes, -1, np.int32), np.empty(nodes, np.int64)
+    queue = np.empty(nodes, np.int32)
+    best = np.int64(out.shape[0])
+    length = np.int64(0)
+    for start in starts:
+        last, depth, tail = _shortest_from(offsets, targets, start, component, parent, via, queue, best)
+        if last >= 0 and (length == 0 or depth < length):
+            length = depth
+            node = start
+            for step in range(depth):
+                out[depth - 1 - step] = edges[via[node]]
+                node = parent[node]
+            best = depth - 1
+        for place in range(tail):
+            parent[queue[place]] = -1
+    return length
+
+
+def shortest_cycle(graph: Digraph, component: Nodes, members: Nodes, tries: int = 64) -> npt.NDArray[np.int64]:
+    """The edge numbers of a shortest cycle through one of the first `tries` members of a component, in order."""
+    out = np.empty(len(members), np.int64)
+    length = _cycle_through(*graph, members[:tries], component, out)
+    return out[:length]

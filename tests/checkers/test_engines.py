@@ -1,0 +1,99 @@
+"""Both engines over the same histories: the same verdict with the same anomalies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from register_histories import Row, random_rows, write_history
+
+from checkers.api import MODELS
+from checkers.api import _judged as judged
+from checkers.engines.choose import choose_engine
+from checkers.engines.local import LocalEngine
+from checkers.engines.spark import SparkEngine, SparkOptions
+from checkers.importers.detect import open_source
+from checkers.kernels.columns import NIL, READ, WRITE
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.synthetic import Anomaly, RegisterShape, write_register_history
+from checkers.verdict import Verdict
+from harness.errors import UserError
+
+OPTIONS = CheckOptions(explain=5)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkEngine]:
+    engine = SparkEngine(SparkOptions(kernel_rows=100))
+    yield engine
+    engine.close()
+
+
+def both(source: Source, model: str, spark: SparkEngine, options: CheckOptions = OPTIONS) -> Verdict:
+    """The verdict, the same by both engines."""
+    one, other = (judged(MODELS[model], source, engine, options) for engine in (LocalEngine(), spark))
+    assert other.engine == "spark"
+    assert msgspec.structs.replace(other, engine="local", seconds=0.0) == msgspec.structs.replace(one, seconds=0.0)
+    return one
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("anomaly", ["none", "stale-read", "read-of-unwritten", "lost-update"])
+def test_planted_anomalies_are_found_by_both(tmp_path: Path, spark: SparkEngine, anomaly: Anomaly) -> None:
+    path = tmp_path / "h.parquet"
+    write_register_history(RegisterShape(20_000, keys=50, anomaly=anomaly), path)
+    source = open_source(path)
+    verdict = both(source, "register", spark)
+    assert (verdict.valid, verdict.counts) == ((True, {}) if anomaly == "none" else (False, {anomaly: 1}))
+    assert verdict.ops == 20_000 and both(source, "stats", spark).valid is True
+
+
+@pytest.mark.spark
+def test_random_histories_are_judged_alike(tmp_path: Path, spark: SparkEngine) -> None:
+    path = write_history(tmp_path / "h.parquet", [random_rows(Random(seed), 8, seed % 3 > 0) for seed in range(300)])
+    for observed in ("observed", "absent"):
+        verdict = both(open_source(path), "cas-register", spark, CheckOptions(explain=5, failed_cas=observed))  # type: ignore[arg-type]
+        assert len(verdict.counts) >= 4 and verdict.details["keys_searched"] > 0
+
+
+@pytest.mark.spark
+def test_small_sources_and_refusals_are_alike(tmp_path: Path, spark: SparkEngine) -> None:
+    assert both(open_source(write_history(tmp_path / "e.parquet", [])), "register", spark).valid is True
+    path = tmp_path / "h.edn"
+    path.write_text(
+        '{:process 0 :type :invoke :f :write :value "a"} {:process 0 :type :ok :f :write :value "a"}\n'
+        "{:process 0 :type :invoke :f :read} {:process 0 :type :ok :f :read :value :b}\n"
+        "{:process :nemesis :type :info :f :start :value nil}\n"
+    )
+    assert both(open_source(path), "register", spark).counts == {"read-of-unwritten": 1}
+    path.write_text("{:process 0 :type :invoke :f :frob :value 1}")
+    for engine in (LocalEngine(), spark):
+        with pytest.raises(UserError, match="event 0: not one read, write"):
+            judged(MODELS["register"], open_source(path), engine, OPTIONS)
+
+
+def test_without_java_the_spark_engine_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows: list[Row] = [(WRITE, 1, NIL, 0, 1), (READ, 1, NIL, 2, 3)]
+    source = open_source(write_history(tmp_path / "h.parquet", [rows]))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UserError, match="needs a Java runtime"):
+        judged(MODELS["register"], source, choose_engine("spark", source), OPTIONS)
+    assert choose_engine("auto", source).name == "local"
+
+
+@pytest.mark.spark
+def test_a_spark_check_is_quiet(tmp_path: Path) -> None:
+    path = write_history(tmp_path / "h.parquet", [[(WRITE, 1, NIL, 0, 1)]])
+    code = (
+        "from pathlib import Path; from checkers.api import check\n"
+        f"print(check(Path({str(path)!r}), 'register', engine='spark').valid)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=True)
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
