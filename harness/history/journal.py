@@ -1,9 +1,9 @@
 """The journal: an append-only file of sealed blocks that survives `kill -9` of the harness (`harness.md`, "History").
 
 Layout: MAGIC, then one header block, then event blocks, then one empty block when the journal was closed properly.
-A block is a little-endian `(payload length, CRC-32, event count)` and its payload; the CRC starts from the count. The header's payload
-is JSON with the format version and the field names of an event; an event block's payload is MessagePack, an array of
-events, each an array of the values of those fields.
+A block is a little-endian `(payload length, CRC-32, event count)` and its payload; the CRC starts from the count. The
+header's payload is JSON with the format version and the field names of an event; an event block's payload is
+MessagePack, an array of events, each an array of the values of those fields.
 """
 
 from __future__ import annotations
