@@ -27,11 +27,13 @@ Judge: TypeAlias = Callable[[Source, Engine, CheckOptions], Verdict]
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A way to judge a history: its name, what it says in a line, and the function that does it."""
+    """A way to judge a history: its name, what it says in a line, the function that does it, and which
+    `CheckOptions.settings` it knows."""
 
     name: str
     summary: str
     judge: Judge
+    settings: tuple[str, ...] = ()
 
 
 def _stats(source: Source, engine: Engine, options: CheckOptions) -> Verdict:

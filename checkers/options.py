@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from checkers.source import FailedCas
 
@@ -11,7 +12,8 @@ from checkers.source import FailedCas
 class CheckOptions:
     """`failed_cas` says what a failed compare-and-set tells (None: what the format says); `consistency` what must hold
     (None: the model's own); `explain` how many instances of each anomaly are explained; `time_limit_s` and
-    `memory_mib` bound searches, past which the answer is unknown; `debug` keeps tracebacks of crashed checkers."""
+    `memory_mib` bound searches, past which the answer is unknown; `debug` keeps tracebacks of crashed checkers;
+    `settings` are a model's own (`ModelInfo.settings`), as text."""
 
     failed_cas: FailedCas | None = None
     consistency: str | None = None
@@ -19,3 +21,4 @@ class CheckOptions:
     time_limit_s: float = 60.0
     memory_mib: int = 1024
     debug: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)

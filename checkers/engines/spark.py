@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -79,6 +79,15 @@ class SparkEngine:
         with self._frame(source) as frame:
             rows = frame.where("process >= 0").groupBy("f", "type").count().collect()
         return {(row["f"], row["type"]): row["count"] for row in rows}
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+        return self._options.cores
+
+    def frame(self, source: Source) -> AbstractContextManager[Any]:
+        """The history as a data frame for as long as the context lasts."""
+        return self._frame(source)
 
     def close(self) -> None:
         """Stop the session, if there is one."""
