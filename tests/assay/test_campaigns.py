@@ -1,0 +1,42 @@
+"""The harness proves itself: clean seeds are valid and never vacuous, and every flaw is found within its seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from assay.campaign import clean_options, flawed_options, found, try_seed
+from cluster.flaws import FLAWS
+
+CLEAN_SEEDS = range(1, 21)
+
+FOUND_BY = {
+    "raft-ack-before-fsync": 1,
+    "raft-forget-vote": 5,
+    "raft-commit-old-term": 1,
+    "read-without-lease": 2,
+}
+"""The first seed that finds each flaw under its nemesis."""
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", CLEAN_SEEDS)
+def test_clean_seeds_are_valid(seed: int) -> None:
+    result = try_seed(clean_options(seed))
+    assert result.overall == "valid", f"{result.options.command()}: {result.reasons}"
+    assert result.ops > 1000
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", FLAWS)
+def test_flaw_is_found_and_the_same_run_is_valid_without_it(name: str) -> None:
+    options = flawed_options(FLAWS[name], FOUND_BY[name])
+    result = try_seed(options)
+    assert found(result), f"{options.command()}: {result.overall}, {result.reasons}"
+    clean = try_seed(replace(options, flaw=()))
+    assert clean.overall == "valid", f"{clean.options.command()}: {clean.reasons}"
+
+
+def test_every_flaw_has_its_seed() -> None:
+    assert FOUND_BY.keys() == FLAWS.keys()
