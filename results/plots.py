@@ -24,6 +24,9 @@ PALETTE = ("#e07b39", "#c8375b", "#3a7ca5", "#7a5195", "#2f8f7f", "#b5651d", "#8
 SHADE_ALPHA = 0.16
 MAX_PANELS = 6
 MAX_LABELLED = 60
+LETTER = 0.0058
+"""Width of a letter of the smallest font, as a share of the time axis."""
+
 STYLE: dict[str, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -169,7 +172,7 @@ def _bar(axis: Axes, fault: Fault, lane: int, color: str, end_s: float, labelled
     observed_s = fault.observed_ns / 1e9
     axis.barh(lane, recovered_s - requested_s, 0.5, requested_s, color=color, alpha=0.3, lw=0)
     axis.barh(lane, max(until_s - observed_s, end_s / 400), 0.5, observed_s, color=color, lw=0)
-    if labelled and until_s - observed_s > end_s / 25:
+    if labelled and until_s - observed_s > (len(fault.variant or "") + 2) * LETTER * end_s:
         axis.text(
             observed_s + end_s / 400,
             lane,

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from harness.faults import Fault
 from results.markup import Markup, join, listing, table, tag
 from results.plots import TYPE_WORDS
@@ -97,7 +99,30 @@ def fault_table(saved: Saved) -> Markup:
     rows = [_fault_row(fault) for fault in saved.faults[:MAX_FAULTS]]
     left = len(saved.faults) - len(rows)
     rest = tag("p", f"… and {left:,} further instances in faults.json.", class_="quiet") if left > 0 else None
-    return join((summary, table(header, rows, "small") if rows else None, rest))
+    return join((summary, table(header, rows, "small") if rows else None, rest, _script_steps(saved)))
+
+
+def _script_steps(saved: Saved) -> Markup | None:
+    """What was done one after another, folded away; None unless some fault was a script of several actions."""
+    steps = saved.points.steps if saved.points is not None else []
+    if not any(str(row.get("f")).startswith("step-") for row in steps):
+        return None
+    rows = []
+    for row in steps:
+        value = _decoded(row.get("value"))
+        if value.get("action"):
+            done_ns = row.get("complete_time") or row.get("invoke_time")
+            rows.append((seconds(done_ns), value.get("fault"), value.get("instance"), value["action"]))
+    summary = tag("summary", f"{len(rows):,} actions, in the order in which they were carried out")
+    return tag("details", summary, table(("at", "kind", "instance", "action"), rows[:MAX_FAULTS], "small"))
+
+
+def _decoded(value: object) -> dict[str, Any]:
+    """The value column of an operation, which is JSON."""
+    try:
+        return _object(msgspec.json.decode(value)) if isinstance(value, str) else {}
+    except msgspec.DecodeError:
+        return {}  # Another database's nemesis may say anything here.
 
 
 def _counts(kind: str, faults: tuple[Fault, ...]) -> tuple[int, int, int, int]:

@@ -62,8 +62,8 @@ def micro_operation(mop: Any) -> str:
 
 
 def shown(value: object) -> str:
-    """A value; `nothing` for nil."""
-    return "nothing" if value is None else str(value)
+    """A value; `nil` for none."""
+    return "nil" if value is None else str(value)
 
 
 def count(number: int, noun: str) -> str:

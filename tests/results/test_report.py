@@ -170,6 +170,20 @@ def test_other_verdicts_and_no_faults(bare: RunDir, overall: str) -> None:
     assert "Nothing wrong was found." in text
 
 
+def test_the_actions_of_scripts_are_listed(bare: RunDir) -> None:
+    journal = JournalWriter(bare.journal)
+    value = {"fault": "figure-8", "variant": "figure-8", "instance": 0, "step": "begin"}
+    for number, (f, action) in enumerate((("start-figure-8", "t1 | t2 t3"), ("step-figure-8", "t2 -/-> t3"))):
+        op = Op("invoke", -1, f, value=value, index=2 * number, time=number)
+        journal.append(op)
+        done = {**value, "action": action, "targets": ["t1"], "observed": True}
+        journal.append(op.complete("info", value=done, index=2 * number + 1))
+    journal.close()
+    text = page_of(bare)[1]
+    assert "2 actions, in the order" in text
+    assert "t2 -/-> t3" in text
+
+
 def test_a_history_of_one_open_operation_is_drawn(bare: RunDir) -> None:
     journal = JournalWriter(bare.journal)
     journal.append(Op("invoke", 0, "read", (read(1),), index=0, time=0))
