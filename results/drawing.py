@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.faults import Fault
 from results.markup import Markup, tag
-from results.words import duration, operation
+from results.words import duration, fault_name, operation
 
 WIDTH, LABEL_WIDTH, ROW_HEIGHT, MARGIN = 1000, 290, 26, 22
 MIN_BAR = 4
@@ -92,7 +92,7 @@ def _shade(fault: Fault, colors: Mapping[str, str], scale: Scale, height: int) -
     box = tag(
         "rect", x=left, y=4, width=max(right - left, 1), height=height - MARGIN, fill=colors[fault.kind], opacity=0.16
     )
-    label = tag("text", f"{fault.kind} {fault.variant or ''}", x=left + 3, y=14, class_="who")
+    label = tag("text", fault_name(fault), x=left + 3, y=14, class_="who")
     return tag("g", box, label)
 
 

@@ -9,7 +9,7 @@ from harness.faults import Fault
 from results.drawing import timeline
 from results.markup import Markup, join, parse_markup, table, tag
 from results.saved import Saved
-from results.words import count, operation, seconds
+from results.words import count, fault_name, operation, seconds
 
 MAX_EXPLAINED = 5
 MAX_OPS = 30
@@ -116,7 +116,7 @@ def in_effect(op: Mapping[str, Any], faults: Sequence[Fault]) -> list[str]:
     if not isinstance(begin, int):
         return []
     return [
-        f"{fault.kind} {fault.variant or ''} {' '.join(fault.targets)}".strip()
+        f"{fault_name(fault)} {' '.join(fault.targets)}"
         for fault in faults
         if fault.observed_ns is not None
         and (not isinstance(end, int) or fault.observed_ns <= end)

@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter
 
 from harness.faults import Fault
 from results.points import TYPES, Points
+from results.words import fault_name
 
 TYPE_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
 TYPE_MARKS = {"ok": (3.0, 0.45, "o"), "fail": (9.0, 0.8, "x"), "info": (13.0, 0.9, "^")}
@@ -172,11 +173,12 @@ def _bar(axis: Axes, fault: Fault, lane: int, color: str, end_s: float, labelled
     observed_s = fault.observed_ns / 1e9
     axis.barh(lane, recovered_s - requested_s, 0.5, requested_s, color=color, alpha=0.3, lw=0)
     axis.barh(lane, max(until_s - observed_s, end_s / 400), 0.5, observed_s, color=color, lw=0)
-    if labelled and until_s - observed_s > (len(fault.variant or "") + 2) * LETTER * end_s:
+    label = fault_name(fault).removeprefix(fault.kind).strip()
+    if labelled and label and until_s - observed_s > (len(label) + 2) * LETTER * end_s:
         axis.text(
             observed_s + end_s / 400,
             lane,
-            _plain(fault.variant or ""),
+            _plain(label),
             va="center",
             fontsize=6.5,
             color="white",

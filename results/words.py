@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harness.faults import Fault
+
 VERDICT_WORDS = {
     "valid": "No check found anything wrong, the requested faults were seen to happen, and the cluster recovered.",
     "invalid": "The system under test broke a promise; see below what and how.",
@@ -72,3 +74,8 @@ def count(number: int, noun: str) -> str:
         return f"1 {noun}"
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{number:,} {plural}"
+
+
+def fault_name(fault: Fault) -> str:
+    """Kind and variant, where the variant says more than the kind."""
+    return fault.kind if fault.variant in (None, fault.kind) else f"{fault.kind} {fault.variant}"
