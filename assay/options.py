@@ -65,7 +65,7 @@ def known(what: str, name: str, names: Sequence[str]) -> str:
 def within(what: str, value: float, low: float, high: float) -> None:
     """Raise UserError unless low <= value <= high."""
     if not low <= value <= high:
-        raise UserError(f"{what} is {value:g}; it has to lie between {low:g} and {high:g}.")
+        raise UserError(f"{what} is {value:.12g}; it has to lie between {low:.12g} and {high:.12g}.")
 
 
 def validate(options: RunOptions) -> RunOptions:

@@ -62,7 +62,7 @@ def _value(option: Option, given: object) -> float:
     whole = isinstance(option.default, int)
     wanted = "a whole number" if whole else "a number"
     complaint = (
-        f"The option {option.name!r} must be {wanted} between {option.low:g} and {option.high:g}, not {given!r}."
+        f"The option {option.name!r} must be {wanted} between {option.low:.12g} and {option.high:.12g}, not {given!r}."
     )
     try:
         value = int(str(given)) if whole else float(str(given))
