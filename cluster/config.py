@@ -18,7 +18,9 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     `lease_ms` (0: as long as `election_timeout_ms`) is Raft's lease; `tablet_lease_ms` the length of the lease record's
     HLC interval, which orders data and times nothing. `snapshot_entries` is the number of applied entries between two
-    snapshots of a group. `max_clock_offset_ms` bounds how far a remote HLC reading may lie ahead of the own clock.
+    snapshots of a group, `retained_entries` those kept behind one for followers that lag. `max_inflight` bounds the
+    AppendEntries on their way to one follower. `max_clock_offset_ms` bounds how far a remote HLC reading may lie ahead
+    of the own clock.
     """
 
     election_timeout_ms: int = 600
@@ -28,6 +30,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     check_quorum_ms: int = 0
     max_batch_entries: int = 64
     max_batch_bytes: int = 1 << 20
+    max_inflight: int = 32
+    retained_entries: int = 256
     snapshot_entries: int = 2_000
     disk_retry_ms: int = 200
     tserver_heartbeat_ms: int = 500
@@ -43,9 +47,10 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("raft_heartbeat_ms must be above 0 and below the lease (or election timeout)")
         if not 0 <= self.lease_ms <= self.election_timeout_ms or not 0 <= self.max_clock_drift < 1:
             raise ValueError("lease_ms must be at most election_timeout_ms, and max_clock_drift in [0, 1)")
-        sizes = (self.max_batch_entries, self.max_batch_bytes, self.snapshot_entries, self.disk_retry_ms)
-        times = (self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms, self.tablet_lease_ms)
-        if min(sizes + times) < 1 or min(self.check_quorum_ms, self.max_clock_offset_ms, self.version_retention_ms) < 0:
+        sizes = (self.max_batch_entries, self.max_batch_bytes, self.max_inflight, self.snapshot_entries)
+        times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
+        from_zero = (self.retained_entries, self.check_quorum_ms, self.max_clock_offset_ms, self.version_retention_ms)
+        if min(*sizes, *times, self.tablet_lease_ms) < 1 or min(from_zero) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")
 
 

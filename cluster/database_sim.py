@@ -38,10 +38,12 @@ SETUP_TIMEOUT_S = 10.0
 
 
 def sample_knobs(entropy: random.Random) -> Knobs:
-    """Knobs for one seed: batches, snapshot interval and Raft's timing vary from small to large."""
+    """Knobs for one seed: batches, windows, snapshot interval and Raft's timing vary from small to large."""
     election_timeout_ms = entropy.choice((300, 600, 1_000))
     return Knobs(
         max_batch_entries=entropy.choice((1, 4, 64)),
+        max_inflight=entropy.choice((1, 4, 32)),
+        retained_entries=entropy.choice((0, 16, 256)),
         snapshot_entries=entropy.choice((20, 200, 2_000)),
         election_timeout_ms=election_timeout_ms,
         raft_heartbeat_ms=election_timeout_ms // 6,

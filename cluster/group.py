@@ -118,6 +118,8 @@ def raft_config(spec: GroupSpec) -> RaftConfig:
         max_clock_drift=knobs.max_clock_drift,
         max_batch_entries=knobs.max_batch_entries,
         max_batch_bytes=knobs.max_batch_bytes,
+        max_inflight=knobs.max_inflight,
+        retained_entries=knobs.retained_entries,
         check_quorum_ns=knobs.check_quorum_ms * _MS,
         flaws=spec.flaws,
     )
