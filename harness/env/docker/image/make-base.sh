@@ -1,13 +1,12 @@
 #!/bin/sh
 # Makes a base image's file tree with debootstrap and writes it as a tar file: make-base.sh OUTPUT.tar PACKAGE...
-# The suite and the mirror are the host's own where it is a Debian with Python 3.11 or later, else Debian's defaults.
+# The suite and the mirror are the host's own where it is a Debian with Python 3.11 or later, else debootstrap's defaults.
 # Exit codes: 3 not root, 4 debootstrap is missing and can't be installed, 5 debootstrap failed.
 set -eu
 
 output=$1
 shift
 default_suite=bookworm
-default_mirror=http://deb.debian.org/debian
 
 complain() {
     code=$1
@@ -47,7 +46,6 @@ ensure_debootstrap
 suite=$(host_suite)
 case "$suite" in '' | stretch | buster | bullseye) suite=$default_suite ;; esac
 mirror=$(host_mirror "$suite")
-mirror=${mirror:-$default_mirror}
 export_apt_proxies
 
 tree=$(mktemp -d /var/tmp/assay-base.XXXXXX)
@@ -55,8 +53,8 @@ trap 'rm -rf "$tree"' EXIT
 trap 'exit 130' INT TERM
 chmod 755 "$tree"
 packages=$(echo "$*" | tr ' ' ',')
-debootstrap --variant=minbase --include="$packages" "$suite" "$tree" "$mirror" >&2 ||
-    complain 5 "debootstrap of $suite from $mirror failed"
+debootstrap --variant=minbase --include="$packages" "$suite" "$tree" ${mirror:+"$mirror"} >&2 ||
+    complain 5 "debootstrap of $suite from ${mirror:-its default mirror} failed"
 rm -rf "$tree"/var/cache/apt/archives/*.deb "$tree"/var/lib/apt/lists/* "$tree"/usr/share/doc/* \
     "$tree"/usr/share/man/* "$tree"/usr/share/locale/* "$tree"/etc/ssh/ssh_host_* "$tree"/debootstrap
 tar -C "$tree" --numeric-owner --one-file-system -cf "$output" .

@@ -1,0 +1,39 @@
+"""Whole runs in containers: valid with every fault observed, and a known bug found."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.compose import Finished, carry_out
+from assay.judging import judge_saved_run
+from assay.options import RunOptions
+from harness.run import Silent
+
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
+TRIES = 4
+
+
+def carry(store: Path, seed: int, nemesis: tuple[str, ...], flaw: tuple[str, ...] = ()) -> Finished:
+    options = RunOptions("register", on="docker", nemesis=nemesis, time_limit=20.0, seed=seed, flaw=flaw, store=store)
+    return carry_out(options, judge_saved_run, Silent(), datetime.now(), lambda sentence: None)
+
+
+def test_partitions_and_kills_are_survived_and_observed(engine: Any, tmp_path: Path) -> None:
+    verdict = carry(tmp_path, 1, ("partition", "kill")).outcome.verdict
+    assert verdict.overall == "valid", verdict.reasons
+    faults = verdict.adequacy.details["faults"]
+    assert all(faults[kind]["observed"] >= 1 for kind in ("partition", "kill"))
+    assert verdict.aftermath == ()
+
+
+def test_reads_without_lease_are_found(engine: Any, tmp_path: Path) -> None:
+    for seed in range(1, TRIES + 1):
+        verdict = carry(tmp_path, seed, ("partition",), ("read-without-lease",)).outcome.verdict
+        if verdict.safety.answer is False:
+            break
+    assert verdict.overall == "invalid"
+    assert "stale-read" in verdict.checkers["register"]["anomalies"]
