@@ -1,0 +1,226 @@
+"""The model `bank`: transfers move money, so every read of all accounts shows the same total (`jepsen.tests.bank`).
+
+A read is a map of accounts to balances. The total is a setting, else what most reads show (the first of these on a
+tie); accounts are checked if they are a setting; negative balances are anomalies unless allowed. As in Jepsen a read
+counts once, under the first that applies of unexpected-key, nil-balance, wrong-total, negative-value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.engines.api import Engine
+from checkers.engines.flows import BatchFlow, run_batches
+from checkers.findings import Finding
+from checkers.jepsen.numbers import exact, is_foreign, json_able, large_integers, summable
+from checkers.jepsen.parts import Part, earliest, merged
+from checkers.jepsen.rows import COLUMNS, OK, Mops, Operations, read_mops, read_operations
+from checkers.jepsen.settings import bool_setting, int_setting, names_setting
+from checkers.jepsen.words import conclude, who
+from checkers.kernels.columns import Ints
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.verdict import Verdict
+from checkers.words import Speaker, listed
+
+SETTINGS: Final = ("total", "accounts", "negative-balances")
+
+CLASSES: Final = ("unexpected-key", "nil-balance", "wrong-total", "negative-value")
+
+_FS: Final = ("read", "r")
+_MOST_TOTALS: Final = 4096
+_NOWHERE: Final = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """The successful reads of a batch: `total` of each (64-bit or object), how many accounts it shows, its mops and
+    which read each of these belongs to."""
+
+    operations: Operations
+    which: Ints
+    total: Any
+    mops: Mops
+    of: Ints
+    balance: Any
+    problems: tuple[tuple[int, str], ...]
+
+
+def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int) -> _Reads:
+    operations = read_operations(batch)
+    chosen = operations.named(_FS) & (operations.outcome == OK)
+    mops = read_mops(batch, operations, chosen, {"r": 0, "read": 0})
+    which = np.flatnonzero(chosen)
+    of = np.searchsorted(which, mops.of)
+    balance = summable(exact(mops.value, large))
+    strange = (mops.kind != 0) | mops.listed
+    strange |= is_foreign(mops.value, dictionary_size) & ~np.isin(mops.value, list(large) or [0])
+    unfit = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row[which]]
+    wrong = sorted({*operations.invoke[mops.of[strange]].tolist(), *operations.invoke[which[unfit]].tolist()})
+    problems = tuple((index, "this read is no map of accounts to integers") for index in wrong[:8])
+    total = np.zeros(len(which), balance.dtype)
+    if not problems:
+        np.add.at(total, of, balance)
+    return _Reads(operations, which, total, mops, of, balance, problems)
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsKernel:
+    """Which totals a batch shows, how often, and which read showed each first."""
+
+    large: Mapping[int, int]
+    dictionary_size: int
+
+    def __call__(self, batch: pa.RecordBatch) -> dict[int, tuple[int, int]]:
+        reads = _reads(batch, self.large, self.dictionary_size)
+        totals, first, counts = np.unique(reads.total, return_index=True, return_counts=True)
+        invoke = reads.operations.invoke[reads.which][first] if len(first) else first
+        order = np.argsort(-counts, kind="stable")[:_MOST_TOTALS].tolist()
+        return {int(totals[i]): (int(counts[i]), int(invoke[i])) for i in order}
+
+
+@dataclass(frozen=True, slots=True)
+class BankKernel:
+    """Judges the reads of a batch against a known total."""
+
+    total: int
+    accounts: frozenset[int] | None
+    negative_allowed: bool
+    large: Mapping[int, int]
+    dictionary_size: int
+    explain: int
+
+    def __call__(self, batch: pa.RecordBatch) -> Part:
+        reads = _reads(batch, self.large, self.dictionary_size)
+        if reads.problems:
+            return Part(problems=reads.problems)
+        blame = self._blame(reads)
+        counts = {name: int((blame == code).sum()) for code, name in enumerate(CLASSES)}
+        shown = [np.flatnonzero(blame == code)[: self.explain] for code in range(len(CLASSES))]
+        kept = [self._finding(reads, name, int(i)) for name, rows in zip(CLASSES, shown, strict=True) for i in rows]
+        figures = {"reads": len(reads.which), "errors": sum(counts.values())}
+        lowest = {"total": int(min(reads.total))} if len(reads.total) else {}
+        highest = {"total": int(max(reads.total))} if len(reads.total) else {}
+        return Part(len(reads.operations.row), counts, earliest(kept, self.explain), figures, lowest, highest)
+
+    def _blame(self, reads: _Reads) -> Any:
+        """The class of what is wrong with each read, or the number of classes."""
+        count = len(reads.which)
+        blame = np.full(count, len(CLASSES))
+        if not self.negative_allowed:
+            blame[_any(reads.of, (reads.balance < 0).astype(np.bool_), count)] = 3
+        blame[(reads.total != self.total).astype(np.bool_)] = 2
+        blame[_any(reads.of, reads.mops.nil, count)] = 1
+        if self.accounts is not None:
+            strange = ~np.isin(reads.mops.address[1], list(self.accounts))
+            blame[_any(reads.of, strange, count)] = 0
+        return blame
+
+    def _finding(self, reads: _Reads, name: str, read: int) -> Finding:
+        mine = np.flatnonzero(reads.of == read)
+        bad = {
+            "unexpected-key": ~np.isin(reads.mops.address[1][mine], list(self.accounts or ())),
+            "nil-balance": reads.mops.nil[mine],
+            "wrong-total": np.zeros(len(mine), np.bool_),
+            "negative-value": (reads.balance[mine] < 0).astype(np.bool_),
+        }[name]
+        balances = [
+            (int(reads.mops.address[1][i]), None if reads.mops.nil[i] else json_able(int(reads.balance[i])))
+            for i in mine[bad][:8]
+        ]
+        facts = {"total": json_able(int(reads.total[read])), "expected": json_able(self.total), "accounts": balances}
+        facts["more"] = int(bad.sum()) - len(balances)
+        index = int(reads.operations.invoke[reads.which[read]])
+        return Finding(name, index, _NOWHERE, (index,), facts)
+
+
+def _any(of: Ints, flags: Any, count: int) -> Any:
+    found = np.zeros(count, np.bool_)
+    found[of[flags]] = True
+    return found
+
+
+def _account_ids(source: Source, names: tuple[str, ...]) -> frozenset[int] | None:
+    """The accounts as the history numbers them."""
+    if not names:
+        return None
+    shown = {text: -(2**62) - 1 - place for place, text in enumerate(source.dictionary)}
+    numbers = {int(name) for name in names if name.removeprefix("-").isdecimal()}
+    return frozenset(numbers | {shown[name] for name in names if name in shown})
+
+
+def _chosen_total(tallies: list[dict[int, tuple[int, int]]]) -> tuple[int | None, int]:
+    """The total that most reads show (the first on a tie), and how many do."""
+    counts: Counter[int] = Counter()
+    first: dict[int, int] = {}
+    for tally in tallies:
+        for total, (count, index) in tally.items():
+            counts[total] += count
+            first[total] = min(index, first.get(total, index))
+    if not counts:
+        return None, 0
+    total = min(counts, key=lambda candidate: (-counts[candidate], first[candidate]))
+    return total, counts[total]
+
+
+def judge_bank(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """Every successful read shows the same total, no unset balance, and none below zero unless allowed."""
+    large = large_integers(source)
+    size = len(source.dictionary)
+    total, supporters = int_setting(options, "total"), 0
+    details: dict[str, Any] = {"total_from": "setting"}
+    if total is None:
+        total, supporters = _chosen_total(run_batches(engine, source, BatchFlow(COLUMNS, TotalsKernel(large, size))))
+        details = {"total_from": "majority", "reads_with_total": supporters}
+    accounts = _account_ids(source, names_setting(options, "accounts"))
+    negative = bool_setting(options, "negative-balances")
+    kernel = BankKernel(total or 0, accounts, negative, large, size, options.explain)
+    part = merged(run_batches(engine, source, BatchFlow(COLUMNS, kernel)), options.explain)
+    details["total"] = None if total is None else json_able(total)
+    if part.lowest:
+        details |= {"lowest_total": json_able(part.lowest["total"]), "highest_total": json_able(part.highest["total"])}
+    doubts = () if part.figures.get("reads") else ("No read of the accounts succeeded, so nothing was checked.",)
+    return conclude("bank", source, engine, part, _SENTENCES, doubts, details)
+
+
+def _accounts(speaker: Speaker, finding: Finding) -> str:
+    names = [
+        f"{speaker.source.shown(account)} with {'nil' if balance is None else balance}"
+        for account, balance in finding.facts["accounts"]
+    ]
+    return listed(names, finding.facts["more"])
+
+
+def _wrong_total(speaker: Speaker, finding: Finding) -> str:
+    facts = finding.facts
+    first = who(speaker, finding.ops[0], f"read balances that sum to {facts['total']}, not to {facts['expected']},")
+    return f"{first}: transfers only move money, so every snapshot of all accounts has the same total."
+
+
+def _negative(speaker: Speaker, finding: Finding) -> str:
+    first = who(speaker, finding.ops[0], f"read a balance below zero (account {_accounts(speaker, finding)})")
+    return f"{first}: no transfer may take more than an account holds."
+
+
+def _nil(speaker: Speaker, finding: Finding) -> str:
+    first = who(speaker, finding.ops[0], f"read an account without a balance ({_accounts(speaker, finding)})")
+    return f"{first}: every account was given a balance at the start."
+
+
+def _unexpected(speaker: Speaker, finding: Finding) -> str:
+    first = who(speaker, finding.ops[0], f"read an account that does not exist ({_accounts(speaker, finding)})")
+    return f"{first}: it is none of the accounts that the bank was set up with."
+
+
+_SENTENCES: Final = {
+    "unexpected-key": _unexpected,
+    "nil-balance": _nil,
+    "wrong-total": _wrong_total,
+    "negative-value": _negative,
+}

@@ -1,0 +1,237 @@
+"""The model `set`: elements are added, and the last successful read says which survived (`jepsen.checker/set`).
+
+Per object: `lost` elements were acknowledged but are not in the final read, `unexpected` ones are in it though nobody
+tried to add them; `recovered` ones are in it though their add was not acknowledged, which is no anomaly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.engines.api import Engine
+from checkers.engines.flows import run_flow
+from checkers.findings import Finding
+from checkers.jepsen.parts import Part, earliest, merged
+from checkers.jepsen.rows import (
+    COLUMNS,
+    OBJECT,
+    OK,
+    UNKNOWN_F,
+    Mops,
+    Operations,
+    column,
+    exploded,
+    flat,
+    group_starts,
+    key_at,
+    read_mops,
+    read_operations,
+)
+from checkers.jepsen.words import conclude, thing, who, whose
+from checkers.kernels.columns import Ints
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.verdict import Verdict
+from checkers.words import Speaker
+
+ADD, READ, ITEM, STRANGE = 0, 1, 2, 3
+
+SCHEMA: Final = pa.schema(
+    [
+        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+        pa.field("outcome", pa.int8(), nullable=False),
+        pa.field("invoke", pa.int64(), nullable=False),
+        pa.field("complete", pa.int64(), nullable=False),
+    ]
+)
+"""One row an add, a read (`outcome` 1 if it returned nil) or an element of a read."""
+
+PROBLEM: Final = "this is neither an add of one element nor a read of a list of elements"
+
+
+@dataclass(frozen=True, slots=True)
+class SetRows:
+    """The adds and reads of a batch: `adds` and `reads` number micro-operations; elements of reads are `items`,
+    `item_of` their reads; `strange` are micro-operations that a set does not know."""
+
+    operations: Operations
+    mops: Mops
+    adds: Ints
+    reads: Ints
+    strange: Ints
+    unfit: Ints
+
+
+def read_set_rows(batch: pa.RecordBatch) -> SetRows:
+    """What a batch says about sets: adds of any outcome, and successful reads."""
+    operations = read_operations(batch)
+    everything = np.ones(len(operations.row), np.bool_)
+    mops = read_mops(batch, operations, everything, {"add": ADD, "r": READ, "read": READ})
+    outcome = operations.outcome[mops.of]
+    adds = mops.kind == ADD
+    reads = (mops.kind == READ) & (outcome == OK)
+    strange = (mops.kind == UNKNOWN_F) | (adds & mops.listed) | (reads & ~mops.listed & ~mops.nil)
+    nil_items = np.concatenate(([0], np.cumsum(mops.nil_item)))
+    strange |= reads & mops.listed & (nil_items[mops.list_stop] > nil_items[mops.list_start])
+    strange |= adds & mops.nil
+    null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
+    unfit = np.flatnonzero(null & ~((operations.outcome != OK) & operations.named(("read", "r"))))
+    return SetRows(
+        operations,
+        mops,
+        np.flatnonzero(adds & ~strange),
+        np.flatnonzero(reads & ~strange),
+        np.flatnonzero(strange),
+        unfit,
+    )
+
+
+def problems_of(table: pa.Table) -> tuple[tuple[int, str], ...]:
+    """The operations that a set does not know."""
+    strange = column(table, "invoke")[column(table, "kind") == STRANGE]
+    return tuple((int(index), PROBLEM) for index in np.sort(strange)[:8])
+
+
+@dataclass(frozen=True, slots=True)
+class SetFlow:
+    """See `Flow`. Of each batch only the last read of each object goes on: no other can be the final one."""
+
+    explain: int
+    columns: tuple[str, ...] = COLUMNS
+    schema: pa.Schema = SCHEMA
+    keys: tuple[str, ...] = OBJECT
+    order: tuple[str, ...] = ("invoke",)
+
+    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = read_set_rows(batch)
+        reads = _last_reads(found)
+        listed = reads[found.mops.listed[reads]]
+        which, places = exploded(found.mops.list_start[listed], found.mops.list_stop[listed])
+        rows = np.concatenate((found.adds, reads, listed[which], found.strange))
+        sizes = (len(found.adds), len(reads), len(which), len(found.strange))
+        kind = np.repeat(np.array([ADD, READ, ITEM, STRANGE], np.int8), sizes)
+        value = found.mops.value[rows]
+        value[kind == ITEM] = found.mops.items[places]
+        return _flat_rows(found, rows, kind, value)
+
+    def judge(self, rows: pa.Table) -> Part:
+        problems = problems_of(rows)
+        if problems or not rows.num_rows:
+            return Part(problems=problems)
+        objects = np.zeros(rows.num_rows, np.int64)
+        starts = group_starts([column(rows, name) for name in OBJECT])
+        objects[starts] = 1
+        objects = np.cumsum(objects) - 1
+        return _judge_objects(rows, objects, starts, self.explain)
+
+
+def _last_reads(found: SetRows) -> Ints:
+    """The read of each object that completed last."""
+    reads = found.reads
+    complete = found.operations.complete[found.mops.of[reads]]
+    address = [part[reads] for part in found.mops.address]
+    order = np.lexsort((complete, *address))
+    if not len(order):
+        return reads
+    ends = np.append(group_starts([part[order] for part in address])[1:], len(order)) - 1
+    return reads[order[ends]]
+
+
+def _flat_rows(found: SetRows, rows: Ints, kind: Any, value: Ints) -> pa.RecordBatch:
+    mops, operations = found.mops, found.operations
+    of = mops.of[rows]
+    outcome = operations.outcome[of].copy()
+    outcome[kind == READ] = mops.nil[rows][kind == READ] & ~mops.listed[rows][kind == READ]
+    columns = {name: part[rows] for name, part in zip(OBJECT, mops.address, strict=True)}
+    columns |= {"kind": kind, "value": value, "outcome": outcome}
+    columns |= {"invoke": operations.invoke[of], "complete": operations.complete[of]}
+    batch = flat(SCHEMA, columns)
+    if not len(found.unfit):
+        return batch
+    zeros = np.zeros(len(found.unfit), np.int64)
+    odd = dict.fromkeys((*OBJECT, "value", "outcome"), zeros) | {"kind": np.full(len(zeros), STRANGE)}
+    odd |= {"invoke": operations.invoke[found.unfit], "complete": operations.complete[found.unfit]}
+    return pa.concat_batches([batch, flat(SCHEMA, odd)])
+
+
+def _judge_objects(table: pa.Table, objects: Ints, starts: Ints, explain: int) -> Part:
+    kind, value, outcome = column(table, "kind"), column(table, "value"), column(table, "outcome")
+    invoke, complete = column(table, "invoke"), column(table, "complete")
+    final = np.full(len(starts), -1)
+    np.maximum.at(final, objects[kind == READ], complete[kind == READ])
+    is_final = (kind == READ) & (complete == final[objects])
+    final_invoke = np.full(len(starts), -1)
+    final_invoke[objects[is_final]] = invoke[is_final]
+    unread = final < 0
+    unread[objects[is_final & (outcome == 1)]] = True
+    mine = ((kind == ADD) | ((kind == ITEM) & (complete == final[objects]))) & ~unread[objects]
+    rows = np.flatnonzero(mine)
+    rows = rows[np.lexsort((kind[rows], value[rows], objects[rows]))]
+    groups = group_starts([objects[rows], value[rows]]) if len(rows) else rows
+    adds, item = kind[rows] == ADD, kind[rows] == ITEM
+    attempted, seen = _counted(adds, groups) > 0, _counted(item, groups) > 0
+    acked = _counted(adds & (outcome[rows] == OK), groups) > 0
+    flags = {"lost": acked & ~seen, "unexpected": seen & ~attempted}
+    heads = rows[groups]
+    kept: list[Finding] = []
+    for name, flag in flags.items():
+        found = np.flatnonzero(flag)
+        if name == "lost":
+            place = np.where(adds & (outcome[rows] == OK), invoke[rows], np.iinfo(np.int64).max)
+            shows = np.minimum.reduceat(place, groups)[found] if len(groups) else found
+        else:
+            shows = invoke[heads[found]]
+        for i in np.argsort(shows, kind="stable")[:explain].tolist():
+            row = int(heads[found[i]])
+            read = int(final_invoke[objects[row]])
+            ops = (int(shows[i]), read) if name == "lost" else (read,)
+            kept.append(Finding(name, ops[0], key_at(table, row), ops, {"element": int(value[row])}))
+    sums = {
+        "objects": len(starts),
+        "unread": int(unread.sum()),
+        "attempts": int(attempted.sum()),
+        "acknowledged": int(acked.sum()),
+        "read": int((seen & attempted).sum()),
+        "recovered": int((seen & attempted & ~acked).sum()),
+    }
+    counts = {name: int(flag.sum()) for name, flag in flags.items()}
+    return Part(int((kind != ITEM).sum()), counts, earliest(kept, explain), sums)
+
+
+def _counted(flags: Any, groups: Ints) -> Ints:
+    """How many rows of each group have the flag."""
+    return np.add.reduceat(flags.astype(np.int64), groups) if len(groups) else np.zeros(0, np.int64)
+
+
+def judge_set(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """The final read holds every acknowledged element and nothing that nobody tried to add."""
+    part = merged(run_flow(engine, source, SetFlow(options.explain)), options.explain)
+    doubts: tuple[str, ...] = ()
+    unread = part.figures.get("unread", 0)
+    if not part.figures.get("objects"):
+        doubts = ("The set was never read.",)
+    elif unread:
+        several = part.figures["objects"] > 1
+        doubts = (f"{unread} sets were never read." if several else "The set was never read.",)
+    return conclude("set", source, engine, part, _SENTENCES, doubts)
+
+
+def _lost(speaker: Speaker, finding: Finding) -> str:
+    element, (add, read) = speaker.source.shown(finding.facts["element"]), finding.ops
+    first = f"Element {element} of {thing(speaker, 'set', finding.key)} was lost: {whose(speaker, add, 'add')}"
+    return f"{first} succeeded, but the final read, {whose(speaker, read, 'read')}, does not show it."
+
+
+def _unexpected(speaker: Speaker, finding: Finding) -> str:
+    element = speaker.source.shown(finding.facts["element"])
+    first = who(speaker, finding.ops[0], f"saw element {element} in {thing(speaker, 'set', finding.key)}")
+    return f"{first}, which no operation tried to add."
+
+
+_SENTENCES: Final = {"lost": _lost, "unexpected": _unexpected}
