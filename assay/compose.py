@@ -105,6 +105,7 @@ def run_in_docker(
 
     async def main() -> RunOutcome:
         environment = DockerEnvironment(RealClock(), report=tell)
+        await environment.prepare()
         database = DockerDatabase(environment, options.masters, options.nodes, options.flaw, seed=options.seed)
         return await run(make_test(options, environment, database, started), rundir, judge, progress)
 
