@@ -1,0 +1,71 @@
+"""Every nemesis on the real cluster in the simulator: observed, healed, recovered, and nothing left behind."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cluster.database_sim import SimDatabase
+from cluster.wire import WIRE_VERSION
+from harness.env.sim import SimEnvironment
+from harness.facts import load_faults
+from harness.protocols import ProcessState
+from harness.run import Test, run
+from harness.rundir import create
+from harness.sim.world import World
+from nemesis.packages import NemesisOptions, package
+from nemesis.registry import NEMESES
+from workloads.api import resolve_options
+from workloads.register import WORKLOAD
+
+TIME_LIMIT_S = 25.0
+
+
+class Watched(SimDatabase):
+    """Notes what is left of the faults when the run begins to tear down."""
+
+    left: list[str]
+
+    async def teardown(self) -> None:
+        states = {node.name: await self.process_state(node.name) for node in self.nodes}
+        self.left = [name for name, state in states.items() if state is not ProcessState.RUNNING]
+        names = [node.name for node in self.nodes]
+        links = [(a, b) for a in names for b in names if a != b]
+        self.left += [f"{a}->{b}" for a, b in links if self._world.network.link(a, b).cut]
+        await super().teardown()
+
+
+@pytest.mark.parametrize("kinds", [("partition", "kill", "pause"), *((name,) for name in NEMESES)])
+def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, ...], tmp_path: Path) -> None:
+    rundir = create(tmp_path, "register", datetime(2026, 2, 3, 4, 5, 6))
+    with World(7, version=WIRE_VERSION) as world:
+        database, environment = Watched(world), SimEnvironment(world)
+        faults = package(kinds, database, environment, NemesisOptions(5.0, TIME_LIMIT_S), Random(7))
+        options = resolve_options(WORKLOAD, {})
+        test = Test(
+            name="register",
+            workload="register",
+            environment=environment,
+            database=database,
+            nemesis=faults.nemesis,
+            generator=WORKLOAD.generator(options, Random(1)),
+            started=datetime(2026, 2, 3, 4, 5, 6),
+            seed=7,
+            concurrency=5,
+            time_limit_s=TIME_LIMIT_S,
+            rate_hz=50.0,
+            nemesis_generator=faults.generator,
+            heal_generator=faults.final_generator,
+            fs=WORKLOAD.fs,
+            requested_faults=faults.kinds,
+            workload_options=options,
+        )
+        outcome = world.run(run(test, rundir, lambda directory: {"none": {"valid": True}}))
+    assert outcome.verdict.overall == "valid", outcome.verdict.reasons
+    assert database.left == []
+    found = load_faults(rundir)
+    assert {fault.kind for fault in found if fault.observed_ns is not None} == set(kinds)
+    assert all(fault.recovered_ns is not None for fault in found)
