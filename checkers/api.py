@@ -15,6 +15,7 @@ import msgspec
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
 from checkers.importers.detect import open_source
+from checkers.isolation.judge import judge_isolation
 from checkers.options import CheckOptions
 from checkers.register import judge_register
 from checkers.source import Source
@@ -45,6 +46,7 @@ MODELS: Final[dict[str, ModelInfo]] = {
     for info in (
         ModelInfo("register", "linearizable reads, writes and cas of cells", partial(judge_register, "register")),
         ModelInfo("cas-register", "the same by Knossos's name", partial(judge_register, "cas-register")),
+        ModelInfo("isolation", "read committed, read atomic, causal: plain transactions", judge_isolation),
         ModelInfo("stats", "every kind of operation succeeded at least once", _stats),
     )
 }

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from checkers.importers.awdit import LINE as AWDIT_LINE
+from checkers.importers.awdit import open_awdit
 from checkers.importers.events import COLUMNS, EventOrder
 from checkers.importers.jepsen import open_edn, open_jepsen_log, open_json
 from checkers.importers.parquet import MAGIC, open_parquet
+from checkers.importers.plume import LINE as PLUME_LINE
+from checkers.importers.plume import open_plume
 from checkers.source import Source
 from harness.errors import UserError
 from harness.history.journal import is_journal, read_journal
@@ -35,6 +39,8 @@ _FROM_BYTES: Final[dict[str, Callable[[Path, bytes], Source]]] = {
     "edn": open_edn,
     "json": open_json,
     "jepsen-log": open_jepsen_log,
+    "awdit-text": open_awdit,
+    "plume-text": open_plume,
 }
 
 FORMATS: Final = ("auto", "journal", "parquet", *_FROM_BYTES)
@@ -90,6 +96,11 @@ def detected(path: Path) -> str:
     if path.suffix in (".edn", ".json"):
         return path.suffix[1:]
     text = head.lstrip()
+    first = text.split(b"\n", 1)[0]
+    if first and PLUME_LINE.fullmatch(first):
+        return "plume-text"
+    if first and AWDIT_LINE.fullmatch(first):
+        return "awdit-text"
     if text.startswith((b'[{"', b'[ {"')) or (text[:1] == b"[" and text[1:].lstrip().startswith(b'{"')):
         return "json"
     if text.startswith((b"{:", b"[", b"(", b";", b"#")):

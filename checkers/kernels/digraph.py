@@ -132,63 +132,49 @@ def _close_component(offsets, targets, root, stack, stacked, on_stack, component
 
 
 @njit(cache=True)
-def _shortest_from(offsets, targets, start, component, parent, via, queue, limit):
-    """Breadth first inside the component; returns the last node of a shortest cycle through `start`, or -1."""
-    head, tail = 0, 1
+def _search(offsets, targets, start, component, parent, via, queue, limit):
+    """Breadth first inside the component. Returns the length of a shortest cycle through `start` (0: none of at most
+    `limit` edges), read backwards off `parent` and `via`, and how many nodes were queued."""
+    head, tail, depth, depth_end = 0, 1, 1, 1
     queue[0] = start
-    length = np.zeros(1, np.int64)
-    depth_end, depth = 1, 1
     while head < tail and depth <= limit:
         node = queue[head]
         head += 1
         for place in range(offsets[node], offsets[node + 1]):
             other = targets[place]
             if other == start:
-                via[start] = place
-                parent[start] = node
-                _reset(parent, queue, tail, start)
-                length[0] = depth
-                return node, depth, tail
+                via[start], parent[start] = place, node
+                return depth, tail
             if component[other] == component[start] and parent[other] < 0:
-                parent[other] = node
-                via[other] = place
+                parent[other], via[other] = node, place
                 queue[tail] = other
                 tail += 1
         if head == depth_end:
             depth_end = tail
             depth += 1
-    return -1, limit + 1, tail
+    return 0, tail
 
 
 @njit(cache=True)
-def _reset(parent, queue, tail, start):
-    """Nothing to undo yet: parents are cleared by the caller once the cycle has been read off."""
-
-
-@njit(cache=True)
-def _cycle_through(offsets, targets, edges, starts, component, out):
-    """The shortest cycle through any of `starts`, as edge numbers in order in `out`; returns its length."""
+def _shortest(offsets, targets, edges, starts, component, out):
+    """Writes the edge numbers of the shortest cycle through any of `starts` to `out`, in order; returns its length."""
     nodes = offsets.shape[0] - 1
-    parent, via = np.full(nodes, -1, np.int32), np.empty(nodes, np.int64)
-    queue = np.empty(nodes, np.int32)
-    best = np.int64(out.shape[0])
-    length = np.int64(0)
+    parent, via, queue = np.full(nodes, -1, np.int32), np.empty(nodes, np.int64), np.empty(nodes, np.int32)
+    best, limit = 0, out.shape[0]
     for start in starts:
-        last, depth, tail = _shortest_from(offsets, targets, start, component, parent, via, queue, best)
-        if last >= 0 and (length == 0 or depth < length):
-            length = depth
-            node = start
-            for step in range(depth):
-                out[depth - 1 - step] = edges[via[node]]
+        length, queued = _search(offsets, targets, start, component, parent, via, queue, limit)
+        if length > 0:
+            best, limit, node = length, length - 1, start
+            for step in range(length):
+                out[length - 1 - step] = edges[via[node]]
                 node = parent[node]
-            best = depth - 1
-        for place in range(tail):
+        for place in range(queued):
             parent[queue[place]] = -1
-    return length
+    return best
 
 
 def shortest_cycle(graph: Digraph, component: Nodes, members: Nodes, tries: int = 64) -> npt.NDArray[np.int64]:
     """The edge numbers of a shortest cycle through one of the first `tries` members of a component, in order."""
     out = np.empty(len(members), np.int64)
-    length = _cycle_through(*graph, members[:tries], component, out)
+    length = _shortest(*graph, members[:tries], component, out)
     return out[:length]

@@ -1,0 +1,128 @@
+"""A history of plain read and write transactions as small numbers: external reads, last writes, session chains."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from checkers.kernels.columns import NIL, Ints
+from checkers.kernels.dense import packed, together
+from checkers.kernels.weak_edges import Chains, Int32s, Reads, Writes
+from checkers.kernels.wr import FINE, Matched, Mops, match
+from checkers.mops import ADDRESS, INFO, OK, Columns
+
+READ = 0
+WRITE = 1
+
+
+class History(NamedTuple):
+    """`rows` sorted by transaction and place, with their numbers in `mops`; `reads` and `writes` are those that commit
+    order is about, `read_row` the rows of `reads`; `invoke` is each transaction's index in the history."""
+
+    rows: Columns
+    mops: Mops
+    keys: int
+    matched: Matched
+    reads: Reads
+    read_row: Ints
+    writes: Writes
+    chains: Chains
+    invoke: Ints
+
+
+def read_history(rows: Columns) -> History:
+    """Number transactions, keys and versions, match reads with writes, and order sessions."""
+    order = np.lexsort((rows["place"], rows["invoke"]))
+    if not (order == np.arange(len(order))).all():
+        rows = {name: column[order] for name, column in rows.items()}
+    begins = np.flatnonzero(np.diff(rows["invoke"], prepend=-1))
+    begin = np.append(begins, len(order))
+    key, keys = together([rows[name] for name in ADDRESS])
+    version, versions = together([key, rows["value"]])
+    mops = Mops(
+        begin,
+        key.astype(np.int32),
+        version.astype(np.int32),
+        rows["kind"] == WRITE,
+        rows["value"] == NIL,
+        rows["status"][begins].astype(np.int8),
+    )
+    matched = match(mops, keys, versions)
+    committed = (mops.status == OK) | ((mops.status == INFO) & matched.observed)
+    owner = np.repeat(np.arange(len(begins)), np.diff(begin))
+    reads, read_row = _reads(mops, matched, owner)
+    writes = _writes(mops, matched, owner, committed)
+    chains = _chains(rows["session"][begins], mops.status, committed)
+    return History(rows, mops, keys, matched, reads, read_row, writes, chains, rows["invoke"][begins])
+
+
+def _begins(owner: Ints, count: int) -> Ints:
+    begin = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=count), out=begin[1:])
+    return begin
+
+
+def _reads(mops: Mops, matched: Matched, owner: Ints) -> tuple[Reads, Ints]:
+    row = np.flatnonzero((matched.source >= 0) & (matched.problem == FINE))
+    begin = _begins(owner[row], len(mops.status))
+    return Reads(begin, mops.key[row], matched.source[row]), row
+
+
+def _writes(mops: Mops, matched: Matched, owner: Ints, committed: np.ndarray) -> Writes:
+    row = np.flatnonzero(matched.final & committed[owner])
+    row = row[np.lexsort((mops.key[row], owner[row]))]
+    return Writes(_begins(owner[row], len(mops.status)), mops.key[row])
+
+
+@njit(cache=True)
+def _chain(session, status, committed, last_ok, last, ended, length, chain, place, before):  # type: ignore[no-untyped-def]
+    """What took effect in order of sessions. An operation of unknown outcome may take effect late: it comes behind its
+    session so far and nothing comes behind it, so that it stays in its session's chain only if it ends it."""
+    chains = last.shape[0]
+    for transaction in range(session.shape[0]):
+        mine = session[transaction]
+        before[transaction] = last[mine] if committed[transaction] else -1
+        if not committed[transaction]:
+            chain[transaction] = -1
+        elif status[transaction] == 0 or (transaction > last_ok[mine] and not ended[mine]):
+            chain[transaction], place[transaction] = mine, length[mine]
+            length[mine] += 1
+            if status[transaction] == 0:
+                last[mine] = transaction
+            else:
+                ended[mine] = True
+        else:
+            chain[transaction], place[transaction] = chains, 0
+            chains += 1
+    return chains
+
+
+def _chains(session: Ints, status: np.ndarray, committed: np.ndarray) -> Chains:
+    session, count = packed(*_compact(session))
+    last_ok = np.full(count, -1, np.int64)
+    last_ok[session[status == OK]] = np.flatnonzero(status == OK)
+    chain, place, before = (np.zeros(len(session), np.int32) for _ in range(3))
+    last, ended, length = np.full(count, -1, np.int32), np.zeros(count, np.bool_), np.zeros(count, np.int32)
+    chains = _chain(session, status, committed, last_ok, last, ended, length, chain, place, before)
+    return Chains(chain, place, before, chains)
+
+
+def _compact(session: Ints) -> tuple[Ints, int]:
+    distinct, ids = np.unique(session, return_inverse=True)
+    return ids.astype(np.int64), len(distinct)
+
+
+def so_wr(history: History) -> tuple[Int32s, Int32s, Ints]:
+    """The edges of so ∪ wr: source, target and the external read behind them (-1: session order). The initial state is
+    the node behind all transactions and comes before every session."""
+    chains, reads = history.chains, history.reads
+    count = len(history.invoke)
+    later = np.flatnonzero(chains.before >= 0)
+    firsts = np.flatnonzero((chains.chain >= 0) & (chains.before < 0))
+    reader = np.repeat(np.arange(count), np.diff(reads.begin))
+    source = np.concatenate((chains.before[later], np.full(len(firsts), count), reads.source))
+    target = np.concatenate((later, firsts, reader))
+    reason = np.concatenate((np.full(len(later) + len(firsts), -1), np.arange(len(reads.source))))
+    return source.astype(np.int32), target.astype(np.int32), reason

@@ -1,0 +1,212 @@
+"""Which transactions must be committed before which, by the axioms of the weak isolation levels.
+
+Biswas and Enea (OOPSLA 2019): a level holds if the transactions have a total commit order that extends session order
+(so) and reads-from (wr), and in which, whenever t3 reads key x from t1 and another writer t2 of x is *visible* to it,
+t2 comes before t1. Visible is: for read committed, t3 has read from t2 before, in its own order; for read atomic, t2
+so ∪ wr t3; for causal, t2 (so ∪ wr)+ t3. What is visible does not depend on the order, so these edges are fixed, and a
+level holds if and only if they, so and wr have no cycle. The ways to find enough edges (those left out follow from
+others) in O(n^1.5), and O(n · sessions) for causal, are those of AWDIT (PLDI 2025).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+
+class Reads(NamedTuple):
+    """External reads: transaction t owns `begin[t]:begin[t + 1]`, in its own order; `source` is whom it read from, the
+    number of transactions for the initial state."""
+
+    begin: Int64s
+    key: Int32s
+    source: Int32s
+
+
+class Writes(NamedTuple):
+    """Last writes of each key: transaction t owns `begin[t]:begin[t + 1]`, sorted by key."""
+
+    begin: Int64s
+    key: Int32s
+
+
+class Chains(NamedTuple):
+    """Session order: transaction t is number `place[t]` of chain `chain[t]`, right behind `before[t]` (-1: none). A
+    transaction that is in no order at all (not committed) has chain -1."""
+
+    chain: Int32s
+    place: Int32s
+    before: Int32s
+    total: int
+
+
+class Edges(NamedTuple):
+    """Edges `source → target`; `reason` is the external read that demands it."""
+
+    source: Int32s
+    target: Int32s
+    reason: Int64s
+
+
+class _Latest(NamedTuple):
+    """By key: two reads of one transaction with different sources, the one met last first; `of` marks whose."""
+
+    of: Int32s
+    first: Int64s
+    second: Int64s
+
+
+@njit(cache=True)
+def _grown(edges):
+    size = 2 * edges[0].shape[0]
+    source, target, reason = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int64)
+    used = edges[0].shape[0]
+    source[:used], target[:used], reason[:used] = edges[0], edges[1], edges[2]
+    return source, target, reason
+
+
+@njit(cache=True)
+def _emit(edges, count, source, target, reason):
+    if count == edges[0].shape[0]:
+        edges = _grown(edges)
+    edges[0][count], edges[1][count], edges[2][count] = source, target, reason
+    return edges
+
+
+@njit(cache=True)
+def _room():
+    return np.empty(1024, np.int32), np.empty(1024, np.int32), np.empty(1024, np.int64)
+
+
+@njit(cache=True)
+def _writes_key(writes, transaction, key):
+    low, high = writes.begin[transaction], writes.begin[transaction + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if writes.key[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low < writes.begin[transaction + 1] and writes.key[low] == key
+
+
+@njit(cache=True)
+def _remember(reads, latest, transaction, read, keys, seen):
+    """Take in a read; returns how many different keys have been seen."""
+    key = reads.key[read]
+    if latest.of[key] != transaction:
+        latest.of[key] = transaction
+        latest.first[key], latest.second[key] = read, -1
+        keys[seen] = key
+        return seen + 1
+    if reads.source[latest.first[key]] != reads.source[read]:
+        latest.second[key] = latest.first[key]
+    latest.first[key] = read
+    return seen
+
+
+@njit(cache=True)
+def _against(reads, latest, key, writer, both, edges, count):
+    """Edges from a visible writer of the key to whom the key was read from instead."""
+    for second in range(2):
+        read = latest.second[key] if second else latest.first[key]
+        if read >= 0 and reads.source[read] != writer:
+            edges = _emit(edges, count, writer, reads.source[read], read)
+            count += 1
+            if not both:
+                break
+    return edges, count
+
+
+@njit(cache=True)
+def _visible(reads, writes, latest, transaction, writer, keys, seen, both, edges, count):
+    """Edges that the visibility of `writer` demands for the reads in `latest`: through the shorter of two lists."""
+    if writes.begin[writer + 1] - writes.begin[writer] <= seen:
+        for place in range(writes.begin[writer], writes.begin[writer + 1]):
+            key = writes.key[place]
+            if latest.of[key] == transaction:
+                edges, count = _against(reads, latest, key, writer, both, edges, count)
+    else:
+        for i in range(seen):
+            if _writes_key(writes, writer, keys[i]):
+                edges, count = _against(reads, latest, keys[i], writer, both, edges, count)
+    return edges, count
+
+
+@njit(cache=True)
+def _mark_first_reads(reads, transaction, met, first):
+    """Which reads are their transaction's first of their source."""
+    for read in range(reads.begin[transaction], reads.begin[transaction + 1]):
+        first[read] = met[reads.source[read]] != transaction
+        met[reads.source[read]] = transaction
+
+
+@njit(cache=True)
+def _committed_edges(reads, writes, latest, met, first, keys):
+    """Read committed: backwards through each transaction, a source's first read against the keys read behind it."""
+    initial = reads.begin.shape[0] - 1
+    edges, count = _room(), 0
+    for transaction in range(initial):
+        _mark_first_reads(reads, transaction, met, first)
+        seen = 0
+        for read in range(reads.begin[transaction + 1] - 1, reads.begin[transaction] - 1, -1):
+            writer = reads.source[read]
+            if first[read] and writer != initial and seen > 0:
+                edges, count = _visible(reads, writes, latest, transaction, writer, keys, seen, False, edges, count)
+            seen = _remember(reads, latest, transaction, read, keys, seen)
+    return edges[0][:count], edges[1][:count], edges[2][:count]
+
+
+@njit(cache=True)
+def _atomic_edges(reads, writes, chains, in_order, latest, met, first, keys, last_writer):
+    """Read atomic: every source, and the latest writer of each key before it in the session, against all reads."""
+    initial = reads.begin.shape[0] - 1
+    edges, count = _room(), 0
+    for transaction in in_order:
+        _mark_first_reads(reads, transaction, met, first)
+        seen = 0
+        begin, end = reads.begin[transaction], reads.begin[transaction + 1]
+        for read in range(end - 1, begin - 1, -1):
+            seen = _remember(reads, latest, transaction, read, keys, seen)
+        for read in range(begin, end):
+            if first[read] and reads.source[read] != initial:
+                edges, count = _visible(
+                    reads, writes, latest, transaction, reads.source[read], keys, seen, True, edges, count
+                )
+        for i in range(seen):
+            writer = last_writer[keys[i]]
+            if writer >= 0 and chains.chain[writer] == chains.chain[transaction]:
+                edges, count = _against(reads, latest, keys[i], writer, True, edges, count)
+        for place in range(writes.begin[transaction], writes.begin[transaction + 1]):
+            last_writer[writes.key[place]] = transaction
+    return edges[0][:count], edges[1][:count], edges[2][:count]
+
+
+def _scratch(reads: Reads, keys: int) -> tuple[_Latest, Int32s, npt.NDArray[np.bool_], Int32s]:
+    latest = _Latest(np.full(keys, -1, np.int32), np.empty(keys, np.int64), np.empty(keys, np.int64))
+    longest = int(np.diff(reads.begin).max(initial=0))
+    return (
+        latest,
+        np.full(len(reads.begin), -1, np.int32),
+        np.zeros(len(reads.key), np.bool_),
+        np.empty(longest, np.int32),
+    )
+
+
+def committed_edges(reads: Reads, writes: Writes, keys: int) -> Edges:
+    """What read committed demands besides so and wr."""
+    return Edges(*_committed_edges(reads, writes, *_scratch(reads, keys)))
+
+
+def atomic_edges(reads: Reads, writes: Writes, chains: Chains, keys: int) -> Edges:
+    """What read atomic demands besides so and wr."""
+    in_order = np.lexsort((chains.place, chains.chain))
+    in_order = in_order[chains.chain[in_order] >= 0].astype(np.int32)
+    last_writer = np.full(keys, -1, np.int32)
+    return Edges(*_atomic_edges(reads, writes, chains, in_order, *_scratch(reads, keys), last_writer))

@@ -1,0 +1,173 @@
+"""Micro-operations of any operations as flat columns: one row each, with what a model needs of its operation.
+
+Evaluated on Arrow batches of the history table, by both engines with the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.kernels.columns import NEVER, NIL, Ints
+
+OK: Final = 0
+INFO: Final = 1
+FAIL: Final = 2
+
+STRANGE: Final = 127
+"""Kind of a micro-operation that the model does not know, or of the reserved value NIL."""
+
+ADDRESS: Final = ("table", "partition", "row", "column")
+
+STRONG_MODES: Final = frozenset({"strong", "linearizable", "serial", "quorum", "all", "each_quorum"})
+"""Modes whose reads promise the latest acknowledged data, in lower case; no mode at all is one of them. LOCAL_QUORUM is
+not: it promises nothing across data centres."""
+
+Columns: TypeAlias = dict[str, npt.NDArray[np.int64]]
+"""Rows by column name: ADDRESS, `invoke`, `complete` (NEVER where the outcome is unknown), `place` (of the
+micro-operation in its operation), `size` (of the operation), `kind`, `status` (OK, INFO, FAIL), `value` (NIL for nil)
+and the extras asked for."""
+
+_BASE: Final = (*ADDRESS, "invoke", "complete", "place", "size", "kind", "status", "value")
+
+EXTRAS: Final = (
+    *("session", "strong", "requested_ts", "served_ts", "bound", "page", "invoke_time", "complete_time", "expected"),
+)
+"""Further columns: `session` (-1 - process where the history names none), `strong` (1 for reads of STRONG_MODES), the
+others as in the history table with NIL for null."""
+
+
+@dataclass(frozen=True, slots=True)
+class MopProjection:
+    """Which micro-operations a model knows (`kinds`, by name), which extras it reads, which operations' `f` it is about
+    (None: all of clients), and whether reads and writes of unsuccessful operations matter."""
+
+    kinds: Mapping[str, int]
+    extras: tuple[str, ...] = ()
+    fs: frozenset[str] | None = None
+    lists: bool = False
+    keep_failed: bool = True
+    skipped_fs: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def columns(self) -> list[str]:
+        """The Parquet columns that are read."""
+        leaves = [f"mops.list.element.{name}" for name in ("f", *ADDRESS, "value", "expected")]
+        leaves.append("mops.list.element.values.list.element")
+        sources = {"strong": "mode", "expected": "f"}
+        extra = [sources.get(name, name) for name in self.extras]
+        return list(dict.fromkeys(["invoke_index", "complete_index", "type", "process", "f", "value", *leaves, *extra]))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of the rows."""
+        return (*_BASE, *self.extras)
+
+
+def _ints(column: pa.Array, null: int) -> Ints:
+    filled: Ints = column.cast(pa.int64()).fill_null(null).to_numpy(zero_copy_only=False)
+    return filled
+
+
+def _coded(column: pa.Array, code: Mapping[str, int], default: int) -> Ints:
+    """Each text's code; `default` for others and null."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    table = np.array([code.get(name, default) for name in column.dictionary.to_pylist()] + [default], np.int64)
+    codes = column.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)
+    coded: Ints = table[codes]
+    return coded
+
+
+def _strong(column: pa.Array) -> Ints:
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    strong = {name: int(str(name).lower() in STRONG_MODES) for name in column.dictionary.to_pylist()}
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), 1, _coded(column, strong, 0))
+
+
+def _extra(batch: pa.RecordBatch, name: str) -> Ints:
+    if name == "strong":
+        return _strong(batch.column("mode"))
+    if name == "session":
+        session = batch.column("session")
+        unnamed = -1 - _ints(batch.column("process"), 0)
+        return np.where(session.is_valid().to_numpy(zero_copy_only=False), _ints(session, 0), unnamed)
+    return _ints(batch.column(name), NIL)
+
+
+def _chosen(batch: pa.RecordBatch, projection: MopProjection) -> npt.NDArray[np.bool_]:
+    """The operations that the model is about."""
+    fs = batch.column("f")
+    if projection.fs is not None:
+        return _coded(fs, dict.fromkeys(projection.fs, 1), 0) == 1
+    clients = _ints(batch.column("process"), 0) >= 0
+    return clients & (_coded(fs, dict.fromkeys(projection.skipped_fs, 1), 0) == 0)
+
+
+def _lengths(batch: pa.RecordBatch) -> Ints:
+    return _ints(pc.list_value_length(batch.column("mops")), 0)
+
+
+def flatten_mops(batch: pa.RecordBatch, projection: MopProjection) -> Columns:
+    """The rows of a batch, in order of invocation and place; reads that did not complete are left out.
+
+    An operation without micro-operations whose value did not fit gives one row of kind STRANGE.
+    """
+    lengths, chosen = _lengths(batch), _chosen(batch, projection)
+    unfit = chosen & (lengths == 0) & batch.column("value").is_valid().to_numpy(zero_copy_only=False)
+    sizes = np.where(unfit, 1, np.where(chosen, lengths, 0))
+    op = np.repeat(np.arange(len(sizes)), sizes)
+    place = np.arange(len(op)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    elements = batch.column("mops").flatten()
+    if not len(elements):
+        elements = pa.nulls(1, elements.type)
+    at = np.minimum((np.cumsum(lengths) - lengths)[op] + place, len(elements) - 1)
+    fields = {f.name: elements.field(i) for i, f in enumerate(elements.type)}
+    status = _coded(batch.column("type"), {"ok": OK, "fail": FAIL}, INFO)
+    complete = np.where(status == INFO, NEVER, _ints(batch.column("complete_index"), NEVER))
+    rows: Columns = {name: _ints(fields[name], 0)[at] for name in ADDRESS}
+    rows |= {"invoke": _ints(batch.column("invoke_index"), 0)[op], "complete": complete[op], "place": place}
+    rows |= {"size": sizes[op], "kind": _kinds(fields, projection)[at], "status": status[op]}
+    rows["value"] = _ints(fields["value"], NIL)[at]
+    rows["kind"][unfit[op]] = STRANGE
+    for name in projection.extras:
+        rows[name] = _ints(fields[name], NIL)[at] if name == "expected" else _extra(batch, name)[op]
+    return _without_noise(rows, projection)
+
+
+def _kinds(fields: Mapping[str, pa.Array], projection: MopProjection) -> Ints:
+    kind = _coded(fields["f"], projection.kinds, STRANGE)
+    for name in ("value", "expected"):
+        written = fields[name].is_valid().to_numpy(zero_copy_only=False)
+        kind[(_ints(fields[name], 0) == NIL) & written] = STRANGE
+    if not projection.lists:
+        kind[fields["values"].is_valid().to_numpy(zero_copy_only=False)] = STRANGE
+    return kind
+
+
+def _without_noise(rows: Columns, projection: MopProjection) -> Columns:
+    keep = (rows["kind"] != projection.kinds.get("r", -1)) | (rows["status"] == OK)
+    if not projection.keep_failed:
+        keep &= rows["status"] != FAIL
+    return rows if keep.all() else {name: column[keep] for name, column in rows.items()}
+
+
+def joined(parts: Iterable[Columns], projection: MopProjection) -> Columns:
+    """The parts one after the other."""
+    every = list(parts)
+    if not every:
+        return {name: np.empty(0, np.int64) for name in projection.names}
+    return {name: np.concatenate([part[name] for part in every]) for name in projection.names}
+
+
+def strangers(rows: Columns) -> tuple[int, ...]:
+    """Invocation indices of the first operations that the model does not know."""
+    strange = np.unique(rows["invoke"][rows["kind"] == STRANGE])
+    return tuple(int(index) for index in strange[:8])

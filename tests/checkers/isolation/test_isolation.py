@@ -1,0 +1,237 @@
+"""Isolation levels: the axioms by brute force, the corpus, names of anomalies, inputs that must not hurt."""
+
+import csv
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reference_isolation import strongest as strongest_by_force
+
+from checkers.api import check
+from checkers.isolation.levels import LEVELS, REACHED, IsolationKernel
+from checkers.kernels.columns import NEVER, NIL
+from checkers.options import CheckOptions
+from harness.errors import UserError
+from harness.history.table import write_parquet
+from harness.ops import Mop, Op
+
+CORPUS = Path(__file__).parents[4] / "shared" / "corpus"
+STATUS = {"ok": 0, "info": 1, "fail": 2}
+
+
+def columns_of(transactions):
+    """The rows that engines hand to the kernel."""
+    rows = [
+        (index, place, session, STATUS[status], f == "w", key, NIL if value is None else value)
+        for index, (session, status, mops) in enumerate(transactions)
+        for place, (f, key, value) in enumerate(mops)
+        if f == "w" or status == "ok"
+    ]
+    table = np.array(rows, np.int64).reshape(-1, 7)
+    zeros = np.zeros(len(rows), np.int64)
+    columns = {"table": zeros, "partition": table[:, 5], "row": zeros, "column": zeros}
+    columns |= {"invoke": table[:, 0], "complete": np.full(len(rows), NEVER), "place": table[:, 1], "size": zeros + 1}
+    return columns | {"kind": table[:, 4], "status": table[:, 3], "value": table[:, 6], "session": table[:, 2]}
+
+
+def strongest(transactions):
+    found = IsolationKernel(8)(columns_of(transactions))
+    return next(LEVELS[f.facts["level"]] for f in found.kept if f.anomaly == REACHED), found
+
+
+def random_history(seed):
+    """A few transactions of unique writes. Most histories are clean, so that only commit order can be wrong: reads come
+    first and see last writes of others; in the rest reads may see anything that was ever written, or more."""
+    random_ = random.Random(seed)
+    clean = random_.random() < 0.8
+    count, keys, sessions = random_.randint(3 if clean else 1, 5), random_.randint(1, 3), random_.randint(1, 4)
+    statuses = random_.choices(("ok", "info", "fail"), (12, 1, 0 if clean else 1), k=count)
+    owners = random_.choices(range(count), k=random_.randint(2 if clean else 1, 6))
+    writes = [(owner, random_.randrange(keys), value) for value, owner in enumerate(owners)]
+    if clean:
+        writes = list({(owner, key): (owner, key, value) for owner, key, value in writes}.values())
+    transactions = []
+    for t in range(count):
+        mops = [("w", key, value) for owner, key, value in writes if owner == t]
+        for _ in range(random_.randint(0, 3)):
+            key = random_.randrange(keys)
+            others = [v for owner, k, v in writes if k == key and owner != t]
+            earlier = [v for owner, k, v in writes if k == key and owner < t]
+            mine = [] if clean else [v for owner, k, v in writes if (owner, k) == (t, key)]
+            choices = (earlier if random_.random() < 0.7 else others) + mine
+            value = random_.choice(choices) if choices and random_.random() < 0.9 else None
+            if not clean and random_.random() < 0.02:
+                value = 99
+            mops.insert(0 if clean else random_.randint(0, len(mops)), ("r", key, value))
+        transactions.append((random_.randrange(sessions), statuses[t], mops))
+    return transactions
+
+
+def test_agrees_with_trying_every_commit_order():
+    met = dict.fromkeys(LEVELS, 0)
+    for seed in range(6000):
+        history = random_history(seed)
+        expected = strongest_by_force(history)
+        met[expected] += 1
+        assert strongest(history)[0] == expected, (seed, history)
+    assert min(met.values()) > 30, met
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason="the conformance corpus is not beside the project")
+def test_agrees_with_the_corpus():
+    with (CORPUS / "index.tsv").open() as file:
+        rows = [row for row in csv.reader(file, delimiter="\t") if len(row) > 3 and row[2] == "isolation"]
+    assert len(rows) >= 16
+    for file_name, format, _, expected, *_ in rows:
+        for told in (format, "auto"):
+            verdict = check(CORPUS / file_name, "isolation", engine="local", format=told)
+            if expected.startswith("strongest="):
+                assert verdict.strongest == expected.removeprefix("strongest="), file_name
+                assert verdict.valid is (verdict.strongest == "causal"), file_name
+            else:
+                assert verdict.valid is False, file_name
+
+
+NAMED = {
+    "ThinAirRead": [(0, "ok", [("r", 1, 7)])],
+    "AbortedRead": [(0, "fail", [("w", 1, 7)]), (1, "ok", [("r", 1, 7)])],
+    "FutureRead": [(0, "ok", [("r", 1, 7), ("w", 1, 7)])],
+    "NotMyOwnWrite": [(0, "ok", [("w", 1, 1)]), (1, "ok", [("w", 1, 2), ("r", 1, 1)])],
+    "NotMyLastWrite": [(0, "ok", [("w", 1, 1), ("w", 1, 2), ("r", 1, 1)])],
+    "IntermediateRead": [(0, "ok", [("w", 1, 1), ("w", 1, 2)]), (1, "ok", [("r", 1, 1)])],
+    "CyclicCO": [
+        (0, "ok", [("r", 1, 1), ("w", 2, 1)]),
+        (1, "ok", [("r", 2, 1)]),
+        (1, "ok", [("w", 1, 1)]),
+    ],
+    "NonMonoReadCO": [
+        (0, "ok", [("w", 1, 1)]),
+        (0, "ok", [("w", 1, 2), ("w", 2, 2)]),
+        (1, "ok", [("r", 2, 2), ("r", 1, 1)]),
+    ],
+    "NonRepeatableRead": [(0, "ok", [("w", 1, 1)]), (1, "ok", [("w", 1, 2)]), (2, "ok", [("r", 1, 1), ("r", 1, 2)])],
+    "FracturedReadCO": [
+        (0, "ok", [("w", 1, 1)]),
+        (0, "ok", [("w", 1, 2), ("w", 2, 2)]),
+        (1, "ok", [("r", 1, 1), ("r", 2, 2)]),
+    ],
+    "FracturedReadAO": [
+        (0, "ok", [("w", 1, 1), ("w", 2, 1)]),
+        (1, "ok", [("w", 1, 2), ("w", 2, 2)]),
+        (2, "ok", [("r", 1, 1), ("r", 2, 2)]),
+    ],
+    "COConflictAO": [
+        (0, "ok", [("w", 1, 1)]),
+        (0, "ok", [("w", 1, 2), ("w", 2, 2)]),
+        (1, "ok", [("r", 2, 2)]),
+        (1, "ok", [("w", 3, 3)]),
+        (2, "ok", [("r", 3, 3), ("r", 1, 1)]),
+    ],
+    "ConflictAO": [
+        (0, "ok", [("w", 1, 1)]),
+        (0, "ok", [("w", 4, 4)]),
+        (1, "ok", [("w", 1, 2)]),
+        (1, "ok", [("w", 5, 5)]),
+        (2, "ok", [("r", 4, 4), ("r", 1, 2)]),
+        (2, "ok", [("r", 5, 5)]),
+        (3, "ok", [("r", 5, 5), ("r", 1, 1)]),
+        (3, "ok", [("r", 4, 4)]),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_the_anomaly_and_says_why(name, tmp_path):
+    verdict = check(save(NAMED[name], tmp_path), "isolation", engine="local")
+    assert verdict.valid is False
+    assert verdict.counts == {name: 1}
+    (anomaly,) = verdict.anomalies[name]
+    assert anomaly.ops and anomaly.message.endswith(".")
+    for step, following in zip(anomaly.steps, anomaly.steps[1:] + anomaly.steps[:1], strict=True):
+        assert step["target"] == following["source"]
+        assert step["why"]
+
+
+def save(transactions, folder):
+    events = []
+    for number, (session, status, mops) in enumerate(transactions):
+        told = tuple(Mop(f, key, value) for f, key, value in mops)
+        asked = tuple(Mop(f, key, value if f == "w" else None) for f, key, value in mops)
+        call = Op("invoke", number, "txn", asked, index=2 * number, time=2 * number, session=session)
+        events.append(call)
+        events.append(call.complete(status, mops=told, index=2 * number + 1, time=2 * number + 1))
+    path = folder / "history.parquet"
+    write_parquet(events, path)
+    return path
+
+
+def test_weaker_levels_may_be_asked_for(tmp_path):
+    path = save(NAMED["FracturedReadAO"], tmp_path)
+    verdict = check(path, "isolation", engine="local", options=CheckOptions(consistency="read-committed"))
+    assert (verdict.valid, verdict.strongest, verdict.counts) == (True, "read-committed", {})
+    assert verdict.details["breaks_stronger_levels"] == {"FracturedReadAO": 1}
+    with pytest.raises(UserError, match="knows the levels"):
+        check(path, "isolation", engine="local", options=CheckOptions(consistency="serializable"))
+
+
+def test_an_observed_write_of_unknown_outcome_took_effect():
+    history = [(0, "info", [("w", 1, 1), ("w", 2, 1)]), (1, "ok", [("r", 2, None), ("r", 1, 1)])]
+    assert strongest(history)[0] == "read-committed"
+    assert strongest([(0, "info", [("w", 1, 1)]), (0, "ok", [("r", 1, None)]), (1, "ok", [("r", 1, 1)])])[0] == "causal"
+
+
+def test_reads_with_several_possible_writers_conclude_nothing(tmp_path):
+    history = [(0, "ok", [("w", 1, 1)]), (1, "ok", [("w", 1, 1)]), (2, "ok", [("r", 1, 1)])]
+    verdict = check(save(history, tmp_path), "isolation", engine="local")
+    assert verdict.valid == "unknown" and verdict.details["unclear_reads"] == 1
+    refuted = [*history, (3, "ok", [("r", 2, 5)])]
+    assert check(save(refuted, tmp_path), "isolation", engine="local").valid is False
+
+
+@pytest.mark.parametrize(
+    "transactions",
+    [
+        [],
+        [(0, "ok", [])],
+        [(0, "info", [("w", 1, 1)])],
+        [(0, "ok", [("r", 1, None)])],
+        [(0, "ok", [("w", 2**63 - 1, 2**63 - 1)]), (1, "ok", [("r", 2**63 - 1, 2**63 - 1), ("r", -(2**61), None)])],
+        [(0, "ok", [("w", 1, None)]), (0, "ok", [("w", 1, 3)]), (1, "ok", [("r", 1, 3)])],
+    ],
+)
+def test_small_and_odd_histories_are_causal(transactions, tmp_path):
+    verdict = check(save(transactions, tmp_path), "isolation", engine="local")
+    assert (verdict.valid, verdict.strongest) == (True, "causal")
+
+
+def test_other_operations_are_refused(tmp_path):
+    call = Op("invoke", 0, "txn", (Mop("append", 1, 1),), index=0, time=0)
+    path = tmp_path / "history.parquet"
+    write_parquet([call, call.complete("ok", index=1, time=1)], path)
+    with pytest.raises(UserError, match="event 0"):
+        check(path, "isolation", engine="local")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("r(1,1,0,0)\nw(1,2,0", "line 2"),
+        ("r 1 1\n-----\nw 1\n", "line 3"),
+        ("w(99999999999999999999,1,0,0)\n", "64 bits"),
+        (f"w 1 {-(2**63)}\n", "least"),
+    ],
+)
+def test_broken_text_is_refused_with_its_line(text, complaint, tmp_path):
+    path = tmp_path / "history.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=complaint):
+        check(path, "isolation", engine="local")
+
+
+def test_aborted_transactions_of_plume_are_told_apart(tmp_path):
+    path = tmp_path / "history.txt"
+    path.write_text("w(1,1,0,-1)\nw(1,2,0,3)\nw(1,3,1,-1)\nr(1,2,1,4)\nr(1,1,1,5)\n")
+    verdict = check(path, "isolation", engine="local")
+    assert verdict.counts == {"AbortedRead": 1}
+    assert verdict.ops == 5
