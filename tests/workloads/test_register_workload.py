@@ -112,7 +112,7 @@ def test_options_are_taken_as_text_and_have_defaults() -> None:
 @pytest.mark.parametrize(
     ("given_options", "sentence"),
     [
-        ({"keys": "0"}, r"'keys' must be a whole number between 1 and 1e\+06, not '0'\.$"),
+        ({"keys": "0"}, r"'keys' must be a whole number between 1 and 1000000, not '0'\.$"),
         ({"keys": "3.5"}, r"'keys' must be a whole number"),
         ({"reads": "nan"}, r"'reads' must be a number between 0\.01 and 0\.98, not 'nan'\.$"),
         ({"reads": "many"}, r"not 'many'\.$"),
