@@ -22,6 +22,7 @@ from assay.judging import judge_saved_run
 from assay.options import RunOptions, validate
 from cluster.flaws import FLAWS, Flaw
 from harness.run import Silent
+from nemesis.scripts import SCRIPTS
 
 SEEDS_PER_FLAW = 50
 CLEAN_SEEDS = 200
@@ -29,9 +30,10 @@ TIME_LIMIT_S = 40.0
 CLEAN_NEMESES = (
     ("partition", "kill"),
     ("partition", "kill", "pause"),
-    *dict.fromkeys((flaw.nemesis,) for flaw in FLAWS.values()),
+    ("partition",),
+    *((script,) for script in SCRIPTS),
 )
-"""Clean seeds take these in turn: the mixed faults, and every nemesis that finds a flaw."""
+"""Clean seeds take these in turn: the mixed faults, and every nemesis that waits for states."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ FLAWS: dict[str, Flaw] = {
             "R1",
             "a committed entry is overwritten (figure 8)",
             "register",
-            "new-leader-partition",
+            "leader-returns",
         ),
         Flaw("read-without-lease", "R2", "a deposed leader serves stale reads", "register", "partition"),
     )

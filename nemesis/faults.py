@@ -47,6 +47,8 @@ Fault: TypeAlias = Partition | Kill | Pause
 
 Action: TypeAlias = Fault | Restart | Bounce
 
+NO_CUT = Partition(())
+
 
 def targets_of(action: Action, nodes: tuple[str, ...]) -> tuple[str, ...]:
     """The nodes an action is about: for a partition those that lose a link to a majority of the others."""

@@ -6,6 +6,7 @@ of the history. A script never touches the database itself.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from random import Random
@@ -53,12 +54,38 @@ class Scene:
         return await self.observer.view(skip=[name for name in self.nodes if name not in wanted])
 
     async def until(
-        self, seen: Callable[[View], T | None], of: Iterable[str] | None = None, patience_s: float | None = None
+        self,
+        seen: Callable[[View], T | None],
+        of: Iterable[str] | None = None,
+        patience_s: float | None = None,
+        eyes: int = 1,
     ) -> T | None:
-        """Poll the statuses until `seen` finds what it looks for; None when patience ran out."""
-        clock = self.observer.environment.clock
+        """Poll the statuses until `seen` finds what it looks for; None when patience ran out.
+
+        With more than one eye, questions are asked before earlier ones are answered, for moments that pass quickly.
+        """
         limit_s = self.patience_s if patience_s is None else patience_s
-        deadline_ns = clock.monotonic_ns() + int(limit_s * 1e9)
+        deadline_ns = self.observer.environment.clock.monotonic_ns() + int(limit_s * 1e9)
+        if eyes == 1:
+            return await self._look(seen, of, deadline_ns)
+        looks = [self._look(seen, of, deadline_ns, self.poll_s * i / eyes) for i in range(eyes)]
+        tasks = [asyncio.create_task(look) for look in looks]
+        ended = asyncio.Event()
+        for task in tasks:
+            task.add_done_callback(lambda _: ended.set())
+        try:
+            await ended.wait()
+            return next(task for task in tasks if task.done()).result()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _look(
+        self, seen: Callable[[View], T | None], of: Iterable[str] | None, deadline_ns: int, delay_s: float = 0.0
+    ) -> T | None:
+        clock = self.observer.environment.clock
+        if delay_s:
+            await clock.sleep(delay_s)
         while True:
             found = seen(await self.view(of))
             if found is not None or clock.monotonic_ns() >= deadline_ns:

@@ -20,6 +20,11 @@ class Leader:
     last_index: int
     voters: tuple[str, ...]
 
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Its peers."""
+        return tuple(name for name in self.voters if name != self.node)
+
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -13,7 +13,7 @@ CLEAN_SEEDS = range(1, 21)
 
 FOUND_BY = {
     "raft-ack-before-fsync": 1,
-    "raft-forget-vote": 5,
+    "raft-forget-vote": 1,
     "raft-commit-old-term": 1,
     "read-without-lease": 2,
 }
