@@ -16,12 +16,17 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
     (dicts with op, process, f, mops, invoke_index, complete_index, invoke_time, complete_time, node); `steps` are the
     edges of a cycle, in order, each with `source` and `target` (op ids), `kind` (ww, wr, rw, process, realtime, …) and
     `why`, a sentence.
+
+    `details` is what a drawing needs beyond that. Of a search that got stuck: `stuck`, the op that can't go next;
+    `before` and `open`, the ops that completed before the window and those open in it; `states`, what may be at that
+    point, each with `state` (text), `done` (which open ops have taken effect in it) and `why` none can go next.
     """
 
     message: str
     key: Any = None
     ops: tuple[dict[str, Any], ...] = ()
     steps: tuple[dict[str, Any], ...] = ()
+    details: dict[str, Any] = {}
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
