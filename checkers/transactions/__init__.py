@@ -1,0 +1,1 @@
+"""Transactional models in the manner of Elle: dependency graphs of transactions, and the anomalies that are their cycles."""

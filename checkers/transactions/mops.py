@@ -1,0 +1,184 @@
+"""Transactions and their micro-operations as flat numpy columns, a batch of the history table at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.kernels.columns import NEVER, NIL
+from checkers.kernels.txn_lists import FAILED, INFO, OK
+from checkers.projection import KEY_COLUMNS
+from checkers.source import Source
+from harness.errors import UserError
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Codes: TypeAlias = npt.NDArray[np.uint8]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+_LEAVES: Final = ("f", *KEY_COLUMNS, "value", "values")
+COLUMNS: Final = (
+    *("invoke_index", "complete_index", "type", "process", "f"),
+    *(f"mops.list.element.{leaf}" for leaf in _LEAVES),
+)
+"""The Parquet columns that transactional models read."""
+
+_EMPTY: Final = 255
+"""Code of a micro-operation that stands for an empty transaction."""
+
+
+class Txns(NamedTuple):
+    """Client transactions in order of invocation: event indices (completion is NEVER where the outcome is unknown),
+    outcome (OK, INFO, FAILED) and process."""
+
+    invoke: Ints
+    complete: Ints
+    outcome: Codes
+    process: Ints
+
+    @property
+    def count(self) -> int:
+        return len(self.invoke)
+
+
+class Mops(NamedTuple):
+    """Micro-operations: those of the batch's transaction t are `offsets[t]:offsets[t + 1]`; `f` are codes, lists are
+    `values[start:stop]`; `valued` and `listed` say where there is a value or a list."""
+
+    offsets: Ints
+    f: Codes
+    address: tuple[Ints, Ints, Ints, Ints]
+    value: Ints
+    valued: Bools
+    start: Ints
+    stop: Ints
+    listed: Bools
+    values: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a model's micro-operations are called and mean: `codes` by name, `problem(mops, outcome by mop)` marks those
+    that make no sense with a number into `sentences` (from 1)."""
+
+    model: str
+    codes: Mapping[str, int]
+    problem: Callable[[Mops, Codes], Codes]
+    sentences: tuple[str, ...]
+
+
+def txn_of_mops(mops: Mops) -> Ints:
+    """The batch's transaction of each micro-operation."""
+    rows: Ints = np.repeat(np.arange(len(mops.offsets) - 1), np.diff(mops.offsets))
+    return rows
+
+
+def _codes(column: pa.Array, table: Mapping[str, int], other: int) -> Codes:
+    """Codes of names, `other` for names that the table lacks and for null."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    known = np.array([table.get(name, other) for name in column.dictionary.to_pylist()] + [other], np.uint8)
+    codes: Codes = known[column.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    return codes
+
+
+def _ints(column: pa.Array, null: int) -> Ints:
+    filled: Ints = column.fill_null(null).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return filled
+
+
+def _valid(column: pa.Array) -> Bools:
+    valid: Bools = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _txns(batch: pa.RecordBatch) -> Txns:
+    outcome = _codes(batch.column("type"), {"ok": OK, "info": INFO}, FAILED)
+    complete = np.where(outcome == INFO, NEVER, _ints(batch.column("complete_index"), NEVER))
+    return Txns(_ints(batch.column("invoke_index"), 0), complete, outcome, _ints(batch.column("process"), 0))
+
+
+def _mops(column: pa.Array, names: Mapping[str, int]) -> Mops:
+    elements = column.flatten()
+    offsets = np.concatenate(([0], np.cumsum(_ints(pc.list_value_length(column), 0))))
+    fields = {field.name: elements.field(i) for i, field in enumerate(elements.type)}
+    lists = fields["values"]
+    listed = _valid(lists)
+    bounds = lists.offsets.to_numpy().astype(np.int64)
+    items = lists.values
+    values = (items.fill_null(NIL) if items.null_count else items).to_numpy(zero_copy_only=False)
+    table, partition, row, key_column = (_ints(fields[name], 0) for name in KEY_COLUMNS)
+    return Mops(
+        offsets,
+        _codes(fields["f"], names, _EMPTY - 1),
+        (table, partition, row, key_column),
+        _ints(fields["value"], NIL),
+        _valid(fields["value"]),
+        bounds[:-1],
+        np.where(listed, bounds[1:], bounds[:-1]),
+        listed,
+        values,
+    )
+
+
+def _check(source: Source, dialect: Dialect, txns: Txns, mops: Mops, strange: Bools) -> None:
+    """Raise UserError for the first operation that is no transaction of this dialect."""
+    sentence, row = "", -1
+    if strange.any():
+        row, sentence = int(np.flatnonzero(strange)[0]), "this operation is not a transaction"
+    rows = txn_of_mops(mops)
+    problems = np.where(mops.f >= _EMPTY - 1, 1, dialect.problem(mops, txns.outcome[rows]))
+    problems[mops.f == _EMPTY] = 0
+    if problems.any():
+        first = int(np.flatnonzero(problems)[0])
+        if row < 0 or rows[first] < row:
+            row, sentence = int(rows[first]), dialect.sentences[problems[first] - 1]
+    if row >= 0:
+        event = int(txns.invoke[row])
+        raise UserError(f"{source.path}, event {event}: {sentence}, so the model {dialect.model} can't judge it.")
+
+
+def read_batch(source: Source, dialect: Dialect, batch: pa.RecordBatch) -> tuple[Txns, Mops]:
+    """The client transactions of a batch; raises UserError for what the dialect does not know."""
+    client = pc.greater_equal(batch.column("process"), 0)
+    if not pc.all(client).as_py():
+        batch = batch.filter(client)
+    column = batch.column("mops")
+    names = dict(dialect.codes)
+    own = batch.column("f").unique().to_pylist()
+    names |= {name: _EMPTY for name in own if name not in names and name is not None}
+    txns, mops = _txns(batch), _mops(column, names)
+    hollow = (mops.f == _EMPTY) & ~mops.valued & (mops.stop == mops.start)
+    mops.f[(mops.f == _EMPTY) & ~hollow] = _EMPTY - 1
+    _check(source, dialect, txns, mops, ~_valid(column))
+    return txns, _without(mops, hollow) if hollow.any() else mops
+
+
+def _without(mops: Mops, dropped: Bools) -> Mops:
+    kept = np.flatnonzero(~dropped)
+    before = np.concatenate(([0], np.cumsum(~dropped)))
+    address: Any = tuple(part[kept] for part in mops.address)
+    return mops._replace(
+        offsets=before[mops.offsets],
+        address=address,
+        **{name: getattr(mops, name)[kept] for name in ("f", "value", "valued", "start", "stop", "listed")},
+    )
+
+
+def read_all(source: Source, dialect: Dialect) -> Iterator[tuple[Txns, Mops]]:
+    """All batches of a history, in order of invocation."""
+    for batch in source.batches(COLUMNS):
+        yield read_batch(source, dialect, batch)
+
+
+def joined(parts: list[Txns]) -> Txns:
+    """The parts one after the other."""
+    if not parts:
+        nothing = np.empty(0, np.int64)
+        return Txns(nothing, nothing, np.empty(0, np.uint8), nothing)
+    return Txns(*(np.concatenate([part[i] for part in parts]) for i in range(4)))

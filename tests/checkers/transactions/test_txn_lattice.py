@@ -1,0 +1,66 @@
+"""The lattice of consistency models against the tables that Elle prints."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from checkers.transactions import lattice
+from harness.errors import UserError
+
+TABLES = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "elle-models"
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    path = TABLES / name
+    if not path.exists():
+        pytest.skip(f"the corpus is not here: {path}")
+    with path.open() as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def test_anomalies_rule_out_what_elle_says():
+    for row in rows("anomaly_models.tsv"):
+        name = row["anomaly"]
+        assert lattice.implied_anomalies([name]) - {name} == set(row["implies"].split()), name
+        weakest, stronger = lattice.ruled_out([name])
+        assert list(weakest) == row["not(weakest models ruled out)"].split(), name
+        assert list(stronger) == row["also_not"].split(), name
+
+
+def test_models_prohibit_what_elle_says():
+    for row in rows("model_prohibits.tsv"):
+        model = row["friendly"]
+        assert lattice.canonical_name(model) == row["model"]
+        assert lattice.friendly_name(row["model"]) == model
+        assert lattice.implied_models(model) == set(row["implies_models"].split())
+        ours = {"garbage-read"} if "G1a" in row["prohibited_anomalies"].split() else set()
+        assert lattice.prohibited_anomalies(model) == set(row["prohibited_anomalies"].split()) | ours, model
+
+
+def test_every_name_in_the_data_is_known():
+    for _, implied, _ in lattice.MODELS.values():
+        assert set(implied.split()) <= set(lattice.MODELS)
+
+
+def test_names():
+    assert lattice.friendly_name("strict-serializable") == "strong-serializable"
+    assert lattice.canonical_name("snapshot-isolation") == "PL-SI"
+    with pytest.raises(UserError, match="no consistency model 'eventual'"):
+        lattice.friendly_name("eventual")
+
+
+def test_several_anomalies_keep_the_weakest_models():
+    weakest, stronger = lattice.ruled_out(["G2-item", "G1a"])
+    assert weakest == ("read-committed",)
+    assert "repeatable-read" in stronger
+    assert lattice.ruled_out([]) == ((), ())
+
+
+def test_which_orders_a_model_needs():
+    assert lattice.needs_realtime("strict-serializable")
+    assert not lattice.needs_realtime("serializable")
+    assert lattice.needs_sessions("strong-session-snapshot-isolation")
+    assert not lattice.needs_sessions("snapshot-isolation")
