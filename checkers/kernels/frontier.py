@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from checkers.kernels.compiled import lean, lean_inline
 
 BUCKETS: Final = 1024
 
@@ -50,7 +51,7 @@ def grown(old: ConfigSet, capacity: int) -> ConfigSet:
     return new
 
 
-@njit(cache=True)
+@lean
 def clear(configs):
     """Empty the set in constant time."""
     configs.meta[0] = 0
@@ -58,16 +59,27 @@ def clear(configs):
     configs.meta[2] += 1
 
 
-@njit(cache=True)
-def _subset(small, large):
-    left = np.uint64(0)
-    for word in range(small.shape[0]):
-        left |= small[word] & ~large[word]
-    return left == 0
+@lean_inline
+def _dominates(configs, place, available, owed, row):
+    """Whether a configuration of the set owes no more and has no less available than `row` of the given masks."""
+    worse = np.uint64(0)
+    for word in range(available.shape[1]):
+        worse |= configs.owed[place, word] & ~owed[row, word]
+        worse |= available[row, word] & ~configs.available[place, word]
+    return worse == 0
 
 
-@njit(cache=True)
-def _make_way(configs, bucket, state, available, owed):
+@lean_inline
+def _dominated(configs, place, available, owed, row):
+    worse = np.uint64(0)
+    for word in range(available.shape[1]):
+        worse |= owed[row, word] & ~configs.owed[place, word]
+        worse |= configs.available[place, word] & ~available[row, word]
+    return worse == 0
+
+
+@lean_inline
+def _make_way(configs, bucket, state, available, owed, row):
     """Unlink what the new configuration dominates. Returns (False if it is dominated itself, how many looked at)."""
     looked = 0
     before, current = np.int32(-1), configs.head[bucket]
@@ -75,9 +87,9 @@ def _make_way(configs, bucket, state, available, owed):
         looked += 1
         after = configs.next[current]
         if configs.state[current] == state:
-            if _subset(configs.owed[current], owed) and _subset(available, configs.available[current]):
+            if _dominates(configs, current, available, owed, row):
                 return False, looked
-            if _subset(owed, configs.owed[current]) and _subset(configs.available[current], available):
+            if _dominated(configs, current, available, owed, row):
                 configs.state[current] = -1
                 configs.meta[1] -= 1
                 if before < 0:
@@ -90,22 +102,24 @@ def _make_way(configs, bucket, state, available, owed):
     return True, looked
 
 
-@njit(cache=True)
-def add(configs, state, available, owed):
-    """Insert unless dominated. Returns the work done (configurations compared, at least 1), -1 if the set is full."""
+@lean_inline
+def add(configs, state, available, owed, row):
+    """Insert a state with the masks in `row` of the given arrays, unless dominated. Returns the work done
+    (configurations compared, at least 1), -1 if the set is full."""
     bucket = state & (BUCKETS - 1)
     if configs.head_epoch[bucket] != configs.meta[2]:
         configs.head_epoch[bucket] = configs.meta[2]
         configs.head[bucket] = -1
-    fresh, looked = _make_way(configs, bucket, state, available, owed)
+    fresh, looked = _make_way(configs, bucket, state, available, owed, row)
     if not fresh:
         return looked + 1
     place = configs.meta[0]
     if place >= configs.state.shape[0]:
         return -1
     configs.state[place] = state
-    configs.available[place, :] = available
-    configs.owed[place, :] = owed
+    for word in range(available.shape[1]):
+        configs.available[place, word] = available[row, word]
+        configs.owed[place, word] = owed[row, word]
     configs.next[place] = configs.head[bucket]
     configs.head[bucket] = place
     configs.meta[0] += 1

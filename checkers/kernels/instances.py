@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from checkers.kernels.compiled import lean
 
 OPS_PER_INSTANCE: Final = 4
 
@@ -23,7 +24,7 @@ def make_instances(classes: int, explain: int) -> Instances:
     return Instances(np.zeros(classes, np.int64), np.full((classes, max(1, explain), 2 + OPS_PER_INSTANCE), -1))
 
 
-@njit(cache=True)
+@lean
 def record(instances, anomaly, order, key, first, second, third, fourth):
     """Count an anomaly and keep it if its `order` is among the lowest seen of its class."""
     kept = instances.kept[anomaly]

@@ -12,7 +12,19 @@ import numpy.typing as npt
 from checkers.kernels.columns import Ints, RegisterColumns
 from checkers.kernels.frontier import ConfigSet, grown, make_config_set
 from checkers.kernels.prepare import Prepared, prepare
-from checkers.kernels.search import DONE, FULL, Open, make_open, search_key, search_keys
+from checkers.kernels.search import (
+    BEAM,
+    DONE,
+    FIRST_BEAM,
+    FRESH,
+    FULL,
+    KEY,
+    NEXT_COMPLETE,
+    Open,
+    make_open,
+    search_key,
+    search_keys,
+)
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
 
 _SLICE: Final = 20_000_000
@@ -60,11 +72,13 @@ class _Run:
         return True
 
 
-def _start(prepared: Prepared) -> _Run:
+def _start(prepared: Prepared, beam: int) -> _Run:
     slots = max(64, -(-prepared.slots // 64) * 64)
     sets = [make_config_set(1024, slots // 64) for _ in range(3)]
     opened = make_open(slots, int(prepared.ops.values.max(initial=1)), len(prepared.ops.kind))
-    return _Run(np.array([0, 0, 0, 1, 0], np.int64), opened, *sets)
+    at = np.zeros(7, np.int64)
+    at[FRESH], at[BEAM] = 1, beam
+    return _Run(at, opened, *sets)
 
 
 def _most_configurations(prepared: Prepared, budget: Budget) -> int:
@@ -79,7 +93,7 @@ def judge_search(columns: RegisterColumns, budget: Budget) -> SearchAnswers:
     if prepared.slots > _MOST_SLOTS:
         many = f"{prepared.slots} operations on one key are open at once, and the search takes {_MOST_SLOTS}"
         return SearchAnswers(np.full(keys, UNDECIDED, np.uint8), np.full(keys, -1), many)
-    run, stuck = _start(prepared), np.full(keys, -1)
+    run, stuck = _start(prepared, FIRST_BEAM), np.full(keys, -1)
     deadline, work = time.perf_counter() + budget.time_s, _SLICE
     why: str | None = None
     while why is None:
@@ -100,9 +114,9 @@ def _answers(prepared: Prepared, run: _Run, stuck: Ints, why: str | None) -> Sea
     answers = np.where(stuck >= 0, np.uint8(INVALID), np.uint8(VALID))
     rows = np.where(stuck >= 0, prepared.rows[np.maximum(stuck, 0)], -1) if len(prepared.rows) else stuck
     if why is not None:
-        answers[run.at[0] :] = UNDECIDED
-        place = min(int(run.at[2]), len(prepared.rows) - 1)
-        rows[run.at[0]] = prepared.rows[prepared.ops.order[place]]
+        answers[run.at[KEY] :] = UNDECIDED
+        place = min(int(run.at[NEXT_COMPLETE]), len(prepared.rows) - 1)
+        rows[run.at[KEY]] = prepared.rows[prepared.ops.order[place]]
     return SearchAnswers(answers, rows, why)
 
 
@@ -120,7 +134,7 @@ class Stuck:
 def explain_stuck(columns: RegisterColumns, budget: Budget) -> Stuck | None:
     """Search one refuted key again and say where it is stuck; None if the budget does not suffice."""
     prepared = prepare(columns)
-    run = _start(prepared)
+    run = _start(prepared, 0)
     deadline, work, answer, row = time.perf_counter() + budget.time_s, _SLICE, FULL, np.int64(-1)
     while answer != DONE:
         answer, row = search_key(prepared.ops, run.at, run.opened, run.frontier, run.visited, run.after, work)

@@ -10,6 +10,10 @@ nothing is open the set is the set of possible states. What keeps the sets small
 - of equal open operations the one that completes first goes first (they can be exchanged);
 - an intermediate write is tried only if it satisfies an owed read or enables a compare-and-set;
 - an indeterminate write is forgotten once nobody is left who could see its value.
+
+Where the sets grow all the same, a *beam* comes first: only the first so many configurations are followed. What is left
+at the end of a key is a witness that it is valid, however much was dropped; where nothing is left the key is searched
+again with a wider beam, and only a search that dropped nothing refutes.
 """
 
 from __future__ import annotations
@@ -18,10 +22,19 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import CAS, FAILED_CAS, NEVER, READ, WRITE
+from checkers.kernels.compiled import lean, lean_inline
 from checkers.kernels.frontier import add, clear
+
+FIRST_BEAM: Final = 16
+WIDER: Final = 8
+WIDEST_BEAM: Final = 1 << 16
+"""Past this the whole set is followed."""
+
+KEY, NEXT_INVOKE, NEXT_COMPLETE, FRESH, WORK, BEAM, DROPPED = range(7)
+"""The cursor of a search: the key, its next invocation's row, its next place in `order`, whether it is still to begin,
+the work done so far, the beam's width (0: everything is followed), whether anything was dropped."""
 
 DONE: Final = 0
 PAUSED: Final = 1
@@ -52,7 +65,7 @@ class Open(NamedTuple):
 
     `row` is -1 for a free slot; `rivals[s]` are the slots with an equal operation that completes earlier;
     `reads[v]`, `refusals[v]`, `cas_from[v]` are the reads of v, failed compare-and-sets of v, compare-and-sets from v;
-    `totals` rows: all writes, all refusals, scratch for available, owed.
+    `totals` has all writes and all refusals in its rows; `available` and `owed` one row, the configuration in work.
     """
 
     row: npt.NDArray[np.int64]
@@ -61,14 +74,14 @@ class Open(NamedTuple):
     refusals: npt.NDArray[np.uint64]
     cas_from: npt.NDArray[np.uint64]
     totals: npt.NDArray[np.uint64]
+    available: npt.NDArray[np.uint64]
+    owed: npt.NDArray[np.uint64]
     slot_of: npt.NDArray[np.int32]
     top: npt.NDArray[np.int64]
 
 
 WRITES: Final = 0
 REFUSALS: Final = 1
-AVAILABLE: Final = 2
-OWED: Final = 3
 
 
 def make_open(slots: int, values: int, rows: int) -> Open:
@@ -81,33 +94,35 @@ def make_open(slots: int, values: int, rows: int) -> Open:
         reads,
         refusals,
         cas_from,
-        np.zeros((4, words), np.uint64),
+        np.zeros((2, words), np.uint64),
+        np.zeros((1, words), np.uint64),
+        np.zeros((1, words), np.uint64),
         np.full(rows, -1, np.int32),
         np.zeros(1, np.int64),
     )
 
 
-@njit(cache=True)
+@lean_inline
 def _bit(slot):
     return np.uint64(1) << np.uint64(slot & 63)
 
 
-@njit(cache=True)
-def _has(mask, slot):
-    return (mask[slot >> 6] & _bit(slot)) != 0
+@lean_inline
+def _has(masks, row, slot):
+    return (masks[row, slot >> 6] & _bit(slot)) != 0
 
 
-@njit(cache=True)
-def _set(mask, slot):
-    mask[slot >> 6] |= _bit(slot)
+@lean_inline
+def _set(masks, row, slot):
+    masks[row, slot >> 6] |= _bit(slot)
 
 
-@njit(cache=True)
-def _unset(mask, slot):
-    mask[slot >> 6] &= ~_bit(slot)
+@lean_inline
+def _unset(masks, row, slot):
+    masks[row, slot >> 6] &= ~_bit(slot)
 
 
-@njit(cache=True)
+@lean
 def _begin_key(ops, key, opened, frontier):
     """Nothing open, the register unset."""
     opened.row[:] = -1
@@ -119,10 +134,12 @@ def _begin_key(ops, key, opened, frontier):
         opened.refusals[value, :] = 0
         opened.cas_from[value, :] = 0
     clear(frontier)
-    add(frontier, np.int32(0), opened.totals[AVAILABLE], opened.totals[OWED])
+    opened.available[:] = 0
+    opened.owed[:] = 0
+    add(frontier, np.int32(0), opened.available, opened.owed, 0)
 
 
-@njit(cache=True)
+@lean
 def _open_slot(ops, row, opened):
     """Give the operation a slot and enter it in the masks."""
     slot = 0
@@ -136,47 +153,47 @@ def _open_slot(ops, row, opened):
         if kind == CAS and ops.expected[twin] != ops.expected[row]:
             continue
         if ops.complete[twin] < ops.complete[row] or (ops.complete[twin] == ops.complete[row] and twin < row):
-            _set(opened.rivals[slot], other)
+            _set(opened.rivals, slot, other)
         else:
-            _set(opened.rivals[other], slot)
+            _set(opened.rivals, other, slot)
     opened.row[slot] = row
     opened.slot_of[row] = slot
     opened.top[0] = max(opened.top[0], slot + 1)
     if kind == READ:
-        _set(opened.reads[ops.value[row]], slot)
+        _set(opened.reads, ops.value[row], slot)
     elif kind == WRITE:
-        _set(opened.totals[WRITES], slot)
+        _set(opened.totals, WRITES, slot)
     elif kind == CAS:
-        _set(opened.cas_from[ops.expected[row]], slot)
+        _set(opened.cas_from, ops.expected[row], slot)
     elif kind == FAILED_CAS:
-        _set(opened.totals[REFUSALS], slot)
-        _set(opened.refusals[ops.expected[row]], slot)
+        _set(opened.totals, REFUSALS, slot)
+        _set(opened.refusals, ops.expected[row], slot)
     return slot
 
 
-@njit(cache=True)
+@lean
 def _close_slot(ops, slot, opened):
     row = opened.row[slot]
     kind = ops.kind[row]
     if kind == READ:
-        _unset(opened.reads[ops.value[row]], slot)
+        _unset(opened.reads, ops.value[row], slot)
     elif kind == WRITE:
-        _unset(opened.totals[WRITES], slot)
+        _unset(opened.totals, WRITES, slot)
     elif kind == CAS:
-        _unset(opened.cas_from[ops.expected[row]], slot)
+        _unset(opened.cas_from, ops.expected[row], slot)
     elif kind == FAILED_CAS:
-        _unset(opened.totals[REFUSALS], slot)
-        _unset(opened.refusals[ops.expected[row]], slot)
+        _unset(opened.totals, REFUSALS, slot)
+        _unset(opened.refusals, ops.expected[row], slot)
     opened.row[slot] = -1
     opened.slot_of[row] = -1
     opened.rivals[slot, :] = 0
     for other in range(opened.top[0]):
-        _unset(opened.rivals[other], slot)
+        _unset(opened.rivals, other, slot)
     while opened.top[0] > 0 and opened.row[opened.top[0] - 1] < 0:
         opened.top[0] -= 1
 
 
-@njit(cache=True)
+@lean
 def _invoke(ops, row, opened, frontier):
     """An operation begins: it becomes available or owed in every configuration, a read whose value is there is done."""
     slot = _open_slot(ops, row, opened)
@@ -186,13 +203,13 @@ def _invoke(ops, row, opened, frontier):
         if state < 0:
             continue
         if kind in (WRITE, CAS):
-            _set(frontier.available[place], slot)
+            _set(frontier.available, place, slot)
         done = (kind == READ and state == ops.value[row]) or (kind == FAILED_CAS and state != ops.expected[row])
         if ops.complete[row] != NEVER and not done:
-            _set(frontier.owed[place], slot)
+            _set(frontier.owed, place, slot)
 
 
-@njit(cache=True)
+@lean
 def _drop_useless(ops, event, opened, frontier):
     """Forget indeterminate operations that nobody can see any more."""
     for slot in range(opened.top[0]):
@@ -200,51 +217,50 @@ def _drop_useless(ops, event, opened, frontier):
         if row < 0 or ops.complete[row] != NEVER or ops.last_use[row] > event:
             continue
         for place in range(frontier.meta[0]):
-            _unset(frontier.available[place], slot)
+            _unset(frontier.available, place, slot)
         _close_slot(ops, slot, opened)
 
 
-@njit(cache=True)
+@lean_inline
 def _apply(ops, slot, source, place, opened):
-    """Linearize an open write or compare-and-set; leaves the masks in `totals`. Returns (state, whether the state gave
+    """Linearize an open write or compare-and-set; leaves its masks in `opened`. Returns (state, whether the state gave
     something that another write would not: a read done, a compare-and-set enabled)."""
     row = opened.row[slot]
     state = ops.value[row]
-    available, owed = opened.totals[AVAILABLE], opened.totals[OWED]
     useful = ops.kind[row] == CAS
-    for word in range(available.shape[0]):
-        available[word] = source.available[place, word]
+    for word in range(source.available.shape[1]):
+        opened.available[0, word] = source.available[place, word]
         left = source.owed[place, word]
         if ops.kind[row] == WRITE:
             left &= ~opened.totals[WRITES, word]
         done = opened.reads[state, word] | (opened.totals[REFUSALS, word] & ~opened.refusals[state, word])
-        useful |= (left & done) != 0 or (available[word] & opened.cas_from[state, word]) != 0
-        owed[word] = left & ~done
-    _unset(available, slot)
-    _unset(owed, slot)
+        useful |= (left & done) != 0 or (source.available[place, word] & opened.cas_from[state, word]) != 0
+        opened.owed[0, word] = left & ~done
+    _unset(opened.available, 0, slot)
+    _unset(opened.owed, 0, slot)
     return state, useful
 
 
-@njit(cache=True)
+@lean_inline
 def _keep(configs, state, target, opened):
     """Add to the next frontier, in which the completing operation is no longer available."""
-    held = _has(opened.totals[AVAILABLE], target)
-    _unset(opened.totals[AVAILABLE], target)
-    cost = add(configs, state, opened.totals[AVAILABLE], opened.totals[OWED])
+    held = _has(opened.available, 0, target)
+    _unset(opened.available, 0, target)
+    cost = add(configs, state, opened.available, opened.owed, 0)
     if held:
-        _set(opened.totals[AVAILABLE], target)
+        _set(opened.available, 0, target)
     return cost
 
 
-@njit(cache=True)
+@lean_inline
 def _expand(ops, target, place, opened, visited, after):
     """Extend one configuration by every open operation. Returns the work done, or -1 if a set is full."""
     work = 1
-    owing = _has(visited.owed[place], target)
+    owing = _has(visited.owed, place, target)
     for slot in range(opened.top[0]):
         if visited.state[place] < 0:
             break
-        if not _has(visited.available[place], slot):
+        if not _has(visited.available, place, slot):
             continue
         row = opened.row[slot]
         work += 1
@@ -256,39 +272,54 @@ def _expand(ops, target, place, opened, visited, after):
         if blocked:
             continue
         state, useful = _apply(ops, slot, visited, place, opened)
-        settled = not _has(opened.totals[OWED], target)
+        settled = not _has(opened.owed, 0, target)
         if slot == target or (owing and settled):
             cost = _keep(after, state, target, opened)
             if cost < 0:
                 return -1
             work += cost
-        if useful and (not settled or _has(opened.totals[AVAILABLE], target)):
-            cost = add(visited, state, opened.totals[AVAILABLE], opened.totals[OWED])
+        if useful and (not settled or _has(opened.available, 0, target)):
+            cost = add(visited, state, opened.available, opened.owed, 0)
             if cost < 0:
                 return -1
             work += cost
     return work
 
 
-@njit(cache=True)
-def _complete(ops, target, opened, frontier, visited, after, budget):
+@lean
+def _is_done(target, frontier):
+    """Whether the operation is linearized in every configuration."""
+    for place in range(frontier.meta[0]):
+        if frontier.state[place] >= 0 and (
+            _has(frontier.owed, place, target) or _has(frontier.available, place, target)
+        ):
+            return False
+    return True
+
+
+@lean
+def _complete(ops, target, opened, frontier, visited, after, budget, at):
     """An operation ends: `after` becomes the configurations in which it is linearized. Returns the work done, -1 when a
     set is full, -2 past the budget."""
     clear(visited)
     clear(after)
-    work = 1
+    work, beam = 1, at[BEAM]
     for place in range(frontier.meta[0]):
         if frontier.state[place] < 0:
             continue
-        opened.totals[AVAILABLE] = frontier.available[place]
-        opened.totals[OWED] = frontier.owed[place]
-        settled = not _has(frontier.owed[place], target)
+        for word in range(frontier.available.shape[1]):
+            opened.available[0, word] = frontier.available[place, word]
+            opened.owed[0, word] = frontier.owed[place, word]
+        settled = not _has(frontier.owed, place, target)
         if settled:
             work += _keep(after, frontier.state[place], target, opened)
-        if not settled or _has(frontier.available[place], target):
-            work += add(visited, frontier.state[place], frontier.available[place], frontier.owed[place])
+        if not settled or _has(frontier.available, place, target):
+            work += add(visited, frontier.state[place], frontier.available, frontier.owed, place)
     place = 0
     while place < visited.meta[0]:
+        if beam > 0 and (after.meta[1] >= beam or visited.meta[0] >= WIDER * beam):
+            at[DROPPED] = 1
+            break
         if visited.state[place] >= 0:
             cost = _expand(ops, target, place, opened, visited, after)
             if cost < 0:
@@ -300,7 +331,7 @@ def _complete(ops, target, opened, frontier, visited, after, budget):
     return work
 
 
-@njit(cache=True)
+@lean
 def _adopt(frontier, after):
     """The live configurations of `after`, packed, become the frontier."""
     clear(frontier)
@@ -309,63 +340,68 @@ def _adopt(frontier, after):
         if after.state[place] < 0:
             continue
         frontier.state[size] = after.state[place]
-        frontier.available[size, :] = after.available[place]
-        frontier.owed[size, :] = after.owed[place]
+        for word in range(after.available.shape[1]):
+            frontier.available[size, word] = after.available[place, word]
+            frontier.owed[size, word] = after.owed[place, word]
         size += 1
     frontier.meta[0] = size
     frontier.meta[1] = size
 
 
-@njit(cache=True)
+@lean
 def search_key(ops, at, opened, frontier, visited, after, budget):
-    """Search on from the cursor `at` to the end of its key, a refutation or the end of the budget. The cursor is (key,
-    next invocation's row, next place in `order`, whether the key is fresh, work done).
+    """Search on from the cursor `at` to the end of its key, a refutation or the end of the budget.
 
     Returns (DONE, stuck row or -1), (PAUSED, -1) or (FULL, -1); after the last two the same call goes on where it was.
     """
-    key = at[0]
+    key = at[KEY]
     stop = ops.offsets[key + 1]
-    if at[3] == 1:
+    if at[FRESH] == 1:
         _begin_key(ops, key, opened, frontier)
-        at[1] = ops.offsets[key]
-        at[2] = ops.offsets[key]
-        at[3] = 0
+        at[NEXT_INVOKE] = ops.offsets[key]
+        at[NEXT_COMPLETE] = ops.offsets[key]
+        at[FRESH], at[DROPPED] = 0, 0
     work = 0
-    while at[2] < stop and ops.complete[ops.order[at[2]]] != NEVER:
-        row = ops.order[at[2]]
+    while at[NEXT_COMPLETE] < stop and ops.complete[ops.order[at[NEXT_COMPLETE]]] != NEVER:
+        row = ops.order[at[NEXT_COMPLETE]]
         event = ops.complete[row]
-        while at[1] < stop and ops.invoke[at[1]] < event:
-            if ops.complete[at[1]] != NEVER or ops.last_use[at[1]] > ops.invoke[at[1]]:
-                _invoke(ops, at[1], opened, frontier)
-            at[1] += 1
+        while at[NEXT_INVOKE] < stop and ops.invoke[at[NEXT_INVOKE]] < event:
+            if ops.complete[at[NEXT_INVOKE]] != NEVER or ops.last_use[at[NEXT_INVOKE]] > ops.invoke[at[NEXT_INVOKE]]:
+                _invoke(ops, at[NEXT_INVOKE], opened, frontier)
+            at[NEXT_INVOKE] += 1
         slot = opened.slot_of[row]
-        cost = _complete(ops, slot, opened, frontier, visited, after, budget - work)
-        if cost < 0:
-            return (FULL if cost == -1 else PAUSED), np.int64(-1)
-        work += cost
-        at[4] += cost
-        if after.meta[1] == 0:
-            return DONE, row
-        _adopt(frontier, after)
+        if not _is_done(slot, frontier):
+            cost = _complete(ops, slot, opened, frontier, visited, after, budget - work, at)
+            if cost < 0:
+                return (FULL if cost == -1 else PAUSED), np.int64(-1)
+            work += cost
+            at[WORK] += cost
+            if after.meta[1] == 0:
+                return DONE, row
+            _adopt(frontier, after)
         _close_slot(ops, slot, opened)
         _drop_useless(ops, event, opened, frontier)
-        at[2] += 1
+        at[NEXT_COMPLETE] += 1
     return DONE, np.int64(-1)
 
 
-@njit(cache=True)
+@lean
 def search_keys(ops, at, opened, frontier, visited, after, budget, stuck):
     """Search key after key from the cursor; `stuck[k]` becomes the row that refutes key k, or -1. Returns DONE when all
     keys are through, else PAUSED or FULL at the key `at[0]`."""
     keys = ops.offsets.shape[0] - 1
-    spent = at[4]
-    while at[0] < keys:
-        answer, row = search_key(ops, at, opened, frontier, visited, after, budget - (at[4] - spent))
+    spent = at[WORK]
+    while at[KEY] < keys:
+        answer, row = search_key(ops, at, opened, frontier, visited, after, budget - (at[WORK] - spent))
         if answer != DONE:
             return answer
-        stuck[at[0]] = row
-        at[0] += 1
-        at[3] = 1
-        if at[4] - spent >= budget:
+        at[FRESH] = 1
+        if row >= 0 and at[DROPPED] == 1:
+            at[BEAM] = at[BEAM] * WIDER if at[BEAM] < WIDEST_BEAM else 0
+            continue
+        stuck[at[KEY]] = row
+        at[KEY] += 1
+        at[BEAM] = FIRST_BEAM
+        if at[WORK] - spent >= budget:
             return PAUSED
     return DONE

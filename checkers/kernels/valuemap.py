@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from checkers.kernels.compiled import lean, lean_inline
 
 
 class ValueMap(NamedTuple):
@@ -27,13 +28,13 @@ def make_value_map(entries: int) -> ValueMap:
     return ValueMap(np.empty(size, np.int64), np.empty(size, np.int32), np.zeros(3, np.int64))
 
 
-@njit(cache=True, inline="always")
+@lean_inline
 def _slot_of(value, mask):
     mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed >> np.uint64(20)) & np.uint64(mask))
 
 
-@njit(cache=True)
+@lean
 def reset(table, entries, lowest, highest):
     """Empty the map for `entries` values, all in `lowest..highest`; touches only the part that will be used."""
     room = np.int64(16)
@@ -48,7 +49,7 @@ def reset(table, entries, lowest, highest):
         table.ids[slot] = -1
 
 
-@njit(cache=True)
+@lean
 def lookup(table, value):
     """The value's number, or -1."""
     mask = table.shape[2]
@@ -65,7 +66,7 @@ def lookup(table, value):
     return np.int32(-1)
 
 
-@njit(cache=True)
+@lean
 def insert(table, value, number):
     """Number a new value; returns the number it already has, or -1 if it was new."""
     mask = table.shape[2]

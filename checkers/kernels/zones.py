@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import CAS, FAILED_CAS, NEVER, NIL, READ, WRITE, RegisterColumns
+from checkers.kernels.compiled import lean
 from checkers.kernels.instances import Instances, record
 from checkers.kernels.valuemap import ValueMap, insert, lookup, make_value_map, reset
 
@@ -86,17 +86,17 @@ def make_scratch(writes: int, operations: int) -> Scratch:
     return Scratch(clusters, Blocks(*blocks, *ranks), make_value_map(entries))
 
 
-@njit(cache=True)
+@lean
 def _complete_of(ops, row):
     return ops.complete[row] if row >= 0 else np.int64(-1)
 
 
-@njit(cache=True)
+@lean
 def _invoke_of(ops, row):
     return ops.invoke[row] if row >= 0 else np.int64(-2)
 
 
-@njit(cache=True)
+@lean
 def _number_values(ops, start, stop, scratch):
     """Make one cluster per written value; -1 where values are not unique, else the number of clusters."""
     lowest, highest, writes = np.int64(0), np.int64(-1), 0
@@ -125,12 +125,12 @@ def _number_values(ops, start, stop, scratch):
     return count
 
 
-@njit(cache=True)
+@lean
 def _cluster_of(scratch, value):
     return np.int32(0) if value == NIL else lookup(scratch.values, value)
 
 
-@njit(cache=True)
+@lean
 def _failed_writer(ops, start, stop, value):
     for row in range(start, stop):
         if ops.kind[row] >= FAILED_CAS and ops.value[row] == value:
@@ -138,7 +138,7 @@ def _failed_writer(ops, start, stop, value):
     return -1
 
 
-@njit(cache=True)
+@lean
 def _attach_operations(ops, key, scratch, out):
     """Give every read to its cluster and every compare-and-set its parent cluster; reports values never written."""
     start, stop = ops.offsets[key], ops.offsets[key + 1]
@@ -160,7 +160,7 @@ def _attach_operations(ops, key, scratch, out):
             clusters.parent[lookup(scratch.values, ops.value[row])] = _cluster_of(scratch, ops.expected[row])
 
 
-@njit(cache=True)
+@lean
 def _count_clusters(ops, key, count, scratch, out):
     """Mark the clusters that took effect: completed writes, observed ones, and what their chains build on."""
     clusters = scratch.clusters
@@ -181,7 +181,7 @@ def _count_clusters(ops, key, count, scratch, out):
             current = clusters.parent[current]
 
 
-@njit(cache=True)
+@lean
 def _link_chains(ops, key, count, scratch, out):
     """Hang each counted compare-and-set behind its parent; a second one behind the same parent is a lost update."""
     clusters = scratch.clusters
@@ -200,7 +200,7 @@ def _link_chains(ops, key, count, scratch, out):
         clusters.parent[cluster] = -1
 
 
-@njit(cache=True)
+@lean
 def _check_inside(ops, key, length, scratch, out):
     """Condition (1) for the block whose clusters are `chain[:length]`, from its end: nothing may complete before
     something earlier in the block begins. Returns the rows of earliest completion and latest invocation."""
@@ -237,7 +237,7 @@ def _check_inside(ops, key, length, scratch, out):
     return first, last
 
 
-@njit(cache=True)
+@lean
 def _rank(ops, start, stop, event, near):
     """How many of the key's operations were invoked before `event`; gallops from row `near`."""
     low, step = max(near, start), 1
@@ -259,7 +259,7 @@ def _rank(ops, start, stop, event, near):
     return low + 1 - start
 
 
-@njit(cache=True)
+@lean
 def _build_blocks(ops, key, count, scratch, out):
     """Walk every chain from its first cluster, check it inside and note its zone; returns the number of blocks."""
     start, stop = ops.offsets[key], ops.offsets[key + 1]
@@ -285,7 +285,7 @@ def _build_blocks(ops, key, count, scratch, out):
     return made
 
 
-@njit(cache=True)
+@lean
 def _report_cycles(ops, key, count, scratch, out):
     """Counted clusters on no chain that starts somewhere build on each other in a circle."""
     clusters = scratch.clusters
@@ -300,7 +300,7 @@ def _report_cycles(ops, key, count, scratch, out):
         record(out, CAS_CYCLE, ops.invoke[row], key, row, before, -1, -1)
 
 
-@njit(cache=True)
+@lean
 def _report_conflict(ops, key, one, other, scratch, out):
     """Two blocks that must each come before the other, unless `one` was reported before.
 
@@ -323,7 +323,7 @@ def _report_conflict(ops, key, one, other, scratch, out):
     record(out, anomaly, _invoke_of(ops, late), key, late, done, settled, begun)
 
 
-@njit(cache=True)
+@lean
 def _place_forward_zones(ops, key, made, scratch, out):
     """Put each forward zone at the rank of its beginning; two at one rank overlap. The wider one stays."""
     blocks = scratch.blocks
@@ -339,7 +339,7 @@ def _place_forward_zones(ops, key, made, scratch, out):
             blocks.zone_at[rank] = block
 
 
-@njit(cache=True)
+@lean
 def _check_zones(ops, key, made, scratch, out):
     """Condition (2): sweep the forward zones by their beginnings, then look each backward zone up."""
     blocks = scratch.blocks
@@ -365,7 +365,7 @@ def _check_zones(ops, key, made, scratch, out):
             _report_conflict(ops, key, around, block, scratch, out)
 
 
-@njit(cache=True)
+@lean
 def _judge_key(ops, key, scratch, out):
     start, stop = ops.offsets[key], ops.offsets[key + 1]
     count = _number_values(ops, start, stop, scratch)
@@ -386,13 +386,13 @@ def _judge_key(ops, key, scratch, out):
     return VALID
 
 
-@njit(cache=True)
+@lean
 def _judge_keys(ops, scratch, out, answers):
     for key in range(answers.shape[0]):
         answers[key] = _judge_key(ops, key, scratch, out)
 
 
-@njit(cache=True)
+@lean
 def _largest(ops):
     writes, operations = 0, 0
     for key in range(ops.offsets.shape[0] - 1):

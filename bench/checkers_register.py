@@ -1,0 +1,147 @@
+"""Measures the register checker: `python bench/checkers_register.py [local|keys|spark|search|all] [--operations N]`.
+
+Prints one line a measurement, with the machine it was measured on. Histories are made in a temporary directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from checkers.api import check
+from checkers.grouping import KeyedOps
+from checkers.kernels.columns import CAS, NIL, READ, WRITE, RegisterColumns
+from checkers.kernels.linear import Budget
+from checkers.options import CheckOptions
+from checkers.register import RegisterKernel
+from checkers.synthetic import RegisterShape, write_register_history
+
+_SAMPLE_EVERY_S = 0.1
+
+
+def family_bytes() -> int:
+    """Resident memory of this process and all its descendants (the JVM, Python workers)."""
+    page, own = os.sysconf("SC_PAGE_SIZE"), os.getpid()
+    parent, resident = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:  # the process ended meanwhile
+                continue
+            parent[int(entry.name)], resident[int(entry.name)] = int(fields[1]), int(fields[21]) * page
+    return sum(size for process, size in resident.items() if _descends(process, own, parent))
+
+
+def _descends(process: int, ancestor: int, parent: dict[int, int]) -> bool:
+    while process in parent and process != ancestor:
+        process = parent[process]
+    return process == ancestor
+
+
+@contextmanager
+def peak_memory(report: Callable[[int], None]) -> Iterator[None]:
+    """Samples the family's memory while the block runs."""
+    stop, peak = threading.Event(), [0]
+
+    def sample() -> None:
+        while not stop.wait(_SAMPLE_EVERY_S):
+            peak[0] = max(peak[0], family_bytes())
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        report(peak[0])
+
+
+def say(what: str, seconds: float, operations: int, more: str = "") -> None:
+    """One measurement on a line."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    machine = f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, load {os.getloadavg()[0]:.1f}"
+    print(f"{what}: {seconds:.2f} s, {operations / seconds / 1e6:.2f} M op/s{more}  [{machine}]", flush=True)
+
+
+def judged(what: str, shape: RegisterShape, engine: str, warm: bool) -> None:
+    """Make a history, judge it from Parquet to verdict, print time and peak memory."""
+    with tempfile.TemporaryDirectory(prefix="assay-bench-") as folder:
+        path = Path(folder) / "history.parquet"
+        if warm:
+            write_register_history(RegisterShape(10_000, keys=min(shape.keys, 100)), path)
+            check(path, "register", engine="local")
+        write_register_history(shape, path)
+        peak: list[int] = []
+        begin = time.perf_counter()
+        with peak_memory(peak.append):
+            verdict = check(path, "register", engine=engine)
+        seconds = time.perf_counter() - begin
+        if verdict.valid is not True:
+            sys.exit(f"wrong verdict: {verdict}")
+        say(what, seconds, shape.operations, f", peak {peak[0] / 2**30:.2f} GiB, checker {verdict.seconds:.2f} s")
+
+
+def repeated_values(operations: int, keys: int, clients: int) -> KeyedOps:
+    """A cas-register with five values that behaves, `clients` operations of a key in flight at once."""
+    random, each = np.random.default_rng(1), operations // keys
+    kind = random.choice(np.array([READ, WRITE, CAS], np.uint8), operations)
+    value, expected = random.integers(0, 5, operations), np.full(operations, NIL)
+    for key in range(keys):
+        state = NIL
+        for row in range(key * each, (key + 1) * each):
+            if kind[row] == READ:
+                value[row] = state
+            else:
+                expected[row] = state if kind[row] == CAS else NIL
+                state = value[row]
+    turn = np.tile(np.arange(each), keys)
+    invoke = turn // clients * 2 * clients + turn % clients
+    offsets, addresses = np.arange(keys + 1) * each, np.zeros((keys, 4), np.int64)
+    addresses[:, 1] = np.arange(keys)
+    return KeyedOps(addresses, RegisterColumns(offsets, kind, value, expected, invoke, invoke + clients))
+
+
+def searched(operations: int) -> None:
+    """Non-unique values: the search, after compilation, without loading."""
+    kernel = RegisterKernel(CheckOptions().explain, Budget())
+    kernel(repeated_values(1000, 10, 10))
+    for keys, clients in ((operations // 100, 10), (1, 10), (1, 50)):
+        many = operations if keys > 1 else operations // 10
+        keyed = repeated_values(many, keys, clients)
+        begin = time.perf_counter()
+        found = kernel(keyed)
+        seconds = time.perf_counter() - begin
+        if found.counts or found.undecided:
+            sys.exit(f"wrong verdict: {found}")
+        say(f"search, 5 values, {many} operations, {keys} keys, {clients} clients", seconds, many)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="?", default="all", choices=["local", "keys", "spark", "search", "all"])
+    parser.add_argument("--operations", type=lambda text: int(float(text)), default=10_000_000)
+    args = parser.parse_args()
+    many: int = args.operations
+    if args.what in ("local", "all"):
+        judged(f"local, {many} operations on one key", RegisterShape(many), "local", warm=True)
+    if args.what in ("keys", "all"):
+        judged(f"local, {many} operations on 10000 keys", RegisterShape(many, keys=10_000), "local", warm=True)
+    if args.what in ("spark", "all"):
+        judged(f"Spark, {many} operations on 10000 keys", RegisterShape(many, keys=10_000), "spark", warm=True)
+    if args.what in ("search", "all"):
+        searched(many // 10)
+
+
+if __name__ == "__main__":
+    main()
