@@ -1,0 +1,66 @@
+"""Flat rows for checkers of operations with one plain value each: a kind, an object, a value, when it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.jepsen.rows import INFO, OBJECT, OK, UNKNOWN_F, flat, read_mops, read_operations
+from checkers.kernels.columns import NEVER
+
+STRANGE: Final = 126
+"""Kind of a row that stands for an operation which the model does not know."""
+
+SCHEMA: Final = pa.schema(
+    [
+        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+        pa.field("nil", pa.int8(), nullable=False),
+        pa.field("outcome", pa.int8(), nullable=False),
+        pa.field("invoke", pa.int64(), nullable=False),
+        pa.field("complete", pa.int64(), nullable=False),
+    ]
+)
+"""`complete` is NEVER unless the operation is ok or failed; `nil` is 1 where the value (stored as 0) is nil."""
+
+
+def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], spread: frozenset[int] = frozenset()) -> pa.RecordBatch:
+    """One row a micro-operation of clients; kinds in `spread` have lists, which become one row an element (and one of
+    kind `-1 - kind` for the operation itself). What fits no kind, and lists elsewhere, become STRANGE."""
+    operations = read_operations(batch)
+    mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), kinds)
+    kind = mops.kind.copy()
+    lists = np.isin(kind, list(spread))
+    kind[(kind == UNKNOWN_F) | (mops.listed & ~lists)] = STRANGE
+    lengths = np.where(mops.listed & lists, mops.list_stop - mops.list_start, 0)
+    rows = np.concatenate((np.arange(len(kind)), np.repeat(np.arange(len(kind)), lengths)))
+    elements = rows[len(kind) :]
+    before = np.cumsum(lengths) - lengths
+    places = np.repeat(mops.list_start - before, lengths) + np.arange(len(elements))
+    kinds_out = np.concatenate((np.where(lists & (kind != STRANGE), -1 - kind, kind), kind[elements])).astype(np.int8)
+    of = mops.of[rows]
+    columns: dict[str, Any] = {name: part[rows] for name, part in zip(OBJECT, mops.address, strict=True)}
+    columns["kind"] = kinds_out
+    columns["value"] = np.concatenate((mops.value, mops.items[places]))
+    columns["nil"] = np.concatenate((mops.nil, mops.nil_item[places])).astype(np.int8)
+    columns["outcome"] = operations.outcome[of]
+    columns["invoke"] = operations.invoke[of]
+    columns["complete"] = np.where(operations.outcome[of] == INFO, NEVER, operations.complete[of])
+    null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
+    unfit = np.flatnonzero(null & (operations.outcome == OK))
+    return pa.concat_batches([flat(SCHEMA, columns), _strange(operations.invoke[unfit])])
+
+
+def _strange(invoke: Any) -> pa.RecordBatch:
+    zeros = np.zeros(len(invoke), np.int64)
+    columns = {field.name: zeros for field in SCHEMA} | {"invoke": invoke, "kind": np.full(len(invoke), STRANGE)}
+    return flat(SCHEMA, columns)
+
+
+def strange_of(kind: Any, invoke: Any, problem: str) -> tuple[tuple[int, str], ...]:
+    """The first operations that the model does not know, with what is wrong."""
+    return tuple((int(index), problem) for index in np.sort(invoke[kind == STRANGE])[:8])

@@ -1,0 +1,164 @@
+"""The model `convergence`: at the end all replicas show the same.
+
+Final reads are those of the phase `final`, or where a history states no phases, reads that began after the last other
+operation had ended. Of each node and object the last final read counts; nodes that show different values diverge. Lists
+are compared in their order if anything was appended to lists, else as sets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.engines.api import Engine
+from checkers.engines.flows import BatchFlow, run_batches, run_flow
+from checkers.findings import Finding
+from checkers.jepsen.parts import Part, earliest, merged
+from checkers.jepsen.rows import (
+    COLUMNS,
+    FAIL,
+    OBJECT,
+    OK,
+    column,
+    flat,
+    group_starts,
+    key_at,
+    read_mops,
+    read_operations,
+)
+from checkers.jepsen.words import conclude, thing, whose
+from checkers.kernels.columns import NEVER
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.verdict import Verdict
+from checkers.words import Speaker, listed
+
+DIVERGENCE: Final = "divergence"
+FINAL: Final = "final"
+
+_KINDS: Final = {"r": 0, "read": 0, "append": 1}
+_SCHEMA: Final = pa.schema(
+    [
+        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
+        pa.field("node", pa.string()),
+        pa.field("value", pa.int64(), nullable=False),
+        pa.field("text", pa.string()),
+        pa.field("invoke", pa.int64(), nullable=False),
+    ]
+)
+"""One row a micro-operation of a final read; lists are in `text` as JSON, and so is nil."""
+
+
+def _course(batch: pa.RecordBatch) -> Part:
+    """What tells which reads are final: whether any is marked so, and the last event of anything but reads."""
+    operations = read_operations(batch)
+    mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), _KINDS)
+    other = np.bincount(mops.of[mops.kind != 0], minlength=len(operations.row)) > 0
+    other |= (operations.mop_start == operations.mop_stop) & ~operations.named(("r", "read"))
+    other &= operations.outcome != FAIL
+    ended = np.where(operations.complete == NEVER, operations.invoke, operations.complete)
+    phases = pc.equal(batch.column("phase"), FINAL).fill_null(False).to_numpy(zero_copy_only=False)[operations.row]
+    figures = {"final": int(phases.sum()), "appends": int((mops.kind == 1).sum())}
+    return Part(figures=figures, highest={"last": int(ended[other].max(initial=-1))})
+
+
+@dataclass(frozen=True, slots=True)
+class ConvergenceFlow:
+    """See `Flow`: the final reads of an object meet. `after` is None where reads are marked as final."""
+
+    after: int | None
+    ordered: bool
+    explain: int
+    columns: tuple[str, ...] = (*COLUMNS, "phase", "node")
+    schema: pa.Schema = _SCHEMA
+    keys: tuple[str, ...] = OBJECT
+    order: tuple[str, ...] = ("node", "invoke")
+
+    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        operations = read_operations(batch)
+        if self.after is None:
+            marked = pc.equal(batch.column("phase"), FINAL).fill_null(False).to_numpy(zero_copy_only=False)
+            final = marked[operations.row]
+        else:
+            final = operations.invoke > self.after
+        mops = read_mops(batch, operations, final & (operations.outcome == OK), _KINDS)
+        kept = np.flatnonzero(mops.kind == 0)
+        texts: list[str | None] = [None] * len(kept)
+        for place in np.flatnonzero((mops.listed | mops.nil)[kept]).tolist():
+            i = kept[place]
+            items = mops.items[mops.list_start[i] : mops.list_stop[i]].tolist()
+            shown = (items if self.ordered else sorted(set(items))) if mops.listed[i] else None
+            texts[place] = msgspec.json.encode(shown).decode()
+        columns: dict[str, Any] = {name: part[kept] for name, part in zip(OBJECT, mops.address, strict=True)}
+        columns["node"] = batch.column("node").take(pa.array(operations.row[mops.of[kept]])).cast(pa.string())
+        columns |= {"value": mops.value[kept], "text": pa.array(texts, pa.string())}
+        return flat(_SCHEMA, columns | {"invoke": operations.invoke[mops.of[kept]]})
+
+    def judge(self, rows: pa.Table) -> Part:
+        if not rows.num_rows:
+            return Part()
+        named = rows.column("node").is_valid().to_numpy()
+        figures = {"final_reads": rows.num_rows, "without_node": int((~named).sum())}
+        rows = rows.filter(pa.array(named))
+        if not rows.num_rows:
+            return Part(figures["final_reads"], figures=figures)
+        address = [column(rows, name) for name in OBJECT]
+        node = rows.column("node").combine_chunks().dictionary_encode()
+        last = np.append(group_starts([*address, node.indices.to_numpy()])[1:], rows.num_rows) - 1
+        text = rows.column("text").combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
+        value, invoke = column(rows, "value"), column(rows, "invoke")
+        objects = group_starts([part[last] for part in address])
+        sizes = np.diff(np.append(objects, len(last)))
+        heads = np.repeat(last[objects], sizes)
+        differ = (value[last] != value[heads]) | (text[last] != text[heads])
+        apart = np.logical_or.reduceat(differ, objects)
+        kept = []
+        for number in np.flatnonzero(apart)[: self.explain].tolist():
+            mine = last[objects[number] : objects[number] + sizes[number]]
+            _, distinct = np.unique(np.stack((value[mine], text[mine])), axis=1, return_index=True)
+            ops = tuple(invoke[mine[np.sort(distinct)]].tolist()[:4])
+            facts = {"nodes": int(sizes[number]), "values": len(distinct)}
+            kept.append(Finding(DIVERGENCE, min(ops), key_at(rows, int(mine[0])), ops, facts))
+        figures |= {"objects": len(objects), "compared": int((sizes > 1).sum())}
+        counts = {DIVERGENCE: int(apart.sum())}
+        return Part(figures["final_reads"], counts, earliest(kept, self.explain), figures)
+
+
+def judge_convergence(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """The last final reads of all nodes agree on every object."""
+    course = merged(run_batches(engine, source, BatchFlow((*COLUMNS, "phase"), _course)), 0)
+    after = None if course.figures.get("final") else course.highest.get("last", -1)
+    flow = ConvergenceFlow(after, bool(course.figures.get("appends")), options.explain)
+    part = merged(run_flow(engine, source, flow), options.explain)
+    doubts: tuple[str, ...] = ()
+    if not part.figures.get("final_reads"):
+        doubts = ("There are no final reads that succeeded.",)
+    elif part.figures.get("without_node") == part.figures["final_reads"]:
+        doubts = ("The history does not say which node served a final read.",)
+    elif not part.figures.get("compared"):
+        doubts = ("No object was read from more than one node at the end, so nothing was compared.",)
+    return conclude("convergence", source, engine, part, _SENTENCES, doubts)
+
+
+def _divergence(speaker: Speaker, finding: Finding) -> str:
+    shown = [f"node {speaker.rows[i]['node']} showed {_value(speaker, i, finding)}" for i in finding.ops]
+    first = f"At the end {thing(speaker, 'object', finding.key)} differs between nodes: {listed(shown)}"
+    return f"{first}; the first by {whose(speaker, finding.ops[0], 'read')}."
+
+
+def _value(speaker: Speaker, index: int, finding: Finding) -> str:
+    for mop in speaker.rows[index]["mops"]:
+        if (mop["table"], mop["partition"], mop["row"], mop["column"]) == tuple(finding.key):
+            if mop["values"] is None:
+                return speaker.source.shown(mop["value"])
+            shown = " ".join(speaker.source.shown(item) for item in mop["values"][:16])
+            return f"[{shown}{' …' if len(mop['values']) > 16 else ''}]"
+    return "nothing"
+
+
+_SENTENCES: Final = {DIVERGENCE: _divergence}

@@ -1,0 +1,102 @@
+"""The model `logs`: no node panicked, by what the log files of a run say (`jepsen.checker/log-file-pattern`)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from checkers.engines.api import Engine
+from checkers.jepsen.settings import names_setting
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.verdict import Anomaly, Validity, Verdict
+from harness.errors import UserError
+from harness.rundir import is_run, open_run
+
+SETTINGS: Final = ("pattern", "files")
+PANIC: Final = "panic"
+
+PATTERNS: Final = (
+    r"\bPANIC\b",
+    r"^panic: ",
+    r"panicked at ",
+    r"Traceback \(most recent call last\)",
+    r"[Aa]ssertion(Error|\b.*\bfailed)",
+    r"\bFATAL\b",
+    r"Segmentation fault|\bSIGSEGV\b|\bSIGABRT\b",
+    r"(Address|Thread|Memory|UndefinedBehavior)Sanitizer:",
+    r"OutOfMemoryError|Out of memory",
+)
+"""What no healthy node writes."""
+
+_MOST_SHOWN: Final = 300
+_MOST_BYTES: Final = 1 << 16
+"""A longer line is searched in pieces of so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A suspicious line: where it is, and its text, shortened."""
+
+    node: str
+    file: str
+    line: int
+    text: str
+
+
+def matches_of(path: Path, node: str, pattern: re.Pattern[bytes]) -> list[Match]:
+    """The lines of a log file that the pattern finds; raises UserError if the file can't be read."""
+    found = []
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while piece := file.readline(_MOST_BYTES):
+                number += 1
+                if pattern.search(piece):
+                    text = piece.decode(errors="replace").strip()
+                    found.append(Match(node, path.name, number, text[:_MOST_SHOWN]))
+    except OSError as error:
+        raise UserError(f"The log {path} can't be read: {error.strerror}.") from error
+    return found
+
+
+def _pattern(options: CheckOptions) -> re.Pattern[bytes]:
+    text = options.settings.get("pattern")
+    try:
+        return re.compile("|".join(PATTERNS).encode() if text is None else text.encode(), re.MULTILINE)
+    except re.error as error:
+        raise UserError(f"-o pattern is no regular expression: {error}.") from error
+
+
+def log_files(source: Source, options: CheckOptions) -> list[tuple[str, Path]]:
+    """The run's log files with the node each is of, in order; raises UserError where there is no run."""
+    folder = source.path if source.path.is_dir() else source.path.parent
+    if not is_run(folder):
+        raise UserError(f"{source.path} belongs to no run, so the model logs has no log files to read.")
+    names = names_setting(options, "files")
+    nodes = open_run(folder).nodes
+    paths = sorted(path for path in nodes.rglob("*") if path.is_file())
+    return [(path.relative_to(nodes).parts[0], path) for path in paths if not names or path.name in names]
+
+
+def judge_logs(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """No line of any node's log matches the patterns (`-o pattern=REGEX`, `-o files=NAME,NAME`)."""
+    pattern, files = _pattern(options), log_files(source, options)
+    found = [match for node, path in files for match in matches_of(path, node, pattern)]
+    valid: Validity = False if found else True if files else "unknown"
+    anomalies = tuple(
+        Anomaly(f"Node {match.node} wrote in {match.file}, line {match.line}: {match.text}", match.node)
+        for match in found[: options.explain]
+    )
+    by_node = {node: sum(match.node == node for match in found) for node in sorted({node for node, _ in files})}
+    return Verdict(
+        valid,
+        "logs",
+        {PANIC: anomalies} if anomalies else {},
+        {PANIC: len(found)} if found else {},
+        engine=engine.name,
+        reason=None if files else "The run has no log files.",
+        details={"files": len(files), "matches_by_node": by_node},
+    )

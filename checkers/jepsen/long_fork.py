@@ -1,0 +1,244 @@
+"""The model `long-fork`: single writes to the keys of a group, read together (`jepsen.tests.long-fork`).
+
+Each key is written once, so reads of one group can be put in order by what they show. Two reads of which each shows a
+write that the other misses saw the writes in opposite orders: a long fork, which snapshot isolation does not allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.engines.api import Engine
+from checkers.engines.flows import run_flow
+from checkers.findings import Finding, Key
+from checkers.jepsen.forks import Reads, count_forks, find_forks
+from checkers.jepsen.parts import Part, earliest, merged
+from checkers.jepsen.rows import (
+    COLUMNS,
+    FAIL,
+    OBJECT,
+    OK,
+    UNKNOWN_F,
+    column,
+    flat,
+    group_starts,
+    read_mops,
+    read_operations,
+)
+from checkers.jepsen.settings import int_setting
+from checkers.jepsen.words import conclude, who
+from checkers.kernels.columns import Ints
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.verdict import Verdict
+from checkers.words import Speaker, listed
+
+SETTINGS: Final = ("group-size",)
+LONG_FORK: Final = "long-fork"
+
+READ, WRITE, STRANGE = 0, 1, 2
+
+_KINDS: Final = {"r": READ, "read": READ, "w": WRITE, "write": WRITE}
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("group", pa.int64(), nullable=False),
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("invoke", pa.int64(), nullable=False),
+        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
+        pa.field("seen", pa.int8(), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+    ]
+)
+"""One row a micro-operation; `group` is a digest of the keys read together, or of the key written."""
+
+
+def _mixed(values: Any) -> Any:
+    """A 64-bit finaliser (splitmix64): spreads neighbours over the whole range."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _digests(address: tuple[Ints, ...]) -> Any:
+    digest = np.full(len(address[0]), 0x9E3779B97F4A7C15, np.uint64)
+    for part in address:
+        digest = _mixed(digest * np.uint64(3) + part.astype(np.uint64))
+    return digest
+
+
+@dataclass(frozen=True, slots=True)
+class LongForkFlow:
+    """See `Flow`: reads of the same keys meet, and so do writes of one key."""
+
+    explain: int
+    columns: tuple[str, ...] = COLUMNS
+    schema: pa.Schema = _SCHEMA
+    keys: tuple[str, ...] = ("group",)
+    order: tuple[str, ...] = ("kind", "invoke", *OBJECT)
+
+    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        operations = read_operations(batch)
+        mops = read_mops(batch, operations, operations.outcome != FAIL, _KINDS)
+        count = len(operations.row)
+        size, writes = np.bincount(mops.of, minlength=count), np.bincount(mops.of[mops.kind == WRITE], minlength=count)
+        odd = np.bincount(mops.of[(mops.kind == UNKNOWN_F) | mops.listed], minlength=count)
+        strange = (odd > 0) | ((writes > 0) & (size > 1))
+        null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
+        strange |= null & (operations.outcome == OK)
+        kept = ~strange[mops.of] & ((mops.kind == WRITE) | (operations.outcome[mops.of] == OK))
+        digest = _digests(mops.address)
+        whole = np.zeros(count, np.uint64)
+        np.add.at(whole, mops.of, digest)
+        group = np.where(mops.kind == WRITE, digest, _mixed(whole + np.uint64(1))[mops.of])[kept]
+        columns = {"group": group.view(np.int64), "kind": mops.kind[kept]}
+        columns |= {"invoke": operations.invoke[mops.of[kept]], "seen": ~mops.nil[kept], "value": mops.value[kept]}
+        columns |= {name: part[kept] for name, part in zip(OBJECT, mops.address, strict=True)}
+        columns["seen"] = columns["seen"].astype(np.int8)
+        wrong = np.flatnonzero(strange)
+        zeros = {field.name: np.zeros(len(wrong), np.int64) for field in _SCHEMA}
+        zeros |= {"kind": np.full(len(wrong), STRANGE), "invoke": operations.invoke[wrong]}
+        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, zeros)])
+
+    def judge(self, rows: pa.Table) -> Part:
+        kind, invoke = column(rows, "kind"), column(rows, "invoke")
+        wrong = np.sort(invoke[kind == STRANGE])[:8]
+        if len(wrong) or not rows.num_rows:
+            problem = "this is neither a read of several keys nor a write of one"
+            return Part(problems=tuple((int(index), problem) for index in wrong))
+        rewritten = _rewritten(rows.filter(pa.array(kind == WRITE)))
+        reads = rows.filter(pa.array(kind == READ))
+        figures = {"writes": int((kind == WRITE).sum())}
+        lowest = {"rewritten": rewritten} if rewritten is not None else {}
+        if not reads.num_rows:
+            return Part(figures["writes"], {}, (), figures, lowest)
+        return _judge_reads(reads, self.explain, figures, lowest)
+
+
+def _rewritten(writes: pa.Table) -> int | None:
+    """The first operation that writes a key which was written before."""
+    columns = [column(writes, name) for name in OBJECT]
+    invoke = column(writes, "invoke")
+    order = np.lexsort((invoke, *columns))
+    if not len(order):
+        return None
+    starts = group_starts([part[order] for part in columns])
+    again = np.setdiff1d(np.arange(len(order)), starts)
+    return int(invoke[order[again]].min()) if len(again) else None
+
+
+def _judge_reads(rows: pa.Table, explain: int, figures: dict[str, int], lowest: dict[str, int]) -> Part:
+    group, invoke = column(rows, "group"), column(rows, "invoke")
+    address = [column(rows, name) for name in OBJECT]
+    ops = group_starts([group, invoke])
+    size = np.diff(np.append(ops, len(group)))
+    place = np.arange(len(group)) - np.repeat(ops, size)
+    first_ops = ops[group_starts([group[ops]])]
+    heads = np.repeat(first_ops, np.diff(np.append(first_ops, len(group))))
+    twins = np.minimum(heads + place, len(group) - 1)
+    alike = np.all([part == part[twins] for part in address], axis=0) & (group[twins] == group)
+    alike &= np.repeat(size == size[np.searchsorted(ops, heads[ops])], size)
+    doubts = () if alike.all() else ("Two sets of keys have the same digest.",)
+    seen = column(rows, "seen") == 1
+    revalued = _revalued(rows, seen)
+    if revalued is not None:
+        lowest = lowest | {"revalued": revalued}
+    reads = Reads(group[ops], invoke[ops], place, seen, ops)
+    bad = reads.forked_groups()
+    kept: list[Finding] = []
+    count = 0
+    for number in bad:
+        count += count_forks(reads, number)
+        if len(kept) < explain:
+            kept += _findings(rows, reads, number, explain - len(kept))
+    shown = np.add.reduceat(seen.astype(np.int64), ops)
+    figures = figures | {
+        "reads": len(ops),
+        "groups": len(first_ops),
+        "early_reads": int((shown == 0).sum()),
+        "late_reads": int((shown == size).sum()),
+    }
+    sizes = {"group_size": int(size.min())}
+    total = len(ops) + figures["writes"]
+    highest = {"group_size": int(size.max())}
+    return Part(total, {LONG_FORK: count}, earliest(kept, explain), figures, lowest | sizes, highest, (), doubts)
+
+
+def _revalued(rows: pa.Table, seen: Any) -> int | None:
+    """The first read that shows another value of a key than an earlier one of its group did."""
+    rows = rows.filter(pa.array(seen))
+    columns = [column(rows, name) for name in ("group", *OBJECT)]
+    value, invoke = column(rows, "value"), column(rows, "invoke")
+    order = np.lexsort((invoke, *columns))
+    if not len(order):
+        return None
+    starts = group_starts([part[order] for part in columns])
+    firsts = np.repeat(value[order[starts]], np.diff(np.append(starts, len(order))))
+    differ = order[value[order] != firsts]
+    return int(invoke[differ].min()) if len(differ) else None
+
+
+def _findings(rows: pa.Table, reads: Reads, number: int, explain: int) -> list[Finding]:
+    kept = []
+    for one, other in find_forks(reads, number, explain):
+        mine = [slice(int(reads.starts[i]), int(reads.starts[i]) + reads.size(i)) for i in (one, other)]
+        a, b = (reads.seen[part] for part in mine)
+        keys = {
+            "first_only": [_key(rows, mine[0].start + int(i)) for i in np.flatnonzero(a & ~b)[:4]],
+            "second_only": [_key(rows, mine[0].start + int(i)) for i in np.flatnonzero(b & ~a)[:4]],
+        }
+        ops = (int(reads.invoke[one]), int(reads.invoke[other]))
+        kept.append(Finding(LONG_FORK, max(ops), keys["first_only"][0], ops, keys))
+    return kept
+
+
+def _key(rows: pa.Table, row: int) -> Key:
+    t, p, r, c = (rows.column(name)[row].as_py() for name in OBJECT)
+    return t, p, r, c
+
+
+def judge_long_fork(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """No two reads of one group saw its writes in opposite orders."""
+    part = merged(run_flow(engine, source, LongForkFlow(options.explain)), options.explain)
+    doubts = _illegal(source, part)
+    if doubts:
+        part = replace(part, counts={}, kept=())
+    sizes = {part.lowest.get("group_size", 0), part.highest.get("group_size", 0)}
+    wanted = int_setting(options, "group-size")
+    if not part.figures.get("reads"):
+        doubts += ("No read of a group succeeded.",)
+    elif wanted is not None and sizes != {wanted}:
+        doubts += (f"Every read should name {wanted} keys, but there are reads of {' and '.join(map(str, sizes))}.",)
+    elif len(sizes) > 1:
+        doubts += (f"Reads name different numbers of keys ({min(sizes)} to {max(sizes)}), so groups can't be told.",)
+    details = {"group_size": max(sizes)} if len(sizes) == 1 else {}
+    return conclude("long-fork", source, engine, part, _SENTENCES, doubts, details)
+
+
+def _illegal(source: Source, part: Part) -> tuple[str, ...]:
+    """Why the history is none that this checker is made for."""
+    found = []
+    if "rewritten" in part.lowest:
+        found.append(f"Event {part.lowest['rewritten']} writes a key that another operation wrote already.")
+    if "revalued" in part.lowest:
+        found.append(f"Event {part.lowest['revalued']} read another value of a key than an earlier read.")
+    if found:
+        found.append("Long forks can be told only where every key is written once.")
+    return tuple(found)
+
+
+def _long_fork(speaker: Speaker, finding: Finding) -> str:
+    one, other = finding.ops
+    first = listed([speaker.key(tuple(key)) for key in finding.facts["first_only"]])
+    second = listed([speaker.key(tuple(key)) for key in finding.facts["second_only"]])
+    return (
+        f"{who(speaker, one, f'saw the write of {first} but not that of {second}')}, so that of {first} came first; "
+        f"{who(speaker, other, f'saw the write of {second} but not that of {first}')}, so it came last: "
+        "no one order of the writes explains both reads."
+    )
+
+
+_SENTENCES: Final = {LONG_FORK: _long_fork}

@@ -1,0 +1,199 @@
+"""The models `queue` and `total-queue`: what goes in comes out (`jepsen.checker/queue` and `total-queue`).
+
+Elements are counted per queue and value. `lost`: acknowledged enqueues beyond the dequeues; `unexpected`: dequeues of
+what nobody tried to enqueue; `duplicated`: dequeues beyond the attempts to enqueue; `premature`: dequeues that ended
+before the enqueue that they need had begun; `recovered` (no anomaly): dequeues of what was not acknowledged. A drain
+counts as dequeues of its elements. `total-queue` is Jepsen's: only lost and unexpected elements are anomalies in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.engines.api import Engine
+from checkers.engines.flows import run_flow
+from checkers.findings import Finding
+from checkers.jepsen.cells import SCHEMA, STRANGE, read_cells, strange_of
+from checkers.jepsen.parts import Part, earliest, merged
+from checkers.jepsen.rows import COLUMNS, INFO, OBJECT, OK, column, group_starts, key_at
+from checkers.jepsen.words import conclude, thing, who, whose
+from checkers.kernels.columns import Ints
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.verdict import Verdict
+from checkers.words import Speaker
+
+ENQUEUE, DEQUEUE, DRAIN = 0, 1, 2
+_DRAINED: Final = -1 - DRAIN
+"""The row of a drain itself."""
+_UNKNOWN_DEQUEUE: Final = 3
+
+_KINDS: Final = {"enqueue": ENQUEUE, "dequeue": DEQUEUE, "drain": DRAIN}
+CLASSES: Final = ("lost", "unexpected", "duplicated", "premature")
+_FATAL: Final = {"queue": frozenset(CLASSES), "total-queue": frozenset(("lost", "unexpected"))}
+_PROBLEM: Final = "this is neither an enqueue or dequeue of one element nor a drain of several"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFlow:
+    """See `Flow`: all that happened to one value of one queue meets."""
+
+    explain: int
+    columns: tuple[str, ...] = COLUMNS
+    schema: pa.Schema = SCHEMA
+    keys: tuple[str, ...] = (*OBJECT, "nil", "value")
+    order: tuple[str, ...] = ("invoke",)
+
+    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = read_cells(batch, _KINDS, frozenset({DRAIN}))
+        kind, outcome = column(rows, "kind").copy(), column(rows, "outcome")
+        out = (kind == DEQUEUE) | (kind == DRAIN)
+        kind[out & (outcome == INFO)] = _UNKNOWN_DEQUEUE
+        wordless = (kind == DEQUEUE) & (outcome == OK) & (column(rows, "nil") == 1)
+        kept = (kind == ENQUEUE) | (out & (outcome == OK) & ~wordless) | (kind == STRANGE)
+        kept |= ((kind == _UNKNOWN_DEQUEUE) | (kind == _DRAINED)) & (outcome == INFO)
+        kind[kind == DRAIN] = DEQUEUE
+        place = rows.schema.get_field_index("kind")
+        return rows.set_column(place, rows.schema.field(place), pa.array(kind)).filter(pa.array(kept))
+
+    def judge(self, rows: pa.Table) -> Part:
+        kind, invoke, outcome = column(rows, "kind"), column(rows, "invoke"), column(rows, "outcome")
+        problems = strange_of(kind, invoke, _PROBLEM)
+        if problems or not rows.num_rows:
+            return Part(problems=problems)
+        starts = group_starts([column(rows, name) for name in self.keys])
+        groups = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows.num_rows)))
+
+        def count(flags: Any) -> Ints:
+            return np.add.reduceat(flags.astype(np.int64), starts)
+
+        attempts, acked = count(kind == ENQUEUE), count((kind == ENQUEUE) & (outcome == OK))
+        dequeued = count(kind == DEQUEUE)
+        excess = np.maximum(dequeued - attempts, 0)
+        instances = {
+            "lost": np.maximum(acked - dequeued, 0),
+            "unexpected": np.where(attempts == 0, dequeued, 0),
+            "duplicated": np.where(attempts > 0, excess, 0),
+            "premature": np.where(attempts > 0, _deepest(rows, groups, len(starts)) - excess, 0),
+        }
+        kept: list[Finding] = []
+        for name, counts in instances.items():
+            kept += _shown(name, counts, rows, starts, self.explain)
+        figures = {
+            "attempts": int(attempts.sum()),
+            "acknowledged": int(acked.sum()),
+            "dequeued": int(dequeued.sum()),
+            "ok": int(np.minimum(dequeued, attempts).sum()),
+            "recovered": int(np.maximum(np.minimum(dequeued, attempts) - acked, 0).sum()),
+            "unknown_dequeues": int((kind == _UNKNOWN_DEQUEUE).sum()),
+            "unknown_drains": int((kind == _DRAINED).sum()),
+        }
+        totals = {name: int(counts.sum()) for name, counts in instances.items()}
+        return Part(rows.num_rows, totals, earliest(kept, self.explain), figures)
+
+
+def _deepest(rows: pa.Table, groups: Ints, count: int) -> Ints:
+    """For each group, how many dequeues at most had ended at some moment beyond the enqueues begun by then."""
+    kind = column(rows, "kind")
+    used = np.flatnonzero((kind == ENQUEUE) | (kind == DEQUEUE))
+    out = kind[used] == DEQUEUE
+    moment = np.where(out, column(rows, "complete")[used], column(rows, "invoke")[used])
+    order = np.lexsort((moment, groups[used]))
+    step = np.where(out, 1, -1)[order]
+    mine = groups[used][order]
+    running = np.cumsum(step)
+    first = group_starts([mine]) if len(mine) else np.zeros(0, np.int64)
+    base = np.zeros(len(mine), np.int64)
+    base[first] = running[first] - step[first]
+    starts = np.zeros(len(mine), np.int64)
+    starts[first] = first
+    running = running - base[np.maximum.accumulate(starts)] if len(mine) else running
+    deepest = np.zeros(count, np.int64)
+    np.maximum.at(deepest, mine, running)
+    return deepest
+
+
+def _shown(name: str, counts: Ints, rows: pa.Table, starts: Ints, explain: int) -> list[Finding]:
+    """Findings for the groups with instances of a class, those that begin first."""
+    found = np.flatnonzero(counts)
+    kind, invoke, outcome = column(rows, "kind"), column(rows, "invoke"), column(rows, "outcome")
+    stops = np.append(starts[1:], rows.num_rows)
+    kept = []
+    for group in found[np.argsort(invoke[starts[found]], kind="stable")][:explain].tolist():
+        mine = np.arange(starts[group], stops[group])
+        wanted = (kind[mine] == ENQUEUE) & ((outcome[mine] == OK) | (name != "lost"))
+        enqueues, dequeues = invoke[mine[wanted]].tolist(), invoke[mine[kind[mine] == DEQUEUE]].tolist()
+        ops = tuple(enqueues[:2] if name == "lost" else (*enqueues[:2], *dequeues[:4]))
+        row = int(starts[group])
+        nil = bool(column(rows, "nil")[row])
+        facts = {
+            "element": None if nil else int(column(rows, "value")[row]),
+            "enqueues": len(enqueues),
+            "shown": len(enqueues[:2]),
+            "dequeues": len(dequeues),
+            "instances": int(counts[group]),
+        }
+        kept.append(Finding(name, ops[0], key_at(rows, row), ops, facts))
+    return kept
+
+
+def judge_queue(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """All that is enqueued comes out, nothing else does, and (but for `total-queue`) nothing twice or too early."""
+    part = merged(run_flow(engine, source, QueueFlow(options.explain)), options.explain)
+    figures = dict(part.figures)
+    figures |= {name: part.counts.get(name, 0) for name in CLASSES}
+    fatal, doubts = _FATAL[model], []
+    if part.figures.get("unknown_drains") and part.counts.get("lost"):
+        fatal = fatal - {"lost"}
+        doubts.append(f"A drain of unknown outcome may hold the {part.counts['lost']} elements that never came out.")
+    if not part.figures.get("attempts") and not part.figures.get("dequeued"):
+        doubts.append("Nothing was enqueued or dequeued.")
+    counts = {name: count for name, count in part.counts.items() if name in fatal}
+    kept = tuple(finding for finding in part.kept if finding.anomaly in fatal)
+    judged = replace(part, counts=counts, kept=kept, figures=figures)
+    return conclude(model, source, engine, judged, _SENTENCES, doubts)
+
+
+def _element(speaker: Speaker, finding: Finding) -> str:
+    return f"element {speaker.source.shown(finding.facts['element'])}"
+
+
+def _lost(speaker: Speaker, finding: Finding) -> str:
+    facts = finding.facts
+    first = f"{_element(speaker, finding)} of {thing(speaker, 'queue', finding.key)} was lost"
+    first = f"{first[:1].upper()}{first[1:]}: {whose(speaker, finding.ops[0], 'enqueue')} succeeded"
+    if facts["enqueues"] == 1:
+        return f"{first}, but no dequeue or drain ever returned it."
+    return f"{first}, one of {facts['enqueues']}, but only {facts['dequeues']} came out."
+
+
+def _unexpected(speaker: Speaker, finding: Finding) -> str:
+    first = who(speaker, finding.ops[0], f"dequeued {_element(speaker, finding)}")
+    return f"{first}, which no operation tried to enqueue in {thing(speaker, 'queue', finding.key)}."
+
+
+def _duplicated(speaker: Speaker, finding: Finding) -> str:
+    facts, last = finding.facts, finding.ops[-1]
+    first = who(speaker, last, f"dequeued {_element(speaker, finding)}")
+    return (
+        f"{first}: it came out {facts['dequeues']} times in all, but only {facts['enqueues']} operations tried to "
+        f"enqueue it, such as {whose(speaker, finding.ops[0], 'enqueue')}."
+    )
+
+
+def _premature(speaker: Speaker, finding: Finding) -> str:
+    shown = finding.facts["shown"]
+    first = who(speaker, finding.ops[shown], f"dequeued {_element(speaker, finding)}")
+    return f"{first}, before an enqueue that it can have come from began: {whose(speaker, finding.ops[0], 'enqueue')}."
+
+
+_SENTENCES: Final = {
+    "lost": _lost,
+    "unexpected": _unexpected,
+    "duplicated": _duplicated,
+    "premature": _premature,
+}

@@ -1,0 +1,231 @@
+"""The model `set-full`: what became of each element, judged by all reads (`jepsen.checker/set-full`).
+
+An element is *known* once its add is acknowledged or a read shows it. It is `stable` if the last read that could show
+it and did began after the last that could and did not; `lost` if a read that began after it was known, and after every
+read that shows it, misses it; else `never-read`. A stable element is `stale` if a read that began after it was known
+misses it (whatever the latency; Jepsen counts from one millisecond). Order is that of events; a read can show an
+element if it ends after the add began. Elements shown twice by one read are `duplicated`. Lost and duplicated elements
+are anomalies, stale ones where the set is to be linearizable (`-o linearizable=true`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.engines.api import Engine
+from checkers.engines.flows import run_flow
+from checkers.findings import Finding
+from checkers.jepsen.elements import Elements, follow
+from checkers.jepsen.parts import Part, earliest, merged
+from checkers.jepsen.rows import COLUMNS, OBJECT, column, exploded, flat, group_starts, ints, key_at
+from checkers.jepsen.sets import ADD, ITEM, READ, STRANGE, problems_of, read_set_rows
+from checkers.jepsen.settings import bool_setting
+from checkers.jepsen.words import conclude, thing, who, whose
+from checkers.kernels.columns import Ints
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.verdict import Verdict
+from checkers.words import Speaker
+
+SETTINGS: Final = ("linearizable",)
+
+_SCHEMA: Final = pa.schema(
+    [
+        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+        pa.field("outcome", pa.int8(), nullable=False),
+        pa.field("invoke", pa.int64(), nullable=False),
+        pa.field("complete", pa.int64(), nullable=False),
+        pa.field("began", pa.int64(), nullable=False),
+        pa.field("ended", pa.int64(), nullable=False),
+    ]
+)
+"""One row an add, a successful read, or an element of one; `began` and `ended` in ns (0 where no times are stated)."""
+
+_LATENCIES: Final = (0.0, 0.5, 0.95, 0.99, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SetFullFlow:
+    """See `Flow`: all operations on a set meet."""
+
+    explain: int
+    columns: tuple[str, ...] = (*COLUMNS, "invoke_time", "complete_time")
+    schema: pa.Schema = _SCHEMA
+    keys: tuple[str, ...] = OBJECT
+    order: tuple[str, ...] = ("invoke",)
+
+    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = read_set_rows(batch)
+        mops, operations = found.mops, found.operations
+        listed = found.reads[mops.listed[found.reads]]
+        which, places = exploded(mops.list_start[listed], mops.list_stop[listed])
+        rows = np.concatenate((found.adds, found.reads, listed[which]))
+        sizes = (len(found.adds), len(found.reads), len(which))
+        kind = np.repeat(np.array([ADD, READ, ITEM], np.int8), sizes)
+        value = mops.value[rows]
+        value[kind == ITEM] = mops.items[places]
+        of = mops.of[rows]
+        began = ints(batch.column("invoke_time"))[operations.row]
+        ended = ints(batch.column("complete_time"))[operations.row]
+        columns: dict[str, Any] = {name: part[rows] for name, part in zip(OBJECT, mops.address, strict=True)}
+        columns |= {"kind": kind, "value": value, "outcome": operations.outcome[of], "invoke": operations.invoke[of]}
+        columns |= {"complete": operations.complete[of], "began": began[of], "ended": ended[of]}
+        odd = np.concatenate((operations.invoke[mops.of[found.strange]], operations.invoke[found.unfit]))
+        zeros = {field.name: np.zeros(len(odd), np.int64) for field in _SCHEMA}
+        zeros |= {"kind": np.full(len(odd), STRANGE), "invoke": odd}
+        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, zeros)])
+
+    def judge(self, rows: pa.Table) -> Part:
+        problems = problems_of(rows)
+        if problems or not rows.num_rows:
+            return Part(problems=problems)
+        objects = np.zeros(rows.num_rows, np.int64)
+        starts = group_starts([column(rows, name) for name in OBJECT])
+        objects[starts] = 1
+        objects = np.cumsum(objects) - 1
+        elements = follow(*_split(rows, objects))
+        return _part(rows, elements, len(starts), self.explain)
+
+
+def _split(table: pa.Table, objects: Ints) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Adds, reads and shown elements as tables, with the number of the object and the place in the rows."""
+    kind = column(table, "kind")
+    wide = table.append_column("object", pa.array(objects)).append_column("place", pa.array(np.arange(len(kind))))
+    adds, reads, items = (wide.filter(pa.array(kind == code)) for code in (ADD, READ, ITEM))
+    return adds, reads, items
+
+
+def _part(rows: pa.Table, elements: Elements, objects: int, explain: int) -> Part:
+    stable, lost, stale = elements.stable, elements.lost, elements.stale
+    duplicated = elements.most_shown > 1
+    flags = {"lost": lost, "stale": stale, "duplicated": duplicated}
+    kept: list[Finding] = []
+    for name, flag in flags.items():
+        found = np.flatnonzero(flag)
+        for i in found[np.argsort(elements.add_invoke[found], kind="stable")][:explain].tolist():
+            kept.append(_finding(rows, elements, name, i))
+    unstable = objects - len(np.unique(elements.object[stable]))
+    figures = {
+        "attempts": len(stable),
+        "stable": int(stable.sum()),
+        "never_read": int((~stable & ~lost).sum()),
+        "objects": objects,
+        "objects_without_stable": unstable,
+        "unexpected": elements.unexpected,
+    }
+    for row, value, times, read in elements.strays:
+        kept.append(Finding("duplicated", read, key_at(rows, row), (-1, read, -1), {"element": value, "times": times}))
+    counts = {name: int(flag.sum()) for name, flag in flags.items()}
+    counts["duplicated"] += len(elements.strays)
+    for name, latency in (("stable", elements.stable_latency[stable]), ("lost", elements.lost_latency[lost])):
+        figures |= _histogram(name, latency)
+    highest = {"stable_latency_ns": int(elements.stable_latency.max(initial=0))}
+    highest["lost_latency_ns"] = int(elements.lost_latency.max(initial=0))
+    return Part(elements.operations, counts, earliest(kept, explain), figures, {}, highest)
+
+
+def _histogram(name: str, latency: Ints) -> dict[str, int]:
+    """How many latencies need so many bits, in ns: parts of it can be added up."""
+    bits = np.ceil(np.log2(latency.astype(np.float64) + 1)).astype(np.int64)
+    found, counts = np.unique(bits, return_counts=True)
+    return {f"{name}:{bit}": count for bit, count in zip(found.tolist(), counts.tolist(), strict=True)}
+
+
+def _quantiles(name: str, figures: Mapping[str, int], highest_ns: int) -> dict[str, float]:
+    """Quantiles of a latency in ms, from its histogram: each at most twice what it is, and never above the highest."""
+    bins = sorted((int(key.split(":")[1]), count) for key, count in figures.items() if key.startswith(f"{name}:"))
+    total = sum(count for _, count in bins)
+    found = {}
+    for point in _LATENCIES if total else ():
+        wanted, seen = min(total - 1, int(total * point)), 0
+        for bit, count in bins:
+            seen += count
+            if seen > wanted:
+                found[f"{point:g}"] = min(2**bit - 1, highest_ns) / 1e6
+                break
+    return found
+
+
+def _finding(rows: pa.Table, elements: Elements, name: str, i: int) -> Finding:
+    add = int(elements.add_invoke[i])
+    facts = {
+        "element": int(elements.value[i]),
+        "known_by_add": bool(elements.known[i] == elements.acknowledged[i]),
+        "times": int(elements.most_shown[i]),
+        "latency_ns": int(elements.stable_latency[i] if name == "stale" else elements.lost_latency[i]),
+    }
+    last = {
+        "lost": (int(elements.last_absent[i]), int(elements.last_present[i])),
+        "stale": (int(elements.last_absent[i]), int(elements.last_present[i])),
+        "duplicated": (int(elements.most_shown_by[i]), -1),
+    }[name]
+    return Finding(name, add, key_at(rows, int(elements.place[i])), (add, *last), facts)
+
+
+def judge_set_full(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """No element is lost or shown twice by one read; none is stale if the set has to be linearizable."""
+    linearizable = bool_setting(options, "linearizable")
+    part = merged(run_flow(engine, source, SetFullFlow(options.explain)), options.explain)
+    stale = part.counts.get("stale", 0)
+    fatal = {"lost", "duplicated"} | ({"stale"} if linearizable else set())
+    judged = replace(
+        part,
+        counts={name: count for name, count in part.counts.items() if name in fatal},
+        kept=tuple(finding for finding in part.kept if finding.anomaly in fatal),
+        figures={name: count for name, count in part.figures.items() if ":" not in name},
+    )
+    without = part.figures.get("objects_without_stable", 0)
+    doubts: tuple[str, ...] = ()
+    if not part.figures.get("stable"):
+        doubts = ("No element was ever seen to stay, so nothing can be said.",)
+    elif without:
+        doubts = (f"In {without} of {part.figures['objects']} sets no element was ever seen to stay.",)
+    details: dict[str, Any] = {"stale": stale, "lost": part.counts.get("lost", 0), "linearizable": linearizable}
+    for name in ("stable", "lost"):
+        highest = part.highest.get(f"{name}_latency_ns", 0)
+        details[f"{name}_latencies_ms"] = _quantiles(name, part.figures, highest)
+    return conclude("set-full", source, engine, judged, _SENTENCES, doubts, details)
+
+
+def _element(speaker: Speaker, finding: Finding) -> str:
+    return f"lement {speaker.source.shown(finding.facts['element'])} of {thing(speaker, 'set', finding.key)}"
+
+
+def _known(speaker: Speaker, finding: Finding) -> str:
+    add = finding.ops[0]
+    if finding.facts["known_by_add"]:
+        return f"{whose(speaker, add, 'add')} succeeded"
+    return f"{whose(speaker, add, 'add')} had taken effect, since a read showed it"
+
+
+def _lost(speaker: Speaker, finding: Finding) -> str:
+    _, absent, present = finding.ops
+    first = f"E{_element(speaker, finding)} was lost: {_known(speaker, finding)}, but {whose(speaker, absent, 'read')}"
+    if present < 0:
+        return f"{first} does not show it, nor does any other read."
+    return (
+        f"{first} does not show it, nor does any that began after {whose(speaker, present, 'read')}, the last to do so."
+    )
+
+
+def _stale(speaker: Speaker, finding: Finding) -> str:
+    _, absent, _ = finding.ops
+    latency = finding.facts["latency_ns"]
+    after = f", {latency / 1e6:.3f} ms after it was known," if latency else ""
+    first = f"E{_element(speaker, finding)} was missed by a later read: {_known(speaker, finding)}"
+    return f"{first}, but {whose(speaker, absent, 'read')}{after} does not show it. Later reads do."
+
+
+def _duplicated(speaker: Speaker, finding: Finding) -> str:
+    read = finding.ops[1]
+    return f"{who(speaker, read, f'saw e{_element(speaker, finding)}')} {finding.facts['times']} times in one read."
+
+
+_SENTENCES: Final = {"lost": _lost, "stale": _stale, "duplicated": _duplicated}

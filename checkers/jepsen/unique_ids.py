@@ -1,0 +1,126 @@
+"""The model `unique-ids`: no two successful `generate` operations return the same (`jepsen.checker/unique-ids`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from checkers.engines.api import Engine
+from checkers.engines.flows import run_flow
+from checkers.findings import Finding
+from checkers.jepsen.parts import Part, earliest, merged
+from checkers.jepsen.rows import COLUMNS, FAIL, OK, column, flat, group_starts, read_mops, read_operations
+from checkers.jepsen.words import conclude, who
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.verdict import Verdict
+from checkers.words import Speaker, listed
+from harness.columns import FOREIGN_BASE
+
+GENERATE, ATTEMPT, STRANGE = 0, 1, 2
+DUPLICATE: Final = "duplicate-id"
+
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+        pa.field("text", pa.string()),
+        pa.field("invoke", pa.int64(), nullable=False),
+    ]
+)
+"""One row a `generate`; ids that are no scalars are in `text`, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueIdsFlow:
+    """See `Flow`: equal ids meet."""
+
+    dictionary_size: int
+    explain: int
+    columns: tuple[str, ...] = (*COLUMNS, "value")
+    schema: pa.Schema = _SCHEMA
+    keys: tuple[str, ...] = ("value", "text", "kind")
+    order: tuple[str, ...] = ("invoke",)
+
+    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        operations = read_operations(batch)
+        mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), {"generate": GENERATE})
+        ok = operations.outcome[mops.of] == OK
+        kind = np.where(mops.kind != GENERATE, STRANGE, np.where(ok, GENERATE, ATTEMPT)).astype(np.int8)
+        texts: list[str | None] = [None] * len(kind)
+        for i in np.flatnonzero(ok & (mops.listed | mops.nil)).tolist():
+            items = mops.items[mops.list_start[i] : mops.list_stop[i]].tolist()
+            texts[i] = msgspec.json.encode(items if mops.listed[i] else None).decode()
+        rows = flat(
+            _SCHEMA,
+            {
+                "kind": kind,
+                "value": np.where(kind == GENERATE, mops.value, 0),
+                "text": pa.array(texts, pa.string()),
+                "invoke": operations.invoke[mops.of],
+            },
+        )
+        null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
+        return pa.concat_batches([rows, _structured(batch, operations, np.flatnonzero(null))])
+
+    def judge(self, rows: pa.Table) -> Part:
+        kind, invoke, value = column(rows, "kind"), column(rows, "invoke"), column(rows, "value")
+        strange = np.sort(invoke[kind == STRANGE])[:8]
+        problems = tuple((int(index), "this generates no id") for index in strange)
+        if problems or not rows.num_rows:
+            return Part(problems=problems)
+        text = rows.column("text").combine_chunks()
+        codes = text.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        starts = group_starts([value, codes, kind])
+        sizes = np.diff(np.append(starts, len(kind)))
+        twice = np.flatnonzero((sizes > 1) & (kind[starts] == GENERATE))
+        kept = []
+        for group in twice[np.argsort(invoke[starts[twice] + 1], kind="stable")][: self.explain].tolist():
+            begin = int(starts[group])
+            ops = tuple(invoke[begin : begin + min(int(sizes[group]), 4)].tolist())
+            facts = {"id": int(value[begin]), "text": text[begin].as_py(), "times": int(sizes[group])}
+            kept.append(Finding(DUPLICATE, ops[1], (0, 0, 0, 0), ops, facts))
+        acknowledged = kind == GENERATE
+        numbers = value[acknowledged & (codes < 0)]
+        numbers = numbers[(numbers >= FOREIGN_BASE) | (numbers < FOREIGN_BASE - self.dictionary_size)]
+        lowest = {"id": int(numbers.min())} if len(numbers) else {}
+        highest = {"id": int(numbers.max())} if len(numbers) else {}
+        figures = {"attempts": len(kind), "acknowledged": int(acknowledged.sum())}
+        counts = {DUPLICATE: len(twice)}
+        return Part(len(kind), counts, earliest(kept, self.explain), figures, lowest, highest)
+
+
+def _structured(batch: pa.RecordBatch, operations: Any, which: Any) -> pa.RecordBatch:
+    """Operations whose ids are maps and the like: those are in the column `value`."""
+    named = operations.named(("generate",))[which]
+    outcome = operations.outcome[which]
+    value = batch.column("value").take(pa.array(operations.row[which])).to_pylist()
+    kind = np.where(~named, STRANGE, np.where(outcome == OK, GENERATE, ATTEMPT))
+    texts = [text if code == GENERATE else None for text, code in zip(value, kind.tolist(), strict=True)]
+    kept = np.flatnonzero(named | (outcome != FAIL)).tolist()
+    columns = {"kind": kind[kept], "value": np.zeros(len(kept), np.int64), "invoke": operations.invoke[which][kept]}
+    return flat(_SCHEMA, columns | {"text": pa.array([texts[i] for i in kept], pa.string())})
+
+
+def judge_unique_ids(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """Every acknowledged id is unique; the verdict's details give the range of the integers among them."""
+    flow = UniqueIdsFlow(len(source.dictionary), options.explain)
+    part = merged(run_flow(engine, source, flow), options.explain)
+    details = {"range": [part.lowest["id"], part.highest["id"]]} if part.lowest else {}
+    doubts = () if part.figures.get("acknowledged") else ("No id was generated.",)
+    return conclude("unique-ids", source, engine, part, _SENTENCES, doubts, details)
+
+
+def _duplicate(speaker: Speaker, finding: Finding) -> str:
+    facts, ops = finding.facts, finding.ops
+    shown = facts["text"] if facts["text"] is not None else speaker.source.shown(facts["id"])
+    others = [f"process {speaker.rows[i]['process']} at {speaker.when(i, 'invoke')}" for i in ops if i != ops[1]]
+    more = facts["times"] - len(ops)
+    return f"{who(speaker, ops[1], f'was given the id {shown}')}, which was given out also to {listed(others, more)}."
+
+
+_SENTENCES: Final = {DUPLICATE: _duplicate}
