@@ -16,8 +16,10 @@ from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
 from checkers.importers.detect import open_source
 from checkers.isolation.judge import judge_isolation
+from checkers.jepsen.registry import ENTRIES
 from checkers.options import CheckOptions
 from checkers.register import judge_register
+from checkers.sessions.judge import GUARANTEE_SUMMARIES, judge_guarantees
 from checkers.source import Source
 from checkers.stats import judge_stats
 from checkers.verdict import Verdict
@@ -47,6 +49,8 @@ MODELS: Final[dict[str, ModelInfo]] = {
         ModelInfo("register", "linearizable reads, writes and cas of cells", partial(judge_register, "register")),
         ModelInfo("cas-register", "the same by Knossos's name", partial(judge_register, "cas-register")),
         ModelInfo("isolation", "read committed, read atomic, causal: plain transactions", judge_isolation),
+        *(ModelInfo(name, GUARANTEE_SUMMARIES[name], partial(judge_guarantees, name)) for name in GUARANTEE_SUMMARIES),
+        *(ModelInfo(*entry) for entry in ENTRIES),
         ModelInfo("stats", "every kind of operation succeeded at least once", _stats),
     )
 }

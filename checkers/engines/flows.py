@@ -19,6 +19,7 @@ from checkers.engines.spark import SparkEngine
 from checkers.source import Source
 
 P = TypeVar("P")
+P_co = TypeVar("P_co", covariant=True)
 
 _ROWS_PER_CALL: Final = 1 << 19
 """A kernel call gets at least so many rows (whole groups), so that a million groups take few calls."""
@@ -26,7 +27,7 @@ _ROWS_PER_CALL: Final = 1 << 19
 _ROWS_PER_PARTITION: Final = 2_500_000
 
 
-class Flow(Protocol[P]):
+class Flow(Protocol[P_co]):
     """A picklable plan. `columns` are top-level columns of the history, `schema` that of the flat rows; rows that agree
     in all of `keys` are judged together, in order of `keys` and then `order`."""
 
@@ -45,7 +46,7 @@ class Flow(Protocol[P]):
     def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The flat rows of a batch of operations."""
 
-    def judge(self, rows: pa.Table) -> P:
+    def judge(self, rows: pa.Table) -> P_co:
         """What the kernel finds in whole groups, sorted; the table may be empty."""
 
 

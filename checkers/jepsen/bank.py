@@ -104,7 +104,8 @@ class BankKernel:
         counts = {name: int((blame == code).sum()) for code, name in enumerate(CLASSES)}
         shown = [np.flatnonzero(blame == code)[: self.explain] for code in range(len(CLASSES))]
         kept = [self._finding(reads, name, int(i)) for name, rows in zip(CLASSES, shown, strict=True) for i in rows]
-        figures = {"reads": len(reads.which), "errors": sum(counts.values())}
+        others = ~reads.operations.named((*_FS, "transfer"))
+        figures = {"reads": len(reads.which), "errors": sum(counts.values()), "others": int(others.sum())}
         lowest = {"total": int(min(reads.total))} if len(reads.total) else {}
         highest = {"total": int(max(reads.total))} if len(reads.total) else {}
         return Part(len(reads.operations.row), counts, earliest(kept, self.explain), figures, lowest, highest)
@@ -185,7 +186,9 @@ def judge_bank(source: Source, engine: Engine, options: CheckOptions) -> Verdict
     details["total"] = None if total is None else json_able(total)
     if part.lowest:
         details |= {"lowest_total": json_able(part.lowest["total"]), "highest_total": json_able(part.highest["total"])}
-    doubts = () if part.figures.get("reads") else ("No read of the accounts succeeded, so nothing was checked.",)
+    doubts: tuple[str, ...] = ()
+    if part.figures.get("others") and not part.figures.get("reads"):
+        doubts = ("There are other operations, but no successful read of accounts, so nothing was checked.",)
     return conclude("bank", source, engine, part, _SENTENCES, doubts, details)
 
 

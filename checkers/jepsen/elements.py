@@ -221,7 +221,7 @@ def _strays(items: pa.Table, flags: Any) -> tuple[tuple[int, int, int, int], ...
     starts = group_starts([read[order], value[order]])
     times = np.diff(np.append(starts, len(order)))
     place = column(items, "place")[mine]
-    twice = {}
+    twice: dict[int, tuple[int, int, int, int]] = {}
     for i in np.flatnonzero(times > 1).tolist():
         row = order[starts[i]]
         twice.setdefault(int(value[row]), (int(place[row]), int(value[row]), int(times[i]), int(read[row])))

@@ -150,8 +150,6 @@ def judge_queue(model: str, source: Source, engine: Engine, options: CheckOption
     if part.figures.get("unknown_drains") and part.counts.get("lost"):
         fatal = fatal - {"lost"}
         doubts.append(f"A drain of unknown outcome may hold the {part.counts['lost']} elements that never came out.")
-    if not part.figures.get("attempts") and not part.figures.get("dequeued"):
-        doubts.append("Nothing was enqueued or dequeued.")
     counts = {name: count for name, count in part.counts.items() if name in fatal}
     kept = tuple(finding for finding in part.kept if finding.anomaly in fatal)
     judged = replace(part, counts=counts, kept=kept, figures=figures)

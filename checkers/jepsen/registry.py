@@ -7,7 +7,8 @@ from functools import partial
 from typing import Final
 
 from checkers.engines.api import Engine
-from checkers.jepsen import bank, convergence, counter, logs, long_fork, queues, set_full, sets, unique_ids
+from checkers.jepsen import bank, convergence, counter, logs, long_fork, set_full, sets, unique_ids
+from checkers.jepsen.queues import judge_queue
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -19,7 +20,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     ("set", "the final read holds all acknowledged elements and no others", sets.judge_set, ()),
     ("set-full", "no element that was seen or acknowledged is lost", set_full.judge_set_full, set_full.SETTINGS),
     ("counter", "reads lie between what must and what can have been added", counter.judge_counter, counter.SETTINGS),
-    ("queue", "all that goes in comes out, once, and nothing else", partial(queues.judge_queue, "queue"), ()),
+    ("queue", "all that goes in comes out, once, and nothing else", partial(judge_queue, "queue"), ()),
     (
         "total-queue",
         "the same by Jepsen's measure: duplicates are fine",

@@ -148,7 +148,7 @@ def _flat_rows(found: SetRows, rows: Ints, kind: Any, value: Ints) -> pa.RecordB
     of = mops.of[rows]
     outcome = operations.outcome[of].copy()
     outcome[kind == READ] = mops.nil[rows][kind == READ] & ~mops.listed[rows][kind == READ]
-    columns = {name: part[rows] for name, part in zip(OBJECT, mops.address, strict=True)}
+    columns: dict[str, Any] = {name: part[rows] for name, part in zip(OBJECT, mops.address, strict=True)}
     columns |= {"kind": kind, "value": value, "outcome": outcome}
     columns |= {"invoke": operations.invoke[of], "complete": operations.complete[of]}
     batch = flat(SCHEMA, columns)
