@@ -24,7 +24,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     (
         "total-queue",
         "the same by Jepsen's measure: duplicates are fine",
-        partial(queues.judge_queue, "total-queue"),
+        partial(judge_queue, "total-queue"),
         (),
     ),
     ("long-fork", "no two reads see writes in opposite orders", long_fork.judge_long_fork, long_fork.SETTINGS),
