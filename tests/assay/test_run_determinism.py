@@ -16,7 +16,7 @@ from harness.rundir import RunDir
 from harness.sim.replay import diverging_seeds
 
 SEEDS = range(100, 120)
-NEMESES = (("partition", "kill"), ("pause",), ("rotate-majority",), ("new-leader-partition",), ("power-cut",))
+NEMESES = (("partition", "kill"), ("pause",), ("rotate-majority",), ("leader-returns",), ("power-cut",))
 
 
 def unjudged(rundir: RunDir) -> Mapping[str, Any]:

@@ -1,0 +1,115 @@
+"""The lonely leader on the simulated cluster, and watching with more than one eye."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from fake_cluster import FakeDatabase, FakeEnvironment
+
+from cluster.database_sim import SimDatabase, sample_disk_options, sample_knobs
+from harness.env.sim import SimEnvironment
+from harness.errors import HarnessError
+from harness.sim.world import World
+from nemesis.elections import Lonely, level, make_lonely
+from nemesis.faults import Partition
+from nemesis.grudges import split
+from nemesis.injector import Injector
+from nemesis.observe import Observer
+from nemesis.scene import Scene
+from nemesis.stage import Stage
+from nemesis.view import Leader, View
+
+ATTEMPTS = 12
+
+
+class Play:
+    """A simulated cluster, and a scene whose actions are carried out as soon as they are offered."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.database = SimDatabase(world, knobs=sample_knobs(Random(seed)))
+        self.environment = SimEnvironment(world)
+        self.injector = Injector(self.database, self.environment)
+        self.scene = Scene(Observer(self.database, self.environment, 5.0, 0.02), Random(seed), Stage())
+
+    async def start(self) -> None:
+        await self.environment.setup(self.database.nodes)
+        for node in self.database.nodes:
+            await self.database.start(node.name)
+        await self.database.await_ready(10)
+        await self.database.setup_workload("register", {})
+
+    async def obey(self) -> None:
+        while (action := await self.scene.stage.next_action()) is not None:
+            await self.injector.carry_out(0, action)
+            self.scene.stage.carried_out()
+
+    async def attempt(self) -> tuple[Leader, Lonely | None, View]:
+        """Cut a leader off; the lonely leader, if it came to be, and what all said of themselves then."""
+        old = await self.scene.group()
+        assert old is not None
+        cut = split([old.node], old.others)
+        await self.scene.act(Partition(cut))
+        born = await make_lonely(self.scene, old, old.others, cut)
+        return old, born, await self.scene.view(old.voters)
+
+
+def assert_nobody_heard_of(old: Leader, born: Lonely, view: View) -> None:
+    replicas = view.replicas(old.group)
+    assert (replicas[born.leader].role, replicas[born.leader].last_term) == ("leader", born.term)
+    assert all(status.last_term < born.term for name, status in replicas.items() if name != born.leader)
+    assert replicas[born.voter].term >= born.term > old.term
+
+
+def test_lonely_leaders_have_their_first_entry_to_themselves() -> None:
+    async def scenario(play: Play) -> list[bool]:
+        await play.start()
+        obeying = asyncio.create_task(play.obey())
+        made = []
+        for _ in range(ATTEMPTS // 3):
+            old, born, view = await play.attempt()
+            made.append(born is not None)
+            if born is not None:
+                assert_nobody_heard_of(old, born, view)
+            await play.scene.act(Partition(()))
+            await play.database.await_ready(10)
+            await level(play.scene, old)
+        obeying.cancel()
+        return made
+
+    made: list[bool] = []
+    for seed in range(3):
+        with World(seed, disk=sample_disk_options(Random(seed))) as world:
+            made += world.run(scenario(Play(world, seed)))
+    assert len(made) == ATTEMPTS
+    assert sum(made) >= ATTEMPTS / 3
+
+
+def scene_on_a_fake(database: FakeDatabase, poll_s: float) -> Scene:
+    return Scene(Observer(database, FakeEnvironment(), 1.0, 0.02), Random(1), Stage(), poll_s)
+
+
+@pytest.mark.parametrize("eyes", [1, 4])
+def test_what_an_eye_sees_ends_the_watch(eyes: int) -> None:
+    async def scenario() -> None:
+        scene = scene_on_a_fake(FakeDatabase(), 0.01)
+        looks = iter(range(100))
+        found = await scene.until(lambda view: "seen" if next(looks) >= 9 else None, eyes=eyes)
+        assert found == "seen"
+        assert await scene.until(lambda view: view.leader("nobody's"), patience_s=0.5, eyes=eyes) is None
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_an_eye_that_fails_ends_the_watch() -> None:
+    def blind(view: View) -> None:
+        raise HarnessError("no status")
+
+    async def scenario() -> None:
+        with pytest.raises(HarnessError, match="no status"):
+            await scene_on_a_fake(FakeDatabase(), 0.01).until(blind, eyes=4)
+
+    asyncio.run(scenario())
