@@ -25,7 +25,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 class Findings(msgspec.Struct, frozen=True):
     """What one or more kernel calls found: operations and keys judged, anomalies counted by class, those to be
-    explained, keys that could not be decided and why, and operations the model does not know (invocation indices)."""
+    explained, keys that could not be decided and why, operations the model does not know (invocation indices), and
+    further `figures`, which add up."""
 
     ops: int = 0
     keys: int = 0
@@ -35,6 +36,7 @@ class Findings(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
     searched: int = 0
     unsupported: tuple[int, ...] = ()
+    figures: dict[str, int] = {}
 
 
 def merged(parts: Iterable[Findings], explain: int) -> Findings:
@@ -57,4 +59,13 @@ def merged(parts: Iterable[Findings], explain: int) -> Findings:
         reasons=tuple(sorted({reason for part in every for reason in part.reasons}))[:8],
         searched=sum(part.searched for part in every),
         unsupported=tuple(sorted({index for part in every for index in part.unsupported})[:8]),
+        figures=_summed(part.figures for part in every),
     )
+
+
+def _summed(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, figure in part.items():
+            total[name] = total.get(name, 0) + figure
+    return total

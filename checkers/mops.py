@@ -14,7 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.kernels.chains import batch_lists
 from checkers.kernels.columns import NEVER, NIL, Ints
+from checkers.kernels.dense import together
 
 OK: Final = 0
 INFO: Final = 1
@@ -34,6 +36,9 @@ Columns: TypeAlias = dict[str, npt.NDArray[np.int64]]
 micro-operation in its operation), `size` (of the operation), `kind`, `status` (OK, INFO, FAIL), `value` (NIL for nil)
 and the extras asked for."""
 
+_PLACES: Final = 1 << 12
+"""Names of chains tell so many lists of one operation apart."""
+
 _BASE: Final = (*ADDRESS, "invoke", "complete", "place", "size", "kind", "status", "value")
 
 EXTRAS: Final = (
@@ -46,12 +51,17 @@ others as in the history table with NIL for null."""
 @dataclass(frozen=True, slots=True)
 class MopProjection:
     """Which micro-operations a model knows (`kinds`, by name), which extras it reads, which operations' `f` it is about
-    (None: all of clients), and whether reads and writes of unsuccessful operations matter."""
+    (None: all of clients) or not about (`skipped_fs`), and whether writes of failed operations matter.
+
+    With `list_kinds` reads of lists are understood: they get the first kind, their length as `value` and the name of
+    their chain (`kernels.chains`) as `chain`; rows of the second kind are the chains' elements (`value`, in order of
+    `place`), for the same address.
+    """
 
     kinds: Mapping[str, int]
     extras: tuple[str, ...] = ()
     fs: frozenset[str] | None = None
-    lists: bool = False
+    list_kinds: tuple[int, int] | None = None
     keep_failed: bool = True
     skipped_fs: frozenset[str] = field(default_factory=frozenset)
 
@@ -67,7 +77,7 @@ class MopProjection:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns of the rows."""
-        return (*_BASE, *self.extras)
+        return (*_BASE, *self.extras, *(("chain",) if self.list_kinds else ()))
 
 
 def _ints(column: pa.Array, null: int) -> Ints:
@@ -139,7 +149,11 @@ def flatten_mops(batch: pa.RecordBatch, projection: MopProjection) -> Columns:
     rows["kind"][unfit[op]] = STRANGE
     for name in projection.extras:
         rows[name] = _ints(fields[name], NIL)[at] if name == "expected" else _extra(batch, name)[op]
-    return _without_noise(rows, projection)
+    rows = _without_noise(rows, projection, at)
+    at = rows.pop("at")
+    if projection.list_kinds is None:
+        return rows
+    return _with_lists(rows, fields["values"], at, projection.list_kinds)
 
 
 def _kinds(fields: Mapping[str, pa.Array], projection: MopProjection) -> Ints:
@@ -147,13 +161,37 @@ def _kinds(fields: Mapping[str, pa.Array], projection: MopProjection) -> Ints:
     for name in ("value", "expected"):
         written = fields[name].is_valid().to_numpy(zero_copy_only=False)
         kind[(_ints(fields[name], 0) == NIL) & written] = STRANGE
-    if not projection.lists:
-        kind[fields["values"].is_valid().to_numpy(zero_copy_only=False)] = STRANGE
+    listed = fields["values"].is_valid().to_numpy(zero_copy_only=False)
+    if projection.list_kinds is None:
+        kind[listed] = STRANGE
+    else:
+        kind[listed & (kind == projection.kinds["r"])] = projection.list_kinds[0]
     return kind
 
 
-def _without_noise(rows: Columns, projection: MopProjection) -> Columns:
-    keep = (rows["kind"] != projection.kinds.get("r", -1)) | (rows["status"] == OK)
+def _with_lists(rows: Columns, values: pa.ListArray, at: Ints, kinds: tuple[int, int]) -> Columns:
+    """The rows with list reads by chain and length, and behind them the chains' elements."""
+    rows["chain"] = np.full(len(at), -1)
+    read = np.flatnonzero(rows["kind"] == kinds[0])
+    if not len(read):
+        return rows
+    keys, count = together([rows[name][read] for name in ADDRESS])
+    lists = batch_lists(values, at[read], keys, count)
+    name = rows["invoke"][read] * _PLACES + np.minimum(rows["place"][read], _PLACES - 1)
+    sizes = lists.stop - lists.start
+    rows["value"][read], rows["chain"][read] = sizes, name[lists.standing]
+    chains = np.unique(lists.standing)
+    of = np.repeat(chains, sizes[chains])
+    place = np.arange(len(of)) - np.repeat(np.cumsum(sizes[chains]) - sizes[chains], sizes[chains])
+    more = {column: array[read[of]] for column, array in rows.items()}
+    more |= {"kind": np.full(len(of), kinds[1]), "place": place, "value": lists.items[lists.start[of] + place]}
+    return {column: np.concatenate((array, more[column])) for column, array in rows.items()}
+
+
+def _without_noise(rows: Columns, projection: MopProjection, at: Ints) -> Columns:
+    rows["at"] = at
+    reads = (rows["kind"] == projection.kinds.get("r", -1)) | (rows["kind"] == (projection.list_kinds or (-1,))[0])
+    keep = ~reads | (rows["status"] == OK)
     if not projection.keep_failed:
         keep &= rows["status"] != FAIL
     return rows if keep.all() else {name: column[keep] for name, column in rows.items()}

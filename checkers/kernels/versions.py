@@ -1,0 +1,163 @@
+"""Which version of a cell is certainly older than which other, as far as a history tells.
+
+Every version has two numbers: `since`, before which it certainly was not there, and `settled`, at which it certainly
+was. Version a is certainly older than b if `settled[a] < since[b]`. Where every version of a cell that matters has a
+commit timestamp both numbers are that timestamp; else they are event indices: a version comes into being after its
+write's invocation and is there when the write, or the first read that shows it, completes, and versions that follow one
+another in that way are ordered so. The initial state is older than everything. A version with several writers (or nil
+where nil was written) is unclear, and nothing is concluded from it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from checkers.kernels.columns import NEVER, NIL, Ints
+from checkers.kernels.dense import packed, together
+from checkers.mops import ADDRESS, FAIL, OK, Columns
+
+READ: Final = 0
+WRITE: Final = 1
+APPEND: Final = 2
+LIST_READ: Final = 3
+ELEMENT: Final = 4
+
+Int32s = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+
+
+class Versions(NamedTuple):
+    """By version: see above; `writer` is the row of its write (-1: none, -2: several), `seen` whether it was read."""
+
+    since: Ints
+    settled: Ints
+    writer: Ints
+    unclear: Bools
+    seen: Bools
+
+
+class Cells(NamedTuple):
+    """Rows sorted by cell and invocation: cell c owns `begin[c]:begin[c + 1]`; `version` numbers values within cells,
+    `timed` tells the cells that are ordered by timestamps."""
+
+    rows: Columns
+    begin: Ints
+    cell: Int32s
+    version: Int32s
+    timed: Bools
+    versions: Versions
+
+
+@njit(cache=True)
+def _count(ids, begin):
+    for i in range(ids.shape[0]):
+        begin[ids[i] + 1] += 1
+
+
+@njit(cache=True)
+def _place(order, ids, fill, out):
+    for row in order:
+        out[fill[ids[row]]] = row
+        fill[ids[row]] += 1
+
+
+def grouped_order(ids: Ints, count: int, by: Ints) -> tuple[Ints, Ints]:
+    """Rows sorted by id and then by `by`, and where each id begins; fast where `by` is nearly sorted."""
+    begin = np.zeros(count + 1, np.int64)
+    _count(ids, begin)
+    np.cumsum(begin, out=begin)
+    order = np.empty(len(ids), np.int64)
+    _place(np.argsort(by, kind="stable"), ids, begin[:-1].copy(), order)
+    return order, begin
+
+
+def sorted_cells(rows: Columns, within: tuple[str, ...] = ADDRESS) -> tuple[Columns, Ints, Ints]:
+    """The rows by group (of equal `within`) and invocation, the group of each and where groups begin."""
+    ids, count = together([rows[name] for name in within])
+    order, begin = grouped_order(ids, count, rows["invoke"])
+    return {name: column[order] for name, column in rows.items()}, ids[order], begin
+
+
+def cells(rows: Columns) -> Cells:
+    """Cells of plain reads and writes, with what is known of their versions' order."""
+    rows, cell, begin = sorted_cells(rows)
+    version, count = together([cell, rows["value"]])
+    versions, timed = ordered_versions(rows, cell, len(begin) - 1, version, count, cell)
+    return Cells(rows, begin, cell.astype(np.int32), version.astype(np.int32), timed, versions)
+
+
+def ordered_versions(
+    rows: Columns, cell: Ints, cells: int, version: Ints, count: int, group: Ints
+) -> tuple[Versions, Bools]:
+    """What is known of the versions' order, and which groups (of cells; `group` by row) go by timestamps."""
+    reads, writes = rows["kind"] == READ, (rows["kind"] == WRITE) & (rows["status"] != FAIL)
+    writer, several = np.full(count, -1), np.zeros(count, np.bool_)
+    _find_writers(np.flatnonzero(writes), version, rows["invoke"], writer, several)
+    nil_of = np.full(cells, -1)
+    nil = np.flatnonzero(rows["value"] == NIL)
+    nil_of[cell[nil]] = version[nil]
+    nil_of = nil_of[nil_of >= 0]
+    unclear = several.copy()
+    unclear[nil_of] = writer[nil_of] >= 0
+    since, settled = np.full(count, NIL + 1), np.full(count, NEVER)
+    wrote = np.flatnonzero(writer >= 0)
+    since[wrote], settled[wrote] = rows["invoke"][writer[wrote]], rows["complete"][writer[wrote]]
+    seen = np.zeros(count, np.bool_)
+    seen[version[reads]] = True
+    np.minimum.at(settled, version[reads], rows["complete"][reads])
+    since[nil_of], settled[nil_of] = NIL, NIL
+    timed = _by_timestamps(rows, version, writer, seen, unclear, nil_of, group, since, settled)
+    return Versions(since, settled, np.where(several, -2, writer), unclear, seen), timed
+
+
+@njit(cache=True)
+def _find_writers(rows, version, invoke, writer, several):
+    for row in rows:
+        known = writer[version[row]]
+        if known >= 0 and invoke[known] != invoke[row]:
+            several[version[row]] = True
+        writer[version[row]] = row
+
+
+def _by_timestamps(
+    rows: Columns,
+    version: Ints,
+    writer: Ints,
+    seen: Bools,
+    unclear: Bools,
+    nil_of: Ints,
+    group: Ints,
+    since: Ints,
+    settled: Ints,
+) -> Bools:
+    """Replaces event indices by timestamps in groups in which every version that matters has one."""
+    groups = int(group.max(initial=-1)) + 1
+    group_of = np.zeros(len(writer), np.int64)
+    group_of[version] = group
+    wrote = writer >= 0
+    stamp = np.where(wrote, rows["served_ts"][np.maximum(writer, 0)] if len(version) else NIL, NIL)
+    acknowledged = wrote & (rows["status"][np.maximum(writer, 0)] == OK) if len(version) else wrote
+    matters = (seen | acknowledged) & ~unclear
+    matters[nil_of] = False
+    timed = np.ones(groups, np.bool_)
+    timed[group_of[matters & (stamp == NIL)]] = False
+    some = np.zeros(groups, np.bool_)
+    some[group_of[matters]] = True
+    timed &= some
+    chosen = matters & timed[group_of]
+    since[chosen], settled[chosen] = stamp[chosen], stamp[chosen]
+    unstamped = ~matters & timed[group_of] & (stamp == NIL)
+    unstamped[nil_of] = False
+    since[unstamped], settled[unstamped] = NIL + 1, NEVER
+    return timed
+
+
+def dense_sessions(rows: Columns) -> tuple[Int32s, int]:
+    """Sessions as small numbers."""
+    _, ids = np.unique(rows["session"], return_inverse=True)
+    numbers, count = packed(ids.astype(np.int64), int(ids.max(initial=-1)) + 1)
+    return numbers.astype(np.int32), count

@@ -1,0 +1,177 @@
+"""Session guarantees: naive definitions over thousands of small histories, words, odd inputs, both engines."""
+
+import random
+from itertools import permutations
+
+import pytest
+from session_histories import Row, intervals, side_by_side
+
+from checkers.kernels.session_order import GUARANTEES
+from checkers.mops import flatten_mops, joined
+from checkers.sessions.guarantees import ANOMALIES, CONTRADICTORY, SessionKernel
+from checkers.sessions.judge import PROJECTION
+
+MANY = 1_000_000
+
+
+def guilty_histories(histories, wanted=("monotonic-reads",)):
+    """Which of the histories break which guarantee, by the kernel: {anomaly: set of history numbers}."""
+    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=997)]
+    found = SessionKernel(wanted, MANY)(joined(parts, PROJECTION))
+    guilty = {}
+    for finding in found.kept:
+        guilty.setdefault(finding.anomaly, set()).add(finding.key[1])
+    return guilty
+
+
+def random_registers(seed, timed=False):
+    """Reads and unique writes of one cell; reads see nearly anything, so that most orders of versions occur."""
+    random_ = random.Random(seed)
+    rows, values = [], [None]
+    for begin, end, session in intervals(random_, random_.randint(3, 7), random_.randint(1, 3)):
+        mode = random_.choice((None, "QUORUM", "ONE"))
+        if random_.random() < 0.4 and len(values) < 5:
+            values.append(len(values))
+            status = random_.choices(("ok", "info"), (9, 0 if timed else 1))[0]
+            stamp = 10 * begin + random_.choice((0, 0, 0, 25, -25)) if timed else None
+            rows.append(
+                Row(begin, end if status == "ok" else None, session, (("w", 0, values[-1]),), status, mode, stamp)
+            )
+        else:
+            known = values[-random_.randint(1, 3) :] if random_.random() < 0.95 else [77]
+            rows.append(Row(begin, end, session, (("r", 0, random_.choice(known)),), "ok", mode))
+    if random_.random() < 0.05 and len(rows) > 2:
+        rows[0] = Row(rows[0].begin, rows[0].end, rows[0].session, (("w", 0, 1),))
+    return rows
+
+
+def writes_of(rows):
+    return {row.mops[0][2]: row for row in rows if row.mops[0][0] == "w"}
+
+
+def unclear_values(rows):
+    written = [row.mops[0][2] for row in rows if row.mops[0][0] == "w"]
+    return {value for value in written if written.count(value) > 1}
+
+
+def older(rows):
+    """The certain order of versions, from its definition: a predicate."""
+    writes = writes_of(rows)
+    acknowledged_or_read = {row.mops[0][2] for row in rows if row.mops[0][0] == "r" or row.status == "ok"} - {None}
+    acknowledged_or_read -= unclear_values(rows)
+    stamps = {value: writes[value].served_ts if value in writes else None for value in acknowledged_or_read}
+    if stamps and None not in stamps.values():
+        return lambda a, b: a != b and (a is None or (b is not None and stamps.get(a, 0) < stamps.get(b, 0)))
+
+    def there(value):
+        ends = [row.end for row in rows if row.end is not None and row.mops[0][2] == value]
+        return min(ends, default=10**9)
+
+    def before(a, b):
+        if a is None or b is None:
+            return a is None and b is not None
+        return b in writes and there(a) < writes[b].begin
+
+    return before
+
+
+def constraints(rows):
+    """Pairs of values read one after the other, by one session or by strong reads in real time."""
+    unclear = unclear_values(rows)
+    reads = [row for row in rows if row.mops[0][0] == "r" and row.mops[0][2] not in unclear]
+    for one in reads:
+        for other in reads:
+            strong = one.mode != "ONE" and other.mode != "ONE"
+            if one.end < other.begin and (strong or one.session == other.session):
+                yield one.mops[0][2], other.mops[0][2]
+
+
+def some_order_fits(rows):
+    before, pairs = older(rows), set(constraints(rows))
+    values = {value for pair in pairs for value in pair}
+    if len(values) < 2:
+        return True
+    for order in permutations(values):
+        place = {value: i for i, value in enumerate(order)}
+        fits = all(place[a] <= place[b] for a, b in pairs)
+        if fits and not any(before(b, a) for i, a in enumerate(order) for b in order[i:]):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_monotonic_reads_agree_with_trying_every_order_of_versions(timed):
+    histories = [random_registers(seed, timed) for seed in range(6000)]
+    expected = {number for number, rows in enumerate(histories) if not some_order_fits(rows)}
+    guilty = guilty_histories(histories)
+    assert set().union(*guilty.values()) == expected
+    assert 300 < len(expected) < 5700
+    assert set(guilty) <= {ANOMALIES[0], CONTRADICTORY}
+    assert timed or len(guilty[CONTRADICTORY]) > 20
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_other_guarantees_agree_with_their_definitions(timed):
+    histories = [random_registers(seed, timed) for seed in range(6000)]
+    kinds = {"read-your-writes": "wr", "monotonic-writes": "ww", "writes-follow-reads": "rw"}
+    for name, kind in kinds.items():
+        expected = {number for number, rows in enumerate(histories) if breaks(rows, *kind)}
+        (anomaly,) = guilty_histories(histories, (name,)).items() if expected else [(None, set())]
+        assert anomaly[1] == expected
+        assert anomaly[0] in (None, ANOMALIES[GUARANTEES.index(name)])
+        assert expected or not timed
+
+
+def breaks(rows, first, second):
+    before, unclear = older(rows), unclear_values(rows)
+    return any(
+        one.mops[0][0] == first
+        and other.mops[0][0] == second
+        and one.session == other.session
+        and one.end is not None
+        and one.status == "ok"
+        and one.end < other.begin
+        and not {one.mops[0][2], other.mops[0][2]} & unclear
+        and before(other.mops[0][2], one.mops[0][2])
+        for one in rows
+        for other in rows
+    )
+
+
+def random_lists(seed):
+    random_ = random.Random(seed)
+    rows, items = [], []
+    for begin, end, session in intervals(random_, random_.randint(3, 8), random_.randint(1, 3)):
+        mode = random_.choice((None, "ONE"))
+        if random_.random() < 0.4:
+            items.append(len(items) + 1)
+            rows.append(Row(begin, end, session, (("append", 0, items[-1]),), mode=mode))
+        else:
+            shown = list(items[: len(items) - random_.choice((0, 0, 0, 1, 2))])
+            if random_.random() < 0.1 and len(shown) > 1:
+                shown.pop(random_.randrange(len(shown)))
+            value = tuple(shown) if shown or random_.random() < 0.5 else None
+            rows.append(Row(begin, end, session, (("r", 0, value),), mode=mode))
+    return rows
+
+
+def list_reads(rows):
+    return [(row, set(row.mops[0][2] or ())) for row in rows if row.mops[0][0] == "r"]
+
+
+def omits(rows):
+    return any(
+        one.end < other.begin
+        and (one.session == other.session or (one.mode != "ONE" and other.mode != "ONE"))
+        and seen - shown
+        for one, seen in list_reads(rows)
+        for other, shown in list_reads(rows)
+    )
+
+
+def test_lists_omit_nothing_that_was_seen():
+    histories = [random_lists(seed) for seed in range(6000)]
+    expected = {number for number, rows in enumerate(histories) if omits(rows)}
+    guilty = guilty_histories(histories)
+    assert guilty[ANOMALIES[0]] == expected
+    assert 300 < len(expected) < 5700
