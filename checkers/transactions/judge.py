@@ -1,0 +1,71 @@
+"""The models `list-append` and `rw-register`: which consistency models the dependencies of transactions rule out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from checkers.engines.api import Engine
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.transactions.found import Found
+from checkers.transactions.lattice import (
+    DEFAULT_CONSISTENCY,
+    friendly_name,
+    needs_realtime,
+    needs_sessions,
+    prohibited_anomalies,
+    ruled_out,
+)
+from checkers.transactions.local import find_in_lists
+from checkers.transactions.words import explain_all
+from checkers.verdict import Validity, Verdict
+
+_SEVERITY: Final = (
+    *("garbage-read", "duplicate-elements", "cyclic-versions", "incompatible-order", "G1a", "dirty-update", "G1b"),
+    *("internal", "future-read", "lost-update", "G0", "G1c", "G-single-item", "G-nonadjacent-item", "G2-item"),
+)
+
+
+def _rank(name: str) -> tuple[int, int, str]:
+    for order, suffix in enumerate(("-process", "-realtime")):
+        if name.endswith(suffix):
+            return _rank(name.removesuffix(suffix))[0], order + 1, name
+    return _SEVERITY.index(name) if name in _SEVERITY else len(_SEVERITY), 0, name
+
+
+def orders_of(consistency: str) -> int:
+    """How many orders besides dependencies a model needs: 0, 1 (within processes), 2 (also real time)."""
+    return 2 if needs_realtime(consistency) else int(needs_sessions(consistency))
+
+
+def judge_list_append(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """Elle's list-append: `consistency` (default strict-serializable) must not be ruled out (`checkers.md`)."""
+    consistency = friendly_name(options.consistency or DEFAULT_CONSISTENCY)
+    found = find_in_lists(source, orders_of(consistency), options.explain)
+    return verdict_of("list-append", source, engine, consistency, found)
+
+
+def verdict_of(model: str, source: Source, engine: Engine, consistency: str, found: Found) -> Verdict:
+    """Invalid if an anomaly was found that the consistency model prohibits; unknown if nothing relates any two
+    transactions, for then there is nothing to judge."""
+    counts = {name: found.counts[name] for name in sorted(found.counts, key=_rank)}
+    prohibited = prohibited_anomalies(consistency)
+    allowed = [name for name in counts if name not in prohibited]
+    valid: Validity = len(allowed) == len(counts)
+    reason = None
+    if valid is True and found.orderless:
+        valid, reason = "unknown", "No transaction depends on another or follows it, so there is nothing to judge."
+    weakest, stronger = ruled_out(counts)
+    details = {"consistency": consistency, **found.figures} | ({"allowed": allowed} if allowed else {})
+    return Verdict(
+        valid,
+        model,
+        explain_all(source, sorted(found.findings, key=lambda finding: (_rank(finding.anomaly), finding.order))),
+        counts,
+        found.txns,
+        engine=engine.name,
+        reason=reason,
+        rules_out=weakest,
+        also_rules_out=stronger,
+        details=details,
+    )
