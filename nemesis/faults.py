@@ -49,6 +49,9 @@ Action: TypeAlias = Fault | Restart | Bounce
 
 NO_CUT = Partition(())
 
+FEW_LINKS = 6
+"""Up to so many links are named one by one."""
+
 
 def targets_of(action: Action, nodes: tuple[str, ...]) -> tuple[str, ...]:
     """The nodes an action is about: for a partition those that lose a link to a majority of the others."""
@@ -75,7 +78,7 @@ def describe(action: Action, nodes: tuple[str, ...]) -> str:
 
 
 def describe_links(links: Grudge, nodes: tuple[str, ...]) -> str:
-    """`m1 | m2 m3` for sides that can't see each other, `m1 -/-> m2 m3` for one-way cuts, else how many links.
+    """`m1 | m2 m3` for sides that can't see each other, `m1 -/-> m2 m3` for one-way cuts; of many links how many.
 
     Nodes that lose no link are not named.
     """
@@ -89,6 +92,9 @@ def describe_links(links: Grudge, nodes: tuple[str, ...]) -> str:
     targets = sorted({target for _, target in links}, key=nodes.index)
     if len(links) == len(sources) * len(targets):
         return f"{' '.join(sources)} -/-> {' '.join(targets)}"
+    if len(links) <= FEW_LINKS:
+        lost = {source: [name for name in nodes if (source, name) in links] for source in sources}
+        return ", ".join(f"{source} -/-> {' '.join(names)}" for source, names in lost.items())
     return f"{len(links)} of {len(nodes) * (len(nodes) - 1)} one-way links cut"
 
 
