@@ -7,25 +7,27 @@ from typing import Any
 
 from harness.faults import Fault
 from results.drawing import timeline
-from results.markup import Markup, join, parse_markup, table, tag
-from results.saved import Saved
-from results.words import count, fault_name, operation, seconds
+from results.graph import cycle_in_words, draw_cycle
+from results.markup import Markup, join, parse_markup, table, tag, void
+from results.plots import data_uri
+from results.words import count, fault_name, op_name, operation, seconds, shown
 
 MAX_EXPLAINED = 5
 MAX_OPS = 30
 
 
-def findings(saved: Saved, colors: Mapping[str, str]) -> Markup:
-    """One block a checker, the ones with anomalies first."""
-    if not saved.checkers:
-        return tag("p", "No checker judged this run.")
-    order = sorted(
-        saved.checkers, key=lambda name: {"False": 0, "unknown": 1}.get(str(saved.checkers[name].get("valid")), 2)
-    )
-    return join(_checker(name, saved.checkers[name], saved.faults, colors) for name in order)
+def findings(
+    checkers: Mapping[str, Mapping[str, Any]], faults: Sequence[Fault] = (), colors: Mapping[str, str] | None = None
+) -> Markup:
+    """One block a checker, the ones with anomalies first; `colors` are CSS colours of the kinds of faults."""
+    order = sorted(checkers, key=lambda name: {"False": 0, "unknown": 1}.get(str(checkers[name].get("valid")), 2))
+    return join(checker_block(name, checkers[name], faults, colors or {}) for name in order)
 
 
-def _checker(name: str, verdict: Mapping[str, Any], faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup:
+def checker_block(
+    name: str, verdict: Mapping[str, Any], faults: Sequence[Fault] = (), colors: Mapping[str, str] | None = None
+) -> Markup:
+    """A checker's word, its figures, what it rules out, and its anomalies explained and drawn."""
     word = {"True": "valid", "False": "invalid"}.get(str(verdict.get("valid")), "unknown")
     anomalies = _object(verdict.get("anomalies"))
     counts = _object(verdict.get("counts"))
@@ -40,8 +42,22 @@ def _checker(name: str, verdict: Mapping[str, Any], faults: Sequence[Fault], col
     )
     reason = tag("p", verdict["reason"]) if verdict.get("reason") else None
     nothing = tag("p", "Nothing wrong was found.", class_="quiet") if word == "valid" and not kinds else None
-    found = [_class(kind, counts.get(kind), anomalies.get(kind), faults, colors) for kind in kinds]
-    return tag("section", heading, reason, nothing, *found, class_="checker")
+    found = [_class(kind, counts.get(kind), anomalies.get(kind), faults, colors or {}) for kind in kinds]
+    return tag("section", heading, reason, _models(verdict), nothing, *found, class_="checker")
+
+
+def _models(verdict: Mapping[str, Any]) -> Markup | None:
+    """Which consistency models can't hold any more, and which level does."""
+    lines = [f"The strongest level that holds: {verdict['strongest']}."] if verdict.get("strongest") else []
+    weakest, stronger = (_texts(verdict.get(name)) for name in ("rules_out", "also_rules_out"))
+    if weakest:
+        also = f"; and so is all that is stronger: {', '.join(stronger)}" if stronger else ""
+        lines.append(f"Ruled out: {', '.join(weakest)}{also}.")
+    return tag("p", " ".join(lines)) if lines else None
+
+
+def _texts(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list | tuple) else []
 
 
 def _class(kind: str, total: object, explained: object, faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup:
@@ -61,14 +77,26 @@ def _class(kind: str, total: object, explained: object, faults: Sequence[Fault],
 def _anomaly(item: Mapping[str, Any], faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup:
     ops = [op for op in item.get("ops") or () if isinstance(op, dict)]
     steps = [step for step in item.get("steps") or () if isinstance(step, dict)]
+    details = _object(item.get("details"))
     return tag(
         "article",
         tag("p", item.get("message", "no explanation was saved"), class_="message"),
-        timeline(ops, faults, colors),
+        _cycle(steps, ops),
         _steps(steps),
+        timeline(ops, faults, colors, steps, details),
+        _states(details),
         tag("details", tag("summary", count(len(ops), "operation")), _ops(ops, faults)) if ops else None,
         class_="anomaly",
     )
+
+
+def _cycle(steps: Sequence[Mapping[str, Any]], ops: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """A picture of the steps if they are a cycle."""
+    picture = draw_cycle(steps, ops)
+    if picture is None:
+        return None
+    image = void("img", src=data_uri(picture), alt=cycle_in_words(steps), class_="cycle")
+    return tag("div", image, class_="scroll picture")
 
 
 def _steps(steps: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -77,13 +105,28 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> Markup | None:
     lines = [
         tag(
             "li",
-            tag("b", f"{step.get('source')} → {step.get('target')}"),
+            tag("b", f"{op_name(step.get('source'))} → {op_name(step.get('target'))}"),
             f" ({step.get('kind', '?')}): ",
             step.get("why", ""),
         )
         for step in steps
     ]
     return tag("ol", *lines, class_="steps")
+
+
+def _states(details: Mapping[str, Any]) -> Markup | None:
+    """What a stuck search could be in, and why nothing can go next."""
+    states = details.get("states")
+    states = [state for state in states if isinstance(state, dict)] if isinstance(states, list | tuple) else []
+    if not states:
+        return None
+    header = ("the state may be", "open operations that have taken effect in it", "why none can go next")
+    rows = [(shown(state.get("state")), _names(state.get("done")), state.get("why", "")) for state in states[:MAX_OPS]]
+    return table(header, rows, "small")
+
+
+def _names(ops: object) -> str:
+    return ", ".join(op_name(op) for op in ops) or "none" if isinstance(ops, list | tuple) else "none"
 
 
 def _ops(ops: Sequence[Mapping[str, Any]], faults: Sequence[Fault]) -> Markup:

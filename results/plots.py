@@ -64,7 +64,7 @@ def overview(points: Points, faults: Sequence[Fault], colors: Mapping[str, str])
             _strip(axes[-1], faults, colors, points, end_s)
         axes[-1].set_xlim(0, end_s * 1.005)
         axes[-1].set_xlabel("seconds since the start")
-        return _svg(figure)
+        return svg_of(figure)
 
 
 def data_uri(svg: bytes) -> str:
@@ -72,7 +72,8 @@ def data_uri(svg: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
-def _svg(figure: Figure) -> bytes:
+def svg_of(figure: Figure) -> bytes:
+    """A figure as an SVG that is the same for the same figure."""
     buffer = io.BytesIO()
     FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
     return buffer.getvalue()
@@ -101,7 +102,7 @@ def _latency(axis: Axes, points: Points, f: str) -> None:
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_ylabel("ms")
-    axis.set_title(f"Latency of {_plain(f)}", loc="left", fontsize=10, fontweight="bold", color="#20272e")
+    axis.set_title(f"Latency of {plain(f)}", loc="left", fontsize=10, fontweight="bold", color="#20272e")
     axis.grid(axis="y", color="#e3e7eb", linewidth=0.6)
     axis.legend(
         loc="lower right", bbox_to_anchor=(1.0, 1.0), ncol=5, fontsize=8, frameon=False, markerscale=1.6, borderpad=0
@@ -155,7 +156,7 @@ def _strip(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], point
         kind = str(row["f"]).removeprefix("step-")
         if str(row["f"]).startswith("step-") and kind in lanes:
             axis.plot([row["invoke_time"] / 1e9], [lanes[kind] + 0.36], "|", color="#20272e", markersize=4)
-    axis.set_yticks(list(lanes.values()), [_plain(kind) for kind in lanes])
+    axis.set_yticks(list(lanes.values()), [plain(kind) for kind in lanes])
     axis.set_ylim(len(lanes) - 0.4, -0.6)
     axis.tick_params(axis="y", length=0)
     axis.set_title("Faults, requested and observed", loc="left", fontsize=10, fontweight="bold", color="#20272e")
@@ -178,7 +179,7 @@ def _bar(axis: Axes, fault: Fault, lane: int, color: str, end_s: float, labelled
         axis.text(
             observed_s + end_s / 400,
             lane,
-            _plain(label),
+            plain(label),
             va="center",
             fontsize=6.5,
             color="white",
@@ -191,6 +192,6 @@ def _until_s(fault: Fault, end_s: float) -> float:
     return fault.healed_ns / 1e9 if fault.healed_ns is not None else max(end_s, fault.requested_ns / 1e9)
 
 
-def _plain(label: str) -> str:
+def plain(label: str) -> str:
     """Text that matplotlib does not take for a formula."""
     return label.replace("$", r"\$")

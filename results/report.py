@@ -39,7 +39,7 @@ def _body(saved: Saved, colors: Mapping[str, str]) -> Markup:
     parts = (
         sections.questions(saved),
         tag("h2", "What was found"),
-        findings(saved, colors),
+        findings(saved.checkers, saved.faults, colors) if saved.checkers else tag("p", "No checker judged this run."),
         tag("h2", "What happened"),
         _pictures(saved, colors),
         tag("h2", "Operations"),

@@ -7,6 +7,9 @@ from typing import Any
 
 from harness.faults import Fault
 
+MOST_ITEMS = 16
+"""Items of a list that are shown."""
+
 VERDICT_WORDS = {
     "valid": "No check found anything wrong, the requested faults were seen to happen, and the cluster recovered.",
     "invalid": "The system under test broke a promise; see below what and how.",
@@ -51,21 +54,38 @@ def micro_operation(mop: Any) -> str:
         mop = dict(zip(names, mop, strict=False))
     if not isinstance(mop, Mapping):
         return str(mop)
-    f, key, value = mop.get("f"), mop.get("partition"), mop.get("value")
+    f, key, value = mop.get("f"), address(mop), mop.get("value")
     if mop.get("values") is not None:
         value = list(mop["values"])
     if f == "r":
-        return f"read key {key} → {shown(value)}"
+        return f"read {key} → {shown(value)}"
     if f == "w":
-        return f"write {shown(value)} to key {key}"
+        return f"write {shown(value)} to {key}"
     if f == "cas":
-        return f"cas key {key} from {shown(mop.get('expected'))} to {shown(value)}"
-    return f"{f} key {key} {shown(value)}"
+        return f"cas {key} from {shown(mop.get('expected'))} to {shown(value)}"
+    return f"{f} {shown(value)} to {key}" if value is not None else f"{f} {key}"
+
+
+def address(mop: Mapping[str, Any]) -> str:
+    """`key 5`, with row, column and table where they are not the first."""
+    words = f"key {mop.get('partition')}"
+    words += "".join(f" {name} {mop[name]}" for name in ("row", "column", "table") if mop.get(name))
+    return words
 
 
 def shown(value: object) -> str:
-    """A value; `nil` for none."""
+    """A value; `nil` for none, `[1 2 3]` for a list, of which a long one shows its ends."""
+    if isinstance(value, list | tuple):
+        items = [shown(item) for item in value]
+        if len(items) > MOST_ITEMS:
+            items = [*items[:4], f"… {len(items) - MOST_ITEMS + 4} more …", *items[8 - MOST_ITEMS :]]
+        return f"[{' '.join(items)}]"
     return "nil" if value is None else str(value)
+
+
+def op_name(op: object) -> str:
+    """An operation by its number, as the explanations name it."""
+    return "the initial state" if str(op) == "-1" else f"T{op}"
 
 
 def count(number: int, noun: str) -> str:
