@@ -21,7 +21,7 @@ def _at(mop: dict[str, Any], key: Key) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TxnSpeaker:
-    """Names the transactions of one anomaly T1, T2, …; `rows` are history rows by invocation index."""
+    """Names the transactions of one anomaly T7, T12, … by their numbers; `rows` are history rows by invocation index."""
 
     speaker: Speaker
     rows: dict[int, dict[str, Any]]
@@ -29,7 +29,7 @@ class TxnSpeaker:
 
     @classmethod
     def of(cls, source: Source, rows: dict[int, dict[str, Any]], ops: Sequence[int]) -> TxnSpeaker:
-        names = {index: f"T{i + 1}" for i, index in enumerate(dict.fromkeys(ops))}
+        names = {index: f"T{rows[index]['op']}" for index in dict.fromkeys(ops)}
         return cls(Speaker(source, rows), rows, names)
 
     def name(self, index: int) -> str:

@@ -51,7 +51,8 @@ def _cycle(speaker: TxnSpeaker, finding: Finding) -> tuple[str, tuple[dict[str, 
         key: Key | None = tuple(address) if address is not None else None
         why = f"{_why(speaker, source, target, kind, key)}, so {speaker.name(source)} comes before {speaker.name(target)}"
         ends = {"source": speaker.rows[source]["op"], "target": speaker.rows[target]["op"]}
-        steps.append(ends | {"kind": KIND_NAMES[kind], "why": why})
+        about = {} if key is None else {"key": speaker.plain_key(key)}
+        steps.append(ends | {"kind": KIND_NAMES[kind], "why": why} | about)
     who = "; ".join(speaker.introduced(index) for index in ops[:_MOST_STEPS])
     told = [step["why"] for step in steps]
     if len(told) > _MOST_STEPS:
