@@ -14,12 +14,14 @@ import msgspec
 
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
+from checkers.evidence import readable
 from checkers.importers.detect import open_source
 from checkers.isolation.judge import judge_isolation
 from checkers.jepsen.registry import ENTRIES
 from checkers.options import CheckOptions
 from checkers.register import judge_register
 from checkers.sessions.judge import GUARANTEE_SUMMARIES, judge_guarantees
+from checkers.sessions.pages import judge_write_atomicity
 from checkers.source import Source
 from checkers.stats import judge_stats
 from checkers.verdict import Verdict
@@ -51,6 +53,9 @@ MODELS: Final[dict[str, ModelInfo]] = {
         ModelInfo("isolation", "read committed, read atomic, causal: plain transactions", judge_isolation),
         *(ModelInfo(name, GUARANTEE_SUMMARIES[name], partial(judge_guarantees, name)) for name in GUARANTEE_SUMMARIES),
         *(ModelInfo(*entry) for entry in ENTRIES),
+        ModelInfo(
+            "write-atomicity", "a partition write is seen whole or not at all in one page", judge_write_atomicity
+        ),
         ModelInfo("stats", "every kind of operation succeeded at least once", _stats),
     )
 }
@@ -96,6 +101,7 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
     except Exception as error:  # noqa: BLE001 - whatever a checker dies of is its own unknown, not the end of the others
         verdict = _crashed(model, engine, error, options)
     details = verdict.details if source.note is None else verdict.details | {"note": source.note}
+    verdict = readable(verdict, source)
     return msgspec.structs.replace(verdict, seconds=time.perf_counter() - begin, details=details)
 
 

@@ -21,7 +21,7 @@ def _at(mop: dict[str, Any], key: Key) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TxnSpeaker:
-    """Names the transactions of one anomaly T7, T12, … by their numbers; `rows` are history rows by invocation index."""
+    """Names the transactions of one anomaly T7, T12, … by number; `rows` are history rows by invocation index."""
 
     speaker: Speaker
     rows: dict[int, dict[str, Any]]
