@@ -1,0 +1,217 @@
+"""The semantics case by case, on histories short enough to be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkers.api import MODELS
+from checkers.engines.local import LocalEngine
+from checkers.importers.detect import open_source
+from checkers.options import CheckOptions
+from checkers.verdict import Verdict
+from harness.errors import UserError
+
+
+def judge(tmp_path: Path, model: str, edn: str, **settings: str) -> Verdict:
+    path = tmp_path / "history.edn"
+    path.write_text(edn)
+    return MODELS[model].judge(open_source(path), LocalEngine(), CheckOptions(settings=settings))
+
+
+def ops(*forms: str) -> str:
+    """`add 1 ok`, `read nil info`, `read nil ok [1 2]`: one process each, one after the other."""
+    lines = []
+    for process, form in enumerate(forms):
+        f, value, outcome, *result = form.split(" ", 3)
+        shown = result[0] if result else value
+        lines.append(f"{{:process {process} :type :invoke :f :{f} :value {value}}}")
+        lines.append(f"{{:process {process} :type :{outcome} :f :{f} :value {shown}}}")
+    return "\n".join(lines)
+
+
+def test_set_counts_as_jepsen_does(tmp_path: Path) -> None:
+    history = ops("add 1 ok", "add 2 info", "add 3 fail", "add 4 ok", "read nil ok [1]", "read nil ok #{1 2 3 9}")
+    verdict = judge(tmp_path, "set", history)
+    assert verdict.counts == {"lost": 1, "unexpected": 1}
+    assert verdict.details["recovered"] == 2
+    assert "Element 4 of the set was lost: process 3's add (invoked at event 6" in verdict.anomalies["lost"][0].message
+    assert "saw element 9 in the set" in verdict.anomalies["unexpected"][0].message
+
+
+def test_set_without_a_final_read_is_unknown(tmp_path: Path) -> None:
+    for history in ("", ops("add 1 ok"), ops("add 1 ok", "read nil fail"), ops("add 1 ok", "read nil ok")):
+        assert judge(tmp_path, "set", history).valid == "unknown"
+    assert judge(tmp_path, "set", ops("add 1 ok", "read nil ok []")).valid is False
+
+
+def test_set_full_tells_lost_from_stale_from_never_read(tmp_path: Path) -> None:
+    lost = ops("add 1 ok", "read nil ok [1]", "read nil ok []")
+    assert judge(tmp_path, "set-full", lost).counts == {"lost": 1}
+    late = ops("add 1 ok", "read nil ok []", "read nil ok [1]")
+    verdict = judge(tmp_path, "set-full", late)
+    assert (verdict.valid, verdict.details["stale"]) == (True, 1)
+    assert judge(tmp_path, "set-full", late, linearizable="true").counts == {"stale": 1}
+    never = ops("add 1 ok", "read nil ok [1]", "add 2 ok")
+    assert judge(tmp_path, "set-full", never).details["never_read"] == 1
+    failed = ops("add 1 fail", "read nil ok []")
+    assert judge(tmp_path, "set-full", failed).valid == "unknown"
+    twice = ops("add 1 ok", "read nil ok [1 1]")
+    assert judge(tmp_path, "set-full", twice).counts == {"duplicated": 1}
+    strange = ops("add 1 ok", "read nil ok [1 7 7]")
+    assert judge(tmp_path, "set-full", strange).counts == {"duplicated": 1}
+
+
+def test_a_concurrent_read_may_miss_an_element(tmp_path: Path) -> None:
+    history = """
+    {:process 0 :type :invoke :f :read} {:process 1 :type :invoke :f :add :value 1}
+    {:process 1 :type :ok :f :add :value 1} {:process 0 :type :ok :f :read :value []}
+    {:process 2 :type :invoke :f :add :value 2} {:process 3 :type :invoke :f :read}
+    {:process 2 :type :ok :f :add :value 2} {:process 3 :type :ok :f :read :value [1]}
+    """
+    verdict = judge(tmp_path, "set-full", history, linearizable="true")
+    assert (verdict.valid, verdict.details["stable"], verdict.details["never_read"]) == (True, 1, 1)
+
+
+def test_counter_bounds_with_open_failed_and_negative_adds(tmp_path: Path) -> None:
+    before = ("add 5 ok", "add 10 info", "add 100 fail", "add -2 info")
+    for value, valid in ((2, False), (3, True), (5, True), (13, True), (15, True), (16, False)):
+        assert judge(tmp_path, "counter", ops(*before, f"read nil ok {value}")).valid is valid, value
+    verdict = judge(tmp_path, "counter", ops(*before, "read nil ok 2"))
+    assert "must have been at least 3 (and at most 15)" in verdict.anomalies["below-bounds"][0].message
+    assert judge(tmp_path, "counter", ops("increment 2 ok", "decrement 1 ok", "read nil ok 1")).valid is True
+
+
+def test_counter_of_extreme_numbers(tmp_path: Path) -> None:
+    top = 2**63 - 1
+    history = ops(f"add {top} ok", f"add {top} ok", f"add -{2**63} ok", f"read nil ok {2**63 - 2}")
+    assert judge(tmp_path, "counter", history).valid is True
+    history = ops(f"add {top} ok", f"add {top} ok", f"read nil ok {2 * top}", "read nil ok -2")
+    assert judge(tmp_path, "counter", history).counts == {"below-bounds": 1}
+
+
+def test_bank_of_extreme_numbers(tmp_path: Path) -> None:
+    top = 2**63 - 1
+    history = ops(f"read nil ok {{0 {top} 1 {top}}}", f"read nil ok {{0 {2 * top} 1 0}}", "read nil ok {0 -2 1 0}")
+    verdict = judge(tmp_path, "bank", history)
+    assert verdict.counts == {"wrong-total": 1}
+    assert verdict.details["total"] == str(2 * top)
+
+
+def test_bank_names_accounts_and_totals(tmp_path: Path) -> None:
+    history = ops("read nil ok {:a 10 :b 0}", "read nil ok {:a 9 :b 0}", "read nil ok {:a 11 :b -1}", "read nil ok {}")
+    verdict = judge(tmp_path, "bank", history)
+    assert verdict.counts == {"wrong-total": 2, "negative-value": 1}
+    assert "sum to 9, not to 10" in verdict.anomalies["wrong-total"][0].message
+    assert "account :b with -1" in verdict.anomalies["negative-value"][0].message
+    assert judge(tmp_path, "bank", history, accounts=":a").counts["unexpected-key"] == 3
+
+
+def test_queue_counts_every_element(tmp_path: Path) -> None:
+    history = ops(
+        *("enqueue 1 ok", "enqueue 1 ok", "enqueue 2 info", "enqueue 3 ok", "enqueue 4 fail"),
+        *("dequeue nil ok 1", "dequeue nil fail", "dequeue nil ok 9", "drain nil ok [2 2 2 4]"),
+    )
+    verdict = judge(tmp_path, "queue", history)
+    assert verdict.counts == {"lost": 2, "unexpected": 1, "duplicated": 2}
+    assert verdict.details["recovered"] == 2
+    assert judge(tmp_path, "total-queue", history).counts == {"lost": 2, "unexpected": 1}
+    early = ops("dequeue nil ok 1", "enqueue 1 ok")
+    assert judge(tmp_path, "queue", early).counts == {"premature": 1}
+
+
+def test_a_drain_of_unknown_outcome_may_hold_what_is_missing(tmp_path: Path) -> None:
+    assert judge(tmp_path, "queue", ops("enqueue 1 ok", "drain nil info")).valid == "unknown"
+    history = ops("enqueue 1 ok", "drain nil info", "dequeue nil ok 7")
+    assert judge(tmp_path, "queue", history).counts == {"unexpected": 1}
+
+
+def test_unique_ids_of_any_kind(tmp_path: Path) -> None:
+    history = ops(
+        *('generate nil ok "a"', "generate nil ok :a", 'generate nil ok "a"', "generate nil ok [1 2]"),
+        *("generate nil ok [1 2]", "generate nil ok {:x 1}", "generate nil ok {:x 1}", "generate nil info"),
+        *("generate nil ok -5", "generate nil ok 12"),
+    )
+    verdict = judge(tmp_path, "unique-ids", history)
+    assert verdict.counts == {"duplicate-id": 3}
+    assert verdict.details["range"] == [-5, 12]
+    assert {a.message.split(", ")[0] for a in verdict.anomalies["duplicate-id"]} == {
+        "Process 2 was given the id a at event 4",
+        "Process 4 was given the id [1,2] at event 8",
+        'Process 6 was given the id {":x":1} at event 12',
+    }
+
+
+def test_long_fork_needs_one_write_a_key(tmp_path: Path) -> None:
+    reads = ("txn [[:r 0 nil]] ok [[:r 0 1] [:r 1 nil]]", "txn [[:r 0 nil]] ok [[:r 1 1] [:r 0 nil]]")
+    assert judge(tmp_path, "long-fork", _txns(*reads)).counts == {"long-fork": 1}
+    again = ("txn [[:w 0 1]] ok [[:w 0 1]]", "txn [[:w 0 2]] info [[:w 0 2]]")
+    assert judge(tmp_path, "long-fork", _txns(*again, *reads)).valid == "unknown"
+    values = (*reads, "txn [[:r 0 nil]] ok [[:r 0 2] [:r 1 nil]]")
+    assert judge(tmp_path, "long-fork", _txns(*values)).valid == "unknown"
+    uneven = (reads[0], "txn [[:r 0 nil]] ok [[:r 0 nil]]")
+    assert judge(tmp_path, "long-fork", _txns(*uneven)).valid == "unknown"
+
+
+def _txns(*forms: str) -> str:
+    """Transactions `txn INVOKED TYPE COMPLETED`."""
+    lines = []
+    for process, form in enumerate(forms):
+        invoked, outcome, completed = form.removeprefix("txn ").replace("]] ", "]]|").replace(" [[", "|[[").split("|")
+        lines.append(f"{{:process {process} :type :invoke :f :txn :value {invoked}}}")
+        lines.append(f"{{:process {process} :type :{outcome} :f :txn :value {completed}}}")
+    return "\n".join(lines)
+
+
+def test_groups_of_more_keys_than_an_integer_has_bits(tmp_path: Path) -> None:
+    def read(seen: set[int]) -> str:
+        return " ".join(f"[:r {key} {1 if key in seen else 'nil'}]" for key in range(70))
+
+    chain = [f"txn [[:r 0 nil]] ok [{read(set(range(n)))}]" for n in range(0, 71, 10)]
+    assert judge(tmp_path, "long-fork", _txns(*chain)).valid is True
+    forked = [*chain, f"txn [[:r 0 nil]] ok [{read({69})}]"]
+    assert judge(tmp_path, "long-fork", _txns(*forked)).counts == {"long-fork": 6}
+
+
+@pytest.mark.parametrize(
+    ("model", "form"),
+    [
+        ("set", "write 1 ok"),
+        ("set", "read nil ok 5"),
+        ("set", "read nil ok [[1 2] [3 4]]"),
+        ("set-full", "append [1 2] ok"),
+        ("counter", 'add "x" ok'),
+        ("counter", "add 1.5 ok"),
+        ("counter", "write 1 ok"),
+        ("queue", "add 1 ok"),
+        ("queue", "enqueue [1 2] ok"),
+        ("bank", "read nil ok [1 2]"),
+        ("bank", "read nil ok {0 1.5}"),
+        ("bank", "read nil ok {0 [1]}"),
+        ("unique-ids", "read nil ok 1"),
+        ("long-fork", "append 1 ok"),
+    ],
+)
+def test_operations_of_other_models_are_refused_in_a_sentence(tmp_path: Path, model: str, form: str) -> None:
+    with pytest.raises(UserError, match=rf"event 0: this .* so the model {model} can't judge it\.$"):
+        judge(tmp_path, model, ops(form))
+
+
+HARMLESS = (
+    "",
+    "{:process 0 :type :invoke :f :read}",
+    "{:process 0 :type :invoke :f :read} {:process 0 :type :info :f :read}",
+    "{:process :nemesis :type :info :f :start}",
+    ops("read nil fail"),
+)
+
+
+@pytest.mark.parametrize("model", ["bank", "set", "set-full", "counter", "queue", "long-fork", "convergence"])
+@pytest.mark.parametrize("history", HARMLESS)
+def test_nearly_empty_histories_give_a_verdict(tmp_path: Path, model: str, history: str) -> None:
+    history = history.replace(":read", ":dequeue") if model == "queue" else history
+    verdict = judge(tmp_path, model, history)
+    assert verdict.counts == {}
+    if model in ("set", "set-full", "convergence"):
+        assert verdict.valid == "unknown" and verdict.reason
