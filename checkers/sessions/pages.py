@@ -1,0 +1,278 @@
+"""The model `write-atomicity`: a partition write is seen whole or not at all within one page of a read.
+
+A partition write is one operation that writes (or appends to) several cells of one partition, a page one operation that
+reads several. Which writes are older is read from the data, see `kernels.versions`: commit timestamps where all writes
+of the partition that matter have one, else real time. Different pages of one read are different operations, and promise
+nothing together (CEP-45).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from checkers.engines.api import Engine
+from checkers.engines.grouped import judge_mops
+from checkers.findings import Finding, Findings, Key
+from checkers.kernels.chains import Chains, chain_of, find_chains, positions
+from checkers.kernels.columns import NEVER, NIL, Ints
+from checkers.kernels.dense import together
+from checkers.kernels.instances import Instances, make_instances
+from checkers.kernels.page_lists import Appends, Lengths, torn_lists
+from checkers.kernels.page_reads import Demands, Pages, cell_order, torn_reads
+from checkers.kernels.version_cycles import SessionEdges, contradictions, make_nodes
+from checkers.kernels.versions import (
+    APPEND,
+    ELEMENT,
+    LIST_READ,
+    READ,
+    WRITE,
+    Versions,
+    grouped_order,
+    ordered_versions,
+    sorted_cells,
+)
+from checkers.mops import ADDRESS, Columns, MopProjection, strangers
+from checkers.options import CheckOptions
+from checkers.sessions.page_words import explain_all
+from checkers.source import Source
+from checkers.verdict import Verdict
+from harness.errors import UserError
+
+TORN: Final = "torn-read"
+CIRCULAR: Final = "torn-whichever-order"
+
+PROJECTION: Final = MopProjection(
+    {"r": READ, "w": WRITE, "cas": WRITE, "append": APPEND},
+    extras=("served_ts",),
+    list_kinds=(LIST_READ, ELEMENT),
+    keep_failed=False,
+)
+
+
+def judge_write_atomicity(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """Whether every page of every read shows partition writes whole or not at all."""
+    kernel = PageKernel(options.explain)
+    found = judge_mops(engine, source, PROJECTION, ("table", "partition"), kernel, options.explain)
+    if found.unsupported:
+        raise UserError(
+            f"{source.path}, event {found.unsupported[0]}: not reads, writes or appends of integers, so the model "
+            "write-atomicity can't judge it."
+        )
+    details = {"partitions": found.keys} | found.figures
+    return Verdict(
+        not found.counts,
+        "write-atomicity",
+        explain_all(source, found.kept),
+        found.counts,
+        found.ops,
+        engine=engine.name,
+        details=details,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PageKernel:
+    """Judges many partitions at once; `explain` instances of each anomaly are kept."""
+
+    explain: int
+
+    def __call__(self, rows: Columns) -> Findings:
+        """Findings; their figures count pages read, and demands on the order of writes that are not decided."""
+        strange = strangers(rows)
+        ops = int((rows["kind"] != ELEMENT).sum())
+        if strange:
+            return Findings(ops=ops, unsupported=strange)
+        table = _Table.of(rows)
+        out = make_instances(1, self.explain)
+        demands, reads = torn_reads(table.pages, table.cells, out)
+        kept = [_torn(table, out, place) for place in range(min(int(out.counts[0]), out.kept.shape[1]))]
+        torn, listed = self._lists(table)
+        found, circles = _circles(table, demands, self.explain)
+        counts = {TORN: int(out.counts[0]) + torn, CIRCULAR: found}
+        figures = {"pages": reads, "orders_undecided": len(demands.source), "lists_undecided": len(table.off_chain)}
+        return Findings(
+            ops, table.groups, {n: c for n, c in counts.items() if c}, (*kept, *listed, *circles), figures=figures
+        )
+
+    def _lists(self, table: _Table) -> tuple[int, list[Finding]]:
+        if not table.listed.any():
+            return 0, []
+        found = torn_lists(table.appends(), table.lengths(), table.cells)
+        firsts = np.argsort(table.rows["invoke"][found.shown], kind="stable")[: self.explain]
+        return len(found.shown), [_finding(table, TORN, *(int(column[i]) for column in found)) for i in firsts.tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Rows sorted by partition and operation, without elements."""
+
+    rows: Columns
+    pages: Pages
+    versions: Versions
+    visit: Ints
+    group: Ints
+    groups: int
+    cells: int
+    listed: np.ndarray
+    length: Ints
+    place: Ints
+    off_chain: Ints
+
+    @staticmethod
+    def of(rows: Columns) -> _Table:
+        rows, group, begin = sorted_cells(rows, ("table", "partition"))
+        cell, cells = together([rows[name] for name in ADDRESS])
+        elements = rows["kind"] == ELEMENT
+        chains = find_chains(
+            cell[elements], rows["chain"][elements], rows["place"][elements], rows["value"][elements], cells
+        )
+        if elements.any():
+            rows = {name: column[~elements] for name, column in rows.items()}
+            group, cell = group[~elements], cell[~elements]
+        version, count = together([cell, rows["value"]])
+        versions, _ = ordered_versions(rows, cell, cells, version, count, group)
+        fresh = np.ones(len(cell), np.bool_)
+        fresh[1:] = (group[1:] != group[:-1]) | (rows["invoke"][1:] != rows["invoke"][:-1])
+        visit = np.cumsum(fresh) - 1
+        listed = np.zeros(cells, np.bool_)
+        listed[cell[(rows["kind"] == LIST_READ) | (rows["kind"] == APPEND)]] = True
+        pages = _pages(rows, cell, version, versions, np.flatnonzero(fresh), visit, listed)
+        length, place, off_chain = _on_lists(rows, cell, chains, listed)
+        return _Table(rows, pages, versions, visit, group, len(begin) - 1, cells, listed, length, place, off_chain)
+
+    def appends(self) -> Appends:
+        """Appends of operations that append to several cells of a partition."""
+        row = np.flatnonzero(self.place >= 0)
+        several = np.bincount(self.visit[row], minlength=len(self.pages.begin))[self.visit[row]] > 1
+        row = row[several]
+        return Appends(self.visit[row], self.pages.cell[row], self.place[row], row)
+
+    def lengths(self) -> Lengths:
+        """Lists read together with others of the partition."""
+        row = np.flatnonzero(self.length >= 0)
+        several = np.bincount(self.visit[row], minlength=len(self.pages.begin))[self.visit[row]] > 1
+        row = row[several]
+        return Lengths(self.visit[row], self.pages.cell[row], self.length[row], row)
+
+
+def _pages(
+    rows: Columns,
+    cell: Ints,
+    version: Ints,
+    versions: Versions,
+    firsts: Ints,
+    visit: Ints,
+    listed: np.ndarray,
+) -> Pages:
+    begin = np.append(firsts, len(cell))
+    plain = ~listed[cell] if len(listed) else np.zeros(0, np.bool_)
+    read = plain & (rows["kind"] == READ) & ~versions.unclear[version]
+    write = plain & (rows["kind"] == WRITE)
+    writer = np.where(versions.writer >= 0, visit[versions.writer] if len(visit) else 0, -1)
+    nil = version[rows["value"] == NIL]
+    writer[nil] = np.where(versions.unclear[nil], -3, -2)
+    writer[versions.unclear] = -3
+    settled, since = np.full(len(firsts), NEVER), np.full(len(firsts), NIL)
+    np.minimum.at(settled, visit[write], versions.settled[version[write]])
+    np.maximum.at(since, visit[write], versions.since[version[write]])
+    pairs = np.unique(visit[write] * (int(cell.max(initial=0)) + 1) + cell[write]) // (int(cell.max(initial=0)) + 1)
+    cells = np.bincount(pairs, minlength=len(firsts))
+    return Pages(
+        begin, cell, version, read, write, writer, since, settled, cells, cell_order(begin, cell), rows["invoke"]
+    )
+
+
+def _on_lists(rows: Columns, cell: Ints, chains: Chains, listed: np.ndarray) -> tuple[Ints, Ints, Ints]:
+    """By row: how many elements were read (-1: no list), and an append's place in its list (-1: none); rows of reads
+    that are no prefix of the longest."""
+    length, place = np.full(len(cell), -1), np.full(len(cell), -1)
+    nothing = np.empty(0, np.int64)
+    if not listed.any():
+        return length, place, nothing
+    length[listed[cell] & (rows["kind"] == READ) & (rows["value"] == NIL)] = 0
+    read = np.flatnonzero(rows["kind"] == LIST_READ)
+    chain = chain_of(chains, cell[read], rows["chain"][read])
+    fits = rows["value"][read] <= np.where(chain >= 0, chains.common[chain] if len(chains.common) else 0, 0)
+    length[read[fits]] = rows["value"][read[fits]]
+    append = np.flatnonzero(rows["kind"] == APPEND)
+    if len(append):
+        found = positions(chains, cell[append], rows["value"][append])
+        place[append] = np.where(found > 0, found, NEVER)
+        _, ids, counts = np.unique(
+            np.stack((cell[append], rows["value"][append]), axis=1), axis=0, return_inverse=True, return_counts=True
+        )
+        place[append[counts[ids.reshape(-1)] > 1]] = -1
+    return length, place, read[~fits]
+
+
+def _address(rows: Columns, row: int) -> Key:
+    table, partition, line, column = (int(rows[name][row]) for name in ADDRESS)
+    return table, partition, line, column
+
+
+def _cell_facts(table: _Table, row: int) -> dict[str, Any]:
+    value = int(table.rows["value"][row])
+    listed = bool(table.rows["kind"][row] == LIST_READ)
+    return {"cell": list(_address(table.rows, row)), "value": None if value == NIL else value, "list": listed}
+
+
+def _finding(table: _Table, name: str, shown: int, lacking: int, written: int, unwritten: int) -> Finding:
+    """`written` and `unwritten` are the write's rows in the cell where it is seen and where it is not."""
+    reader, writer = int(table.rows["invoke"][shown]), int(table.rows["invoke"][written])
+    origin = int(table.pages.writer[table.pages.version[lacking]])
+    facts: dict[str, Any] = {"shown": _cell_facts(table, shown), "lacking": _cell_facts(table, lacking)}
+    facts["written"] = _cell_facts(table, unwritten)
+    if not facts["lacking"]["list"] and origin >= 0:
+        facts["settled"] = int(table.pages.settled[origin])
+        facts["since"] = int(table.pages.since[table.visit[written]])
+    older = int(table.rows["invoke"][table.pages.begin[origin]]) if origin >= 0 else -1
+    return Finding(name, reader, _address(table.rows, lacking), (reader, writer, older), facts)
+
+
+def _torn(table: _Table, out: Instances, place: int) -> Finding:
+    _, _, shown, lacking, first, _ = (int(i) for i in out.kept[0, place])
+    return _finding(table, TORN, shown, lacking, *_written(table, table.visit[first], shown, lacking))
+
+
+def _written(table: _Table, visit: int, shown: int, lacking: int) -> tuple[int, int]:
+    rows = np.arange(table.pages.begin[visit], table.pages.begin[visit + 1])
+    rows = rows[table.pages.write[rows]]
+    found = [int(rows[table.pages.cell[rows] == table.pages.cell[row]][-1]) for row in (shown, lacking)]
+    return found[0], found[1]
+
+
+def _circles(table: _Table, demands: Demands, explain: int) -> tuple[int, list[Finding]]:
+    """Partitions whose reads' demands no order of the writes fulfils."""
+    if not len(demands.source):
+        return 0, []
+    visits = np.unique(np.concatenate((demands.source, demands.target)))
+    group = table.group[table.pages.begin[visits]]
+    node_of = np.full(len(table.pages.since), -1)
+    node_of[visits] = np.arange(len(visits))
+    unseen, never = np.full(len(visits), NEVER), np.full(len(visits), NIL)
+    nodes = make_nodes(group, table.groups, table.pages.settled[visits], table.pages.since[visits], unseen, never)
+    source = node_of[demands.source]
+    order, begin = grouped_order(source, len(visits), source)
+    found, cycles = contradictions(nodes, SessionEdges(begin, node_of[demands.target][order]), explain)
+    told = []
+    for cycle in cycles:
+        around = visits[cycle.nodes]
+        edge = _demand_of(demands, around)
+        shown, lacking, visit = int(demands.shown[edge]), int(demands.other[edge]), int(demands.source[edge])
+        finding = _finding(table, CIRCULAR, shown, lacking, *_written(table, visit, shown, lacking))
+        writers = [int(table.rows["invoke"][table.pages.begin[v]]) for v in around[::-1]]
+        told.append(Finding(CIRCULAR, finding.order, finding.key, (*finding.ops[:2], *writers), finding.facts))
+    return found, told
+
+
+def _demand_of(demands: Demands, around: Ints) -> int:
+    """A demand between neighbours on the circle (each is before the one listed before it)."""
+    for place, later in enumerate(around.tolist()):
+        earlier = int(around[(place + 1) % len(around)])
+        edges = np.flatnonzero((demands.source == earlier) & (demands.target == later))
+        if len(edges):
+            return int(edges[0])
+    return 0

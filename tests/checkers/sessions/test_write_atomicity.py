@@ -1,0 +1,133 @@
+"""Write atomicity: the axiom by trying every order of the writes, over thousands of small partitions."""
+
+import random
+from itertools import permutations
+
+import pytest
+from session_histories import Row, intervals, side_by_side
+
+from checkers.mops import flatten_mops, joined
+from checkers.sessions.pages import CIRCULAR, PROJECTION, TORN, PageKernel
+
+MANY = 1_000_000
+
+
+def guilty_partitions(histories):
+    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=991)]
+    found = PageKernel(MANY)(joined(parts, PROJECTION))
+    guilty = {}
+    for finding in found.kept:
+        guilty.setdefault(finding.anomaly, set()).add(finding.key[1])
+    return guilty
+
+
+def random_partition(seed, timed):
+    """Partition writes and page reads; reads mostly show the newest, sometimes an older value of a row."""
+    random_ = random.Random(seed)
+    rows, held = [], {cell: [None] for cell in range(random_.randint(2, 3))}
+    writes = 0
+    for begin, end, session in intervals(random_, random_.randint(3, 7), random_.randint(1, 4)):
+        cells = random_.sample(sorted(held), random_.randint(1, len(held)))
+        if random_.random() < 0.5 and writes < 5:
+            writes += 1
+            status = random_.choices(("ok", "info"), (9, 0 if timed else 1))[0]
+            stamp = 10 * begin + random_.choice((0, 0, 15, -15)) if timed else None
+            mops = tuple(("w", cell, 10 * writes + cell) for cell in cells)
+            rows.append(Row(begin, end if status == "ok" else None, session, mops, status, served_ts=stamp))
+            for _, cell, value in mops:
+                held[cell].append(value)
+        else:
+            mops = tuple(("r", cell, random_.choice(held[cell][-random_.choice((1, 1, 1, 2)) :])) for cell in cells)
+            rows.append(Row(begin, end, session, mops))
+    return rows
+
+
+def some_order_fits(rows):
+    writes = [row for row in rows if row.mops[0][0] == "w"]
+    origin = {mop[1:]: row for row in writes for mop in row.mops}
+    reads = [row for row in rows if row.mops[0][0] == "r"]
+    seen = {id(origin[mop[1:]]) for row in reads for mop in row.mops if mop[1:] in origin}
+    stamps = [row.served_ts for row in writes if row.status == "ok" or id(row) in seen]
+    timed = bool(stamps) and None not in stamps
+
+    def there(write):
+        ends = [r.end for r in reads for mop in r.mops if mop[1:] in origin and origin[mop[1:]] is write]
+        return min([*ends, write.end if write.end is not None else 10**9])
+
+    def certain(one, other):
+        return one.served_ts < other.served_ts if timed else there(one) < other.begin
+
+    demands = set()
+    for read in reads:
+        for _, cell, value in read.mops:
+            writer = origin.get((cell, value))
+            for _, other_cell, other_value in read.mops:
+                if writer is None or other_cell not in {mop[1] for mop in writer.mops}:
+                    continue
+                other = origin.get((other_cell, other_value))
+                if other is None:
+                    return False
+                if other is not writer:
+                    demands.add((writes.index(writer), writes.index(other)))
+    demands |= {
+        (i, j)
+        for i, one in enumerate(writes)
+        for j, other in enumerate(writes)
+        if i != j and {id(one), id(other)} <= seen and certain(one, other)
+    }
+    return any(all(order.index(a) < order.index(b) for a, b in demands) for order in permutations(range(len(writes))))
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_agrees_with_trying_every_order_of_writes(timed):
+    histories = [random_partition(seed, timed) for seed in range(6000)]
+    expected = {number for number, rows in enumerate(histories) if not some_order_fits(rows)}
+    guilty = guilty_partitions(histories)
+    assert set().union(*guilty.values()) == expected
+    assert 300 < len(expected) < 5700
+    assert set(guilty) <= {TORN, CIRCULAR}
+    assert timed or len(guilty[CIRCULAR]) > 5
+
+
+def random_lists(seed):
+    random_ = random.Random(seed)
+    rows, held, writes = [], {cell: [] for cell in range(random_.randint(2, 3))}, 0
+    for begin, end, session in intervals(random_, random_.randint(3, 8), random_.randint(1, 3)):
+        cells = random_.sample(sorted(held), random_.randint(1, len(held)))
+        if random_.random() < 0.5:
+            writes += 1
+            rows.append(Row(begin, end, session, tuple(("append", cell, 10 * writes + cell) for cell in cells)))
+            for cell in cells:
+                held[cell].append(10 * writes + cell)
+        else:
+            back = random_.choice((0, 0, 1))
+            mops = []
+            for cell in cells:
+                shown = held[cell][: len(held[cell]) - (back if random_.random() < 0.7 else 0)]
+                mops.append(("r", cell, tuple(shown) if shown or random_.random() < 0.5 else None))
+            rows.append(Row(begin, end, session, tuple(mops)))
+    return rows
+
+
+def some_list_is_torn(rows):
+    longest = {}
+    for row in rows:
+        for f, cell, value in row.mops:
+            if f == "r" and len(value or ()) > len(longest.get(cell, ())):
+                longest[cell] = value
+    for read in rows:
+        for _, cell, value in read.mops if read.mops[0][0] == "r" else ():
+            for write in rows:
+                wrote = dict(mop[1:] for mop in write.mops) if write.mops[0][0] == "append" else {}
+                if cell in wrote and wrote[cell] in (value or ()):
+                    others = [mop for mop in read.mops if mop[1] in wrote]
+                    if any(wrote[other] not in (shown or ()) for _, other, shown in others):
+                        return True
+    return False
+
+
+def test_lists_agree_with_the_definition():
+    histories = [random_lists(seed) for seed in range(6000)]
+    expected = {number for number, rows in enumerate(histories) if some_list_is_torn(rows)}
+    assert guilty_partitions(histories) == {TORN: expected}
+    assert 300 < len(expected) < 5700
