@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +35,16 @@ class CheckRequest:
     options: CheckOptions
 
 
-def check_and_report(paths: Sequence[Path], request: CheckRequest, json_output: bool) -> int:
-    """Judge every input, print the verdicts and return the exit code of the worst finding.
+def check_and_report(
+    paths: Sequence[Path], request: CheckRequest, json_output: bool, report: Path | None = None
+) -> int:
+    """Judge every input, print the verdicts, draw them to `report` if given, return the exit code of the worst finding.
 
     An input that can't be judged costs only itself: the others are judged first; a finding of `invalid` outweighs it.
     """
     if request.model is None:
         require_runs(paths)
+    require_place(report)
     objects: list[dict[str, Any]] = []
     errors: list[UserError | HarnessError] = []
     for path in paths:
@@ -50,7 +54,27 @@ def check_and_report(paths: Sequence[Path], request: CheckRequest, json_output: 
             errors.append(error)
     for line in output(objects, json_output):
         print(line)
+    if report is not None:
+        draw(report, objects, errors)
     return exit_code(objects, errors)
+
+
+def require_place(report: Path | None) -> None:
+    """Raise UserError for a report that would lie in no directory."""
+    if report is not None and not report.parent.is_dir():
+        raise UserError(f"There is no directory {report.parent} for the report {report.name}.")
+
+
+def draw(report: Path, objects: Sequence[dict[str, Any]], errors: Sequence[UserError | HarnessError]) -> None:
+    """Write the page on all inputs; a failed drawing never costs the verdict, so it is only told."""
+    from results.check_report import write_check_report  # Plotting takes a second to load.
+
+    try:
+        path = write_check_report(report, objects, [str(error) for error in errors])
+    except Exception as error:  # noqa: BLE001 - the verdict is printed already and decides the exit code
+        print_error(HarnessError(f"the report could not be made: {type(error).__name__}: {error}"))
+    else:
+        print(f"report: {path}", file=sys.stderr)
 
 
 def require_runs(paths: Sequence[Path]) -> None:

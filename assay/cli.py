@@ -86,6 +86,10 @@ def check(
         str, typer.Option(help="What a failed compare-and-set says of the state: auto, observed or absent.")
     ] = "auto",
     consistency: Annotated[str | None, typer.Option(help="The consistency model that must hold.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Also write one HTML page on all inputs, anomalies drawn; a directory gets a check.html."),
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each input.")] = False,
     debug: Debug = False,
 ) -> int:
@@ -94,7 +98,7 @@ def check(
     from assay.check_command import CheckRequest, check_and_report, check_options
 
     request = CheckRequest(model, format, engine, check_options(failed_cas, consistency, debug))
-    return check_and_report(paths, request, json_output=json_output)
+    return check_and_report(paths, request, json_output=json_output, report=report)
 
 
 @app.command(name="list")

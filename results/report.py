@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from string import Template
 
 from harness.rundir import RunDir, open_run, write_atomic
 from results import sections
 from results.findings import findings
-from results.markup import Markup, join, tag, text, void
+from results.markup import Markup, join, tag, void
+from results.page import page
 from results.plots import colors_of, data_uri, overview
 from results.saved import Saved, load
-
-PAGE = Path(__file__).parent / "page.html"
 
 
 def build_report(run: Path, colors: Mapping[str, str] | None = None) -> Path:
@@ -31,8 +29,7 @@ def render(rundir: RunDir, colors: Mapping[str, str]) -> str:
     """The whole page."""
     saved = load(rundir)
     title = f"{saved.verdict.get('overall', 'unfinished')}: {sections.subject(saved)}"
-    template = Template(PAGE.read_text(encoding="utf-8"))
-    return template.substitute(title=text(title), body=_body(saved, colors_of(saved.faults, colors)))
+    return page(title, _body(saved, colors_of(saved.faults, colors)))
 
 
 def _body(saved: Saved, colors: Mapping[str, str]) -> Markup:
