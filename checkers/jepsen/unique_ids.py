@@ -13,7 +13,7 @@ from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
 from checkers.findings import Finding
 from checkers.jepsen.parts import Part, earliest, merged
-from checkers.jepsen.rows import COLUMNS, FAIL, OK, column, flat, group_starts, read_mops, read_operations
+from checkers.jepsen.rows import COLUMNS, FAIL, OK, Mops, column, flat, group_starts, read_mops, read_operations
 from checkers.jepsen.words import conclude, who
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -27,12 +27,13 @@ DUPLICATE: Final = "duplicate-id"
 _SCHEMA: Final = pa.schema(
     [
         pa.field("kind", pa.int8(), nullable=False),
+        pa.field("partition", pa.int64(), nullable=False),
         pa.field("value", pa.int64(), nullable=False),
         pa.field("text", pa.string()),
         pa.field("invoke", pa.int64(), nullable=False),
     ]
 )
-"""One row a `generate`; ids that are no scalars are in `text`, as JSON."""
+"""One row a `generate`; ids that are no scalars are in `text`, as JSON. Several keys may give the same id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class UniqueIdsFlow:
     explain: int
     columns: tuple[str, ...] = (*COLUMNS, "value")
     schema: pa.Schema = _SCHEMA
-    keys: tuple[str, ...] = ("value", "text", "kind")
+    keys: tuple[str, ...] = ("partition", "value", "text", "kind")
     order: tuple[str, ...] = ("invoke",)
 
     def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -51,31 +52,34 @@ class UniqueIdsFlow:
         mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), {"generate": GENERATE})
         ok = operations.outcome[mops.of] == OK
         kind = np.where(mops.kind != GENERATE, STRANGE, np.where(ok, GENERATE, ATTEMPT)).astype(np.int8)
+        sizes = operations.mop_stop - operations.mop_start
+        several = sizes[mops.of] > 1
         texts: list[str | None] = [None] * len(kind)
-        for i in np.flatnonzero(ok & (mops.listed | mops.nil)).tolist():
-            items = mops.items[mops.list_start[i] : mops.list_stop[i]].tolist()
-            texts[i] = msgspec.json.encode(items if mops.listed[i] else None).decode()
-        rows = flat(
-            _SCHEMA,
-            {
-                "kind": kind,
-                "value": np.where(kind == GENERATE, mops.value, 0),
-                "text": pa.array(texts, pa.string()),
-                "invoke": operations.invoke[mops.of],
-            },
-        )
+        first = np.flatnonzero(np.diff(mops.of, prepend=-1) > 0)
+        for i in first[(ok & (mops.listed | mops.nil | several))[first]].tolist():
+            texts[i] = _text(mops, i, int(sizes[mops.of[i]]) if several[i] else 1)
+        plain = (kind == GENERATE) & ~several
+        columns = {
+            "kind": kind[first],
+            "partition": np.where(plain, mops.address[1], 0)[first],
+            "value": np.where(plain, mops.value, 0)[first],
+            "text": pa.array([texts[i] for i in first.tolist()], pa.string()),
+            "invoke": operations.invoke[mops.of[first]],
+        }
+        rows = flat(_SCHEMA, columns)
         null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
         return pa.concat_batches([rows, _structured(batch, operations, np.flatnonzero(null))])
 
     def judge(self, rows: pa.Table) -> Part:
-        kind, invoke, value = column(rows, "kind"), column(rows, "invoke"), column(rows, "value")
+        kind, invoke = column(rows, "kind"), column(rows, "invoke")
+        value, partition = column(rows, "value"), column(rows, "partition")
         strange = np.sort(invoke[kind == STRANGE])[:8]
         problems = tuple((int(index), "this generates no id") for index in strange)
         if problems or not rows.num_rows:
             return Part(problems=problems)
         text = rows.column("text").combine_chunks()
         codes = text.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        starts = group_starts([value, codes, kind])
+        starts = group_starts([partition, value, codes, kind])
         sizes = np.diff(np.append(starts, len(kind)))
         twice = np.flatnonzero((sizes > 1) & (kind[starts] == GENERATE))
         kept = []
@@ -83,7 +87,7 @@ class UniqueIdsFlow:
             begin = int(starts[group])
             ops = tuple(invoke[begin : begin + min(int(sizes[group]), 4)].tolist())
             facts = {"id": int(value[begin]), "text": text[begin].as_py(), "times": int(sizes[group])}
-            kept.append(Finding(DUPLICATE, ops[1], (0, 0, 0, 0), ops, facts))
+            kept.append(Finding(DUPLICATE, ops[1], (0, int(partition[begin]), 0, 0), ops, facts))
         acknowledged = kind == GENERATE
         numbers = value[acknowledged & (codes < 0)]
         numbers = numbers[(numbers >= FOREIGN_BASE) | (numbers < FOREIGN_BASE - self.dictionary_size)]
@@ -94,6 +98,16 @@ class UniqueIdsFlow:
         return Part(len(kind), counts, earliest(kept, self.explain), figures, lowest, highest)
 
 
+def _text(mops: Mops, first: int, size: int) -> str:
+    """An id that is a list, a map (of `size` entries) or nil."""
+    if size > 1:
+        entries = range(first, first + size)
+        pairs = [[int(mops.address[1][i]), None if mops.nil[i] else int(mops.value[i])] for i in entries]
+        return msgspec.json.encode(sorted(pairs)).decode()
+    items = mops.items[mops.list_start[first] : mops.list_stop[first]].tolist()
+    return msgspec.json.encode(items if mops.listed[first] else None).decode()
+
+
 def _structured(batch: pa.RecordBatch, operations: Any, which: Any) -> pa.RecordBatch:
     """Operations whose ids are maps and the like: those are in the column `value`."""
     named = operations.named(("generate",))[which]
@@ -102,7 +116,8 @@ def _structured(batch: pa.RecordBatch, operations: Any, which: Any) -> pa.Record
     kind = np.where(~named, STRANGE, np.where(outcome == OK, GENERATE, ATTEMPT))
     texts = [text if code == GENERATE else None for text, code in zip(value, kind.tolist(), strict=True)]
     kept = np.flatnonzero(named | (outcome != FAIL)).tolist()
-    columns = {"kind": kind[kept], "value": np.zeros(len(kept), np.int64), "invoke": operations.invoke[which][kept]}
+    zeros = np.zeros(len(kept), np.int64)
+    columns = {"kind": kind[kept], "value": zeros, "partition": zeros, "invoke": operations.invoke[which][kept]}
     return flat(_SCHEMA, columns | {"text": pa.array([texts[i] for i in kept], pa.string())})
 
 
@@ -117,9 +132,12 @@ def judge_unique_ids(source: Source, engine: Engine, options: CheckOptions) -> V
 def _duplicate(speaker: Speaker, finding: Finding) -> str:
     facts, ops = finding.facts, finding.ops
     shown = facts["text"] if facts["text"] is not None else speaker.source.shown(facts["id"])
+    of = "" if finding.key == (0, 0, 0, 0) else f" of {speaker.key(finding.key)}"
     others = [f"process {speaker.rows[i]['process']} at {speaker.when(i, 'invoke')}" for i in ops if i != ops[1]]
     more = facts["times"] - len(ops)
-    return f"{who(speaker, ops[1], f'was given the id {shown}')}, which was given out also to {listed(others, more)}."
+    return (
+        f"{who(speaker, ops[1], f'was given the id {shown}{of}')}, which was given out also to {listed(others, more)}."
+    )
 
 
 _SENTENCES: Final = {DUPLICATE: _duplicate}
