@@ -1,4 +1,4 @@
-"""Faults that wait for the state that matters: a leader just elected, a vote just asked for, a log just grown.
+"""Faults that wait for the state that matters: a leader just elected, a vote just asked for, a write just committed.
 
 Scripts go on for as long as they are let; the schedule ends the episode, and what is left in effect is healed. They
 cut links between the voters of one group only, so that the masters and the other groups go on.
@@ -28,15 +28,17 @@ async def new_leader_partition(scene: Scene) -> None:
 
 
 async def power_cut(scene: Scene) -> None:
-    """When the log has just grown, kill all replicas of a group, or its leader and a majority with the rest cut off."""
+    """When a write is just committed, kill all replicas of a group, or its leader and a majority with the rest cut off.
+
+    Killed so soon, they have on disk only what they had to have there before they answered.
+    """
     while (leader := await scene.group()) is not None:
         peers = shuffle(leader.others, scene.entropy)
         count = len(leader.voters) // 2 if scene.entropy.random() < 0.5 else len(peers)
         if peers[count:]:
             await scene.act(Partition(split(peers[count:], [leader.node, *peers[:count]])))
             await scene.hold(0.1, 0.5)
-        await growth(scene, leader)
-        await scene.hold(0.0, 0.004)
+        await commit(scene, leader)
         await scene.act(Kill((leader.node, *peers[:count])))
         await scene.hold(0.0, 0.2)
         await scene.act(Restart(leader.voters))
@@ -45,14 +47,16 @@ async def power_cut(scene: Scene) -> None:
         await scene.hold(0.2, 1.0)
 
 
-async def growth(scene: Scene, leader: Leader) -> None:
-    """Wait until the leader has appended something more."""
+async def commit(scene: Scene, leader: Leader) -> None:
+    """Wait until the leader commits something more."""
+    before = (await scene.view([leader.node])).replicas(leader.group).get(leader.node)
+    index = leader.commit_index if before is None else before.commit_index
 
-    def grown(view: View) -> bool | None:
+    def moved(view: View) -> bool | None:
         replica = view.replicas(leader.group).get(leader.node)
-        return True if replica is not None and replica.last_index > leader.last_index else None
+        return True if replica is not None and replica.commit_index > index else None
 
-    await scene.until(grown, of=(leader.node,), patience_s=1.0)
+    await scene.until(moved, of=(leader.node,), patience_s=1.0, eyes=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
     ),
     "power-cut": ScriptInfo(
         power_cut,
-        "kills all replicas of a group, or its leader and a majority, just as its log has grown",
+        "kills all replicas of a group, or its leader and a majority, just as a write is committed",
         frozenset({"partition", "kill", "status"}),
         "#b5651d",
     ),
