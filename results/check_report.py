@@ -47,11 +47,11 @@ def render_check(judged: Sequence[Mapping[str, Any]], errors: Sequence[str] = ()
         tag("ul", *(tag("li", error) for error in errors)) if errors else None,
         class_=f"banner {overall}",
     )
-    overview = join((tag("h2", "Histories"), _overview(inputs))) if len(inputs) > 1 else None
-    return page(
-        f"{overall}: {subject}",
-        join((banner, tag("main", overview, *(_section(found, number) for number, found in enumerate(inputs))))),
-    )
+    several = len(inputs) > 1
+    overview = join((tag("h2", "Histories"), _overview(inputs))) if several else None
+    told = [(number, found) for number, found in enumerate(inputs) if not several or word_of(found) != "valid"]
+    sections = [_section(found, number) for number, found in told]
+    return page(f"{overall}: {subject}", join((banner, tag("main", overview, *sections))))
 
 
 def word_of(found: Mapping[str, Any]) -> str:
@@ -63,14 +63,20 @@ def _overview(inputs: Sequence[Mapping[str, Any]]) -> Markup:
     rows = [
         (
             tag("span", word_of(found), class_=f"badge {word_of(found)}"),
-            tag("a", found.get("input", "?"), href=f"#input-{number}"),
-            found.get("model", "?"),
+            _name(found, number),
+            tag("span", found.get("model", "?"), class_="name"),
             found.get("ops"),
             ", ".join(f"{name} ({times})" for name, times in _checkers_counts(found)) or "–",
         )
         for number, found in enumerate(inputs)
     ]
     return tag("div", table(("verdict", "history", "model", "operations", "anomalies"), rows, "small"), class_="panel")
+
+
+def _name(found: Mapping[str, Any], number: int) -> object:
+    """The path of a history, leading to what is told of it."""
+    name = found.get("input", "?")
+    return name if word_of(found) == "valid" else tag("a", name, href=f"#input-{number}")
 
 
 def _checkers_counts(found: Mapping[str, Any]) -> list[tuple[str, object]]:

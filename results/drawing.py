@@ -14,6 +14,8 @@ from results.words import duration, fault_name, operation
 WIDTH, LABEL_WIDTH, ROW_HEIGHT, MARGIN = 1000, 330, 28, 22
 MIN_BAR = 4
 MAX_ROWS = 40
+FOCUS = 20
+"""How many times longer the whole must last than what is certain, for the drawing to show only the latter's surroundings."""
 MAX_LABEL = 42
 """Letters of an operation beside its bar; the whole of it is in the tooltip and in the table below."""
 
@@ -77,7 +79,7 @@ def timeline(
         *rows,
         *(arrow for arrow in arrows if arrow is not None),
         _stuck_line(timed, roles, scale, height),
-        *_axis(scale, timed, height),
+        *_axis(scale, height),
         viewBox=f"0 0 {WIDTH} {height}",
         class_="timeline",
         role="img",
@@ -105,12 +107,19 @@ def _most_telling(timed: Sequence[Mapping[str, Any]], roles: Mapping[str, str]) 
 
 
 def scale_of(timed: Sequence[Mapping[str, Any]], by_index: bool) -> Scale:
-    """From the first invocation to the last event, with a margin."""
-    plain = Scale(0, 1, by_index)
-    moments = [plain.began(op) for op in timed] + [end for op in timed if (end := plain.ended(op)) is not None]
-    begin, end = min(moments), max(moments)
+    """From the first invocation to the last event, with a margin; only around those known to have completed where the
+    others would make them too small to see."""
+    certain = [op for op in timed if op.get("type", "ok") == "ok"]
+    whole, near = _extent(timed, by_index), _extent(certain, by_index)
+    begin, end = near if certain and (near[1] - near[0]) * FOCUS < whole[1] - whole[0] else whole
     length = max(end - begin, 1 if by_index else 1_000)
     return Scale(begin - length / 20, length * 1.1, by_index)
+
+
+def _extent(ops: Sequence[Mapping[str, Any]], by_index: bool) -> tuple[float, float]:
+    plain = Scale(0, 1, by_index)
+    moments = [plain.began(op) for op in ops] + [end for op in ops if (end := plain.ended(op)) is not None]
+    return min(moments, default=0), max(moments, default=0)
 
 
 def _row(op: Mapping[str, Any], number: int, scale: Scale, role: str | None) -> Markup:
@@ -123,6 +132,7 @@ def _row(op: Mapping[str, Any], number: int, scale: Scale, role: str | None) -> 
     who = f"T{op.get('op', '?')}, process {op.get('process', '?')}" + (f", {op['node']}" if op.get("node") else "")
     who += f" · {ROLE_WORDS[role]}" if role else ""
     bar = {"x": left, "y": top + 5, "width": max(right - left, MIN_BAR), "height": 14, "rx": 3}
+    earlier = scale.began(op) < scale.begin
     tail = None
     if open_end and end is not None:
         tail = tag("line", x1=right, x2=WIDTH - 8, y1=top + 12, y2=top + 12, stroke=color, stroke_dasharray="3 4")
@@ -134,6 +144,7 @@ def _row(op: Mapping[str, Any], number: int, scale: Scale, role: str | None) -> 
         tag("line", x1=LABEL_WIDTH, x2=WIDTH - 8, y1=top + 12, y2=top + 12, stroke="#e6eaee"),
         tail,
         tag("rect", **bar, fill=color, fill_opacity=0.45 if open_end else 1),
+        tag("text", "◂", x=LABEL_WIDTH - 9, y=top + 16, class_="who") if earlier else None,
     )
 
 
@@ -207,8 +218,8 @@ def _shade(fault: Fault, colors: Mapping[str, str], scale: Scale, height: int) -
     return tag("g", box, label)
 
 
-def _axis(scale: Scale, timed: Sequence[Mapping[str, Any]], height: int) -> list[Markup]:
-    begin = min(scale.began(op) for op in timed)
+def _axis(scale: Scale, height: int) -> list[Markup]:
+    begin = scale.begin + scale.length / 22
     end = begin + scale.length / 1.1
     labels = [(begin, f"{begin / 1e9:.4f} s"), (end, f"+ {duration(end - begin)}")]
     if scale.by_index:

@@ -61,7 +61,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _class(kind: str, total: object, explained: object, faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup:
-    instances = [item for item in explained if isinstance(item, dict)] if isinstance(explained, list) else []
+    instances = [item for item in explained if isinstance(item, dict)] if isinstance(explained, list | tuple) else []
     number = total if isinstance(total, int) else len(instances)
     shown = instances[:MAX_EXPLAINED]
     more = number - len(shown)
@@ -133,7 +133,7 @@ def _ops(ops: Sequence[Mapping[str, Any]], faults: Sequence[Fault]) -> Markup:
     header = ("operation", "process", "node", "what", "type", "invoked", "completed", "index", "faults in effect")
     rows = [
         (
-            op.get("op"),
+            op_name(op.get("op")),
             op.get("process"),
             op.get("node"),
             operation(op),
