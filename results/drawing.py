@@ -15,7 +15,7 @@ WIDTH, LABEL_WIDTH, ROW_HEIGHT, MARGIN = 1000, 330, 28, 22
 MIN_BAR = 4
 MAX_ROWS = 40
 FOCUS = 20
-"""How many times longer the whole must last than what is certain, for the drawing to show only the latter's surroundings."""
+"""How many times longer the whole must last than what is certain, for only the latter's surroundings to be drawn."""
 MAX_LABEL = 42
 """Letters of an operation beside its bar; the whole of it is in the tooltip and in the table below."""
 
