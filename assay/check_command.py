@@ -12,8 +12,9 @@ import msgspec
 from rich.console import Console
 
 from assay.judging import as_object, judge_run
+from assay.options import key_values
 from assay.run_command import anomaly_sentences
-from checkers.api import check
+from checkers.api import MODELS, check
 from checkers.options import CheckOptions
 from checkers.verdict import Validity, worst
 from harness.errors import HarnessError, UserError
@@ -160,9 +161,25 @@ def print_error(error: Exception) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"assay: {error}", markup=False)
 
 
-def check_options(failed_cas: str, consistency: str | None, debug: bool) -> CheckOptions:
-    """The checkers' options; raises UserError for an unknown word."""
+def one_kind_of_input(paths: Sequence[Path], manifest: Path | None, model: str | None, format: str) -> None:
+    """Raise UserError unless there are histories or a table, not both; a table names its models and formats."""
+    if manifest is None and not paths:
+        raise UserError("Name a run directory or history file to check, or a table of them with --manifest.")
+    if manifest is not None and (paths or model is not None or format != "auto"):
+        raise UserError("A table of --manifest names files, models and formats itself; leave those arguments out.")
+
+
+def check_options(
+    failed_cas: str, consistency: str | None, debug: bool, model: str | None = None, settings: Sequence[str] = ()
+) -> CheckOptions:
+    """The checkers' options; raises UserError for an unknown word, or a setting (KEY=VALUE) the model doesn't know."""
     if failed_cas not in FAILED_CAS:
         raise UserError(f"--failed-cas takes {', '.join(FAILED_CAS)}, not {failed_cas!r}.")
     meaning = None if failed_cas == "auto" else failed_cas
-    return CheckOptions(failed_cas=meaning, consistency=consistency, debug=debug)  # type: ignore[arg-type]
+    values = key_values(settings)
+    known = MODELS[model].settings if model in MODELS else ()
+    for name in values:
+        if name not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise UserError(f"There is no setting {name!r} of the model {model}: {takes}.")
+    return CheckOptions(failed_cas=meaning, consistency=consistency, debug=debug, settings=values)  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def run(
 
 @app.command()
 def check(
-    paths: Annotated[list[Path], typer.Argument(help="Run directories or history files.")],
+    paths: Annotated[list[Path] | None, typer.Argument(help="Run directories or history files.")] = None,
     model: Annotated[str | None, typer.Option(help="What to check a file for; see `assay list models`.")] = None,
     format: Annotated[str, typer.Option(help="The files' format; auto detects it.")] = "auto",
     engine: Annotated[str, typer.Option(help="auto, local or spark.")] = "auto",
@@ -90,15 +90,27 @@ def check(
         Path | None,
         typer.Option(help="Also write one HTML page on all inputs, anomalies drawn; a directory gets a check.html."),
     ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("-o", help="KEY=VALUE for the model, such as total=100 for bank; repeatable.")
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Judge a table (TSV) of file, format, model, valid and compare the verdicts.")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each input.")] = False,
     debug: Debug = False,
 ) -> int:
     """Judge saved runs and histories."""
     state_debug(debug)
-    from assay.check_command import CheckRequest, check_and_report, check_options
+    from assay.check_command import CheckRequest, check_and_report, check_options, one_kind_of_input
 
-    request = CheckRequest(model, format, engine, check_options(failed_cas, consistency, debug))
-    return check_and_report(paths, request, json_output=json_output, report=report)
+    one_kind_of_input(paths or [], manifest, model, format)
+    options = check_options(failed_cas, consistency, debug, model, setting or [])
+    if manifest is not None:
+        from assay.manifest import ManifestRequest, check_manifest
+
+        return check_manifest(ManifestRequest(manifest, engine, options), json_output)
+    request = CheckRequest(model, format, engine, options)
+    return check_and_report(paths or [], request, json_output=json_output, report=report)
 
 
 @app.command(name="list")

@@ -22,6 +22,8 @@ from checkers.options import CheckOptions
 from checkers.register import judge_register
 from checkers.sessions.judge import GUARANTEE_SUMMARIES, judge_guarantees
 from checkers.sessions.pages import judge_write_atomicity
+from checkers.snapshots.feed import judge_change_feed
+from checkers.snapshots.reads import judge_snapshot_reads
 from checkers.source import Source
 from checkers.stats import judge_stats
 from checkers.verdict import Verdict
@@ -56,6 +58,8 @@ MODELS: Final[dict[str, ModelInfo]] = {
         ModelInfo(
             "write-atomicity", "a partition write is seen whole or not at all in one page", judge_write_atomicity
         ),
+        ModelInfo("snapshot-reads", "reads at a timestamp are final and complete", judge_snapshot_reads),
+        ModelInfo("change-feed", "every commit once, nothing below a resolved mark", judge_change_feed),
         ModelInfo("stats", "every kind of operation succeeded at least once", _stats),
     )
 }
@@ -87,9 +91,14 @@ def check_run(
     source = open_source(Path(path), format)
     chosen = choose_engine(engine, source)
     try:
-        return {model: _judged(MODELS[model], source, chosen, options or CheckOptions()) for model in models}
+        return {model: judge_source(source, model, chosen, options) for model in models}
     finally:
         chosen.close()
+
+
+def judge_source(source: Source, model: str, engine: Engine, options: CheckOptions | None = None) -> Verdict:
+    """Judge an opened history on a given engine, which stays open; see `check`."""
+    return _judged(MODELS[model], source, engine, options or CheckOptions())
 
 
 def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
