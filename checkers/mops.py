@@ -33,8 +33,8 @@ not: it promises nothing across data centres."""
 
 Columns: TypeAlias = dict[str, npt.NDArray[np.int64]]
 """Rows by column name: ADDRESS, `invoke`, `complete` (NEVER where the outcome is unknown), `place` (of the
-micro-operation in its operation), `size` (of the operation), `kind`, `status` (OK, INFO, FAIL), `value` (NIL for nil)
-and the extras asked for."""
+micro-operation in its operation), `size` (how many the operation has), `kind`, `status` (OK, INFO, FAIL), `value` (NIL
+for nil) and the extras asked for."""
 
 _PLACES: Final = 1 << 12
 """Names of chains tell so many lists of one operation apart."""
@@ -48,10 +48,17 @@ EXTRAS: Final = (
 others as in the history table with NIL for null."""
 
 
+FEED_EVENTS: Final = frozenset({"feed-row", "feed-resolved"})
+"""What change feeds told (`snapshots.feed`): nobody's reads and writes."""
+
+
 @dataclass(frozen=True, slots=True)
 class MopProjection:
     """Which micro-operations a model knows (`kinds`, by name), which extras it reads, which operations' `f` it is about
     (None: all of clients) or not about (`skipped_fs`), and whether writes of failed operations matter.
+
+    All rows of operations whose `f` is in `op_kinds` get that kind, whoever's they are; one without micro-operations
+    gives one row all the same.
 
     With `list_kinds` reads of lists are understood: they get the first kind, their length as `value` and the name of
     their chain (`kernels.chains`) as `chain`; rows of the second kind are the chains' elements (`value`, in order of
@@ -63,7 +70,8 @@ class MopProjection:
     fs: frozenset[str] | None = None
     list_kinds: tuple[int, int] | None = None
     keep_failed: bool = True
-    skipped_fs: frozenset[str] = field(default_factory=frozenset)
+    skipped_fs: frozenset[str] = FEED_EVENTS
+    op_kinds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -117,8 +125,15 @@ def _chosen(batch: pa.RecordBatch, projection: MopProjection) -> npt.NDArray[np.
     fs = batch.column("f")
     if projection.fs is not None:
         return _coded(fs, dict.fromkeys(projection.fs, 1), 0) == 1
-    clients = _ints(batch.column("process"), 0) >= 0
+    clients = (_ints(batch.column("process"), 0) >= 0) | (_op_kinds(batch, projection) >= 0)
     return clients & (_coded(fs, dict.fromkeys(projection.skipped_fs, 1), 0) == 0)
+
+
+def _op_kinds(batch: pa.RecordBatch, projection: MopProjection) -> Ints:
+    """The kind that an operation's `f` gives to its rows, or -1."""
+    if not projection.op_kinds:
+        return np.full(batch.num_rows, -1)
+    return _coded(batch.column("f"), projection.op_kinds, -1)
 
 
 def _lengths(batch: pa.RecordBatch) -> Ints:
@@ -131,7 +146,8 @@ def flatten_mops(batch: pa.RecordBatch, projection: MopProjection) -> Columns:
     An operation without micro-operations whose value did not fit gives one row of kind STRANGE.
     """
     lengths, chosen = _lengths(batch), _chosen(batch, projection)
-    unfit = chosen & (lengths == 0) & batch.column("value").is_valid().to_numpy(zero_copy_only=False)
+    op_kind = _op_kinds(batch, projection)
+    unfit = chosen & (lengths == 0) & (batch.column("value").is_valid().to_numpy(zero_copy_only=False) | (op_kind >= 0))
     sizes = np.where(unfit, 1, np.where(chosen, lengths, 0))
     op = np.repeat(np.arange(len(sizes)), sizes)
     place = np.arange(len(op)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -144,9 +160,12 @@ def flatten_mops(batch: pa.RecordBatch, projection: MopProjection) -> Columns:
     complete = np.where(status == INFO, NEVER, _ints(batch.column("complete_index"), NEVER))
     rows: Columns = {name: _ints(fields[name], 0)[at] for name in ADDRESS}
     rows |= {"invoke": _ints(batch.column("invoke_index"), 0)[op], "complete": complete[op], "place": place}
-    rows |= {"size": sizes[op], "kind": _kinds(fields, projection)[at], "status": status[op]}
+    rows |= {"size": lengths[op], "kind": _kinds(fields, projection)[at], "status": status[op]}
     rows["value"] = _ints(fields["value"], NIL)[at]
     rows["kind"][unfit[op]] = STRANGE
+    rows["kind"] = np.where(op_kind[op] >= 0, op_kind[op], rows["kind"])
+    for name in (*ADDRESS, "value"):
+        rows[name][unfit[op]] = NIL if name == "value" else 0
     for name in projection.extras:
         rows[name] = _ints(fields[name], NIL)[at] if name == "expected" else _extra(batch, name)[op]
     rows = _without_noise(rows, projection, at)

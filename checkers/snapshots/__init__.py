@@ -1,0 +1,1 @@
+"""Reads at a timestamp, and change feeds."""

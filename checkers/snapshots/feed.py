@@ -1,0 +1,242 @@
+"""The model `change-feed`: every commit once, and nothing at or below a resolved mark after it.
+
+A feed's events are unsolicited events of the history (any process; type `info`, invocation and completion are one):
+
+Their process is negative best, so that no other model takes them for operations of a client.
+
+- `f` = `feed-row`: a committed change. `session` is the feed (one stream; a restarted feed is another session),
+  `served_ts` the commit timestamp, `mops` the cells with their new values (`w`).
+- `f` = `feed-resolved`: the promise that no change at or below `served_ts` will follow. `session` is the feed; `mops`
+  may name tables that the feed covers (one micro-operation a table, of which only the table counts).
+- `requested_ts` of either: the feed begins behind that timestamp (none: from the beginning).
+
+A feed covers the tables that its events name; if none names one, all tables. What must arrive are acknowledged client
+writes (`w`, `cas`, `append`) with a commit timestamp (`served_ts`) above the feed's beginning and at or below its last
+mark. Writes of unknown outcome may arrive or not. The whole history is judged in one piece.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from checkers.engines.api import Engine
+from checkers.engines.grouped import judge_mops
+from checkers.findings import Finding, Findings, Key
+from checkers.kernels.columns import NIL, Ints
+from checkers.kernels.dense import together
+from checkers.mops import ADDRESS, FAIL, OK, Columns, MopProjection, strangers
+from checkers.options import CheckOptions
+from checkers.snapshots.words import explain_feed
+from checkers.source import Source
+from checkers.verdict import Verdict
+from harness.errors import UserError
+
+READ: Final = 0
+WRITE: Final = 1
+ROW: Final = 2
+MARK: Final = 3
+
+PROJECTION: Final = MopProjection(
+    {"r": READ, "w": WRITE, "cas": WRITE, "append": WRITE},
+    extras=("session", "served_ts", "requested_ts"),
+    op_kinds={"feed-row": ROW, "feed-resolved": MARK},
+    skipped_fs=frozenset(),
+    list_kinds=(4, 5),
+)
+
+ANOMALIES: Final = (
+    "resolved-went-back",
+    "row-below-resolved",
+    "duplicate-row",
+    "unwritten-row",
+    "wrong-timestamp",
+    "missing-row",
+)
+
+
+def judge_change_feed(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """Whether change feeds tell every commit once, in time for their marks; unknown if there is no feed at all."""
+    found = judge_mops(engine, source, PROJECTION, (), FeedKernel(options.explain), options.explain)
+    if found.unsupported:
+        raise UserError(
+            f"{source.path}, event {found.unsupported[0]}: not reads, writes or appends of integers, nor events of a "
+            "feed, so the model change-feed can't judge it."
+        )
+    fed = bool(found.figures.get("rows") or found.figures.get("marks"))
+    return Verdict(
+        (not found.counts) if fed else "unknown",
+        "change-feed",
+        explain_feed(source, found.kept),
+        found.counts,
+        found.ops,
+        engine=engine.name,
+        reason=None if fed else "The history has no events of a change feed (feed-row, feed-resolved).",
+        details=dict(found.figures),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FeedKernel:
+    """Judges all feeds of a history; `explain` instances of each anomaly are kept."""
+
+    explain: int
+
+    def __call__(self, rows: Columns) -> Findings:
+        """Findings; their figures count feeds, their rows and marks."""
+        strange = strangers(rows)
+        if strange:
+            return Findings(ops=len(rows["kind"]), unsupported=strange)
+        table = _Table.of(rows)
+        found = {
+            "resolved-went-back": table.marks_back(),
+            "row-below-resolved": table.rows_below(),
+            "duplicate-row": table.duplicates(),
+            "unwritten-row": table.unwritten(),
+            "wrong-timestamp": table.mistimed(),
+            "missing-row": table.missing(),
+        }
+        kept = [_finding(table, name, *pair) for name in ANOMALIES for pair in found[name][: self.explain]]
+        counts = {name: len(pairs) for name, pairs in found.items() if pairs}
+        figures = {"feeds": table.feeds, "rows": int(table.is_row.sum()), "marks": int(table.is_mark.sum())}
+        return Findings(len(rows["kind"]), table.cells, counts, tuple(kept), figures=figures)
+
+
+Pairs = list[tuple[int, int]]
+"""Rows that show an anomaly, each with another row that proves it (-1: none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Rows in order of events. `feed` numbers the sessions of feeds (-1 elsewhere), `cell` and `version` cells and
+    their values; `write` is by row of a feed the row of the client's write of that value (-1 none, -2 several)."""
+
+    rows: Columns
+    feed: Ints
+    feeds: int
+    cell: Ints
+    cells: int
+    version: Ints
+    is_row: np.ndarray
+    is_mark: np.ndarray
+    write: Ints
+
+    @staticmethod
+    def of(rows: Columns) -> _Table:
+        order = np.lexsort((rows["place"], rows["invoke"]))
+        rows = {name: column[order] for name, column in rows.items()}
+        is_row, is_mark = rows["kind"] == ROW, rows["kind"] == MARK
+        names, numbers = np.unique(rows["session"][is_row | is_mark], return_inverse=True)
+        feed = np.full(len(order), -1)
+        feed[is_row | is_mark] = numbers
+        cell, cells = together([rows[name] for name in ADDRESS])
+        version, count = together([cell, rows["value"]])
+        writer = np.full(count, -1)
+        writes = np.flatnonzero((rows["kind"] == WRITE) & (rows["status"] != FAIL))
+        writer[version[writes]] = writes
+        several = np.bincount(version[writes], minlength=count) > 1
+        writer[several] = -2
+        write = np.where(is_row, writer[version], -1)
+        return _Table(rows, feed, len(names), cell, cells, version, is_row, is_mark, write)
+
+    def _highest_before(self) -> Ints:
+        """By event of a feed: the row of the highest mark of the feed before it, -1 if there is none."""
+        highest = np.full(len(self.feed), -1)
+        best: dict[int, int] = {}
+        stamp = self.rows["served_ts"]
+        for row in np.flatnonzero(self.feed >= 0).tolist():
+            known = best.get(int(self.feed[row]), -1)
+            highest[row] = known
+            if self.is_mark[row] and (known < 0 or stamp[row] > stamp[known]):
+                best[int(self.feed[row])] = row
+        return highest
+
+    def _against_marks(self, chosen: np.ndarray, equal: bool) -> Pairs:
+        highest, stamp = self._highest_before(), self.rows["served_ts"]
+        row = np.flatnonzero(chosen & (highest >= 0) & (stamp != NIL))
+        mark = stamp[highest[row]]
+        wrong = row[(stamp[row] < mark) | (equal & (stamp[row] == mark))]
+        return [(int(r), int(highest[r])) for r in wrong]
+
+    def marks_back(self) -> Pairs:
+        return self._against_marks(self.is_mark, equal=False)
+
+    def rows_below(self) -> Pairs:
+        return self._against_marks(self.is_row, equal=True)
+
+    def duplicates(self) -> Pairs:
+        """Rows that repeat an earlier row of the feed: the same cell and timestamp, or value where there is none."""
+        row = np.flatnonzero(self.is_row)
+        stamp = self.rows["served_ts"][row]
+        told = np.where(stamp == NIL, self.version[row], stamp)
+        ids, _ = together([self.feed[row], self.cell[row], told, (stamp == NIL).astype(np.int64)])
+        _, first = np.unique(ids, return_index=True)
+        of = row[first][ids]
+        return [(int(r), int(f)) for r, f in zip(row[of != row], of[of != row], strict=True)]
+
+    def unwritten(self) -> Pairs:
+        return [(int(row), -1) for row in np.flatnonzero(self.is_row & (self.write == -1))]
+
+    def mistimed(self) -> Pairs:
+        """Rows whose timestamp is not that with which their write was acknowledged."""
+        row = np.flatnonzero(self.is_row & (self.write >= 0))
+        write = self.write[row]
+        stamp, told = self.rows["served_ts"][write], self.rows["served_ts"][row]
+        wrong = (self.rows["status"][write] == OK) & (stamp != NIL) & (told != NIL) & (stamp != told)
+        return [(int(r), int(w)) for r, w in zip(row[wrong], write[wrong], strict=True)]
+
+    def missing(self) -> Pairs:
+        """Acknowledged writes that a feed ought to have told by its last mark."""
+        found: Pairs = []
+        stamp = self.rows["served_ts"]
+        writes = np.flatnonzero((self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & (stamp != NIL))
+        for feed in range(self.feeds):
+            mine = np.flatnonzero(self.feed == feed)
+            marks = mine[self.is_mark[mine] & (stamp[mine] != NIL)]
+            if not len(marks):
+                continue
+            last = int(marks[np.argmax(stamp[marks])])
+            due = writes[(stamp[writes] <= stamp[last]) & (stamp[writes] > self._begin(mine))]
+            due = due[self._covered(mine, due)]
+            lacking = due[~self._told(mine, due)]
+            found += [(int(row), last) for row in lacking]
+        return sorted(found)
+
+    def _begin(self, mine: Ints) -> int:
+        return int(self.rows["requested_ts"][mine].max(initial=NIL))
+
+    def _covered(self, mine: Ints, due: Ints) -> np.ndarray:
+        """Which of the writes are in tables that the feed's events name."""
+        naming = mine[self.rows["size"][mine] > 0]
+        if not len(naming):
+            return np.ones(len(due), np.bool_)
+        return np.isin(self.rows["table"][due], self.rows["table"][naming])
+
+    def _told(self, mine: Ints, due: Ints) -> np.ndarray:
+        """Which of the writes have a row of the feed, by value or by timestamp."""
+        rows = mine[self.is_row[mine]]
+        by_value = np.isin(self.version[due], self.version[rows])
+        both = np.concatenate((due, rows))
+        ids, _ = together([self.cell[both], self.rows["served_ts"][both]])
+        return by_value | np.isin(ids[: len(due)], ids[len(due) :])
+
+
+def _address(rows: Columns, row: int) -> Key:
+    table, partition, line, column = (int(rows[name][row]) for name in ADDRESS)
+    return table, partition, line, column
+
+
+def _finding(table: _Table, name: str, row: int, other: int) -> Finding:
+    def told(place: int) -> dict[str, Any] | None:
+        if place < 0:
+            return None
+        value, stamp = int(table.rows["value"][place]), int(table.rows["served_ts"][place])
+        return {"value": None if value == NIL else value, "ts": None if stamp == NIL else stamp}
+
+    feed = int(table.rows["session"][row if table.feed[row] >= 0 else other])
+    ops = (int(table.rows["invoke"][row]), int(table.rows["invoke"][other]) if other >= 0 else -1)
+    return Finding(
+        name, ops[0], _address(table.rows, row), ops, {"mine": told(row), "other": told(other), "feed": feed}
+    )
