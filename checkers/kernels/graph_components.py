@@ -12,7 +12,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
-def _components(offsets, order, target):
+def label_components(offsets, order, target):
     """The component of each node, numbered against topological order, and how many there are."""
     nodes = offsets.shape[0] - 1
     label, low = np.full(nodes, -1, np.int32), np.full(nodes, -1, np.int32)
@@ -57,5 +57,5 @@ def _components(offsets, order, target):
 def components(nodes: int, source: Ints, target: Ints) -> npt.NDArray[np.int32]:
     """The component of each node."""
     offsets, order = adjacency(nodes, source, target)
-    label, _ = _components(offsets, order, target)
+    label, _ = label_components(offsets, order, target)
     return label

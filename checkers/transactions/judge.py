@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Final
 
 from checkers.engines.api import Engine
+from checkers.kernels.txn_register import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.transactions.found import Found
 from checkers.transactions.lattice import (
     DEFAULT_CONSISTENCY,
     friendly_name,
+    implied_models,
     needs_realtime,
     needs_sessions,
     prohibited_anomalies,
     ruled_out,
 )
-from checkers.transactions.local import find_in_lists
+from checkers.transactions.local import find_in_lists, find_in_registers
 from checkers.transactions.words import explain_all
 from checkers.verdict import Validity, Verdict
+from harness.errors import UserError
 
 _SEVERITY: Final = (
     *("garbage-read", "duplicate-elements", "cyclic-versions", "incompatible-order", "G1a", "dirty-update", "G1b"),
@@ -43,6 +46,32 @@ def judge_list_append(source: Source, engine: Engine, options: CheckOptions) -> 
     consistency = friendly_name(options.consistency or DEFAULT_CONSISTENCY)
     found = find_in_lists(source, orders_of(consistency), options.explain)
     return verdict_of("list-append", source, engine, consistency, found)
+
+
+def judge_rw_register(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """Elle's rw-register: `consistency` (default strict-serializable) must not be ruled out (`checkers.md`).
+
+    Settings, each `true` or `false`: `linearizable-keys` (real time orders the versions of a key; by default true where
+    the consistency model implies it), `sequential-keys` (the order within processes does), `wfr-keys` (what a
+    transaction read comes before what it wrote).
+    """
+    consistency = friendly_name(options.consistency or DEFAULT_CONSISTENCY)
+    linearizable = "linearizable" in implied_models(consistency)
+    chosen = {
+        ORDER_REALTIME: _flag(options, "linearizable-keys", linearizable),
+        ORDER_SESSIONS: _flag(options, "sequential-keys", False),
+        ORDER_WFR: _flag(options, "wfr-keys", False),
+    }
+    sources = sum(order for order, used in chosen.items() if used)
+    found = find_in_registers(source, orders_of(consistency), sources, options.explain)
+    return verdict_of("rw-register", source, engine, consistency, found)
+
+
+def _flag(options: CheckOptions, name: str, default: bool) -> bool:
+    text = options.settings.get(name, str(default).lower()).lower()
+    if text not in ("true", "false"):
+        raise UserError(f"The setting {name} is true or false, not {text!r}.")
+    return text == "true"
 
 
 def verdict_of(model: str, source: Source, engine: Engine, consistency: str, found: Found) -> Verdict:

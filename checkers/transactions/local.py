@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 import numpy as np
 
 from checkers.kernels.graph_edges import Edges
-from checkers.kernels.txn_append import CLASSES
+from checkers.kernels.instances import Instances
+from checkers.kernels.txn_append import CLASSES as LIST_CLASSES
+from checkers.kernels.txn_register import CLASSES as REGISTER_CLASSES
 from checkers.source import Source
 from checkers.transactions.cycles import find_cycles
-from checkers.transactions.found import Found, cycle_findings, instance_findings, orderless, outcome_counts
+from checkers.transactions.found import Found, address_of, cycle_findings, instance_findings, orderless, outcome_counts
 from checkers.transactions.lists import LIST_APPEND, ListReader
-from checkers.transactions.mops import Txns, joined, read_all
+from checkers.transactions.mops import Ints, Txns, joined, read_all
+from checkers.transactions.registers import RW_REGISTER, RegisterReader
 from checkers.words import Speaker
 from harness.errors import UserError
 
-_OWN: frozenset[str] = frozenset({"internal", "future-read"})
+_OWN: Final = frozenset({"internal", "future-read"})
+
+UNWRITTEN: Final = "unwritten"
 
 
 def edge_counts(edges: Edges) -> dict[str, int]:
@@ -38,19 +45,49 @@ def find_in_lists(source: Source, orders: int, explain: int) -> Found:
         parts.append(txns)
         reader.take(txns, mops)
     edges, problem = reader.infer()
-    txns = joined(parts)
-    addresses = reader.addresses
+    inferred = _Inferred(joined(parts), edges, reader.addresses, reader.out, LIST_CLASSES)
+    _refuse_problem(source, "append", inferred, problem)
+    return _found(inferred, orders, explain)
+
+
+def find_in_registers(source: Source, orders: int, sources: int, explain: int) -> Found:
+    """Anomalies of an rw-register history; `sources` are those of version orders (`txn_register.ORDER_…` added up)."""
+    reader, parts = RegisterReader(max(1, explain)), list[Txns]()
+    for txns, mops in read_all(source, RW_REGISTER):
+        parts.append(txns)
+        reader.take(txns, mops)
+    edges, problem = reader.infer(sources)
+    inferred = _Inferred(joined(parts), edges, reader.addresses, reader.out, REGISTER_CLASSES)
+    _refuse_problem(source, "write", inferred, problem)
+    return _found(inferred, orders, explain)
+
+
+class _Inferred(NamedTuple):
+    txns: Txns
+    edges: Edges
+    addresses: Ints
+    out: Instances
+    classes: tuple[str, ...]
+
+
+def _refuse_problem(source: Source, verb: str, inferred: _Inferred, problem: Ints) -> None:
     if problem[0] >= 0:
-        table, partition, row, column = (int(part) for part in addresses[problem[0]])
-        events = (int(txns.invoke[problem[1]]), int(txns.invoke[problem[2]]))
-        refuse_copies(source, "append", (table, partition, row, column), events)
+        events = (int(inferred.txns.invoke[problem[1]]), int(inferred.txns.invoke[problem[2]]))
+        refuse_copies(source, verb, address_of(inferred.addresses, int(problem[0])), events)
+
+
+def _found(inferred: _Inferred, orders: int, explain: int) -> Found:
+    txns, edges, addresses = inferred.txns, inferred.edges, inferred.addresses
     cycles = find_cycles(edges, txns, orders, explain)
-    counts = {name: int(count) for name, count in zip(CLASSES, reader.out.counts, strict=True) if count}
-    findings = instance_findings(reader.out, CLASSES, addresses, txns, _OWN)
+    counts = {name: int(n) for name, n in zip(inferred.classes, inferred.out.counts, strict=True) if n}
+    figures = {"transactions": outcome_counts(txns), "keys": len(addresses), "dependencies": edge_counts(edges)}
+    unwritten = counts.pop(UNWRITTEN, 0)
+    findings = instance_findings(inferred.out, inferred.classes, addresses, txns, _OWN)
+    findings = tuple(finding for finding in findings if finding.anomaly != UNWRITTEN)
     return Found(
         counts | cycles.counts,
         (*findings, *cycle_findings(cycles, addresses, txns)) if explain else (),
         orderless(len(edges.source), txns),
         txns.count,
-        {"transactions": outcome_counts(txns), "keys": len(addresses), "dependencies": edge_counts(edges)},
+        figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
     )

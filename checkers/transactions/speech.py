@@ -82,6 +82,18 @@ class TxnSpeaker:
         reads = self.reads(index, key)
         return self.read_shown(reads[0]) if reads else "nil"
 
+    def found_at(self, index: int, key: Key) -> str:
+        """The version of a register at which a transaction found it: what it read first, else what it wrote."""
+        mops = self.mops(index, key)
+        if mops and mops[0]["f"] == "r":
+            return self.read_shown(mops[0])
+        return self.left_at(index, key)
+
+    def left_at(self, index: int, key: Key) -> str:
+        """The version of a register at which a transaction left it: what it wrote last, else what it read."""
+        written = self.written(index, key)
+        return written[-1] if written else self.first_read(index, key)
+
     def is_register(self, source: int, target: int, key: Key) -> bool:
         """Whether either transaction writes the key instead of appending."""
         return any(mop["f"] == "w" for index in (source, target) for mop in self.mops(index, key))
@@ -131,7 +143,7 @@ class TxnSpeaker:
             f"{verbs[mop['f']]} {self.read_shown(mop) if mop['f'] == 'r' else self.shown(mop['value'])}"
             for mop in before
         ]
-        return f"{', then '.join(told)} of" if told else "used", self.read_shown(self.rows[index]["mops"][place])
+        return ", ".join(told), self.read_shown(self.rows[index]["mops"][place])
 
     def duplicate(self, index: int, key: Key) -> tuple[str, str]:
         """An element that a read list holds twice, and the list."""

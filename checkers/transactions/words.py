@@ -60,7 +60,7 @@ def _cycle(speaker: TxnSpeaker, finding: Finding) -> tuple[str, tuple[dict[str, 
     base = finding.anomaly.removesuffix("-process").removesuffix("-realtime")
     sense = _SENSE.get(base, "they can't be put in one order")
     end = "" if len(ops) <= _MOST_STEPS else "; …"
-    return f"{'. '.join(told)}: a cycle, for {sense}. {who}{end}.", tuple(steps)
+    return f"{'. '.join(told)}: a cycle; {sense}. {who}{end}.", tuple(steps)
 
 
 def _why(speaker: TxnSpeaker, source: int, target: int, kind: int, key: Key | None) -> str:
@@ -102,7 +102,7 @@ def _internal(speaker: TxnSpeaker, finding: Finding) -> str:
     (op,) = finding.ops
     done, read = speaker.history_in(op, finding.key, finding.facts["mop"])
     return (
-        f"{speaker.began(op)} {done} {speaker.speaker.key(finding.key)} and then read {read}. "
+        f"{speaker.began(op)} {done} and then read {read}, all of {speaker.speaker.key(finding.key)}. "
         "A transaction must read what it itself wrote or read of a key last."
     )
 
@@ -183,13 +183,22 @@ def _garbage(speaker: TxnSpeaker, finding: Finding) -> str:
 
 
 def _cyclic_versions(speaker: TxnSpeaker, finding: Finding) -> str:
-    versions = [speaker.speaker.source.shown(value) for value in finding.facts["versions"]]
-    order = " before ".join([*versions, versions[0]])
-    told = "; ".join(f"{speaker.introduced(index)}" for index in finding.ops)
-    return (
-        f"The versions of {speaker.speaker.key(finding.key)} have no order: by {finding.facts['source']}, {order}. "
-        f"Seen by: {told}."
-    )
+    where, ops = speaker.speaker.key(finding.key), finding.ops
+    if len(ops) == 1:
+        return f"What processes and transactions did one after the other gives the versions of {where} no order."
+    if len(ops) == 2:
+        early, late = ops
+        return (
+            f"{speaker.began(early)} had {where} at {speaker.left_at(early, finding.key)} and had completed "
+            f"before {speaker.began(late, upper=False)} found it unset again."
+        )
+    pairs = ((ops[0], ops[1]), (ops[2], ops[3]))
+    told = [
+        f"{speaker.began(done)} had {where} at {speaker.left_at(done, finding.key)} and had completed before "
+        f"{speaker.began(late, upper=False)} had it at {speaker.found_at(late, finding.key)}"
+        for done, late in pairs
+    ]
+    return f"{told[0]}. Yet {told[1][0].lower()}{told[1][1:]}: each of the two versions would have to be the older one."
 
 
 _EXPLAIN: Final[dict[str, Explain]] = {

@@ -1,0 +1,531 @@
+"""What the accesses of each register say when every written value is unique (Kingsbury and Alvaro 2020, section 5).
+
+Who read whom is told by the values. The order of versions is known only in part: unset comes first; on request, what a
+transaction read comes before what it then wrote, versions follow the order within processes, or real time.
+
+With real time, version a comes before b exactly if some transaction that left the key at a completed before some one
+that found it at b began: f(a) < g(b), with f the earliest such completion and g the latest such invocation. This is
+decided by two numbers a version, and has a cycle only if it has one of two versions. Of the pairs it gives, those that
+follow through the writer of a third version are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from checkers.kernels.columns import NEVER, NIL
+from checkers.kernels.graph_components import label_components
+from checkers.kernels.graph_edges import RW, WR, WW, product_bound, put, put_product
+from checkers.kernels.graph_order import adjacency
+from checkers.kernels.instances import record
+from checkers.kernels.txn_lists import FAILED, FINAL, OK, UPDATES, Ids, Ints
+from checkers.kernels.valuemap import ValueMap, insert, lookup, reset
+
+INTERNAL: Final = 0
+G1A: Final = 1
+G1B: Final = 2
+LOST_UPDATE: Final = 3
+CYCLIC_VERSIONS: Final = 4
+UNWRITTEN: Final = 5
+
+CLASSES: Final = ("internal", "G1a", "G1b", "lost-update", "cyclic-versions", "unwritten")
+"""By anomaly code; `unwritten` reads (a value that no transaction wrote, such as a first value set before the history)
+are counted but are no anomaly."""
+
+EXTERNAL: Final = 4
+"""Flag of a read: the transaction's first access of the key."""
+
+ORDER_NONE: Final = 0
+ORDER_WFR: Final = 1
+ORDER_SESSIONS: Final = 2
+ORDER_REALTIME: Final = 4
+"""Where orders of versions come from; to be added up."""
+
+
+class RegisterAccesses(NamedTuple):
+    """Writes and reads by key: those of key k are `write_at[k]:write_at[k + 1]` and `read_at[k]:read_at[k + 1]`, in order
+    of invocation. Reads are only those of transactions that completed; `value` NIL is unset."""
+
+    write_at: Ints
+    write_txn: Ids
+    write_outcome: npt.NDArray[np.uint8]
+    write_flags: npt.NDArray[np.uint8]
+    written: Ints
+    write_invoke: Ints
+    write_complete: Ints
+    write_process: Ints
+    read_at: Ints
+    read_txn: Ids
+    read_flags: npt.NDArray[np.uint8]
+    value: Ints
+    read_invoke: Ints
+    read_complete: Ints
+    read_process: Ints
+
+
+class RegisterScratch(NamedTuple):
+    """Working memory. Versions of a key: its writes in order, then values that nobody wrote, then unset. By version:
+    earliest completion and latest invocation and whose they are, first updater, where its readers begin; by read its
+    version; readers in order of version; versions with a writer by latest invocation and the three earliest completions
+    among the rest; targets; version edges; a stamp by transaction."""
+
+    values: ValueMap
+    ended: Ints
+    ended_by: Ids
+    begun: Ints
+    begun_by: Ids
+    updater: Ids
+    reader_at: Ints
+    version: Ints
+    readers: Ids
+    ranked: Ints
+    best: Ints
+    targets: Ids
+    before: Ids
+    after: Ids
+    last: Ints
+    txn_stamp: Ints
+
+
+@njit(cache=True)
+def _index_writes(work, accesses, key, problem):
+    """Number the versions; returns how many there are, unset last."""
+    begin, end = accesses.write_at[key], accesses.write_at[key + 1]
+    low, high = accesses.read_at[key], accesses.read_at[key + 1]
+    lowest, highest, any_value = np.int64(0), np.int64(0), False
+    for i in range(begin, end):
+        value = accesses.written[i]
+        lowest = min(lowest, value) if any_value else value
+        highest = max(highest, value) if any_value else value
+        any_value = True
+    for i in range(low, high):
+        if accesses.value[i] != NIL:
+            lowest = min(lowest, accesses.value[i]) if any_value else accesses.value[i]
+            highest = max(highest, accesses.value[i]) if any_value else accesses.value[i]
+            any_value = True
+    reset(work.values, end - begin + high - low, lowest, highest)
+    for i in range(begin, end):
+        other = insert(work.values, accesses.written[i], i - begin)
+        if other >= 0 and problem[0] < 0:
+            problem[0], problem[1], problem[2] = key, accesses.write_txn[i], accesses.write_txn[begin + other]
+    count = end - begin
+    for i in range(low, high):
+        if accesses.value[i] == NIL:
+            work.version[i - low] = -1
+            continue
+        known = np.int64(lookup(work.values, accesses.value[i]))
+        if known < 0:
+            insert(work.values, accesses.value[i], count)
+            known = count
+            count += 1
+        work.version[i - low] = known
+    for i in range(high - low):
+        if work.version[i] < 0:
+            work.version[i] = count
+    return count + 1
+
+
+@njit(cache=True)
+def _sort_readers(work, accesses, key, versions):
+    """Group the transactions that read each version from outside."""
+    low, high = accesses.read_at[key], accesses.read_at[key + 1]
+    work.reader_at[: versions + 1] = 0
+    for i in range(low, high):
+        if accesses.read_flags[i] & EXTERNAL:
+            work.reader_at[work.version[i - low] + 1] += 1
+    for version in range(versions):
+        work.reader_at[version + 1] += work.reader_at[version]
+    for i in range(low, high):
+        if accesses.read_flags[i] & EXTERNAL:
+            version = work.version[i - low]
+            work.readers[work.reader_at[version]] = accesses.read_txn[i]
+            work.reader_at[version] += 1
+    for version in range(versions, 0, -1):
+        work.reader_at[version] = work.reader_at[version - 1]
+    work.reader_at[0] = 0
+
+
+@njit(cache=True)
+def _leave(work, version, complete, txn):
+    if complete < work.ended[version]:
+        work.ended[version], work.ended_by[version] = complete, txn
+
+
+@njit(cache=True)
+def _find(work, version, invoke, txn):
+    if invoke > work.begun[version]:
+        work.begun[version], work.begun_by[version] = invoke, txn
+
+
+@njit(cache=True)
+def _next_access(work, accesses, key, write, read):
+    """The next transaction's final write and external read of the key (-1: none), from places `write` and `read` on;
+    returns (write, read, next places)."""
+    write_end, read_end = accesses.write_at[key + 1], accesses.read_at[key + 1]
+    while write < write_end and (
+        accesses.write_flags[write] & FINAL == 0 or accesses.write_outcome[write] == FAILED
+    ):
+        write += 1
+    while read < read_end and accesses.read_flags[read] & EXTERNAL == 0:
+        read += 1
+    if write == write_end and read == read_end:
+        return -1, -1, write, read
+    if read == read_end or (write < write_end and accesses.write_txn[write] < accesses.read_txn[read]):
+        return write, -1, write + 1, read
+    if write == write_end or accesses.read_txn[read] < accesses.write_txn[write]:
+        return -1, read, write, read + 1
+    return write, read, write + 1, read + 1
+
+
+@njit(cache=True)
+def _collect_times(work, accesses, key, versions, first_unwritten):
+    """Fill `ended` and `begun`: who left the key at each version, and who found it there. Values that nobody wrote take
+    no part."""
+    for version in range(versions):
+        work.ended[version], work.ended_by[version] = NEVER, -1
+        work.begun[version], work.begun_by[version] = -1, -1
+    base, low = accesses.write_at[key], accesses.read_at[key]
+    write, read, next_write, next_read = _next_access(work, accesses, key, base, low)
+    while write >= 0 or read >= 0:
+        found = work.version[read - low] if read >= 0 else write - base
+        left = write - base if write >= 0 else found
+        if read >= 0:
+            invoke, complete, txn = accesses.read_invoke[read], accesses.read_complete[read], accesses.read_txn[read]
+        else:
+            invoke, complete = accesses.write_invoke[write], accesses.write_complete[write]
+            txn = accesses.write_txn[write]
+        if not first_unwritten <= found < versions - 1:
+            _find(work, found, invoke, txn)
+        if not first_unwritten <= left < versions - 1 and (read >= 0 or accesses.write_outcome[write] == OK):
+            _leave(work, left, complete, txn)
+        write, read, next_write, next_read = _next_access(work, accesses, key, next_write, next_read)
+
+
+@njit(cache=True)
+def _contradiction(work, versions, order):
+    """Two versions that each come before the other in real time, or (-1, -1). `order` is scratch."""
+    unset = versions - 1
+    for version in range(unset):
+        if work.ended[version] < work.begun[unset]:
+            return unset, version
+    by_end = np.argsort(work.ended[:versions])
+    widest, widest_by = np.int64(-1), 0
+    for rank in range(versions):
+        version = by_end[rank]
+        if work.begun[version] > widest:
+            widest, widest_by = work.begun[version], version
+        order[rank] = widest_by
+    for rank in range(versions):
+        version = by_end[rank]
+        if work.ended[version] == NEVER:
+            break
+        low, high = 0, rank
+        while low < high:
+            middle = (low + high) // 2
+            if work.ended[by_end[middle]] < work.begun[version]:
+                low = middle + 1
+            else:
+                high = middle
+        if low > 0 and work.begun[order[low - 1]] > work.ended[version]:
+            return order[low - 1], version
+    return -1, -1
+
+
+@njit(cache=True)
+def _in_graph(accesses, base, version, writes):
+    """Whether a version is what its transaction, if it took effect, made of the key."""
+    if version >= writes:
+        return False
+    return accesses.write_outcome[base + version] != FAILED and accesses.write_flags[base + version] & FINAL != 0
+
+
+@njit(cache=True)
+def _rank_targets(work, accesses, base, versions, writes):
+    """Versions with a writer in the graph by latest invocation; of each suffix the three that ended first. One that
+    nobody found there comes after unset only."""
+    count = 0
+    for version in range(versions):
+        if _in_graph(accesses, base, version, writes):
+            work.begun[version] = max(work.begun[version], 0)
+            work.ranked[count] = version
+            count += 1
+    order = np.argsort(work.begun[work.ranked[:count]])
+    work.ranked[:count] = work.ranked[:count][order]
+    one, two, three = -1, -1, -1
+    for rank in range(count - 1, -1, -1):
+        version = work.ranked[rank]
+        ended = work.ended[version]
+        if one < 0 or ended < work.ended[one]:
+            one, two, three = version, one, two
+        elif two < 0 or ended < work.ended[two]:
+            two, three = version, two
+        elif three < 0 or ended < work.ended[three]:
+            three = version
+        work.best[3 * rank], work.best[3 * rank + 1], work.best[3 * rank + 2] = one, two, three
+    return count
+
+
+@njit(cache=True)
+def _later(work, accesses, base, version, versions, count):
+    """Fill `targets` with the writers of the versions right behind one in real time; returns how many."""
+    ended = np.int64(-1) if version == versions - 1 else work.ended[version]
+    if ended == NEVER:
+        return 0
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if work.begun[work.ranked[middle]] > ended:
+            high = middle
+        else:
+            low = middle + 1
+    if low == count:
+        return 0
+    one, two, three = work.best[3 * low], work.best[3 * low + 1], work.best[3 * low + 2]
+    if one == version:
+        one, two = two, three
+    elif two == version:
+        two = three
+    if one < 0:
+        return 0
+    found, first = 0, work.ended[one]
+    second = work.ended[two] if two >= 0 else NEVER
+    for rank in range(low, count):
+        other = work.ranked[rank]
+        if work.begun[other] > max(first, second):
+            break
+        if other != version and work.begun[other] <= (second if other == one else first):
+            work.targets[found] = accesses.write_txn[base + other]
+            found += 1
+    return found
+
+
+@njit(cache=True)
+def _put_after(work, accesses, base, version, writes, found, key, edges):
+    """Edges from all that touched a version to `found` writers of later ones; False if there is no room."""
+    low, high = work.reader_at[version], work.reader_at[version + 1]
+    if edges.count[0] + found + product_bound(high - low, found) > edges.source.shape[0]:
+        return False
+    if _in_graph(accesses, base, version, writes):
+        for i in range(found):
+            put(edges, accesses.write_txn[base + version], work.targets[i], WW, key)
+    if high > low and found > 0:
+        put_product(edges, work.readers[low:high], work.targets[:found], work.txn_stamp, RW, key)
+    return True
+
+
+@njit(cache=True)
+def _realtime_edges(work, accesses, key, versions, edges):
+    base, writes = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key]
+    count = _rank_targets(work, accesses, base, versions, writes)
+    for version in range(versions):
+        found = _later(work, accesses, base, version, versions, count)
+        if not _put_after(work, accesses, base, version, writes, found, key, edges):
+            return False
+    return True
+
+
+@njit(cache=True)
+def _unset_edges(work, accesses, key, versions, edges):
+    """Unset comes before all versions."""
+    base, writes, found = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key], 0
+    for version in range(writes):
+        if _in_graph(accesses, base, version, writes):
+            work.targets[found] = accesses.write_txn[base + version]
+            found += 1
+    return _put_after(work, accesses, base, versions - 1, writes, found, key, edges)
+
+
+@njit(cache=True)
+def _stated_order(work, accesses, key, source, versions, first_unwritten, count):
+    """Add version edges by writes following reads, or by the order within processes; returns how many there are."""
+    base, low = accesses.write_at[key], accesses.read_at[key]
+    for i in range(base, accesses.write_at[key + 1]):
+        work.last[accesses.write_process[i]] = -1
+    for i in range(low, accesses.read_at[key + 1]):
+        work.last[accesses.read_process[i]] = -1
+    write, read, next_write, next_read = _next_access(work, accesses, key, base, low)
+    while write >= 0 or read >= 0:
+        found = work.version[read - low] if read >= 0 else write - base
+        left = write - base if write >= 0 else found
+        known = read >= 0 or accesses.write_outcome[write] == OK
+        known = known and not first_unwritten <= found < versions - 1
+        if source == ORDER_WFR and known and found != left:
+            work.before[count], work.after[count] = found, left
+            count += 1
+        if source == ORDER_SESSIONS and known:
+            process = accesses.read_process[read] if read >= 0 else accesses.write_process[write]
+            before = work.last[process]
+            if before >= 0 and before != found:
+                work.before[count], work.after[count] = before, found
+                count += 1
+            work.last[process] = left
+        write, read, next_write, next_read = _next_access(work, accesses, key, next_write, next_read)
+    return count
+
+
+@njit(cache=True)
+def _is_cyclic(work, versions, count):
+    """Whether version edges, with unset first, have a cycle."""
+    for i in range(count):
+        if work.after[i] == versions - 1:
+            return True
+    offsets, order = adjacency(versions, work.before[:count], work.after[:count])
+    _, labels = label_components(offsets, order, work.after[:count])
+    return labels < versions
+
+
+@njit(cache=True)
+def _put_stated(work, accesses, key, versions, count, edges):
+    """Edges between transactions by explicit version edges."""
+    base, writes = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key]
+    offsets, order = adjacency(versions, work.before[:count], work.after[:count])
+    for version in range(versions):
+        found = 0
+        for i in range(offsets[version], offsets[version + 1]):
+            other = work.after[order[i]]
+            if _in_graph(accesses, base, other, writes):
+                work.targets[found] = accesses.write_txn[base + other]
+                found += 1
+        if found and not _put_after(work, accesses, base, version, writes, found, key, edges):
+            return False
+    return True
+
+
+@njit(cache=True)
+def _wr_edges(work, accesses, key, edges):
+    base, low = accesses.write_at[key], accesses.read_at[key]
+    writes, high = accesses.write_at[key + 1] - base, accesses.read_at[key + 1]
+    if edges.count[0] + high - low > edges.source.shape[0]:
+        return False
+    for read in range(low, high):
+        version = work.version[read - low]
+        if accesses.read_flags[read] & EXTERNAL and _in_graph(accesses, base, version, writes):
+            put(edges, accesses.write_txn[base + version], accesses.read_txn[read], WR, key)
+    return True
+
+
+@njit(cache=True)
+def _order_edges(work, accesses, key, versions, first_unwritten, sources, edges, contradiction):
+    """ww and rw edges by all sources of version order that have no cycle; False if there is no room."""
+    count = 0
+    for source in (ORDER_WFR, ORDER_SESSIONS):
+        if sources & source:
+            more = _stated_order(work, accesses, key, source, versions, first_unwritten, count)
+            if _is_cyclic(work, versions, more):
+                contradiction[0] = source
+            else:
+                count = more
+    if count and not _put_stated(work, accesses, key, versions, count, edges):
+        return False
+    if sources & ORDER_REALTIME:
+        _collect_times(work, accesses, key, versions, first_unwritten)
+        one, other = _contradiction(work, versions, work.ranked)
+        if other < 0:
+            return _realtime_edges(work, accesses, key, versions, edges)
+        contradiction[0], contradiction[1], contradiction[2] = ORDER_REALTIME, one, other
+    return _unset_edges(work, accesses, key, versions, edges)
+
+
+@njit(cache=True)
+def _judge_versions(work, accesses, key, versions, contradiction, out):
+    """Record that the versions have no order: who left one before somebody found the other, both ways round."""
+    if contradiction[0] == 0:
+        return
+    one, other = contradiction[1], contradiction[2]
+    low = accesses.read_at[key]
+    first = accesses.read_txn[low] if accesses.read_at[key + 1] > low else accesses.write_txn[accesses.write_at[key]]
+    if contradiction[0] != ORDER_REALTIME:
+        record(out, CYCLIC_VERSIONS, first, key, first, -1, -1, -1)
+    elif one == versions - 1:
+        late, early = work.begun_by[one], work.ended_by[other]
+        record(out, CYCLIC_VERSIONS, late, key, early, late, -1, -1)
+    else:
+        order = min(work.begun_by[one], work.begun_by[other])
+        record(
+            out,
+            CYCLIC_VERSIONS,
+            order,
+            key,
+            work.ended_by[one],
+            work.begun_by[other],
+            work.ended_by[other],
+            work.begun_by[one],
+        )
+
+
+@njit(cache=True)
+def _judge_reads(work, accesses, key, versions, out):
+    base, low = accesses.write_at[key], accesses.read_at[key]
+    writes = accesses.write_at[key + 1] - base
+    work.updater[:versions] = -1
+    for read in range(low, accesses.read_at[key + 1]):
+        version, txn = work.version[read - low], accesses.read_txn[read]
+        if version < writes:
+            writer = accesses.write_txn[base + version]
+            if accesses.write_outcome[base + version] == FAILED:
+                record(out, G1A, txn, key, txn, writer, -1, -1)
+            if accesses.write_flags[base + version] & FINAL == 0 and writer != txn:
+                record(out, G1B, txn, key, txn, writer, -1, -1)
+        elif version < versions - 1:
+            record(out, UNWRITTEN, txn, key, txn, -1, -1, -1)
+        if accesses.read_flags[read] & UPDATES:
+            if work.updater[version] >= 0:
+                record(out, LOST_UPDATE, txn, key, work.updater[version], txn, -1, -1)
+                work.updater[version] = -2
+            elif work.updater[version] == -1:
+                work.updater[version] = txn
+
+
+@njit(cache=True, nogil=True)
+def infer_registers(work, accesses, sources, first_key, edges, out, problem):
+    """Judge keys from `first_key` on; returns the key before which there must be room for more edges, or their number."""
+    contradiction = np.zeros(3, np.int64)
+    for key in range(first_key, accesses.write_at.shape[0] - 1):
+        before, helper = edges.count[0], edges.count[1]
+        contradiction[:] = 0
+        versions = _index_writes(work, accesses, key, problem)
+        first_unwritten = accesses.write_at[key + 1] - accesses.write_at[key]
+        _sort_readers(work, accesses, key, versions)
+        roomy = _wr_edges(work, accesses, key, edges)
+        roomy = roomy and _order_edges(
+            work, accesses, key, versions, first_unwritten, sources, edges, contradiction
+        )
+        if not roomy:
+            edges.count[0], edges.count[1] = before, helper
+            return key
+        _judge_versions(work, accesses, key, versions, contradiction, out)
+        _judge_reads(work, accesses, key, versions, out)
+    return accesses.write_at.shape[0] - 1
+
+
+@njit(cache=True, nogil=True)
+def link_registers(offsets, outcome, is_read, key, value, first_txn, by_key, flags, out):
+    """Set the flags of a batch's micro-operations and record reads that contradict their own transaction. `by_key` is
+    scratch: the transaction that touched each key last, its last micro-operation on it, its last write and its external
+    read (or -1)."""
+    for row in range(offsets.shape[0] - 1):
+        txn, clash = first_txn + row, False
+        for mop in range(offsets[row], offsets[row + 1]):
+            known = by_key[key[mop]]
+            flags[mop] = 0
+            again = known[0] == txn
+            if not again:
+                known[0], known[2], known[3] = txn, -1, -1
+            if is_read[mop]:
+                if not again:
+                    flags[mop], known[3] = EXTERNAL, mop
+                elif outcome[row] == OK and not clash and value[mop] != value[known[1]]:
+                    clash = True
+                    record(out, INTERNAL, txn, key[mop], txn, mop - offsets[row], -1, -1)
+            else:
+                flags[mop] = FINAL
+                if known[2] >= 0:
+                    flags[known[2]] = 0
+                elif known[3] >= 0:
+                    flags[known[3]] |= UPDATES
+                known[2] = mop
+            known[1] = mop
