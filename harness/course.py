@@ -62,7 +62,7 @@ class Course:
     # ---- the stages ----
 
     def save_options(self) -> None:
-        """`run.json` and an empty journal, before anything is started; raises HarnessError or UserError."""
+        """`run.json` and an empty journal, before anything is started; raises UserError, and leaves nothing then."""
         test = self._test
         record = RunRecord(
             name=test.name,
@@ -81,8 +81,12 @@ class Course:
             started=test.started.isoformat(),
             provenance=provenance(),
         )
-        self._rundir.write_json(self._rundir.run_json, record)
-        self._journal = JournalWriter(self._rundir.journal)
+        try:
+            self._rundir.write_json(self._rundir.run_json, record)
+            self._journal = JournalWriter(self._rundir.journal)
+        except (HarnessError, UserError) as error:
+            self._rundir.discard()
+            raise UserError(f"{error} Make room there, or name another store with --store.") from error
 
     async def set_up(self) -> None:
         """Machines, programs, processes, tables. What the user can't have ends the run here, and leaves nothing."""
@@ -156,7 +160,7 @@ class Course:
             self.failures.record("judge", error)
         self._save_outcome()
         try:
-            self._verdict = conclude_run(self._rundir, checkers)
+            self._verdict = conclude_run(self._rundir, checkers, self._outcome())
         except Exception as error:  # noqa: BLE001  the checkers' findings stand even if nothing else can be read
             self.failures.record("judge", error)
             self._verdict = conclude(self._bare_facts(), checkers)
@@ -345,7 +349,10 @@ class Course:
             self.failures.record(stage, error)
 
     def _save_outcome(self) -> None:
-        outcome = OutcomeRecord(
+        self._attempt("save", lambda: self._rundir.write_json(self._rundir.outcome_json, self._outcome()))
+
+    def _outcome(self) -> OutcomeRecord:
+        return OutcomeRecord(
             recovery=self._recovery,
             load_s=self._load_s,
             interrupted=self.interrupted,
@@ -353,7 +360,6 @@ class Course:
             stages=tuple(self._stages),
             history_start_ns=self._history_start_ns,
         )
-        self._attempt("save", lambda: self._rundir.write_json(self._rundir.outcome_json, outcome))
 
     def _bare_facts(self) -> Facts:
         """What is known without reading anything back."""

@@ -48,10 +48,14 @@ class OutcomeRecord(msgspec.Struct, frozen=True):
     history_start_ns: int
 
 
-def load_facts(rundir: RunDir) -> Facts:
-    """The facts of a run; raises UserError, naming the file, for what can't be read."""
+def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
+    """The facts of a run; raises UserError, naming the file, for what can't be read.
+
+    `outcome` is what the run itself knows while it lasts; without, it is read from where the run saved it.
+    """
     record = read_record(rundir)
-    outcome = _convert(rundir.read_json(rundir.outcome_json), OutcomeRecord | None, rundir, "outcome.json")
+    if outcome is None:
+        outcome = _convert(rundir.read_json(rundir.outcome_json), OutcomeRecord | None, rundir, "outcome.json")
     summary = load_summary(rundir)
     ended = outcome is not None
     recovery = outcome.recovery if outcome else Recovery(None, record.recovery_budget_s)
@@ -93,9 +97,9 @@ def load_faults(rundir: RunDir) -> tuple[Fault, ...]:
     return faults_of(read_journal(rundir.journal))
 
 
-def conclude_run(rundir: RunDir, checkers: Mapping[str, Any]) -> RunVerdict:
-    """The verdict on a saved run, from its facts and its checkers' verdicts."""
-    return conclude(load_facts(rundir), checkers)
+def conclude_run(rundir: RunDir, checkers: Mapping[str, Any], outcome: OutcomeRecord | None = None) -> RunVerdict:
+    """The verdict on a saved run, from its facts (see `load_facts`) and its checkers' verdicts."""
+    return conclude(load_facts(rundir, outcome), checkers)
 
 
 def _convert(value: Any, type: Any, rundir: RunDir, name: str) -> Any:

@@ -48,13 +48,15 @@ class JournalWriter:
     """Appends events in order; at most 1 024 of them or one second (of event time) stay unsealed.
 
     A sealed block has been handed to the operating system, so that only the machine's own crash can lose it. Raises
-    UserError if the file can't be made (or is already there), HarnessError if it can no longer be written.
+    UserError if the file can't be made (or is already there), HarnessError if it can no longer be written. Once a
+    write failed, every later one does: a history may end early, but never has a hole.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._unsealed: list[Op] = []
         self._oldest_ns = 0
+        self._failed: str | None = None
         self._encode = msgspec.msgpack.Encoder().encode
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
@@ -96,19 +98,24 @@ class JournalWriter:
         """Seal, mark the end, and make it durable; safe to call twice."""
         if self._file < 0:
             return
-        self.seal()
-        self._write(_frame(b"", 0))
-        os.fsync(self._file)
-        os.close(self._file)
-        self._file = -1
+        try:
+            self.seal()
+            self._write(_frame(b"", 0))
+            os.fsync(self._file)
+        finally:
+            os.close(self._file)
+            self._file = -1
 
     def _write(self, data: bytes) -> None:
+        if self._failed is not None:
+            raise HarnessError(self._failed)
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(self._file, view) :]
         except OSError as error:
-            raise HarnessError(f"The journal {self.path} can't be written any more: {error.strerror}.") from error
+            self._failed = f"The journal {self.path} can't be written any more: {error.strerror}."
+            raise HarnessError(self._failed) from error
 
 
 class JournalReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -189,6 +190,28 @@ def test_a_disk_that_refuses_is_our_failure(tmp_path: Path) -> None:
     os.close(journal._file)
     with pytest.raises(HarnessError, match="can't be written any more"):
         journal.seal()
+
+
+def test_after_a_write_that_failed_nothing_more_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = JournalWriter(tmp_path / "j")
+    journal.append(event(0))
+    journal.seal()
+
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    journal.append(event(1))
+    with monkeypatch.context() as patched, pytest.raises(HarnessError, match="No space left"):
+        patched.setattr(os, "write", full)
+        journal.seal()
+    journal.append(event(2))
+    with pytest.raises(HarnessError, match="No space left"):
+        journal.seal()
+    with pytest.raises(HarnessError, match="No space left"):
+        journal.close()
+    reader = read_journal(tmp_path / "j")
+    assert list(reader) == [event(0)]
+    assert not reader.complete
 
 
 class StillClock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from harness import rundir as rundirs
 from harness.env.sim import SimEnvironment
 from harness.errors import HarnessError, IndefiniteError, UserError
 from harness.facts import conclude_run, load_facts, read_record
@@ -367,6 +369,7 @@ def test_a_signal_heals_saves_judges_and_tears_down(setup: Setup, number: int) -
             os.kill(os.getpid(), number)
         return invoke("write", write(1, n))
 
+    before = signal.getsignal(number)
     outcome = setup.run(generator=draw(1, interrupting))
     assert outcome.interrupted
     assert outcome.verdict.overall == "unknown"
@@ -376,7 +379,44 @@ def test_a_signal_heals_saves_judges_and_tears_down(setup: Setup, number: int) -
     assert facts.faults[0].healed_ns is None, "it was healed, but out of the history"
     assert setup.nemesis.killed == []
     assert read_journal(outcome.rundir.journal).path.exists()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(number) is before
+
+
+def full_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the store's disk be full from the journal's write of this number on, and for every file of the run."""
+    real, left = os.write, [writes]
+
+    def write_some(file: int, data: bytes) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, data)
+
+    def write_file(path: Path, content: bytes) -> None:
+        if left[0] < 0:
+            raise HarnessError(f"{path} can't be written: No space left on device.")
+        write_atomic(path, content)
+
+    write_atomic = rundirs.write_atomic
+    monkeypatch.setattr(os, "write", write_some)
+    monkeypatch.setattr(rundirs, "write_atomic", write_file)
+
+
+def test_a_store_that_is_full_at_the_start_is_told_and_left_empty(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_after(0, monkeypatch)
+    with pytest.raises(UserError, match=r"No space left on device.* --store"):
+        setup.run()
+    assert not setup.store.exists()
+
+
+def test_a_store_that_fills_up_in_mid_run_is_told_in_the_verdict(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    full_after(6, monkeypatch)
+    outcome = setup.run(judge=lambda rundir: {"values": {"valid": True}})
+    assert outcome.verdict.overall == "unknown"
+    assert any("No space left on device" in reason for reason in outcome.verdict.harness.reasons)
+    assert not outcome.rundir.verdict_json.exists()
 
 
 def test_a_signal_during_set_up_tears_down(setup: Setup) -> None:
