@@ -56,6 +56,7 @@ class TabletReplica:
         self._duration_ns = knobs.tablet_lease_ms * _MS
         self._machine = TabletMachine(knobs.version_retention_ms * _MS)
         self._times: LeaseTimes | None = None
+        self._acquisition: asyncio.Future[bytes] | None = None
         self._renewal: asyncio.Future[bytes] | None = None
         self._group: Group | None = None
         self._on_change: Callable[[], None] = lambda: None
@@ -194,11 +195,15 @@ class TabletReplica:
     def _acquire(self, group: Group) -> None:
         start = self._hlc.now(self._clock.wall_ns())
         command = AcquireLease(self._node_id, group.term, start, self._duration_ns)
-        group.submit(encode(command), _FOR_EVER_S).add_done_callback(_look_at)
+        self._acquisition = group.submit(encode(command), _FOR_EVER_S)
+        self._acquisition.add_done_callback(_look_at)
 
     def _refusal(self) -> bytes:
+        """Why nothing is served here; a leader whose lease command was refused (its disk was full) asks again."""
         group = self._group
         if group is not None and group.is_leader:
+            if self._acquisition is None or self._acquisition.done():
+                self._acquire(group)
             return _NO_LEASE
         return _not_leader(NotLeader(group.leader if group else None))
 

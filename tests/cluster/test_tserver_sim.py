@@ -410,3 +410,31 @@ def test_a_leaseholder_whose_disk_is_full_lets_another_one_serve() -> None:
         assert (await servers.read()).value == 3
 
     simulate(13, scenario)
+
+
+async def candidate(servers: Servers, *among: str) -> str:
+    """The first of these that stands for election, as soon as it does."""
+    while True:
+        for name in among:
+            status = await servers.call(name, GetStatus())
+            assert isinstance(status, StatusReply)
+            if status.groups[0].role == "candidate":
+                return name
+
+
+def test_a_leader_that_could_not_ask_for_its_lease_asks_again() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        assert isinstance(await servers.write(1, 1), Done)
+        assert await servers.leader() == "t1"
+        servers.world.node("t1").kill()  # whom the next leader would hand over to
+        for name in NAMES:
+            servers.world.node(name).disk.extra_sync_ns = SECOND // 10
+        disk = servers.world.node(await candidate(servers, "t2", "t3")).disk
+        await servers.clock.sleep(0.15)  # its own vote is durable, the other one's is not
+        disk.full = True
+        await servers.clock.sleep(3)
+        disk.full = False
+        assert isinstance(await servers.write(2, 2), Done)
+
+    simulate(12, scenario)
