@@ -7,9 +7,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -137,9 +139,13 @@ def _log_settings() -> str:
 
 
 def _quiet_start(settings: dict[str, str], cores: int) -> Any:
-    """Start with the JVM's chatter on standard error held back; it is shown only if the start fails."""
+    """Start with the JVM's chatter on standard error held back; it is shown only if the start fails.
+
+    Spark takes SIGINT for itself; it is given back, so that ctrl-c ends a run in order while Spark judges it.
+    """
     from pyspark.sql import SparkSession
 
+    on_interrupt = signal.getsignal(signal.SIGINT)
     builder = SparkSession.builder.master(f"local[{cores}]").appName("assay")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -158,6 +164,8 @@ def _quiet_start(settings: dict[str, str], cores: int) -> Any:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, on_interrupt)
 
 
 def _projected(frame: Any, projection: Projection, key_columns: Sequence[str]) -> Any:

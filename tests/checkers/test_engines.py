@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,6 +54,22 @@ def test_planted_anomalies_are_found_by_both(tmp_path: Path, spark: SparkEngine,
     verdict = both(source, "register", spark)
     assert (verdict.valid, verdict.counts) == ((True, {}) if anomaly == "none" else (False, {anomaly: 1}))
     assert verdict.ops == 20_000 and both(source, "stats", spark).valid is True
+
+
+@pytest.mark.spark
+def test_spark_leaves_ctrl_c_to_the_run_that_it_judges(tmp_path: Path) -> None:
+    def ours(number: int, frame: object) -> None:
+        raise AssertionError("nobody pressed ctrl-c")
+
+    path = write_history(tmp_path / "h.parquet", [random_rows(Random(1), 8, True)])
+    before = signal.signal(signal.SIGINT, ours)
+    engine = SparkEngine(SparkOptions(kernel_rows=100))
+    try:
+        judged(MODELS["register"], open_source(path), engine, OPTIONS)
+        assert signal.getsignal(signal.SIGINT) is ours
+    finally:
+        engine.close()
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.spark
