@@ -26,6 +26,8 @@ def run_and_report(options: RunOptions, json_output: bool) -> int:
     print(f"seed {options.seed}", file=sys.stderr)
     with RunProgress(options.time_limit) as progress:
         finished = carry_out(options, judge_saved_run, progress, datetime.now(), tell)
+    if not finished.outcome.rundir.verdict_json.exists():
+        tell(f"assay: the verdict could not be saved in {finished.outcome.rundir.path}; it is told here only.")
     report = report_of(finished.outcome.rundir)
     if json_output:
         print(msgspec.json.encode(run_object(options, finished)).decode())
