@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.findings import Key
-from checkers.kernels.columns import NEVER, Ints
+from checkers.kernels.columns import NEVER, NIL, Ints
 
 Bools = npt.NDArray[np.bool_]
 
@@ -54,7 +54,7 @@ class Operations:
 @dataclass(frozen=True, slots=True)
 class Mops:
     """Micro-operations of client operations, in order: `of` is the operation's place in `Operations`; `value` is 0
-    where `nil`; lists are `items[list_start:list_stop]` where `listed` (nil elements are in `nil_item`)."""
+    where `nil`; lists are `items[list_start:list_stop]` where `listed`; elements that are nil (in importers' tables NIL) are 0 in `nil_item`."""
 
     of: Ints
     kind: npt.NDArray[np.int8]
@@ -117,7 +117,9 @@ def read_mops(batch: pa.RecordBatch, operations: Operations, chosen: Bools, kind
     f, names = text_codes(fields["f"])
     table = np.array([kinds.get(name, UNKNOWN_F) for name in names] + [UNKNOWN_F], np.int8)
     lists = fields["values"]
-    items = lists.flatten()
+    elements_of_lists = lists.flatten()
+    items = ints(elements_of_lists, NIL)
+    nil_item = items == NIL
     size = ints(pc.list_value_length(lists))
     stop = np.cumsum(size)
     t, p, r, c = (ints(fields[name])[place] for name in OBJECT)
@@ -130,8 +132,8 @@ def read_mops(batch: pa.RecordBatch, operations: Operations, chosen: Bools, kind
         ~_nulls(lists)[place],
         (stop - size)[place],
         stop[place],
-        ints(items),
-        _nulls(items),
+        np.where(nil_item, 0, items),
+        nil_item,
     )
 
 

@@ -1,0 +1,160 @@
+"""`assay check` as a whole: exit codes, what `--json` prints, the worst of several inputs, sentences for mistakes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import INVALID, READ, UNKNOWN_SET, VALID, assay, files
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "code", "word"),
+    [
+        (VALID + READ.format(1), "register", 0, "VALID"),
+        (INVALID, "register", 1, "INVALID"),
+        (UNKNOWN_SET, "set", 2, "UNKNOWN"),
+    ],
+)
+def test_the_verdict_is_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, model: str, code: int, word: str
+) -> None:
+    (path,) = files(tmp_path, history=text)
+    answer = assay(capsys, "check", path, "--model", model)
+    assert answer.code == code
+    assert answer.out.startswith(f"{word}: {path} by {model} (")
+    (found,) = assay(capsys, "check", path, "--model", model, "--json").objects
+    assert found["valid"] == {"VALID": True, "INVALID": False, "UNKNOWN": "unknown"}[word]
+    assert {"model", "anomalies", "ops", "seconds", "engine"} <= found.keys()
+
+
+def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = files(tmp_path, history=INVALID)
+    answer = assay(capsys, "check", path, "--model", "register", "--json")
+    assert len(answer.out.splitlines()) == 1 and answer.err == ""
+    (found,) = answer.objects
+    assert found["counts"] == {"read-of-unwritten": 1}
+    assert "read 7" in found["anomalies"]["read-of-unwritten"][0]["message"]
+
+
+def test_the_worst_finding_of_several_inputs_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad, silent, broken = files(tmp_path, good=VALID, bad=INVALID, silent=UNKNOWN_SET, broken="[{:type :inv")
+    nowhere = tmp_path / "nowhere.edn"
+    assert assay(capsys, "check", good, bad, good, "--model", "register").code == 1
+    assert assay(capsys, "check", silent, silent, "--model", "set").code == 2
+    answer = assay(capsys, "check", nowhere, broken, bad, "--model", "register")
+    assert answer.code == 1, "an unreadable input never hides an invalid one"
+    assert answer.err.count("assay: ") == 2 and "nowhere.edn" in answer.err and "broken.edn" in answer.err
+    answer = assay(capsys, "check", good, broken, "--model", "register")
+    assert answer.code == 254 and "VALID" in answer.out and "broken.edn" in answer.complaint
+    assert assay(capsys, "check", broken, silent, "--model", "set").code == 254
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "linearisable"], "no model 'linearisable'"),
+        (["--model", "register", "--engine", "flink"], "no engine 'flink'"),
+        (["--model", "register", "--format", "xml"], "no format 'xml'"),
+        (["--model", "register", "--failed-cas", "maybe"], "--failed-cas takes"),
+        (["--model", "register", "-o", "total=3"], "no setting 'total'"),
+        (["--model", "bank", "-o", "total"], "KEY=VALUE"),
+        (["--model", "bank", "-o", "total=lots"], "-o total takes an integer"),
+        (["--model", "logs"], "belongs to no run"),
+        (["--model", "register", "--format", "json"], "not a JSON array"),
+        (["--model", "register", "--format", "parquet"], "not a whole Parquet file"),
+        (["--model", "register", "--format", "journal"], "journal"),
+        (["--model", "set"], "the model set can't judge it"),
+        (["--model"], "requires an argument"),
+        (["--modle", "register"], "No such option"),
+        ([], "--model"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    (path,) = files(tmp_path, history=VALID)
+    for extra in ([], ["--json"]):
+        answer = assay(capsys, "check", path, *extra, *arguments)
+        assert answer.code == 254
+        assert words in answer.complaint
+        assert answer.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("truncated.edn", b"[{:process 0 :type :invoke :f :read}", "truncated"),
+        ("truncated.json", b'[{"process": 0, "type": "invoke", "f": "read"}', "line 1"),
+        ("other.txt", b"Dear Sir or Madam,\n", "none of the formats"),
+        ("binary.edn", bytes(range(256)), "line"),
+        ("empty.parquet", b"PAR1", "not a whole Parquet file"),
+        ("no-operation.edn", b"[1 2 3]", "not an operation"),
+        ("twice.edn", (VALID.splitlines()[0] * 2).encode(), "while its last one is open"),
+        ("unmatched.edn", VALID.splitlines()[1].encode(), "has not invoked"),
+    ],
+)
+def test_what_is_no_whole_history_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, words: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    answer = assay(capsys, "check", path, "--model", "register")
+    assert answer.code == 254
+    assert words in answer.complaint and str(path) in answer.err
+    assert answer.out == ""
+
+
+def test_paths_that_are_no_histories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no run.json" in assay(capsys, "check", tmp_path, "--model", "register").complaint
+    assert "not the directory of a run" in assay(capsys, "check", tmp_path).complaint
+    assert "There is no file" in assay(capsys, "check", tmp_path / "gone", "--model", "register").complaint
+    assert "Name a run directory" in assay(capsys, "check").complaint
+
+
+def test_a_traceback_only_for_those_who_ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = files(tmp_path, history="[{:type")
+    assert "Traceback" not in assay(capsys, "check", path, "--model", "register").err
+    answer = assay(capsys, "check", path, "--model", "register", "--debug")
+    assert answer.code == 254 and "Traceback" in answer.err
+
+
+def test_a_bug_of_ours_is_255_and_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("nobody is perfect")
+
+    monkeypatch.setattr("assay.check_command.check", broken)
+    (path,) = files(tmp_path, history=VALID)
+    answer = assay(capsys, "check", path, "--model", "register")
+    assert answer.code == 255
+    assert "ZeroDivisionError: nobody is perfect" in answer.complaint
+
+
+def test_a_checker_that_crashes_is_unknown_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from checkers import api
+
+    def crash(*_: object) -> None:
+        raise RuntimeError("out of cheese")
+
+    monkeypatch.setitem(api.MODELS, "register", api.ModelInfo("register", "", crash))  # type: ignore[arg-type]
+    (path,) = files(tmp_path, history=VALID)
+    answer = assay(capsys, "check", path, "--model", "register")
+    assert answer.code == 2 and "out of cheese" in answer.out and "Traceback" not in answer.out + answer.err
+
+
+def test_the_installed_command_ends_with_the_same_codes(tmp_path: Path) -> None:
+    good, bad = files(tmp_path, good=VALID, bad=INVALID)
+    command = [sys.executable, "-m", "assay.cli", "check", "--model", "register", "--json"]
+    ended = [
+        subprocess.run([*command, *paths], capture_output=True, text=True, check=False)
+        for paths in ([str(good)], [str(good), str(bad)], [str(tmp_path / "gone")])
+    ]
+    assert [one.returncode for one in ended] == [0, 1, 254]
+    assert [len(one.stdout.splitlines()) for one in ended] == [1, 2, 0]
+    assert "Traceback" not in "".join(one.stderr for one in ended)

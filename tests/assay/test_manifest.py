@@ -1,0 +1,115 @@
+"""`assay check --manifest`: a table of histories and verdicts is judged line by line and compared."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from command_line import INVALID, READ, UNKNOWN_SET, VALID, assay, files
+
+from assay.manifest import REQUIRED
+from checkers.api import MODELS
+
+CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[3] / "shared" / "corpus"))
+HEADER = "file\tformat\tmodel\tvalid\tanomalies\tsource\n"
+
+
+def table(folder: Path, *lines: str, header: str = HEADER) -> Path:
+    list(files(folder, good=VALID + READ.format(1), bad=INVALID, silent=UNKNOWN_SET))
+    path = folder / "table.tsv"
+    path.write_text(header + "".join(f"{line}\n" for line in lines))
+    return path
+
+
+GOOD = "good.edn\tedn\tregister\ttrue\t\tmade here"
+BAD = "bad.edn\tedn\tregister\tfalse\tread-of-unwritten\tmade here"
+SILENT = "silent.edn\t\tset\tunknown"
+
+
+def test_agreement_is_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = assay(capsys, "check", "--manifest", table(tmp_path, GOOD, BAD, "", SILENT))
+    assert answer.code == 0
+    assert answer.out.splitlines()[:2] == ["register: 2 agree", "set: 1 agree"]
+    assert answer.out.splitlines()[-1].startswith("3 of 3 agree, 0 disagree; 5 operations in ")
+    assert answer.err == ""
+
+
+def test_json_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = "good.edn\tedn\tregister\tfalse\tcas-cycle"
+    answer = assay(capsys, "check", "--manifest", table(tmp_path, GOOD, BAD, wrong), "--json")
+    assert answer.code == 1
+    (found,) = answer.objects
+    assert (found["agrees"], found["agreements"], found["disagreements"]) == (False, 2, 1)
+    assert [row["found"] for row in found["rows"]] == ["true", "false", "true"]
+    assert found["rows"][1]["anomalies"] == {"read-of-unwritten": 1}
+    assert found["rows"][2]["missing"] == ["cas-cycle"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("good.edn\tedn\tregister\tfalse", "expected false, found true"),
+        ("bad.edn\tedn\tregister\ttrue", "expected true, found false"),
+        ("silent.edn\tedn\tset\ttrue", "expected true, found unknown: The set was never read."),
+        ("good.edn\tedn\tno-such-model\ttrue", "found error: There is no model 'no-such-model'"),
+        ("gone.edn\tedn\tregister\ttrue", "found error: There is no file"),
+        ("good.edn\tjson\tregister\ttrue", "found error:"),
+        ("good.edn\tedn\tisolation\tstrongest=none", "expected strongest=none, found strongest=causal"),
+    ],
+)
+def test_a_disagreement_is_told_and_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, words: str
+) -> None:
+    answer = assay(capsys, "check", "--manifest", table(tmp_path, GOOD, line, BAD))
+    assert answer.code == 1
+    (told,) = [one for one in answer.out.splitlines() if "DISAGREES" in one]
+    assert words in told
+    assert "2 of 3 agree, 1 disagree" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("header", "line", "words"),
+    [
+        ("file\tmodel\n", "good.edn\tregister", "no column valid"),
+        ("", "", "no column file"),
+        (HEADER, "", "names no history"),
+        (HEADER, "good.edn\tedn\tregister\tyes", "line 2: valid is 'yes'"),
+        (HEADER, "good.edn\tedn\t\ttrue", "line 2: the column model is empty"),
+        (HEADER, GOOD + "\tmore\tand more", "line 2: there are 8 cells below 6 columns"),
+    ],
+)
+def test_unreadable_tables_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], header: str, line: str, words: str
+) -> None:
+    answer = assay(capsys, "check", "--manifest", table(tmp_path, line, header=header), "--json")
+    assert answer.code == 254 and answer.out == ""
+    assert words in answer.complaint
+
+
+def test_a_table_is_no_history_and_the_reverse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(tmp_path, GOOD)
+    assert "can't be read" in assay(capsys, "check", "--manifest", tmp_path / "gone.tsv").complaint
+    assert "leave those" in assay(capsys, "check", "--manifest", path, "--model", "register").complaint
+    assert "leave those" in assay(capsys, "check", "--manifest", path, tmp_path / "good.edn").complaint
+    assert "no engine 'flink'" in assay(capsys, "check", "--manifest", path, "--engine", "flink").out
+
+
+def test_only_three_columns_are_needed_and_their_order_is_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert REQUIRED == ("file", "model", "valid")
+    path = table(tmp_path, "true\tgood.edn\tregister", header="valid\tfile\tmodel\n")
+    assert assay(capsys, "check", "--manifest", path).code == 0
+
+
+@pytest.mark.skipif(
+    not (CORPUS / "index.tsv").exists(), reason=f"no conformance corpus at {CORPUS}; set ASSAY_CORPUS to where it is"
+)
+def test_the_whole_corpus_agrees(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = assay(capsys, "check", "--manifest", CORPUS / "index.tsv", "--json")
+    (found,) = answer.objects
+    wrong = [row for row in found["rows"] if not row["agrees"]]
+    assert [(row["file"], row["found"]) for row in wrong if row["model"] in MODELS] == []
+    assert answer.code == (1 if wrong else 0)
+    assert len(found["rows"]) > 100

@@ -1,0 +1,129 @@
+"""`assay run`, `report` and `list` as a whole: a short simulated run, its files, mistakes, and a harness killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import assay
+
+from harness.rundir import open_run
+
+SHORT = ("--time-limit", "5", "--rate", "40", "--concurrency", "4", "--nodes", "3", "--seed", "7")
+
+
+def test_a_short_run_from_start_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = assay(capsys, "run", "register", *SHORT, "--store", tmp_path / "store", "--json")
+    assert answer.code == 0, answer
+    assert answer.err.splitlines()[0] == "seed 7"
+    (found,) = answer.objects
+    assert (found["valid"], found["overall"], found["model"], found["seed"]) == (True, "valid", "register", 7)
+    assert found["ops"] > 100 and len(found["trace"]) >= 32
+    run = open_run(Path(found["run"]))
+    assert (tmp_path / "store" / "latest").resolve() == run.path
+    for path in (run.run_json, run.history_parquet, run.verdict_json, run.faults_json, run.report_html):
+        assert path.stat().st_size > 0, path
+    checked = assay(capsys, "check", run.path, "--json")
+    assert checked.code == 0 and checked.objects[0]["ops"] == found["ops"]
+    assert assay(capsys, "check", run.path, "--model", "logs", "--json").objects[0]["valid"] is not False
+    run.report_html.unlink()
+    rebuilt = assay(capsys, "report", run.path)
+    assert rebuilt.code == 0 and Path(rebuilt.out.strip()) == run.report_html
+    assert run.report_html.exists()
+
+
+def test_the_same_seed_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("run", "register", *SHORT, "--time-limit", "2", "--json", "--store")
+    first, again = (assay(capsys, *arguments, tmp_path / name).objects[0] for name in ("a", "b"))
+    assert first["trace"] == again["trace"] and first["ops"] == again["ops"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["registre"], "no workload 'registre'"),
+        (["register", "--on", "mars"], "no environment 'mars'"),
+        (["register", "--nemesis", "gremlins"], "no nemesis 'gremlins'"),
+        (["register", "--flaw", "typo"], "no flaw 'typo'"),
+        (["register", "--time-limit", "0"], "--time-limit is 0"),
+        (["register", "--time-limit", "nan"], "--time-limit is nan"),
+        (["register", "--time-limit", "soon"], "'--time-limit'"),
+        (["register", "--rate", "0"], "--rate is 0"),
+        (["register", "--rate", "-5"], "--rate is -5"),
+        (["register", "--concurrency", "0"], "--concurrency is 0"),
+        (["register", "--masters", "2"], "an odd number"),
+        (["register", "--nodes", "1"], "--nodes is 1"),
+        (["register", "--seed", "-1"], "--seed is -1"),
+        (["register", "--op-timeout", "0"], "--op-timeout is 0"),
+        (["register", "--recovery-budget", "-1"], "--recovery-budget is -1"),
+        (["register", "-o", "keys"], "KEY=VALUE"),
+        (["register", "-o", "no-such-option=1"], "no-such-option"),
+        ([], "Missing argument"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_leave_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    store = tmp_path / "store"
+    answer = assay(capsys, "run", *arguments, "--store", store)
+    assert answer.code == 254
+    assert words in answer.complaint
+    assert answer.out == "" and not store.exists()
+
+
+def test_a_store_that_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    answer = assay(capsys, "run", "register", *SHORT, "--store", blocked / "store")
+    assert answer.code == 254 and "can't be written" in answer.complaint
+
+
+def test_reports_and_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "not the directory of a run" in assay(capsys, "report", tmp_path).complaint
+    assert "no list of 'animals'" in assay(capsys, "list", "animals").complaint
+    for what, name in (("workloads", "register"), ("nemeses", "kill"), ("flaws", "raft-"), ("models", "set-full")):
+        answer = assay(capsys, "list", what)
+        assert answer.code == 0 and f"\n{name}" in f"\n{answer.out}"
+    assert assay(capsys, "frobnicate").code == 254
+
+
+def started(store: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "assay.cli", "run", "register", "--time-limit", "86400", "--seed", "3"]
+    return subprocess.Popen(
+        [*command, "--store", str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_journal(runner: subprocess.Popen[str], store: Path) -> Path:
+    """The run's directory, once its journal has some sealed blocks."""
+    latest = store / "latest"
+    while runner.poll() is None:
+        journal = latest / "history.journal"
+        if journal.exists() and journal.stat().st_size > 100_000:
+            return latest.resolve()
+        time.sleep(0.05)
+    raise AssertionError(runner.communicate()[1])
+
+
+def test_a_harness_killed_in_mid_run_leaves_a_run_that_is_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = started(tmp_path / "store")
+    run = wait_for_journal(runner, tmp_path / "store")
+    runner.send_signal(signal.SIGKILL)
+    runner.communicate()
+    assert runner.returncode == -signal.SIGKILL and not (run / "verdict.json").exists()
+    answer = assay(capsys, "check", run, "--json")
+    (found,) = answer.objects
+    assert found["ops"] > 500
+    assert found["valid"] is True and found["overall"] == "unknown"
+    assert any("ended before the run did" in reason for reason in found["reasons"])
+    named = assay(capsys, "check", run, "--model", "register", "--json").objects[0]
+    assert named["valid"] is True and "sealed prefix" in json.dumps(named["details"])
+    assert assay(capsys, "check", run).code in (0, 2)
+    assert assay(capsys, "report", run).code == 0

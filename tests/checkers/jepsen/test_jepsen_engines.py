@@ -1,0 +1,167 @@
+"""Both engines give the same verdict, with the same anomalies in the same words; files and runs are judged alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+from jepsen_histories import joined, judge, random_history, source_of
+
+from checkers.api import MODELS, check, judge_source
+from checkers.engines import flows
+from checkers.engines.local import LocalEngine
+from checkers.engines.spark import SparkEngine
+from checkers.importers.detect import open_source
+from checkers.jepsen.registry import ENTRIES
+from checkers.jepsen.synthetic import MODELS as GENERATED
+from checkers.jepsen.synthetic import Shape, history
+from checkers.options import CheckOptions
+from checkers.verdict import Verdict
+from harness.errors import UserError
+from harness.history.table import write_parquet
+from harness.rundir import create
+
+CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[4] / "shared" / "corpus"))
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkEngine]:
+    engine = SparkEngine()
+    yield engine
+    engine.close()
+
+
+def comparable(verdict: Verdict) -> Verdict:
+    return msgspec.structs.replace(verdict, engine="", seconds=0.0)
+
+
+def random_joined(model: str) -> list[msgspec.Struct]:
+    together = 1 if model in ("bank", "convergence") else 12
+    return joined([random_history(model, 5000 + seed, key=seed) for seed in range(together)])  # type: ignore[return-value]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("model", [name for name in GENERATED if name != "total-queue"])
+def test_spark_and_local_agree_in_every_word(model: str, spark: SparkEngine) -> None:
+    settings = {"linearizable": "true"} if model == "set-full" else {}
+    events = random_joined(model)
+    local = judge(model, events, **settings)  # type: ignore[arg-type]
+    there = judge(model, events, spark, **settings)  # type: ignore[arg-type]
+    assert comparable(there) == comparable(local)
+    assert there.engine == "spark"
+
+
+@pytest.mark.spark
+def test_both_engines_agree_on_empty_histories(spark: SparkEngine) -> None:
+    for model in ("set", "bank"):
+        assert comparable(judge(model, [], spark)) == comparable(judge(model, []))
+
+
+@pytest.mark.parametrize("model", ["set-full", "queue", "counter", "unique-ids"])
+def test_groups_that_span_batches_meet(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a Spark worker does with its partition, in-process and with batches of a few rows."""
+    monkeypatch.setattr(flows, "_ROWS_PER_CALL", 5)
+    events = random_joined(model)
+    judged: list[list[int]] = []
+    original = flows.run_flow
+
+    def in_pieces(engine: object, source: object, flow: object) -> object:
+        parts = [flow.flatten(batch) for batch in source.batches(flow.columns)]  # type: ignore[attr-defined]
+        rows = flows._sorted(pa.Table.from_batches(parts, schema=flow.schema), (*flow.keys, *flow.order))  # type: ignore[attr-defined]
+        found = list(flows._Groups(flow)(iter(rows.combine_chunks().to_batches(max_chunksize=3))))
+        judged.append([batch.num_rows for batch in found])
+        return [flows.pickle.loads(batch.column(0)[0].as_py()) for batch in found]
+
+    whole = judge(model, events)  # type: ignore[arg-type]
+    monkeypatch.setattr(f"checkers.jepsen.{MODULES[model]}.run_flow", in_pieces)
+    assert comparable(judge(model, events)) == comparable(whole)  # type: ignore[arg-type]
+    assert len(judged[0]) > 1 and original is flows.run_flow
+
+
+MODULES = {"set-full": "set_full", "queue": "queues", "counter": "counter", "unique-ids": "unique_ids"}
+
+
+def test_parquet_in_many_batches_is_judged_as_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("checkers.source._BATCH_ROWS", 7)
+    for model in GENERATED:
+        events = random_history(model, 31)
+        path = tmp_path / f"{model}.parquet"
+        write_parquet(events, path, rows_per_group=16)
+        found = check(path, model, engine="local")
+        assert found.counts == judge(model, events).counts and found.valid == judge(model, events).valid
+
+
+@pytest.mark.spark
+def test_the_corpus_of_these_models_agrees(spark: SparkEngine) -> None:
+    if not (CORPUS / "index.tsv").exists():
+        pytest.skip(f"no conformance corpus at {CORPUS}; set ASSAY_CORPUS to where it is")
+    names = {entry[0] for entry in ENTRIES}
+    lines = [line.split("\t") for line in (CORPUS / "index.tsv").read_text().splitlines()[1:]]
+    mine = [line for line in lines if line[2] in names]
+    assert len(mine) >= 6
+    for file, format, model, valid, *_ in mine:
+        source = open_source(CORPUS / file, format)
+        local, there = (judge_source(source, model, engine) for engine in (LocalEngine(), spark))
+        assert str(local.valid).lower() == valid, file
+        assert comparable(there) == comparable(local), file
+
+
+def test_logs_of_a_run(tmp_path: Path) -> None:
+    run = create(tmp_path, "register", datetime(2026, 1, 1))
+    run.write_json(run.run_json, {})
+    write_parquet([], run.history_parquet)
+    assert check(run.path, "logs").valid == "unknown"
+    run.write_logs({"t1/server.log": b"started\nready\n", "t2/server.log": b"ready\n"})
+    assert check(run.path, "logs").valid is True
+    trace = b"ready\nTraceback (most recent call last):\n  File x\nAssertionError: lost\n"
+    run.write_logs({"t2/server.log": trace, "m1/raft/x.log": b"\xff PANIC at the \x00 disco\n" * 20})
+    verdict = check(run.path, "logs")
+    assert verdict.valid is False
+    assert verdict.counts == {"panic": 22}
+    assert verdict.details["matches_by_node"] == {"m1": 20, "t1": 0, "t2": 2}
+    assert len(verdict.anomalies["panic"]) == 8
+    assert verdict.anomalies["panic"][0].message.startswith("Node m1 wrote in x.log, line 1: ")
+    only = CheckOptions(settings={"pattern": "^ready$", "files": "server.log"})
+    assert check(run.path, "logs", options=only).counts == {"panic": 2}
+    with pytest.raises(UserError, match="no regular expression"):
+        check(run.path, "logs", options=CheckOptions(settings={"pattern": "("}))
+
+
+def test_convergence_without_phases_takes_reads_after_the_last_write(tmp_path: Path) -> None:
+    lines = []
+    steps = (("write", 1, "n1", 1), ("read", 2, "n1", 1), ("read", 3, "n2", 2), ("read", 4, "n3", 1))
+    for f, process, node, value in steps:
+        lines.append(f"{{:process {process} :type :invoke :f :{f} :value {value if f == 'write' else 'nil'}}}")
+        lines.append(f'{{:process {process} :type :ok :f :{f} :value {value} :node "{node}"}}')
+    path = tmp_path / "history.edn"
+    path.write_text("\n".join(lines))
+    verdict = check(path, "convergence")
+    assert verdict.counts == {"divergence": 1}
+    message = verdict.anomalies["divergence"][0].message
+    assert "node n1 showed 1 and node n2 showed 2" in message
+    path.write_text("\n".join(line.replace(':node "n', ':port "n') for line in lines))
+    assert "which node" in str(check(path, "convergence").reason)
+
+
+def test_keys_of_mixed_types_and_nil_elements(tmp_path: Path) -> None:
+    path = tmp_path / "history.edn"
+    adds = ('"a"', ":a", "1", "1.5", f"{2**80}", "true")
+    lines = [f"{{:process 0 :type {t} :f :add :value {v}}}" for v in adds for t in (":invoke", ":ok")]
+    lines += ["{:process 0 :type :invoke :f :read}", f"{{:process 0 :type :ok :f :read :value [{' '.join(adds[1:])}]}}"]
+    path.write_text("\n".join(lines))
+    verdict = check(path, "set")
+    assert verdict.counts == {"lost": 1}
+    assert "Element a of the set was lost" in verdict.anomalies["lost"][0].message
+    path.write_text("\n".join([*lines[:-1], "{:process 0 :type :ok :f :read :value [1 nil]}"]))
+    with pytest.raises(UserError, match="can't judge it"):
+        check(path, "set")
+
+
+def test_every_model_of_this_package_is_registered() -> None:
+    assert {entry[0] for entry in ENTRIES} <= MODELS.keys()
+    assert source_of(history("set", Shape(10), 0)).rows == 11
