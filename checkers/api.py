@@ -18,6 +18,7 @@ from checkers.evidence import readable
 from checkers.importers.detect import open_source
 from checkers.isolation.judge import judge_isolation
 from checkers.jepsen.registry import ENTRIES
+from checkers.objects.judge import OBJECT_MODELS, judge_objects
 from checkers.options import CheckOptions
 from checkers.register import judge_register
 from checkers.sessions.judge import GUARANTEE_SUMMARIES, judge_guarantees
@@ -52,6 +53,7 @@ MODELS: Final[dict[str, ModelInfo]] = {
     for info in (
         ModelInfo("register", "linearizable reads, writes and cas of cells", partial(judge_register, "register")),
         ModelInfo("cas-register", "the same by Knossos's name", partial(judge_register, "cas-register")),
+        *(ModelInfo(name, OBJECT_MODELS[name].summary, partial(judge_objects, name)) for name in OBJECT_MODELS),
         ModelInfo("isolation", "read committed, read atomic, causal: plain transactions", judge_isolation),
         *(ModelInfo(name, GUARANTEE_SUMMARIES[name], partial(judge_guarantees, name)) for name in GUARANTEE_SUMMARIES),
         *(ModelInfo(*entry) for entry in ENTRIES),

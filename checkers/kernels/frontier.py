@@ -51,6 +51,29 @@ def grown(old: ConfigSet, capacity: int) -> ConfigSet:
     return new
 
 
+@lean_inline
+def _bit(slot):
+    return np.uint64(1) << np.uint64(slot & 63)
+
+
+@lean_inline
+def has_bit(masks, row, slot):
+    """Whether a slot is in a row of masks."""
+    return (masks[row, slot >> 6] & _bit(slot)) != 0
+
+
+@lean_inline
+def set_bit(masks, row, slot):
+    """Put a slot into a row of masks."""
+    masks[row, slot >> 6] |= _bit(slot)
+
+
+@lean_inline
+def unset_bit(masks, row, slot):
+    """Take a slot out of a row of masks."""
+    masks[row, slot >> 6] &= ~_bit(slot)
+
+
 @lean
 def clear(configs):
     """Empty the set in constant time."""
@@ -125,3 +148,20 @@ def add(configs, state, available, owed, row):
     configs.meta[0] += 1
     configs.meta[1] += 1
     return looked + 1
+
+
+@lean
+def adopt(frontier, after):
+    """The live configurations of `after`, packed, become the frontier."""
+    clear(frontier)
+    size = 0
+    for place in range(after.meta[0]):
+        if after.state[place] < 0:
+            continue
+        frontier.state[size] = after.state[place]
+        for word in range(after.available.shape[1]):
+            frontier.available[size, word] = after.available[place, word]
+            frontier.owed[size, word] = after.owed[place, word]
+        size += 1
+    frontier.meta[0] = size
+    frontier.meta[1] = size

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from checkers.kernels.columns import CAS, FAILED_CAS, NEVER, READ, WRITE
 from checkers.kernels.compiled import lean, lean_inline
-from checkers.kernels.frontier import add, clear
+from checkers.kernels.frontier import add, adopt, clear, has_bit, set_bit, unset_bit
 
 FIRST_BEAM: Final = 16
 WIDER: Final = 8
@@ -102,26 +102,6 @@ def make_open(slots: int, values: int, rows: int) -> Open:
     )
 
 
-@lean_inline
-def _bit(slot):
-    return np.uint64(1) << np.uint64(slot & 63)
-
-
-@lean_inline
-def _has(masks, row, slot):
-    return (masks[row, slot >> 6] & _bit(slot)) != 0
-
-
-@lean_inline
-def _set(masks, row, slot):
-    masks[row, slot >> 6] |= _bit(slot)
-
-
-@lean_inline
-def _unset(masks, row, slot):
-    masks[row, slot >> 6] &= ~_bit(slot)
-
-
 @lean
 def _begin_key(ops, key, opened, frontier):
     """Nothing open, the register unset."""
@@ -153,21 +133,21 @@ def _open_slot(ops, row, opened):
         if kind == CAS and ops.expected[twin] != ops.expected[row]:
             continue
         if ops.complete[twin] < ops.complete[row] or (ops.complete[twin] == ops.complete[row] and twin < row):
-            _set(opened.rivals, slot, other)
+            set_bit(opened.rivals, slot, other)
         else:
-            _set(opened.rivals, other, slot)
+            set_bit(opened.rivals, other, slot)
     opened.row[slot] = row
     opened.slot_of[row] = slot
     opened.top[0] = max(opened.top[0], slot + 1)
     if kind == READ:
-        _set(opened.reads, ops.value[row], slot)
+        set_bit(opened.reads, ops.value[row], slot)
     elif kind == WRITE:
-        _set(opened.totals, WRITES, slot)
+        set_bit(opened.totals, WRITES, slot)
     elif kind == CAS:
-        _set(opened.cas_from, ops.expected[row], slot)
+        set_bit(opened.cas_from, ops.expected[row], slot)
     elif kind == FAILED_CAS:
-        _set(opened.totals, REFUSALS, slot)
-        _set(opened.refusals, ops.expected[row], slot)
+        set_bit(opened.totals, REFUSALS, slot)
+        set_bit(opened.refusals, ops.expected[row], slot)
     return slot
 
 
@@ -176,19 +156,19 @@ def _close_slot(ops, slot, opened):
     row = opened.row[slot]
     kind = ops.kind[row]
     if kind == READ:
-        _unset(opened.reads, ops.value[row], slot)
+        unset_bit(opened.reads, ops.value[row], slot)
     elif kind == WRITE:
-        _unset(opened.totals, WRITES, slot)
+        unset_bit(opened.totals, WRITES, slot)
     elif kind == CAS:
-        _unset(opened.cas_from, ops.expected[row], slot)
+        unset_bit(opened.cas_from, ops.expected[row], slot)
     elif kind == FAILED_CAS:
-        _unset(opened.totals, REFUSALS, slot)
-        _unset(opened.refusals, ops.expected[row], slot)
+        unset_bit(opened.totals, REFUSALS, slot)
+        unset_bit(opened.refusals, ops.expected[row], slot)
     opened.row[slot] = -1
     opened.slot_of[row] = -1
     opened.rivals[slot, :] = 0
     for other in range(opened.top[0]):
-        _unset(opened.rivals, other, slot)
+        unset_bit(opened.rivals, other, slot)
     while opened.top[0] > 0 and opened.row[opened.top[0] - 1] < 0:
         opened.top[0] -= 1
 
@@ -203,10 +183,10 @@ def _invoke(ops, row, opened, frontier):
         if state < 0:
             continue
         if kind in (WRITE, CAS):
-            _set(frontier.available, place, slot)
+            set_bit(frontier.available, place, slot)
         done = (kind == READ and state == ops.value[row]) or (kind == FAILED_CAS and state != ops.expected[row])
         if ops.complete[row] != NEVER and not done:
-            _set(frontier.owed, place, slot)
+            set_bit(frontier.owed, place, slot)
 
 
 @lean
@@ -217,7 +197,7 @@ def _drop_useless(ops, event, opened, frontier):
         if row < 0 or ops.complete[row] != NEVER or ops.last_use[row] > event:
             continue
         for place in range(frontier.meta[0]):
-            _unset(frontier.available, place, slot)
+            unset_bit(frontier.available, place, slot)
         _close_slot(ops, slot, opened)
 
 
@@ -236,19 +216,19 @@ def _apply(ops, slot, source, place, opened):
         done = opened.reads[state, word] | (opened.totals[REFUSALS, word] & ~opened.refusals[state, word])
         useful |= (left & done) != 0 or (source.available[place, word] & opened.cas_from[state, word]) != 0
         opened.owed[0, word] = left & ~done
-    _unset(opened.available, 0, slot)
-    _unset(opened.owed, 0, slot)
+    unset_bit(opened.available, 0, slot)
+    unset_bit(opened.owed, 0, slot)
     return state, useful
 
 
 @lean_inline
 def _keep(configs, state, target, opened):
     """Add to the next frontier, in which the completing operation is no longer available."""
-    held = _has(opened.available, 0, target)
-    _unset(opened.available, 0, target)
+    held = has_bit(opened.available, 0, target)
+    unset_bit(opened.available, 0, target)
     cost = add(configs, state, opened.available, opened.owed, 0)
     if held:
-        _set(opened.available, 0, target)
+        set_bit(opened.available, 0, target)
     return cost
 
 
@@ -256,11 +236,11 @@ def _keep(configs, state, target, opened):
 def _expand(ops, target, place, opened, visited, after):
     """Extend one configuration by every open operation. Returns the work done, or -1 if a set is full."""
     work = 1
-    owing = _has(visited.owed, place, target)
+    owing = has_bit(visited.owed, place, target)
     for slot in range(opened.top[0]):
         if visited.state[place] < 0:
             break
-        if not _has(visited.available, place, slot):
+        if not has_bit(visited.available, place, slot):
             continue
         row = opened.row[slot]
         work += 1
@@ -272,13 +252,13 @@ def _expand(ops, target, place, opened, visited, after):
         if blocked:
             continue
         state, useful = _apply(ops, slot, visited, place, opened)
-        settled = not _has(opened.owed, 0, target)
+        settled = not has_bit(opened.owed, 0, target)
         if slot == target or (owing and settled):
             cost = _keep(after, state, target, opened)
             if cost < 0:
                 return -1
             work += cost
-        if useful and (not settled or _has(opened.available, 0, target)):
+        if useful and (not settled or has_bit(opened.available, 0, target)):
             cost = add(visited, state, opened.available, opened.owed, 0)
             if cost < 0:
                 return -1
@@ -291,7 +271,7 @@ def _is_done(target, frontier):
     """Whether the operation is linearized in every configuration."""
     for place in range(frontier.meta[0]):
         if frontier.state[place] >= 0 and (
-            _has(frontier.owed, place, target) or _has(frontier.available, place, target)
+            has_bit(frontier.owed, place, target) or has_bit(frontier.available, place, target)
         ):
             return False
     return True
@@ -310,10 +290,10 @@ def _complete(ops, target, opened, frontier, visited, after, budget, at):
         for word in range(frontier.available.shape[1]):
             opened.available[0, word] = frontier.available[place, word]
             opened.owed[0, word] = frontier.owed[place, word]
-        settled = not _has(frontier.owed, place, target)
+        settled = not has_bit(frontier.owed, place, target)
         if settled:
             work += _keep(after, frontier.state[place], target, opened)
-        if not settled or _has(frontier.available, place, target):
+        if not settled or has_bit(frontier.available, place, target):
             work += add(visited, frontier.state[place], frontier.available, frontier.owed, place)
     place = 0
     while place < visited.meta[0]:
@@ -329,23 +309,6 @@ def _complete(ops, target, opened, frontier, visited, after, budget, at):
                 return -2
         place += 1
     return work
-
-
-@lean
-def _adopt(frontier, after):
-    """The live configurations of `after`, packed, become the frontier."""
-    clear(frontier)
-    size = 0
-    for place in range(after.meta[0]):
-        if after.state[place] < 0:
-            continue
-        frontier.state[size] = after.state[place]
-        for word in range(after.available.shape[1]):
-            frontier.available[size, word] = after.available[place, word]
-            frontier.owed[size, word] = after.owed[place, word]
-        size += 1
-    frontier.meta[0] = size
-    frontier.meta[1] = size
 
 
 @lean
@@ -378,7 +341,7 @@ def search_key(ops, at, opened, frontier, visited, after, budget):
             at[WORK] += cost
             if after.meta[1] == 0:
                 return DONE, row
-            _adopt(frontier, after)
+            adopt(frontier, after)
         _close_slot(ops, slot, opened)
         _drop_useless(ops, event, opened, frontier)
         at[NEXT_COMPLETE] += 1

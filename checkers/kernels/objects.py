@@ -1,0 +1,258 @@
+"""What objects do: one step of a lock, queue, bag, set, string or row of registers, for the search in `explore`.
+
+A state is a number: of an interned word (`states`) for queues (the elements, first to last), bags (sorted), sets
+(sorted) and rows of registers (a letter each); 0 or 1 for a lock; for strings a node of the trie of all prefixes of
+what was ever read, node 0 standing for every other string: nobody ever sees one of those.
+
+Steps know what the history says later and refuse what it rules out, so that hopeless orders are not followed:
+- what is enqueued behind an element that is dequeued only after the newcomer must have left;
+- adding an element, never removed, that a later read does not show. Adding one that all later reads show is *eager*:
+  it is done at once, for nothing is lost by it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.kernels.compiled import lean, lean_inline
+from checkers.kernels.states import intern, letter, spell, with_last, without_first
+
+MUTEX, FIFO, BAG, SET, STRING, ROW = range(6)
+"""Kinds of objects."""
+
+ACQUIRE, RELEASE, ENQUEUE, DEQUEUE, TAKE, IS_EMPTY, ADD, REMOVE, MEMBERS, PUT, APPEND, GET, TXN, LOOK, REFUSED = range(
+    15
+)
+"""Kinds of operations. TAKE is a dequeue of nobody knows what; LOOK a transaction of reads only; REFUSED a transaction
+whose compare-and-set found another value."""
+
+R, W, C = range(3)
+"""What a transaction does to a register: its items are (register, one of these, value, expected)."""
+
+ITEM: Final = 4
+
+IMPOSSIBLE: Final = -1
+"""Instead of a state: the operation can't be next."""
+
+UNSEEN: Final = 0
+"""The node of all strings that are no prefix of a read one."""
+
+Ints = npt.NDArray[np.int64]
+Letters = npt.NDArray[np.int32]
+
+
+class ObjectOps(NamedTuple):
+    """Operations of many objects of the kind `model`; object k owns the rows `offsets[k]:offsets[k + 1]`, in order of
+    `invoke`. `value` is the element, node or piece; `items[first:last]` the members read or what a transaction does.
+
+    `order` lists each object's rows by completion (NEVER for unknown ones); `width[k]` is the size of its first word.
+    By element: `early`, the first invocation of a dequeue that may return it (for sets: 1 if it is ever removed), and
+    `late`, the event by which it must have been dequeued (for sets: the last invocation of a read without it). By node:
+    `late`, when the last read of a string that begins so completes; `edge_piece`, `edge_target` in
+    `edge_first[n]:edge_first[n + 1]`, where appending leads. `last_put`, `last_get`: last invocations, by object.
+    """
+
+    model: int
+    offsets: Ints
+    kind: npt.NDArray[np.uint8]
+    value: Letters
+    first: Ints
+    last: Ints
+    items: Letters
+    invoke: Ints
+    complete: Ints
+    order: Ints
+    width: Ints
+    early: Ints
+    late: Ints
+    edge_first: Ints
+    edge_piece: Letters
+    edge_target: Letters
+    last_put: Ints
+    last_get: Ints
+
+
+def longest_word(ops: ObjectOps) -> int:
+    """How long words may become."""
+    if ops.model == ROW:
+        return int(ops.width.max(initial=0))
+    grows = np.isin(ops.kind, (ENQUEUE, ADD))
+    return int(np.diff(np.concatenate(([0], np.cumsum(grows)))[ops.offsets]).max(initial=0))
+
+
+@lean_inline
+def is_observer(kind):
+    """Whether operations of this kind change nothing."""
+    return kind in (IS_EMPTY, MEMBERS, GET, LOOK, REFUSED)
+
+
+@lean
+def first_state(ops, key, store):
+    """An object's state before everything; the store must be empty."""
+    if ops.model == MUTEX:
+        return np.int32(0)
+    if ops.model == STRING:
+        return np.int32(ops.width[key])
+    for register in range(ops.width[key]):
+        store.buffer[register] = 0
+    return intern(store, ops.width[key])
+
+
+@lean_inline
+def _enqueue(ops, element, state, store):
+    for place in range(store.size[state]):
+        if ops.late[element] < ops.early[letter(store, state, place)]:
+            return np.int32(IMPOSSIBLE)
+    return with_last(store, state, element)
+
+
+@lean_inline
+def _place_of(store, state, element):
+    """Where in a sorted word an element is or belongs."""
+    low, high = 0, store.size[state]
+    while low < high:
+        middle = (low + high) // 2
+        if letter(store, state, middle) < element:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@lean_inline
+def _inserted(store, state, place, element):
+    size = store.size[state]
+    spell(store, state, 0, place, 0)
+    store.buffer[place] = element
+    spell(store, state, place, size, place + 1)
+    return intern(store, size + 1)
+
+
+@lean_inline
+def _deleted(store, state, place):
+    size = store.size[state]
+    spell(store, state, 0, place, 0)
+    spell(store, state, place + 1, size, place)
+    return intern(store, size - 1)
+
+
+@lean_inline
+def holds(store, state, element):
+    """Whether a sorted word has an element."""
+    place = _place_of(store, state, element)
+    return place < store.size[state] and letter(store, state, place) == element
+
+
+@lean
+def _queue_step(ops, row, choice, state, store):
+    kind, element, size = ops.kind[row], ops.value[row], store.size[state]
+    if kind == IS_EMPTY:
+        return state if size == 0 else np.int32(IMPOSSIBLE)
+    if ops.model == FIFO:
+        if kind == ENQUEUE:
+            return _enqueue(ops, element, state, store)
+        if size == 0 or (kind == DEQUEUE and letter(store, state, 0) != element):
+            return np.int32(IMPOSSIBLE)
+        return without_first(store, state)
+    if kind == ENQUEUE:
+        return _inserted(store, state, _place_of(store, state, element), element)
+    if kind == DEQUEUE:
+        if not holds(store, state, element):
+            return np.int32(IMPOSSIBLE)
+        return _deleted(store, state, _place_of(store, state, element))
+    if choice >= size or (choice > 0 and letter(store, state, choice) == letter(store, state, choice - 1)):
+        return np.int32(IMPOSSIBLE)
+    return _deleted(store, state, choice)
+
+
+@lean
+def _set_step(ops, row, state, store):
+    kind, element = ops.kind[row], ops.value[row]
+    if kind == MEMBERS:
+        if store.size[state] != ops.last[row] - ops.first[row]:
+            return np.int32(IMPOSSIBLE)
+        for place in range(store.size[state]):
+            if letter(store, state, place) != ops.items[ops.first[row] + place]:
+                return np.int32(IMPOSSIBLE)
+        return state
+    there = holds(store, state, element)
+    if there == (kind == ADD):
+        return state
+    place = _place_of(store, state, element)
+    return _inserted(store, state, place, element) if kind == ADD else _deleted(store, state, place)
+
+
+@lean
+def _string_step(ops, row, state, event):
+    kind, value = ops.kind[row], ops.value[row]
+    if kind == GET:
+        return state if state == value else np.int32(IMPOSSIBLE)
+    node = np.int32(UNSEEN)
+    if kind == PUT:
+        node = value
+    else:
+        for edge in range(ops.edge_first[state], ops.edge_first[state + 1]):
+            if ops.edge_piece[edge] == value:
+                node = ops.edge_target[edge]
+                break
+    return node if ops.late[node] >= event else np.int32(UNSEEN)
+
+
+@lean
+def _row_step(ops, row, state, store):
+    size, refused = store.size[state], ops.kind[row] == REFUSED
+    spell(store, state, 0, size, 0)
+    for item in range(ops.first[row], ops.last[row], ITEM):
+        register, action = ops.items[item], ops.items[item + 1]
+        value, expected = ops.items[item + 2], ops.items[item + 3]
+        wanted = value if action == R else expected
+        if action != W and store.buffer[register] != wanted:
+            return state if refused else np.int32(IMPOSSIBLE)
+        if action != R:
+            store.buffer[register] = value
+    return np.int32(IMPOSSIBLE) if refused else intern(store, size)
+
+
+@lean
+def step(ops, row, choice, state, store, event):
+    """The state after an operation, IMPOSSIBLE or NO_ROOM; `event` is the time, `choice` below `choices`."""
+    if ops.model == MUTEX:
+        wanted = 0 if ops.kind[row] == ACQUIRE else 1
+        return np.int32(1 - state) if state == wanted else np.int32(IMPOSSIBLE)
+    if ops.model == STRING:
+        return _string_step(ops, row, state, event)
+    if ops.model == SET:
+        return _set_step(ops, row, state, store)
+    if ops.model == ROW:
+        return _row_step(ops, row, state, store)
+    return _queue_step(ops, row, choice, state, store)
+
+
+@lean_inline
+def choices(ops, row, state, store):
+    """In how many ways an operation may go: a dequeue of nobody knows what from a bag takes any element."""
+    if ops.model == BAG and ops.kind[row] == TAKE:
+        return np.int64(store.size[state])
+    return np.int64(1)
+
+
+@lean_inline
+def lacks(ops, row, element):
+    """Whether a read of a set does not show an element."""
+    low, high = ops.first[row], ops.last[row]
+    while low < high:
+        middle = (low + high) // 2
+        if ops.items[middle] < element:
+            low = middle + 1
+        else:
+            high = middle
+    return low == ops.last[row] or ops.items[low] != element
+
+
+@lean_inline
+def is_plain_add(ops, row):
+    """Whether this adds an element that nobody removes: it is done eagerly or not at all."""
+    return ops.kind[row] == ADD and ops.early[ops.value[row]] == 0

@@ -1,0 +1,194 @@
+"""Locks, queues, bags and sets made ready for the search: elements numbered, what can't matter left out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from checkers.kernels.columns import NEVER, NIL, Ints
+from checkers.kernels.dense import together
+from checkers.kernels.objects import (
+    ADD,
+    BAG,
+    DEQUEUE,
+    ENQUEUE,
+    FIFO,
+    IS_EMPTY,
+    MEMBERS,
+    MUTEX,
+    REMOVE,
+    SET,
+    TAKE,
+)
+from checkers.mops import INFO, OK, Columns
+from checkers.objects.built import Built, addresses_of, highest, lowest, make_ops, taken
+
+ELEMENT: Final = 64
+NIL_READ: Final = 65
+"""Kinds of rows that are no operations of objects: an element of a list read, a read that found nothing."""
+
+
+def build_mutex(rows: Columns) -> Built:
+    """Acquires and releases, whoever does them and whatever value they carry."""
+    return Built(make_ops(MUTEX, rows, rows["kind"], np.zeros(len(rows["kind"]), np.int64)), addresses_of(rows))
+
+
+def _queue_rows(rows: Columns) -> Columns:
+    kind, nothing = rows["kind"].copy(), rows["value"] == NIL
+    out = kind == DEQUEUE
+    kind[out & (rows["status"] == INFO)] = TAKE
+    kind[out & (rows["status"] == OK) & nothing] = IS_EMPTY
+    return rows | {"kind": kind}
+
+
+def _returned(rows: Columns) -> Ints:
+    """Whether each row's element is ever returned by a dequeue."""
+    ids, count = together([rows["object"], rows["value"]])
+    seen = np.zeros(count, np.bool_)
+    seen[ids[rows["kind"] == DEQUEUE]] = True
+    return seen[ids]
+
+
+def build_queue(model: int, rows: Columns) -> Built:
+    """Queues and bags. Elements that are never returned are all alike, and if their enqueue is unknown it is left out;
+    a bag that is never seen empty is one object per element."""
+    rows = _queue_rows(rows)
+    addresses = addresses_of(rows)
+    returned = _returned(rows)
+    rows = rows | {"returned": returned}
+    rows = taken(rows, ~((rows["kind"] == ENQUEUE) & ~returned & (rows["complete"] == NEVER)))
+    if model == BAG:
+        return _build_bag(rows, addresses)
+    return _numbered(FIFO, rows, addresses)
+
+
+def _numbered(model: int, rows: Columns, addresses: Ints) -> Built:
+    kind = rows["kind"]
+    shown = np.where(rows["returned"] & np.isin(kind, (ENQUEUE, DEQUEUE)), rows["value"], NIL)
+    ids, count = together([rows["object"], shown])
+    puts, gets, takes = kind == ENQUEUE, kind == DEQUEUE, kind == TAKE
+    objects, key = np.unique(rows["object"], return_inverse=True)
+    taken_from = lowest(key[takes], rows["invoke"][takes], len(objects))
+    early = lowest(ids[gets], rows["invoke"][gets], count)
+    np.minimum.at(early, ids, taken_from[key])
+    late = highest(ids[gets], rows["complete"][gets], count, -1)
+    enough = np.bincount(ids[gets], minlength=count) >= np.bincount(ids[puts], minlength=count)
+    late = np.where(enough & (late >= 0), late, NEVER)
+    ops = make_ops(model, rows, kind, ids, early=early, late=late)
+    named = np.where(shown == NIL, None, shown)
+    return Built(ops, addresses, dict(zip(ids.tolist(), named.tolist(), strict=True)))
+
+
+def _build_bag(rows: Columns, addresses: Ints) -> Built:
+    objects, key = np.unique(rows["object"], return_inverse=True)
+    watched = np.zeros(len(objects), np.bool_)
+    watched[key[rows["kind"] == IS_EMPTY]] = True
+    whole = watched[key]
+    rows = rows | {"bag": key}
+    rows = taken(rows, whole | (rows["returned"] & np.isin(rows["kind"], (ENQUEUE, DEQUEUE))))
+    whole = watched[rows["bag"]]
+    split, _ = together([rows["bag"], np.where(whole, NIL, rows["value"])])
+    order = np.lexsort((rows["invoke"], split))
+    rows = taken(rows | {"object": split}, order)
+    _, first = np.unique(rows["object"], return_index=True)
+    return _numbered(BAG, rows, addresses[rows["bag"][first]])
+
+
+@njit(cache=True)
+def _last_without(first, last, items, invoke, order, key, elements, element_key, late):
+    """For each element the last invocation of a read of its object that lacks it; `order` is by invocation, falling."""
+    present = np.full(late.shape[0], -1)
+    undecided = elements.copy()
+    for at in range(order.shape[0]):
+        read = order[at]
+        for item in range(first[read], last[read]):
+            present[items[item]] = read
+        left = 0
+        for place in range(undecided.shape[0]):
+            element = undecided[place]
+            if element_key[element] == key[read] and present[element] != read:
+                late[element] = invoke[read]
+            else:
+                undecided[left] = element
+                left += 1
+        undecided = undecided[:left]
+
+
+def build_set(rows: Columns) -> Built:
+    """Sets. Elements that are neither read nor removed are all alike, and if their add is unknown it is left out."""
+    addresses = addresses_of(rows)
+    rows, members = _with_members(rows)
+    objects, key = np.unique(rows["object"], return_inverse=True)
+    changes = np.isin(rows["kind"], (ADD, REMOVE))
+    both = np.concatenate((key[changes], members[:, 0])), np.concatenate((rows["value"][changes], members[:, 1]))
+    ids, count = together(both)
+    matters = np.zeros(count, np.bool_)
+    matters[ids[int(changes.sum()) :]] = True
+    matters[ids[: int(changes.sum())][rows["kind"][changes] == REMOVE]] = True
+    value = np.where(matters[ids], both[1], NIL)
+    ids, count = together([both[0], value])
+    element, item = np.zeros(len(key), np.int64), ids[int(changes.sum()) :]
+    element[changes] = ids[: int(changes.sum())]
+    first, last, items = _member_slices(len(key), members[:, 2], item)
+    removed = np.zeros(count, np.int64)
+    removed[element[rows["kind"] == REMOVE]] = 1
+    late, of = np.full(count, -1), np.zeros(count, np.int64)
+    of[ids] = both[0]
+    reads = np.flatnonzero(rows["kind"] == MEMBERS)
+    by_time = reads[np.lexsort((-rows["invoke"][reads], key[reads]))]
+    in_order = np.argsort(of, kind="stable")
+    for number in range(len(objects)):
+        mine = by_time[key[by_time] == number] if len(objects) > 1 else by_time
+        elements = in_order[np.searchsorted(of[in_order], number) : np.searchsorted(of[in_order], number + 1)]
+        _last_without(first, last, items, rows["invoke"], mine, key, elements, of, late)
+    ops = make_ops(
+        SET, rows, rows["kind"], element, first=first, last=last, items=items.astype(np.int32), early=removed, late=late
+    )
+    anonymous = np.zeros(count, np.bool_)
+    anonymous[ids[value == NIL]] = True
+    useless = (rows["kind"] == ADD) & (rows["complete"] == NEVER) & anonymous[element]
+    named = dict(zip(ids.tolist(), np.where(value == NIL, None, value).tolist(), strict=True))
+    if useless.any():
+        ops = _without(ops, ~useless)
+    return Built(ops, addresses, named)
+
+
+def _without(ops, keep):  # type: ignore[no-untyped-def]
+    before = np.concatenate(([0], np.cumsum(keep)))
+    by_row = {name: getattr(ops, name)[keep] for name in ("kind", "value", "first", "last", "invoke", "complete")}
+    offsets = before[ops.offsets]
+    key = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return ops._replace(offsets=offsets, order=np.lexsort((by_row["complete"], key)), **by_row)
+
+
+def _with_members(rows: Columns) -> tuple[Columns, Ints]:
+    """The operations alone, and the members read as (object number, value, row of the read), each once."""
+    inner = rows["kind"] == ELEMENT
+    ops, elements = taken(rows, ~inner), taken(rows, inner)
+    kind = np.where(ops["kind"] == NIL_READ, MEMBERS, ops["kind"])
+    ops = ops | {"kind": kind}
+    order = np.lexsort((elements["place"], elements["chain"], elements["object"]))
+    elements = taken(elements, order)
+    reads = np.flatnonzero((kind == MEMBERS) & (ops["chain"] >= 0))
+    start = _first_of(elements, ops, reads)
+    sizes = ops["value"][reads]
+    of = np.repeat(reads, sizes)
+    at = np.repeat(start - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+    _, key = np.unique(ops["object"], return_inverse=True)
+    members = np.stack((key[of], elements["value"][at], of), axis=1) if len(of) else np.empty((0, 3), np.int64)
+    return ops, np.unique(members, axis=0)
+
+
+def _first_of(elements: Columns, ops: Columns, reads: Ints) -> Ints:
+    """Where among the sorted elements the chain of each read begins."""
+    size = len(elements["object"])
+    both, _ = together([np.concatenate((elements[n], ops[n][reads])) for n in ("object", "chain")])
+    return np.searchsorted(both[:size], both[size:]) if size else np.zeros(len(reads), np.int64)
+
+
+def _member_slices(count: int, of: Ints, item: Ints) -> tuple[Ints, Ints, Ints]:
+    order = np.lexsort((item, of))
+    rows = np.arange(count)
+    return np.searchsorted(of[order], rows), np.searchsorted(of[order], rows, "right"), item[order]

@@ -1,0 +1,277 @@
+"""The models `mutex`, `fifo-queue`, `lin-queue`, `lin-set`, `kv-append`, `multi-register`: linearizable objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from checkers.engines.api import Engine
+from checkers.engines.grouped import judge_mops
+from checkers.findings import Finding, Findings
+from checkers.kernels.columns import Ints
+from checkers.kernels.linear import Budget
+from checkers.kernels.object_search import explain_object, search_objects
+from checkers.kernels.objects import (
+    ACQUIRE,
+    ADD,
+    APPEND,
+    BAG,
+    DEQUEUE,
+    ENQUEUE,
+    FIFO,
+    GET,
+    MEMBERS,
+    MUTEX,
+    PUT,
+    RELEASE,
+    REMOVE,
+    STRING,
+    C,
+    R,
+    W,
+)
+from checkers.kernels.zones import INVALID, UNDECIDED, VALID
+from checkers.mops import ADDRESS, STRANGE, Columns, MopProjection, strangers
+from checkers.objects.build import ELEMENT, NIL_READ, build_mutex, build_queue, build_set
+from checkers.objects.built import Built, only, sorted_rows
+from checkers.objects.rows import Registers, build_rows
+from checkers.objects.strings import build_strings
+from checkers.objects.words import explain_all
+from checkers.options import CheckOptions
+from checkers.register import RegisterKernel
+from checkers.source import Source
+from checkers.verdict import Validity, Verdict
+from harness.errors import UserError
+
+NONLINEARIZABLE: Final = "nonlinearizable"
+
+_SHOWN: Final = 16
+"""At most so many configurations and operations are reported of a stuck search."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectModel:
+    """What a model's histories are made of: its operations, in words, how they are projected, and whether each is one
+    operation of one object (else a transaction over any)."""
+
+    summary: str
+    about: str
+    projection: MopProjection
+    single: bool = True
+
+
+_QUEUE: Final = MopProjection({"enqueue": ENQUEUE, "dequeue": DEQUEUE}, keep_failed=False)
+
+OBJECT_MODELS: Final[dict[str, ObjectModel]] = {
+    "multi-register": ObjectModel(
+        "operations on several registers are atomic and linearizable",
+        "a transaction of reads, writes and compare-and-sets of integers",
+        MopProjection({"r": R, "w": W, "cas": C}, extras=("expected",), keep_failed=False),
+        single=False,
+    ),
+    "mutex": ObjectModel(
+        "a lock is never acquired while held, nor released while free",
+        "an acquire or a release",
+        MopProjection({"acquire": ACQUIRE, "release": RELEASE}, keep_failed=False),
+    ),
+    "lin-set": ObjectModel(
+        "linearizable adds, removes and reads of all members of sets",
+        "an add or remove of one element or a read of all",
+        MopProjection({"add": ADD, "remove": REMOVE, "r": NIL_READ}, list_kinds=(MEMBERS, ELEMENT), keep_failed=False),
+    ),
+    "lin-queue": ObjectModel(
+        "linearizable queues that may return any element", "an enqueue or dequeue of one element", _QUEUE
+    ),
+    "fifo-queue": ObjectModel(
+        "linearizable queues, first in, first out", "an enqueue or dequeue of one element", _QUEUE
+    ),
+    "kv-append": ObjectModel(
+        "linearizable strings by key: get, put, append (Porcupine's)",
+        "a get, put or append of one string",
+        MopProjection({"r": GET, "w": PUT, "append": APPEND}, keep_failed=False),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKernel:
+    """Judges many objects at once. `texts` are the history's interned values, which only strings need."""
+
+    model: str
+    explain: int
+    budget: Budget
+    texts: tuple[str, ...] = ()
+    _base: int = field(default=-(2**62) - 1)
+
+    def __call__(self, rows: Columns) -> Findings:
+        """Findings over all objects; nothing is judged if there are operations that the model does not know."""
+        strange = strangers(rows | {"kind": np.where(self._strange(rows), STRANGE, rows["kind"])})
+        if strange:
+            return Findings(ops=len(np.unique(rows["invoke"])), unsupported=strange)
+        count = len(np.unique(rows["invoke"]))
+        if not count:
+            return Findings()
+        built, registers = self._built(sorted_rows(rows))
+        found = _Judged(self, built)
+        if registers is not None:
+            found.project(registers)
+        found.search()
+        return found.findings(count)
+
+    def _strange(self, rows: Columns) -> Any:
+        if not OBJECT_MODELS[self.model].single:
+            return np.zeros(len(rows["kind"]), np.bool_)
+        kind, nothing = rows["kind"], rows["value"] == np.iinfo(np.int64).min
+        needs = np.isin(kind, (ENQUEUE, ADD, REMOVE, PUT, APPEND)) & nothing
+        return needs | ((rows["size"] != 1) & (kind != ELEMENT)) | ((kind == NIL_READ) & ~nothing)
+
+    def _built(self, rows: Columns) -> tuple[Built, Registers | None]:
+        if self.model == "multi-register":
+            return build_rows(rows)
+        if self.model == "mutex":
+            return build_mutex(rows), None
+        if self.model == "lin-set":
+            return build_set(rows), None
+        if self.model == "kv-append":
+            return build_strings(rows, self._text), None
+        return build_queue(FIFO if self.model == "fifo-queue" else BAG, rows), None
+
+    def _text(self, value: int) -> str:
+        place = self._base - value
+        return self.texts[place] if 0 <= place < len(self.texts) else str(value)
+
+
+@dataclass(slots=True)
+class _Judged:
+    """One call of the kernel: which objects are decided, and what was found."""
+
+    kernel: ObjectKernel
+    built: Built
+    kept: list[Finding] = field(default_factory=list)
+    answers: Any = None
+    why: str | None = None
+    searched: int = 0
+
+    def project(self, registers: Registers) -> None:
+        """Judge each register by itself: refutes its object, and decides it if it is the only one."""
+        count = len(self.built.addresses)
+        self.answers = np.full(count, UNDECIDED, np.uint8)
+        judge = RegisterKernel(self.kernel.explain, self.kernel.budget)
+        found = judge(registers.keyed)
+        if not found.undecided:
+            self.answers[self.built.ops.width == 1] = VALID
+        if found.counts:
+            self._refute_registers(judge, registers)
+
+    def _refute_registers(self, judge: RegisterKernel, registers: Registers) -> None:
+        for object_number in range(len(self.answers)):
+            keys = np.flatnonzero(registers.of == object_number)
+            part = KeyedPart(registers, keys).keyed()
+            found = judge(part)
+            if found.counts:
+                self.answers[object_number] = INVALID
+                first = min(found.kept, key=lambda finding: finding.order)
+                facts = first.facts | {"register": list(first.key), "because": first.anomaly}
+                self.kept.append(Finding(NONLINEARIZABLE, first.order, self._key(object_number), first.ops, facts))
+            elif not found.undecided and self.built.ops.width[object_number] == 1:
+                self.answers[object_number] = VALID
+
+    def search(self) -> None:
+        """Search all objects that are not decided yet."""
+        count = len(self.built.ops.offsets) - 1
+        if self.answers is None:
+            self.answers = np.full(count, UNDECIDED, np.uint8)
+        left = np.flatnonzero(self.answers == UNDECIDED)
+        if not len(left):
+            return
+        ops, _ = only(self.built.ops, left)
+        found = search_objects(ops, self.kernel.budget)
+        self.answers[left] = found.answers
+        self.why, self.searched = found.why, len(left)
+        refuted = np.flatnonzero(found.answers == INVALID)
+        order = ops.invoke[found.stuck[refuted]]
+        for place in np.argsort(order)[: self.kernel.explain]:
+            key = int(refuted[place])
+            self.kept.append(self._stuck_finding(int(left[key]), int(ops.invoke[found.stuck[key]])))
+
+    def _stuck_finding(self, key: int, stuck: int) -> Finding:
+        ops, _ = only(self.built.ops, np.array([key]))
+        found = explain_object(ops, self.kernel.budget, _SHOWN)
+        if found is None:
+            return Finding(NONLINEARIZABLE, stuck, self._key(key), (stuck,))
+        shown = (found.row, *found.open_rows[:_SHOWN], *found.before[-_SHOWN:])
+        facts = {
+            "stuck": stuck,
+            "open": [int(ops.invoke[row]) for row in found.open_rows[:_SHOWN]],
+            "open_count": len(found.open_rows),
+            "before": [int(ops.invoke[row]) for row in found.before[-_SHOWN:]],
+            "configurations": found.count,
+            "states": [
+                {"state": self._state(word), "done": [int(ops.invoke[row]) for row in done][:_SHOWN]}
+                for word, done in found.states
+            ],
+        }
+        return Finding(NONLINEARIZABLE, stuck, self._key(key), tuple(int(ops.invoke[row]) for row in shown), facts)
+
+    def _state(self, word: tuple[int, ...]) -> Any:
+        if self.built.ops.model == MUTEX:
+            return word[0]
+        if self.built.ops.model == STRING:
+            return self.built.nodes[word[0]] if word[0] else None
+        return [self.built.values.get(letter) for letter in word[:64]]
+
+    def _key(self, key: int) -> tuple[int, int, int, int]:
+        table, partition, row, column = (int(part) for part in self.built.addresses[key])
+        return table, partition, row, column
+
+    def findings(self, operations: int) -> Findings:
+        """What is to be told."""
+        refuted = int((self.answers == INVALID).sum())
+        undecided = int((self.answers == UNDECIDED).sum())
+        counts: Mapping[str, int] = {NONLINEARIZABLE: refuted} if refuted else {}
+        why = (self.why,) if self.why and undecided else ()
+        first = sorted(self.kept, key=lambda finding: finding.order)[: self.kernel.explain]
+        return Findings(operations, len(self.answers), dict(counts), tuple(first), undecided, why, self.searched)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedPart:
+    """Some of the registers."""
+
+    registers: Registers
+    keys: Ints
+
+    def keyed(self) -> Any:
+        """Their operations."""
+        keyed = self.registers.keyed
+        return keyed._replace(addresses=keyed.addresses[self.keys], columns=keyed.columns.select(self.keys))
+
+
+def judge_objects(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """Linearizability of every object of the history, by search (`checkers.md`)."""
+    about = OBJECT_MODELS[model]
+    texts = source.dictionary if model == "kv-append" else ()
+    kernel = ObjectKernel(model, options.explain, Budget(options.time_limit_s, options.memory_mib << 20), texts)
+    keys = ADDRESS if about.single else ()
+    found = judge_mops(engine, source, about.projection, keys, kernel, options.explain)
+    if found.unsupported:
+        raise UserError(
+            f"{source.path}, event {found.unsupported[0]}: not {about.about}, so the model {model} can't judge it."
+        )
+    valid: Validity = not found.counts if found.counts or not found.undecided else "unknown"
+    reason = None
+    if valid == "unknown":
+        reason = f"{found.undecided} of {found.keys} objects could not be decided: {'; '.join(found.reasons)}."
+    return Verdict(
+        valid,
+        model,
+        explain_all(model, source, found.kept),
+        found.counts,
+        found.ops,
+        engine=engine.name,
+        reason=reason,
+        details={"objects": found.keys, "objects_searched": found.searched, "objects_undecided": found.undecided},
+    )

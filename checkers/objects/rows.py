@@ -1,0 +1,138 @@
+"""Rows of registers that operations read and write together: split into what is ever touched together, and projected.
+
+What each register goes through by itself (reads, writes, and writes of what also read as compare-and-sets) has to be
+linearizable too; that is judged first, by the means that registers have. Rows of one register need nothing more.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from checkers.grouping import KeyedOps
+from checkers.kernels.columns import CAS, FAILED_CAS, NIL, READ, WRITE, Ints, RegisterColumns
+from checkers.kernels.dense import together
+from checkers.kernels.objects import ITEM, LOOK, REFUSED, ROW, TXN, R, W
+from checkers.mops import ADDRESS, FAIL, Columns
+from checkers.objects.built import Built, highest, make_ops, taken
+
+
+class Registers(NamedTuple):
+    """The registers one by one: their operations, and of which object (row of registers) each is."""
+
+    keyed: KeyedOps
+    of: Ints
+
+
+@njit(cache=True)
+def _find(parents, register):
+    while parents[register] != register:
+        parents[register] = parents[parents[register]]
+        register = parents[register]
+    return register
+
+
+@njit(cache=True)
+def _unite(op, register, parents):
+    for row in range(1, op.shape[0]):
+        if op[row] == op[row - 1]:
+            parents[_find(parents, register[row])] = _find(parents, register[row - 1])
+    for number in range(parents.shape[0]):
+        parents[number] = _find(parents, number)
+
+
+@njit(cache=True)
+def _project(op, register, kind, value, expected, refused, order, out):
+    """What each operation does to each register: kind, value, expected into `out` at its first row, others' kind -1."""
+    row = 0
+    while row < order.shape[0]:
+        first = order[row]
+        needs, writes, odd = False, False, False
+        need, now = np.int64(NIL), np.int64(NIL)
+        while row < order.shape[0] and op[order[row]] == op[first] and register[order[row]] == register[first]:
+            at = order[row]
+            wanted = value[at] if kind[at] == R else expected[at]
+            if kind[at] != W:
+                odd |= (needs or writes) and now != wanted
+                if not needs and not writes:
+                    needs, need, now = True, wanted, wanted
+            if kind[at] != R:
+                writes, now = True, value[at]
+            row += 1
+        if odd or (refused[first] and not (writes and needs)):
+            continue
+        if refused[first]:
+            out[first, 0], out[first, 1], out[first, 2] = FAILED_CAS, NIL, need
+        elif needs and writes:
+            out[first, 0], out[first, 1], out[first, 2] = CAS, now, need
+        else:
+            out[first, 0], out[first, 1], out[first, 2] = (WRITE if writes else READ), now, NIL
+
+
+def _registers(rows: Columns, register: Ints, component: Ints) -> Registers:
+    order = np.lexsort((rows["place"], rows["invoke"], register))
+    out = np.full((len(order), 3), -1)
+    refused = rows["status"] == FAIL
+    columns = [rows[name] for name in ("invoke", "kind", "value", "expected")]
+    _project(columns[0], register, *columns[1:], refused, order, out)
+    order = order[out[order, 0] >= 0]
+    key, kind = register[order], out[order, 0].astype(np.uint8)
+    _, first = np.unique(key, return_index=True)
+    offsets = np.append(first, len(key)).astype(np.int64)
+    invoke, complete = rows["invoke"][order], rows["complete"][order]
+    addresses = np.stack([rows[name][order[first]] for name in ADDRESS], axis=1)
+    columns_of = RegisterColumns(offsets, kind, out[order, 1].copy(), out[order, 2].copy(), invoke, complete)
+    return Registers(KeyedOps(addresses, columns_of), component[order[first]])
+
+
+def build_rows(rows: Columns) -> tuple[Built, Registers]:
+    """Rows of registers, and each register by itself. The address of a row of registers is that of its first."""
+    register, count = together([rows[name] for name in ADDRESS])
+    parents = np.arange(count)
+    by_op = np.lexsort((rows["place"], rows["invoke"]))
+    rows, register = taken(rows, by_op), register[by_op]
+    _unite(rows["invoke"], register, parents)
+    objects, component = np.unique(parents[register], return_inverse=True)
+    order = np.lexsort((rows["place"], rows["invoke"], component))
+    rows, register, component = taken(rows, order), register[order], component[order]
+    _, first_register = np.unique(component, return_index=True)
+    pairs, local = np.unique(np.stack((component, register), axis=1), axis=0, return_inverse=True)
+    width = np.bincount(pairs[:, 0], minlength=len(objects)) if len(pairs) else np.empty(0, np.int64)
+    begin = np.cumsum(width) - width
+    letters, values = _letters(rows)
+    items = np.stack(
+        (local.reshape(-1) - begin[component], rows["kind"], letters[: len(component)], letters[len(component) :]),
+        axis=1,
+    )
+    _, start, op = np.unique(
+        np.stack((component, rows["invoke"]), axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    op = op.reshape(-1)
+    changes = highest(op, (rows["kind"] != R).astype(np.int64), len(start), 0) == 1
+    kind = np.where(changes, TXN, LOOK)
+    kind[rows["status"][start] == FAIL] = REFUSED
+    heads = taken(rows | {"object": component}, start)
+    ends = np.append(start[1:], len(component)) if len(start) else start
+    ops = make_ops(
+        ROW,
+        heads,
+        kind,
+        np.zeros(len(start), np.int64),
+        first=start * ITEM,
+        last=ends * ITEM,
+        items=items.reshape(-1).astype(np.int32),
+        width=width.astype(np.int64),
+    )
+    addresses = np.stack([rows[name][first_register] for name in ADDRESS], axis=1)
+    return Built(ops, addresses, values), _registers(rows, register, component)
+
+
+def _letters(rows: Columns) -> tuple[Ints, dict[int, int | None]]:
+    """Values and expected values as letters, nil being 0, and what letters stand for."""
+    both = np.concatenate((rows["value"], rows["expected"]))
+    distinct, number = np.unique(both[both != NIL], return_inverse=True)
+    letters = np.zeros(len(both), np.int64)
+    letters[both != NIL] = number + 1
+    return letters, {0: None} | {i + 1: int(value) for i, value in enumerate(distinct)}
