@@ -53,8 +53,9 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Mops:
-    """Micro-operations of client operations, in order: `of` is the operation's place in `Operations`; `value` is 0
-    where `nil`; lists are `items[list_start:list_stop]` where `listed`; elements that are nil (in importers' tables NIL) are 0 in `nil_item`."""
+    """Micro-operations of client operations, in order. `of` is the operation's place in `Operations`; `value` is 0
+    where `nil`; lists are `items[list_start:list_stop]` where `listed`, in which elements that are nil (NIL in the
+    tables of importers) are 0 and flagged in `nil_item`."""
 
     of: Ints
     kind: npt.NDArray[np.int8]
