@@ -14,6 +14,7 @@ import typer
 from harness.errors import HarnessError, UserError
 
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, 255
+PARSER_INTERRUPTED = 130
 
 app = typer.Typer(
     add_completion=False,
@@ -172,23 +173,42 @@ def main(arguments: list[str] | None = None) -> None:
     except UserError as error:
         complain(str(error))
         code = EXIT_BAD_ARGUMENTS
-    except KeyboardInterrupt:
-        complain("stopped by the keyboard; what was started has been removed, and the history so far is saved.")
-        code = EXIT_HARNESS
+    except (KeyboardInterrupt, SystemExit) as stop:
+        code = stopped(stop)
     except HarnessError as error:
         complain(str(error))
         code = EXIT_HARNESS
     except Exception as error:  # noqa: BLE001 - the last resort that keeps tracebacks from users
         code = usage_code(error)
-    sys.stdout.flush()
-    raise SystemExit(code)
+    raise SystemExit(told(code))
+
+
+def stopped(stop: KeyboardInterrupt | SystemExit) -> int:
+    """The parser turns ctrl-c into an exit with 130, and standard output that nobody reads any more into one with 1."""
+    if isinstance(stop, KeyboardInterrupt) or stop.code == PARSER_INTERRUPTED:
+        complain("stopped by the keyboard; what was started has been removed, and the history so far is saved.")
+    return EXIT_HARNESS
+
+
+def told(code: int) -> int:
+    """The exit code once what was printed has left; 255 if it could not, unless it has to say that a bug was found."""
+    if sys.stdout is None:  # closed by who started us, so nothing was printed
+        return code
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        if not isinstance(error, BrokenPipeError):
+            complain(f"standard output can't be written: {error.strerror}.")
+        return code if code == EXIT_INVALID else EXIT_HARNESS
+    return code
 
 
 def usage_code(error: Exception) -> int:
     """254 for a mistake in the arguments that the parser found, 255 for a bug of ours; says which."""
     message = getattr(error, "format_message", None)
     if message is not None:
-        complain(f"{message()} Try `assay --help`.")
+        complain(f"{message() or 'A command is missing.'} Try `assay --help`.")
         return EXIT_BAD_ARGUMENTS
     complain(f"a bug of the harness: {type(error).__name__}: {error} (run again with --debug for the traceback)")
     return EXIT_HARNESS
