@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from checkers.kernels.compiled import lean
 from checkers.kernels.graph_edges import FREE, PROCESS, REALTIME, RW
 
 Ids = npt.NDArray[np.int32]
@@ -85,7 +85,7 @@ class Board(NamedTuple):
     walk: Ids
 
 
-@njit(cache=True, inline="always")
+@lean
 def _step(state, kind, wanted):
     """The state after one more edge, or -1 if such a walk is not wanted. A state is rw count * 8 + last * 4 +
     adjacent * 2 + extra."""
@@ -102,7 +102,7 @@ def _step(state, kind, wanted):
     return (state & ~4) | extra
 
 
-@njit(cache=True, inline="always")
+@lean
 def _closes(state, first_kind, wanted):
     last, count = (state >> 2) & 1, state >> 3
     if count < wanted.least_rw or (wanted.extra == REQUIRED and not state & 1):
@@ -113,7 +113,7 @@ def _closes(state, first_kind, wanted):
     return wanted.adjacent != REQUIRED or joint or (state >> 1) & 1 == 1
 
 
-@njit(cache=True, inline="always")
+@lean
 def _visit(board, place, state, before, kind, mark, tail):
     code = place * STATES + state
     if board.stamp[code] == mark:
@@ -123,7 +123,7 @@ def _visit(board, place, state, before, kind, mark, tail):
     return tail + 1
 
 
-@njit(cache=True)
+@lean
 def _expand_late(ground, board, wanted, group, base, code, place, state, mark, tail):
     """Follow real time from a place: visit what of the suffix its state has not visited yet."""
     state = _step(state, REALTIME, wanted)
@@ -142,7 +142,7 @@ def _expand_late(ground, board, wanted, group, base, code, place, state, mark, t
     return tail
 
 
-@njit(cache=True)
+@lean
 def _search(ground, board, wanted, group, source, target, kind, mark, deepest, used):
     """The code of the last step of a shortest closed walk of at most `deepest` edges through an edge, or -1."""
     base = ground.group_at[group]
@@ -172,7 +172,7 @@ def _search(ground, board, wanted, group, source, target, kind, mark, deepest, u
     return -1
 
 
-@njit(cache=True)
+@lean
 def _trace(ground, board, base, code, source, kind, mark):
     """Write the closed walk that ends with a step into `walk` (places from the source of its edge on, and the kind of
     the edge behind each); returns its length and whether it passes a node twice."""
@@ -193,7 +193,7 @@ def _trace(ground, board, base, code, source, kind, mark):
     return steps, crossed
 
 
-@njit(cache=True)
+@lean
 def _keep(walks, board, group, length, crossed):
     """Take the walk in hand as the group's; a shorter one replaces it in place."""
     if walks.status[group] == MISSED or walks.length[group] < length:
@@ -208,7 +208,7 @@ def _keep(walks, board, group, length, crossed):
     walks.status[group] = CROSSED if crossed else SIMPLE
 
 
-@njit(cache=True, nogil=True)
+@lean
 def find_walks(ground, board, wanted, edge_at, edge_source, edge_target, edge_kind, tries, most_work, walks):
     """For each group look through its edges `edge_at[g]:edge_at[g + 1]` for closed walks of the wanted kind.
 

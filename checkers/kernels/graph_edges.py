@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from checkers.kernels.compiled import lean
 
 Ids = npt.NDArray[np.int32]
 
@@ -56,7 +57,7 @@ def written(edges: Edges) -> Edges:
     return Edges(*(column[:count] for column in edges[:4]), edges.count)  # type: ignore[arg-type]
 
 
-@njit(cache=True, inline="always")
+@lean
 def put(edges, source, target, kind, key):
     """Add an edge unless it is a loop; there must be room."""
     if source != target:
@@ -66,13 +67,13 @@ def put(edges, source, target, kind, key):
         edges.count[0] += 1
 
 
-@njit(cache=True)
+@lean
 def product_bound(readers, writers):
     """How many edges `put_product` may add."""
     return 4 * (readers + writers) + _DIRECT
 
 
-@njit(cache=True)
+@lean
 def put_product(edges, readers, writers, stamp, kind, key):
     """An edge from every reader to every other transaction that is a writer, through helper nodes where that is less.
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from numba import njit
 
 from checkers.kernels.columns import NEVER
+from checkers.kernels.compiled import lean
 
 Ids = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
@@ -48,7 +49,7 @@ def _place_targets(nodes, source, target):
     return offsets, targets, entering
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _emit(offsets, targets, entering, invoke, complete, completing, left, queue):
     """Clear `left` of nodes as they come out. `completing` are the timed nodes that complete, by completion."""
     timed, head, tail, released, ended = invoke.shape[0], 0, 0, 0, 0

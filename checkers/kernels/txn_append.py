@@ -11,11 +11,23 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from checkers.kernels.compiled import lean
 from checkers.kernels.graph_edges import RW, WR, WW, Edges, product_bound, put, put_product
 from checkers.kernels.instances import Instances, record
-from checkers.kernels.txn_lists import FAILED, FINAL, FUTURE_READ, INTERNAL, OK, ON_TRUNK, UPDATES, Forks, Ids, Ints, Trunks
+from checkers.kernels.txn_lists import (
+    FAILED,
+    FINAL,
+    FUTURE_READ,
+    INTERNAL,
+    OK,
+    ON_TRUNK,
+    UPDATES,
+    Forks,
+    Ids,
+    Ints,
+    Trunks,
+)
 from checkers.kernels.txn_orders import Orders
 from checkers.kernels.valuemap import ValueMap, insert, lookup, reset
 
@@ -81,7 +93,7 @@ class ListScratch(NamedTuple):
     txn_stamp: Ints
 
 
-@njit(cache=True)
+@lean
 def _index_appends(work, accesses, key, problem):
     """Map values to appends; the second append of a value is a problem (key, its transaction, the other)."""
     begin, end = accesses.append_at[key], accesses.append_at[key + 1]
@@ -98,7 +110,7 @@ def _index_appends(work, accesses, key, problem):
             problem[0], problem[1], problem[2] = key, accesses.append_txn[i], accesses.append_txn[begin + other]
 
 
-@njit(cache=True)
+@lean
 def _index_order(work, accesses, orders, key):
     """Fill `writer` by place, `place` by append and `following`; returns the number of places."""
     begin, size = orders.offsets[key], orders.offsets[key + 1] - orders.offsets[key]
@@ -118,7 +130,7 @@ def _index_order(work, accesses, orders, key):
     return size
 
 
-@njit(cache=True)
+@lean
 def _note(work, accesses, key, element, at, mark, wrong):
     """Note where a list first shows an aborted append, an element that nobody appended, and a second copy."""
     append = np.int64(lookup(work.values, element))
@@ -132,7 +144,7 @@ def _note(work, accesses, key, element, at, mark, wrong):
     work.stamp[append] = mark
 
 
-@njit(cache=True)
+@lean
 def _inspect_lists(work, accesses, store, key, trunk_wrong):
     """What is first wrong in the trunk, and in each fork that was read."""
     trunks, forks, orders = store.trunks, store.forks, store.orders
@@ -155,14 +167,14 @@ def _inspect_lists(work, accesses, store, key, trunk_wrong):
         mark += 1
 
 
-@njit(cache=True)
+@lean
 def _last_element(store, key, fork, length):
     if fork != ON_TRUNK:
         return store.forks.element[fork]
     return store.pool[store.trunks.start[key] + length - 1]
 
 
-@njit(cache=True)
+@lean
 def _judge_read(work, accesses, store, key, read, trunk_wrong, out):
     """Anomalies that one read shows; returns the number of versions that it is past (-1: it can't be said)."""
     txn, size, fork = accesses.read_txn[read], np.int64(accesses.length[read]), accesses.fork[read]
@@ -186,7 +198,7 @@ def _judge_read(work, accesses, store, key, read, trunk_wrong, out):
     return work.place[last] + 1 if last >= 0 and work.place[last] >= 0 else np.int64(-1)
 
 
-@njit(cache=True)
+@lean
 def _judge_update(work, accesses, read, key, size, out):
     """Two transactions that read one version and both append are a lost update; each such version counts once."""
     length, fork, txn = accesses.length[read], accesses.fork[read], accesses.read_txn[read]
@@ -202,7 +214,7 @@ def _judge_update(work, accesses, read, key, size, out):
         work.fork_updater[fork] = known
 
 
-@njit(cache=True)
+@lean
 def _judge_order(work, accesses, key, size, edges, out):
     """Dirty updates and ww edges along the version order; returns the last append that can have happened, or -1."""
     base, before, aborted = accesses.append_at[key], np.int64(-1), np.int64(-1)
@@ -224,7 +236,7 @@ def _judge_order(work, accesses, key, size, edges, out):
     return before
 
 
-@njit(cache=True)
+@lean
 def _end_edges(work, accesses, key, last, readers, edges):
     """Appends that nobody read come after the last version: ww from its writer, rw from its readers."""
     base, writers = accesses.append_at[key], 0
@@ -239,7 +251,7 @@ def _end_edges(work, accesses, key, last, readers, edges):
         put_product(edges, work.readers[:readers], work.writers[:writers], work.txn_stamp, RW, key)
 
 
-@njit(cache=True)
+@lean
 def _infer_key(work, accesses, store, key, edges, out, problem, trunk_wrong):
     _index_appends(work, accesses, key, problem)
     size = _index_order(work, accesses, store.orders, key)
@@ -265,10 +277,11 @@ def _infer_key(work, accesses, store, key, edges, out, problem, trunk_wrong):
     _end_edges(work, accesses, key, last, readers, edges)
 
 
-@njit(cache=True, nogil=True)
-def infer_keys(work, accesses, store, first_key, edges, out, problem):
-    """Judge keys from `first_key` on; returns the key before which there must be room for more edges, or their number."""
-    trunk_wrong = np.empty(4, np.int64)
+@lean
+def infer_keys(work, accesses, store, first_key, edges, out, problem, trunk_wrong):
+    """Judge keys from `first_key` on; returns the key before which there must be room for more edges, or their number.
+
+    `trunk_wrong` is scratch for four numbers."""
     for key in range(first_key, accesses.append_at.shape[0] - 1):
         appends = accesses.append_at[key + 1] - accesses.append_at[key]
         reads = accesses.read_at[key + 1] - accesses.read_at[key]

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from checkers.kernels.compiled import lean
 
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]
@@ -26,7 +27,7 @@ def make_key_table(room: int = 1 << 10) -> KeyTable:
     return KeyTable(np.empty((size // 2, 4), np.int64), np.full(size, -1, np.int32), np.zeros(1, np.int64))
 
 
-@njit(cache=True, inline="always")
+@lean
 def _mixed(table, partition, row, column):
     mixed = np.uint64(partition) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= (np.uint64(row) + np.uint64(0x632BE59BD9B4E019)) * np.uint64(0xC2B2AE3D27D4EB4F)
@@ -34,7 +35,7 @@ def _mixed(table, partition, row, column):
     return mixed ^ (mixed >> np.uint64(29))
 
 
-@njit(cache=True)
+@lean
 def _number(keys, tables, partitions, rows, columns, begin, ids):
     """Number addresses from `begin` on; returns where the table was full, or the end."""
     mask = keys.slots.shape[0] - 1

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from checkers.kernels.compiled import lean
 from checkers.kernels.instances import record
 
 Ints = npt.NDArray[np.int64]
@@ -105,7 +105,7 @@ def make_forks(room: int) -> Forks:
     return Forks(*columns, *ids, np.full(size, -1, np.int32), np.zeros(1, np.int64))
 
 
-@njit(cache=True)
+@lean
 def _fork_slot(forks, key, parent, element):
     mixed = np.uint64(parent) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(element)
@@ -113,7 +113,7 @@ def _fork_slot(forks, key, parent, element):
     return np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(forks.slots.shape[0] - 1))
 
 
-@njit(cache=True)
+@lean
 def _child(forks, key, parent, element, depth):
     """The node for `element` behind `parent`, made if need be."""
     slot, mask = _fork_slot(forks, key, parent, element), forks.slots.shape[0] - 1
@@ -139,13 +139,13 @@ def grown_forks(forks: Forks, room: int) -> Forks:
     return bigger
 
 
-@njit(cache=True)
+@lean
 def _refill(forks, bigger, count):
     for node in range(count):
         _child(bigger, forks.key[node], forks.parent[node], forks.element[node], forks.depth[node])
 
 
-@njit(cache=True)
+@lean
 def observe(trunks, pool, forks, key, txn, values, start, stop):
     """Take up a list; returns its fork or ON_TRUNK. There must be room for it in the trunk and in the forks."""
     begin, held, size = trunks.start[key], trunks.length[key], stop - start
@@ -166,7 +166,7 @@ def observe(trunks, pool, forks, key, txn, values, start, stop):
     return np.int32(ON_TRUNK)
 
 
-@njit(cache=True)
+@lean
 def longest_lists(batch, longest):
     """Raise `longest` to the longest list read of each key."""
     for mop in range(batch.key.shape[0]):
@@ -175,7 +175,7 @@ def longest_lists(batch, longest):
             longest[batch.key[mop]] = max(longest[batch.key[mop]], size)
 
 
-@njit(cache=True)
+@lean
 def _agrees(batch, before, mop):
     """Whether a read is what the transaction's earlier micro-operations on the key say it must be."""
     at, place = before[mop], batch.stop[mop]
@@ -196,7 +196,7 @@ def _agrees(batch, before, mop):
     return True
 
 
-@njit(cache=True)
+@lean
 def _foreseen(batch, before, mop):
     """Whether an earlier read of the same transaction saw the element appended here."""
     at = before[mop]
@@ -209,7 +209,7 @@ def _foreseen(batch, before, mop):
     return False
 
 
-@njit(cache=True)
+@lean
 def _link(batch, scratch, txn, begin, end, seen):
     """Chain the micro-operations of one transaction by key and set the flags."""
     for mop in range(begin, end):
@@ -231,7 +231,7 @@ def _link(batch, scratch, txn, begin, end, seen):
             scratch.appended[key] = mop
 
 
-@njit(cache=True)
+@lean
 def _check_alone(batch, scratch, txn, begin, end, out):
     """What a transaction that completed shows by itself: at most one of each class, as Elle counts."""
     internal, foreseen = False, False
@@ -246,7 +246,7 @@ def _check_alone(batch, scratch, txn, begin, end, out):
             record(out, FUTURE_READ, txn, batch.key[mop], txn, mop - begin, -1, -1)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def observe_batch(batch, trunks, pool, forks, scratch, seen, out, begin):
     """Take up transactions from `begin` on; returns the one before which the forks must grow, or how many there are."""
     for row in range(begin, batch.offsets.shape[0] - 1):
@@ -268,8 +268,7 @@ def observe_batch(batch, trunks, pool, forks, scratch, seen, out, begin):
     return batch.offsets.shape[0] - 1
 
 
-
-@njit(cache=True)
+@lean
 def move_trunks(trunks, longest, pool, used):
     """Give keys whose longest list does not fit a larger place; returns how much of the pool is used then, or minus
     what it needs if it is too small (nothing is moved then)."""

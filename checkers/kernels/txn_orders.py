@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from checkers.kernels.compiled import lean
 from checkers.kernels.txn_lists import ON_TRUNK, Forks, Ids, Ints, Trunks
 
 
@@ -26,7 +26,7 @@ class Orders(NamedTuple):
     places: Ints
 
 
-@njit(cache=True)
+@lean
 def _choose(trunks, forks, length, first, best):
     for key in range(length.shape[0]):
         length[key], first[key], best[key] = trunks.length[key], trunks.first[key], ON_TRUNK
@@ -36,7 +36,7 @@ def _choose(trunks, forks, length, first, best):
             length[key], first[key], best[key] = depth, forks.first[node], node
 
 
-@njit(cache=True)
+@lean
 def _write(trunks, pool, forks, offsets, best, values, trunk):
     for key in range(trunk.shape[0]):
         begin, node, at = offsets[key], np.int64(best[key]), offsets[key + 1]
@@ -50,7 +50,7 @@ def _write(trunks, pool, forks, offsets, best, values, trunk):
         trunk[key] = shared
 
 
-@njit(cache=True)
+@lean
 def _agree(forks, offsets, values, trunk, fork):
     for node in range(forks.count[0]):
         key, parent, depth = forks.key[node], forks.parent[node], forks.depth[node]

@@ -15,12 +15,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import NEVER, NIL
-from checkers.kernels.graph_components import label_components
+from checkers.kernels.compiled import lean
 from checkers.kernels.graph_edges import RW, WR, WW, product_bound, put, put_product
-from checkers.kernels.graph_order import adjacency
 from checkers.kernels.instances import record
 from checkers.kernels.txn_lists import FAILED, FINAL, OK, UPDATES, Ids, Ints
 from checkers.kernels.valuemap import ValueMap, insert, lookup, reset
@@ -87,11 +85,13 @@ class RegisterScratch(NamedTuple):
     targets: Ids
     before: Ids
     after: Ids
+    edge_at: Ints
+    edge_order: Ids
     last: Ints
     txn_stamp: Ints
 
 
-@njit(cache=True)
+@lean
 def _index_writes(work, accesses, key, problem):
     """Number the versions; returns how many there are, unset last."""
     begin, end = accesses.write_at[key], accesses.write_at[key + 1]
@@ -129,7 +129,7 @@ def _index_writes(work, accesses, key, problem):
     return count + 1
 
 
-@njit(cache=True)
+@lean
 def _sort_readers(work, accesses, key, versions):
     """Group the transactions that read each version from outside."""
     low, high = accesses.read_at[key], accesses.read_at[key + 1]
@@ -149,26 +149,24 @@ def _sort_readers(work, accesses, key, versions):
     work.reader_at[0] = 0
 
 
-@njit(cache=True)
+@lean
 def _leave(work, version, complete, txn):
     if complete < work.ended[version]:
         work.ended[version], work.ended_by[version] = complete, txn
 
 
-@njit(cache=True)
+@lean
 def _find(work, version, invoke, txn):
     if invoke > work.begun[version]:
         work.begun[version], work.begun_by[version] = invoke, txn
 
 
-@njit(cache=True)
+@lean
 def _next_access(work, accesses, key, write, read):
     """The next transaction's final write and external read of the key (-1: none), from places `write` and `read` on;
     returns (write, read, next places)."""
     write_end, read_end = accesses.write_at[key + 1], accesses.read_at[key + 1]
-    while write < write_end and (
-        accesses.write_flags[write] & FINAL == 0 or accesses.write_outcome[write] == FAILED
-    ):
+    while write < write_end and (accesses.write_flags[write] & FINAL == 0 or accesses.write_outcome[write] == FAILED):
         write += 1
     while read < read_end and accesses.read_flags[read] & EXTERNAL == 0:
         read += 1
@@ -181,7 +179,7 @@ def _next_access(work, accesses, key, write, read):
     return write, read, write + 1, read + 1
 
 
-@njit(cache=True)
+@lean
 def _collect_times(work, accesses, key, versions, first_unwritten):
     """Fill `ended` and `begun`: who left the key at each version, and who found it there. Values that nobody wrote take
     no part."""
@@ -205,14 +203,39 @@ def _collect_times(work, accesses, key, versions, first_unwritten):
         write, read, next_write, next_read = _next_access(work, accesses, key, next_write, next_read)
 
 
-@njit(cache=True)
-def _contradiction(work, versions, order):
-    """Two versions that each come before the other in real time, or (-1, -1). `order` is scratch."""
+@lean
+def _sift(places, times, root, count):
+    while 2 * root + 1 < count:
+        child = 2 * root + 1
+        if child + 1 < count and times[places[child]] < times[places[child + 1]]:
+            child += 1
+        if times[places[root]] >= times[places[child]]:
+            return
+        places[root], places[child] = places[child], places[root]
+        root = child
+
+
+@lean
+def _sort_by_time(places, times, count):
+    """Heap sort of the first `count` places, in place and without memory."""
+    for root in range(count // 2 - 1, -1, -1):
+        _sift(places, times, root, count)
+    for last in range(count - 1, 0, -1):
+        places[0], places[last] = places[last], places[0]
+        _sift(places, times, 0, last)
+
+
+@lean
+def _contradiction(work, versions):
+    """Two versions that each come before the other in real time, or (-1, -1)."""
+    by_end, order = work.ranked, work.best
     unset = versions - 1
     for version in range(unset):
         if work.ended[version] < work.begun[unset]:
             return unset, version
-    by_end = np.argsort(work.ended[:versions])
+    for version in range(versions):
+        by_end[version] = version
+    _sort_by_time(by_end, work.ended, versions)
     widest, widest_by = np.int64(-1), 0
     for rank in range(versions):
         version = by_end[rank]
@@ -235,7 +258,7 @@ def _contradiction(work, versions, order):
     return -1, -1
 
 
-@njit(cache=True)
+@lean
 def _in_graph(accesses, base, version, writes):
     """Whether a version is what its transaction, if it took effect, made of the key."""
     if version >= writes:
@@ -243,7 +266,7 @@ def _in_graph(accesses, base, version, writes):
     return accesses.write_outcome[base + version] != FAILED and accesses.write_flags[base + version] & FINAL != 0
 
 
-@njit(cache=True)
+@lean
 def _rank_targets(work, accesses, base, versions, writes):
     """Versions with a writer in the graph by latest invocation; of each suffix the three that ended first. One that
     nobody found there comes after unset only."""
@@ -253,8 +276,7 @@ def _rank_targets(work, accesses, base, versions, writes):
             work.begun[version] = max(work.begun[version], 0)
             work.ranked[count] = version
             count += 1
-    order = np.argsort(work.begun[work.ranked[:count]])
-    work.ranked[:count] = work.ranked[:count][order]
+    _sort_by_time(work.ranked, work.begun, count)
     one, two, three = -1, -1, -1
     for rank in range(count - 1, -1, -1):
         version = work.ranked[rank]
@@ -269,7 +291,7 @@ def _rank_targets(work, accesses, base, versions, writes):
     return count
 
 
-@njit(cache=True)
+@lean
 def _later(work, accesses, base, version, versions, count):
     """Fill `targets` with the writers of the versions right behind one in real time; returns how many."""
     ended = np.int64(-1) if version == versions - 1 else work.ended[version]
@@ -303,7 +325,7 @@ def _later(work, accesses, base, version, versions, count):
     return found
 
 
-@njit(cache=True)
+@lean
 def _put_after(work, accesses, base, version, writes, found, key, edges):
     """Edges from all that touched a version to `found` writers of later ones; False if there is no room."""
     low, high = work.reader_at[version], work.reader_at[version + 1]
@@ -317,7 +339,7 @@ def _put_after(work, accesses, base, version, writes, found, key, edges):
     return True
 
 
-@njit(cache=True)
+@lean
 def _realtime_edges(work, accesses, key, versions, edges):
     base, writes = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key]
     count = _rank_targets(work, accesses, base, versions, writes)
@@ -328,7 +350,7 @@ def _realtime_edges(work, accesses, key, versions, edges):
     return True
 
 
-@njit(cache=True)
+@lean
 def _unset_edges(work, accesses, key, versions, edges):
     """Unset comes before all versions."""
     base, writes, found = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key], 0
@@ -339,7 +361,7 @@ def _unset_edges(work, accesses, key, versions, edges):
     return _put_after(work, accesses, base, versions - 1, writes, found, key, edges)
 
 
-@njit(cache=True)
+@lean
 def _stated_order(work, accesses, key, source, versions, first_unwritten, count):
     """Add version edges by writes following reads, or by the order within processes; returns how many there are."""
     base, low = accesses.write_at[key], accesses.read_at[key]
@@ -367,26 +389,54 @@ def _stated_order(work, accesses, key, source, versions, first_unwritten, count)
     return count
 
 
-@njit(cache=True)
+@lean
+def _sort_edges(work, versions, count):
+    """Offsets of version edges by version in `edge_at`, the edges in that order in `edge_order`."""
+    work.edge_at[: versions + 2] = 0
+    for i in range(count):
+        work.edge_at[work.before[i] + 2] += 1
+    for version in range(versions):
+        work.edge_at[version + 2] += work.edge_at[version + 1]
+    for i in range(count):
+        work.edge_order[work.edge_at[work.before[i] + 1]] = i
+        work.edge_at[work.before[i] + 1] += 1
+
+
+@lean
 def _is_cyclic(work, versions, count):
     """Whether version edges, with unset first, have a cycle."""
+    entering, queue, head, tail = work.best, work.ranked, 0, 0
+    entering[:versions] = 0
     for i in range(count):
         if work.after[i] == versions - 1:
             return True
-    offsets, order = adjacency(versions, work.before[:count], work.after[:count])
-    _, labels = label_components(offsets, order, work.after[:count])
-    return labels < versions
+        entering[work.after[i]] += 1
+    _sort_edges(work, versions, count)
+    for version in range(versions):
+        if entering[version] == 0:
+            queue[tail] = version
+            tail += 1
+    while head < tail:
+        version = queue[head]
+        head += 1
+        for i in range(work.edge_at[version], work.edge_at[version + 1]):
+            after = work.after[work.edge_order[i]]
+            entering[after] -= 1
+            if entering[after] == 0:
+                queue[tail] = after
+                tail += 1
+    return tail < versions
 
 
-@njit(cache=True)
+@lean
 def _put_stated(work, accesses, key, versions, count, edges):
     """Edges between transactions by explicit version edges."""
     base, writes = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key]
-    offsets, order = adjacency(versions, work.before[:count], work.after[:count])
+    _sort_edges(work, versions, count)
     for version in range(versions):
         found = 0
-        for i in range(offsets[version], offsets[version + 1]):
-            other = work.after[order[i]]
+        for i in range(work.edge_at[version], work.edge_at[version + 1]):
+            other = work.after[work.edge_order[i]]
             if _in_graph(accesses, base, other, writes):
                 work.targets[found] = accesses.write_txn[base + other]
                 found += 1
@@ -395,7 +445,7 @@ def _put_stated(work, accesses, key, versions, count, edges):
     return True
 
 
-@njit(cache=True)
+@lean
 def _wr_edges(work, accesses, key, edges):
     base, low = accesses.write_at[key], accesses.read_at[key]
     writes, high = accesses.write_at[key + 1] - base, accesses.read_at[key + 1]
@@ -408,7 +458,7 @@ def _wr_edges(work, accesses, key, edges):
     return True
 
 
-@njit(cache=True)
+@lean
 def _order_edges(work, accesses, key, versions, first_unwritten, sources, edges, contradiction):
     """ww and rw edges by all sources of version order that have no cycle; False if there is no room."""
     count = 0
@@ -423,14 +473,14 @@ def _order_edges(work, accesses, key, versions, first_unwritten, sources, edges,
         return False
     if sources & ORDER_REALTIME:
         _collect_times(work, accesses, key, versions, first_unwritten)
-        one, other = _contradiction(work, versions, work.ranked)
+        one, other = _contradiction(work, versions)
         if other < 0:
             return _realtime_edges(work, accesses, key, versions, edges)
         contradiction[0], contradiction[1], contradiction[2] = ORDER_REALTIME, one, other
     return _unset_edges(work, accesses, key, versions, edges)
 
 
-@njit(cache=True)
+@lean
 def _judge_versions(work, accesses, key, versions, contradiction, out):
     """Record that the versions have no order: who left one before somebody found the other, both ways round."""
     if contradiction[0] == 0:
@@ -457,7 +507,7 @@ def _judge_versions(work, accesses, key, versions, contradiction, out):
         )
 
 
-@njit(cache=True)
+@lean
 def _judge_reads(work, accesses, key, versions, out):
     base, low = accesses.write_at[key], accesses.read_at[key]
     writes = accesses.write_at[key + 1] - base
@@ -480,10 +530,11 @@ def _judge_reads(work, accesses, key, versions, out):
                 work.updater[version] = txn
 
 
-@njit(cache=True, nogil=True)
-def infer_registers(work, accesses, sources, first_key, edges, out, problem):
-    """Judge keys from `first_key` on; returns the key before which there must be room for more edges, or their number."""
-    contradiction = np.zeros(3, np.int64)
+@lean
+def infer_registers(work, accesses, sources, first_key, edges, out, problem, contradiction):
+    """Judge keys from `first_key` on; returns the key before which there must be room for more edges, or their number.
+
+    `contradiction` is scratch for three numbers."""
     for key in range(first_key, accesses.write_at.shape[0] - 1):
         before, helper = edges.count[0], edges.count[1]
         contradiction[:] = 0
@@ -491,9 +542,7 @@ def infer_registers(work, accesses, sources, first_key, edges, out, problem):
         first_unwritten = accesses.write_at[key + 1] - accesses.write_at[key]
         _sort_readers(work, accesses, key, versions)
         roomy = _wr_edges(work, accesses, key, edges)
-        roomy = roomy and _order_edges(
-            work, accesses, key, versions, first_unwritten, sources, edges, contradiction
-        )
+        roomy = roomy and _order_edges(work, accesses, key, versions, first_unwritten, sources, edges, contradiction)
         if not roomy:
             edges.count[0], edges.count[1] = before, helper
             return key
@@ -502,7 +551,7 @@ def infer_registers(work, accesses, sources, first_key, edges, out, problem):
     return accesses.write_at.shape[0] - 1
 
 
-@njit(cache=True, nogil=True)
+@lean
 def link_registers(offsets, outcome, is_read, key, value, first_txn, by_key, flags, out):
     """Set the flags of a batch's micro-operations and record reads that contradict their own transaction. `by_key` is
     scratch: the transaction that touched each key last, its last micro-operation on it, its last write and its external

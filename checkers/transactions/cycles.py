@@ -118,9 +118,7 @@ def _graph_of(
     first[1:] = (np.diff(begin[order]) != 0) | (np.diff(end[order]) != 0)
     order = order[first]
     timed = kept[kept < len(invoke)]
-    return Graph(
-        len(kept), begin[order], end[order], kind[order], key[inside][order], invoke[timed], complete[timed]
-    )
+    return Graph(len(kept), begin[order], end[order], kind[order], key[inside][order], invoke[timed], complete[timed])
 
 
 def find_cycles(edges: Edges, txns: Txns, orders: int, explain: int) -> Cycles:

@@ -96,9 +96,7 @@ class ListReader:
         outcome = txns.outcome[rows]
         silent = (outcome == INFO) & ~mops.listed | (outcome > INFO)
         f = np.where((mops.f == READ) & silent, np.uint8(SKIPPED), mops.f)
-        batch = MopBatch(
-            mops.offsets, txns.outcome, f, key, mops.value, mops.start, mops.stop, mops.values, self._txns
-        )
+        batch = MopBatch(mops.offsets, txns.outcome, f, key, mops.value, mops.start, mops.stop, mops.values, self._txns)
         self._make_room(batch)
         seen = self._observe(batch)
         txn = (rows + self._txns).astype(np.int32)
@@ -162,11 +160,11 @@ def group_accesses(keys: int, appends: list[tuple[Any, ...]], reads: list[tuple[
 def infer(accesses: Accesses, store: Store, txns: int, out: Instances) -> tuple[Edges, Ints]:
     """See `ListReader.infer`; helper nodes are numbered from `txns`."""
     work = _make_scratch(accesses, store, txns)
-    keys, problem = len(accesses.append_at) - 1, np.full(3, -1)
+    keys, problem, wrong = len(accesses.append_at) - 1, np.full(3, -1), np.empty(4, np.int64)
     edges = make_edges(len(accesses.append_txn) + 2 * len(accesses.read_txn) + 1024, txns)
     done = 0
     while True:
-        done = infer_keys(work, accesses, store, done, edges, out, problem)
+        done = infer_keys(work, accesses, store, done, edges, out, problem, wrong)
         if done == keys:
             return written(edges), problem
         edges = grown_edges(edges, edge_bound(accesses, done))

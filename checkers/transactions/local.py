@@ -34,7 +34,11 @@ def refuse_copies(source: Source, verb: str, key: tuple[int, int, int, int], eve
     """Raise UserError: two transactions write the same value, so nobody can tell who read whom."""
     where = Speaker(source, {}).key(key)
     first, second = sorted(events)
-    who = f"events {first} and {second} {verb} the same value" if first != second else f"event {first} {verb}s a value twice"
+    who = (
+        f"events {first} and {second} {verb} the same value"
+        if first != second
+        else f"event {first} {verb}s a value twice"
+    )
     raise UserError(f"{source.path}: {who} to {where}, so what was read can't be told apart.")
 
 

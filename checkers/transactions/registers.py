@@ -74,9 +74,7 @@ class RegisterReader:
             self._by_key = np.concatenate((self._by_key, np.full((max(more, len(self._by_key) // 2), 4), -1)))
         rows, is_read = txn_of_mops(mops), mops.f == READ
         flags = np.empty(len(rows), np.uint8)
-        link_registers(
-            mops.offsets, txns.outcome, is_read, key, mops.value, self._txns, self._by_key, flags, self.out
-        )
+        link_registers(mops.offsets, txns.outcome, is_read, key, mops.value, self._txns, self._by_key, flags, self.out)
         outcome, txn = txns.outcome[rows], (rows + self._txns).astype(np.int32)
         times = (txns.invoke[rows], txns.complete[rows], txns.process[rows])
         wrote, read = ~is_read, is_read & (outcome == OK)
@@ -106,11 +104,11 @@ def group_registers(keys: int, writes: list[tuple[Any, ...]], reads: list[tuple[
 
 def infer_edges(accesses: RegisterAccesses, txns: int, sources: int, out: Instances) -> tuple[Edges, Ints]:
     """See `RegisterReader.infer`; helper nodes are numbered from `txns`."""
-    work, problem = _make_scratch(accesses, txns), np.full(3, -1)
+    work, problem, scratch = _make_scratch(accesses, txns), np.full(3, -1), np.zeros(3, np.int64)
     keys, done = len(accesses.write_at) - 1, 0
     edges = make_edges(2 * len(accesses.write_txn) + 3 * len(accesses.read_txn) + 1024, txns)
     while True:
-        done = infer_registers(work, accesses, sources, done, edges, out, problem)
+        done = infer_registers(work, accesses, sources, done, edges, out, problem, scratch)
         if done == keys:
             return written(edges), problem
         edges = grown_edges(edges, 4096)
@@ -135,6 +133,8 @@ def _make_scratch(accesses: RegisterAccesses, txns: int) -> RegisterScratch:
         np.empty(3 * versions, np.int64),
         np.empty(2 * versions, np.int32),
         np.empty(2 * versions, np.int32),
+        np.empty(2 * versions, np.int32),
+        np.empty(versions + 2, np.int64),
         np.empty(2 * versions, np.int32),
         np.full(processes, -1),
         np.full(txns, -1),

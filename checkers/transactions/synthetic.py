@@ -128,13 +128,9 @@ def _plan(shape: TxnShape, random: np.random.Generator) -> tuple[_Plan, Ints]:
     applied = (kind == 0) | ((kind == 1) & (random.random(rows) < 0.5))
     offsets = np.concatenate(([0], np.cumsum(random.integers(1, shape.mops + 1, rows))))
     writes, key, value = np.empty(offsets[-1], bool), np.empty(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)
-    keys = _choose(
-        random.random(2 * offsets[-1]), offsets, shape.active_keys, shape.writes_per_key, writes, key, value
-    )
+    keys = _choose(random.random(2 * offsets[-1]), offsets, shape.active_keys, shape.writes_per_key, writes, key, value)
     order = np.zeros(keys * shape.writes_per_key, np.int64)
-    _take_effect(
-        effect, applied, offsets, writes, key, value, shape.writes_per_key, order, np.zeros(keys, np.int64)
-    )
+    _take_effect(effect, applied, offsets, writes, key, value, shape.writes_per_key, order, np.zeros(keys, np.int64))
     lost = np.zeros(rows, np.int64)
     for worker in range(shape.workers):
         mine = workers == worker

@@ -49,7 +49,9 @@ def _cycle(speaker: TxnSpeaker, finding: Finding) -> tuple[str, tuple[dict[str, 
         ops, (*ops[1:], ops[0]), finding.facts["kinds"], finding.facts["keys"], strict=True
     ):
         key: Key | None = tuple(address) if address is not None else None
-        why = f"{_why(speaker, source, target, kind, key)}, so {speaker.name(source)} comes before {speaker.name(target)}"
+        why = (
+            f"{_why(speaker, source, target, kind, key)}, so {speaker.name(source)} comes before {speaker.name(target)}"
+        )
         ends = {"source": speaker.rows[source]["op"], "target": speaker.rows[target]["op"]}
         about = {} if key is None else {"key": speaker.plain_key(key)}
         steps.append(ends | {"kind": KIND_NAMES[kind], "why": why} | about)
