@@ -27,6 +27,7 @@ from checkers.snapshots.feed import judge_change_feed
 from checkers.snapshots.reads import judge_snapshot_reads
 from checkers.source import Source
 from checkers.stats import judge_stats
+from checkers.transactions.judge import REGISTER_SETTINGS, judge_list_append, judge_rw_register
 from checkers.verdict import Verdict
 from harness.errors import UserError
 
@@ -54,6 +55,10 @@ MODELS: Final[dict[str, ModelInfo]] = {
         ModelInfo("register", "linearizable reads, writes and cas of cells", partial(judge_register, "register")),
         ModelInfo("cas-register", "the same by Knossos's name", partial(judge_register, "cas-register")),
         *(ModelInfo(name, OBJECT_MODELS[name].summary, partial(judge_objects, name)) for name in OBJECT_MODELS),
+        ModelInfo("list-append", "Elle's transactions of reads and appends to lists", judge_list_append),
+        ModelInfo(
+            "rw-register", "Elle's transactions of reads and unique writes", judge_rw_register, REGISTER_SETTINGS
+        ),
         ModelInfo("isolation", "read committed, read atomic, causal: plain transactions", judge_isolation),
         *(ModelInfo(name, GUARANTEE_SUMMARIES[name], partial(judge_guarantees, name)) for name in GUARANTEE_SUMMARIES),
         *(ModelInfo(*entry) for entry in ENTRIES),
