@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from checkers.kernels.chains import batch_lists
 from checkers.kernels.columns import NEVER, NIL, Ints
-from checkers.kernels.dense import together
+from checkers.kernels.dense import is_constant, shortened, taken, together
 
 OK: Final = 0
 INFO: Final = 1
@@ -170,9 +170,9 @@ def flatten_mops(batch: pa.RecordBatch, projection: MopProjection) -> Columns:
         rows[name] = _ints(fields[name], NIL)[at] if name == "expected" else _extra(batch, name)[op]
     rows = _without_noise(rows, projection, at)
     at = rows.pop("at")
-    if projection.list_kinds is None:
-        return rows
-    return _with_lists(rows, fields["values"], at, projection.list_kinds)
+    if projection.list_kinds is not None:
+        rows = _with_lists(rows, fields["values"], at, projection.list_kinds)
+    return {name: shortened(column) for name, column in rows.items()}
 
 
 def _kinds(fields: Mapping[str, pa.Array], projection: MopProjection) -> Ints:
@@ -213,7 +213,22 @@ def _without_noise(rows: Columns, projection: MopProjection, at: Ints) -> Column
     keep = ~reads | (rows["status"] == OK)
     if not projection.keep_failed:
         keep &= rows["status"] != FAIL
-    return rows if keep.all() else {name: column[keep] for name, column in rows.items()}
+    return rows if keep.all() else selected(rows, keep)
+
+
+def selected(rows: Columns, chosen: npt.NDArray[Any]) -> Columns:
+    """The chosen rows (numbers or flags)."""
+    return {name: taken(column, chosen) for name, column in rows.items()}
+
+
+def _end_to_end(parts: list[Ints]) -> Ints:
+    """The parts one after the other; one value if that is all there is."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return np.empty(0, np.int64)
+    if all(is_constant(part) and part[0] == parts[0][0] for part in parts):
+        return np.broadcast_to(parts[0][0], sum(len(part) for part in parts))
+    return np.concatenate(parts)
 
 
 def joined(parts: Iterable[Columns], projection: MopProjection) -> Columns:
@@ -221,7 +236,7 @@ def joined(parts: Iterable[Columns], projection: MopProjection) -> Columns:
     every = list(parts)
     if not every:
         return {name: np.empty(0, np.int64) for name in projection.names}
-    return {name: np.concatenate([part[name] for part in every]) for name in projection.names}
+    return {name: _end_to_end([part[name] for part in every]) for name in projection.names}
 
 
 def strangers(rows: Columns) -> tuple[int, ...]:

@@ -8,10 +8,10 @@ import numpy as np
 from numba import njit
 
 from checkers.kernels.columns import NIL, Ints
-from checkers.kernels.dense import packed, together
+from checkers.kernels.dense import dense, packed, together
 from checkers.kernels.weak_edges import Chains, Int32s, Reads, Writes
 from checkers.kernels.wr import FINE, Matched, Mops, match
-from checkers.mops import ADDRESS, INFO, OK, Columns
+from checkers.mops import ADDRESS, INFO, OK, Columns, selected
 
 READ = 0
 WRITE = 1
@@ -36,7 +36,7 @@ def read_history(rows: Columns) -> History:
     """Number transactions, keys and versions, match reads with writes, and order sessions."""
     order = np.lexsort((rows["place"], rows["invoke"]))
     if not (order == np.arange(len(order))).all():
-        rows = {name: column[order] for name, column in rows.items()}
+        rows = selected(rows, order)
     begins = np.flatnonzero(np.diff(rows["invoke"], prepend=-1))
     begin = np.append(begins, len(order))
     key, keys = together([rows[name] for name in ADDRESS])
@@ -100,18 +100,13 @@ def _chain(session, status, committed, last_ok, last, ended, length, chain, plac
 
 
 def _chains(session: Ints, status: np.ndarray, committed: np.ndarray) -> Chains:
-    session, count = packed(*_compact(session))
+    session, count = packed(*dense(session))
     last_ok = np.full(count, -1, np.int64)
     last_ok[session[status == OK]] = np.flatnonzero(status == OK)
     chain, place, before = (np.zeros(len(session), np.int32) for _ in range(3))
     last, ended, length = np.full(count, -1, np.int32), np.zeros(count, np.bool_), np.zeros(count, np.int32)
     chains = _chain(session, status, committed, last_ok, last, ended, length, chain, place, before)
     return Chains(chain, place, before, chains)
-
-
-def _compact(session: Ints) -> tuple[Ints, int]:
-    distinct, ids = np.unique(session, return_inverse=True)
-    return ids.astype(np.int64), len(distinct)
 
 
 def so_wr(history: History) -> tuple[Int32s, Int32s, Ints]:

@@ -66,6 +66,22 @@ def cell_order(begin: Ints, cell: Ints) -> Ints:
 
 
 @njit(cache=True)
+def _count_cells(begin, cell, write, met, counts):
+    for visit in range(begin.shape[0] - 1):
+        for row in range(begin[visit], begin[visit + 1]):
+            if write[row] and met[cell[row]] != visit:
+                met[cell[row]] = visit
+                counts[visit] += 1
+
+
+def cells_written(begin: Ints, cell: Ints, write: Bools) -> Ints:
+    """How many cells each visit writes."""
+    counts = np.zeros(len(begin) - 1, np.int64)
+    _count_cells(begin, cell, write, np.full(int(cell.max(initial=0)) + 1, -1), counts)
+    return counts
+
+
+@njit(cache=True)
 def _writes_cell(pages, visit, cell):
     """A row in which a large visit writes a cell, or -1."""
     low, high = pages.begin[visit], pages.begin[visit + 1]

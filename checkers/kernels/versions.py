@@ -17,8 +17,8 @@ import numpy.typing as npt
 from numba import njit
 
 from checkers.kernels.columns import NEVER, NIL, Ints
-from checkers.kernels.dense import packed, together
-from checkers.mops import ADDRESS, FAIL, OK, Columns
+from checkers.kernels.dense import dense, packed, together
+from checkers.mops import ADDRESS, FAIL, OK, Columns, selected
 
 READ: Final = 0
 WRITE: Final = 1
@@ -38,18 +38,6 @@ class Versions(NamedTuple):
     writer: Ints
     unclear: Bools
     seen: Bools
-
-
-class Cells(NamedTuple):
-    """Rows sorted by cell and invocation: cell c owns `begin[c]:begin[c + 1]`; `version` numbers values within cells,
-    `timed` tells the cells that are ordered by timestamps."""
-
-    rows: Columns
-    begin: Ints
-    cell: Int32s
-    version: Int32s
-    timed: Bools
-    versions: Versions
 
 
 @njit(cache=True)
@@ -79,15 +67,7 @@ def sorted_cells(rows: Columns, within: tuple[str, ...] = ADDRESS) -> tuple[Colu
     """The rows by group (of equal `within`) and invocation, the group of each and where groups begin."""
     ids, count = together([rows[name] for name in within])
     order, begin = grouped_order(ids, count, rows["invoke"])
-    return {name: column[order] for name, column in rows.items()}, ids[order], begin
-
-
-def cells(rows: Columns) -> Cells:
-    """Cells of plain reads and writes, with what is known of their versions' order."""
-    rows, cell, begin = sorted_cells(rows)
-    version, count = together([cell, rows["value"]])
-    versions, timed = ordered_versions(rows, cell, len(begin) - 1, version, count, cell)
-    return Cells(rows, begin, cell.astype(np.int32), version.astype(np.int32), timed, versions)
+    return selected(rows, order), ids[order], begin
 
 
 def ordered_versions(
@@ -158,6 +138,5 @@ def _by_timestamps(
 
 def dense_sessions(rows: Columns) -> tuple[Int32s, int]:
     """Sessions as small numbers."""
-    _, ids = np.unique(rows["session"], return_inverse=True)
-    numbers, count = packed(ids.astype(np.int64), int(ids.max(initial=-1)) + 1)
+    numbers, count = packed(*dense(rows["session"]))
     return numbers.astype(np.int32), count

@@ -34,7 +34,7 @@ from checkers.kernels.versions import (
     ordered_versions,
     sorted_cells,
 )
-from checkers.mops import ADDRESS, OK, Columns, strangers
+from checkers.mops import ADDRESS, OK, Columns, selected, strangers
 from checkers.sessions.off_chain import omissions
 
 ANOMALIES: Final = ("non-monotonic-read", "missed-own-write", "non-monotonic-write", "write-before-what-was-read")
@@ -97,7 +97,7 @@ def read_table(rows: Columns) -> Table:
     name, place, item = (rows[column][elements] for column in ("chain", "place", "value"))
     chains = find_chains(cell[elements], name, place, item, cells)
     if elements.any():
-        rows, cell = {name: column[~elements] for name, column in rows.items()}, cell[~elements]
+        rows, cell = selected(rows, ~elements), cell[~elements]
         begin = np.searchsorted(cell, np.arange(cells + 1))
     listed = np.zeros(cells, np.bool_)
     listed[cell[(rows["kind"] == LIST_READ) | (rows["kind"] == APPEND)]] = True

@@ -21,7 +21,7 @@ from checkers.kernels.columns import NEVER, NIL, Ints
 from checkers.kernels.dense import together
 from checkers.kernels.instances import Instances, make_instances
 from checkers.kernels.page_lists import Appends, Lengths, torn_lists
-from checkers.kernels.page_reads import Demands, Pages, cell_order, torn_reads
+from checkers.kernels.page_reads import Demands, Pages, cell_order, cells_written, torn_reads
 from checkers.kernels.version_cycles import SessionEdges, contradictions, make_nodes
 from checkers.kernels.versions import (
     APPEND,
@@ -34,7 +34,7 @@ from checkers.kernels.versions import (
     ordered_versions,
     sorted_cells,
 )
-from checkers.mops import ADDRESS, Columns, MopProjection, strangers
+from checkers.mops import ADDRESS, Columns, MopProjection, selected, strangers
 from checkers.options import CheckOptions
 from checkers.sessions.page_words import explain_all
 from checkers.source import Source
@@ -130,7 +130,7 @@ class _Table:
             cell[elements], rows["chain"][elements], rows["place"][elements], rows["value"][elements], cells
         )
         if elements.any():
-            rows = {name: column[~elements] for name, column in rows.items()}
+            rows = selected(rows, ~elements)
             group, cell = group[~elements], cell[~elements]
         version, count = together([cell, rows["value"]])
         versions, _ = ordered_versions(rows, cell, cells, version, count, group)
@@ -178,8 +178,7 @@ def _pages(
     settled, since = np.full(len(firsts), NEVER), np.full(len(firsts), NIL)
     np.minimum.at(settled, visit[write], versions.settled[version[write]])
     np.maximum.at(since, visit[write], versions.since[version[write]])
-    pairs = np.unique(visit[write] * (int(cell.max(initial=0)) + 1) + cell[write]) // (int(cell.max(initial=0)) + 1)
-    cells = np.bincount(pairs, minlength=len(firsts))
+    cells = cells_written(begin, cell, write)
     return Pages(
         begin, cell, version, read, write, writer, since, settled, cells, cell_order(begin, cell), rows["invoke"]
     )

@@ -27,7 +27,7 @@ from checkers.engines.grouped import judge_mops
 from checkers.findings import Finding, Findings, Key
 from checkers.kernels.columns import NIL, Ints
 from checkers.kernels.dense import together
-from checkers.mops import ADDRESS, FAIL, OK, Columns, MopProjection, strangers
+from checkers.mops import ADDRESS, FAIL, OK, Columns, MopProjection, selected, strangers
 from checkers.options import CheckOptions
 from checkers.snapshots.words import explain_feed
 from checkers.source import Source
@@ -126,7 +126,7 @@ class _Table:
     @staticmethod
     def of(rows: Columns) -> _Table:
         order = np.lexsort((rows["place"], rows["invoke"]))
-        rows = {name: column[order] for name, column in rows.items()}
+        rows = selected(rows, order)
         is_row, is_mark = rows["kind"] == ROW, rows["kind"] == MARK
         names, numbers = np.unique(rows["session"][is_row | is_mark], return_inverse=True)
         feed = np.full(len(order), -1)

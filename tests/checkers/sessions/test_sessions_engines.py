@@ -1,0 +1,158 @@
+"""The same verdicts on both engines: planted anomalies, valid histories, and what must not hurt."""
+
+import shutil
+
+import msgspec
+import pytest
+from session_histories import Row, events_of
+
+from checkers.api import check_run
+from checkers.engines.local import LocalEngine
+from checkers.engines.spark import SparkEngine
+from checkers.importers.detect import open_source
+from checkers.isolation.synthetic import TransactionShape, write_transaction_history
+from checkers.options import CheckOptions
+from checkers.sessions.synthetic import PageShape, write_page_history
+from harness.errors import UserError
+from harness.history.table import write_parquet
+from harness.ops import Mop, Op
+
+GUARANTEES = ("sessions", "monotonic-reads", "read-your-writes", "monotonic-writes", "writes-follow-reads")
+MODELS = (*GUARANTEES, "write-atomicity", "isolation", "snapshot-reads", "change-feed")
+
+
+def verdicts(path, models=MODELS):
+    return check_run(path, models, engine="local")
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+def test_synthetic_pages_are_valid_until_something_is_planted(stamped, tmp_path):
+    path = tmp_path / "history.parquet"
+    shape = PageShape(6000, partitions=40, stamped=stamped)
+    write_page_history(shape, path)
+    found = verdicts(path)
+    assert all(found[model].valid is True for model in MODELS[:6])
+    assert found["write-atomicity"].details["pages"] > 2000
+    write_page_history(msgspec_replace(shape, anomaly="torn-read"), path)
+    torn = verdicts(path, ("write-atomicity",))["write-atomicity"]
+    assert torn.valid is False and torn.counts == {"torn-read": 1}
+    assert [step["kind"] for step in torn.anomalies["torn-read"][0].steps] == ["wr", "rw"]
+    write_page_history(msgspec_replace(shape, anomaly="non-monotonic-read"), path)
+    stale = verdicts(path, ("monotonic-reads", "write-atomicity"))
+    assert set(stale["monotonic-reads"].counts) == {"non-monotonic-read"}
+    assert stale["write-atomicity"].valid is True
+
+
+def msgspec_replace(shape, **changes):
+    fields = {name: getattr(shape, name) for name in shape.__dataclass_fields__}
+    return type(shape)(**(fields | changes))
+
+
+PLANTED = {
+    "none": ("causal", set()),
+    "causal": ("read-atomic", {"COConflictAO"}),
+    "fractured": ("read-committed", {"FracturedReadCO"}),
+    "AbortedRead": ("none", {"AbortedRead"}),
+    "ThinAirRead": ("none", {"ThinAirRead"}),
+}
+
+
+@pytest.mark.parametrize("anomaly", PLANTED)
+def test_synthetic_transactions_break_just_what_was_planted(anomaly, tmp_path):
+    path = tmp_path / "history.parquet"
+    write_transaction_history(TransactionShape(3000, keys=100, anomaly=anomaly), path)
+    verdict = verdicts(path, ("isolation",))["isolation"]
+    assert (verdict.strongest, set(verdict.counts)) == PLANTED[anomaly]
+
+
+def history(*ops):
+    return [
+        event
+        for place, call in enumerate(ops)
+        for event in (
+            Op("invoke", call.process, call.f, call.mops, index=2 * place, time=place),
+            msgspec.structs.replace(call, index=2 * place + 1, time=place),
+        )
+    ]
+
+
+EXTREMES = (Mop("w", -(2**61), 2**63 - 1), Mop("r", 2**63 - 1, None), Mop("r", -(2**61), 2**63 - 1))
+ODD = {
+    "empty": [],
+    "nemesis": [Op("info", -1, "kill", value={"fault": "kill"}, index=0, time=0)],
+    "no mops": history(Op("ok", 0, "txn")),
+    "one read": history(Op("ok", 0, "read", (Mop("r", 1, None),))),
+    "only unknown": [Op("invoke", 0, "write", (Mop("w", 1, 1),), index=0, time=0)],
+    "extremes": history(*(Op("ok", 0, "txn", (mop,)) for mop in EXTREMES)),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_histories_are_valid_or_unknown(name, tmp_path):
+    path = tmp_path / "history.parquet"
+    write_parquet(ODD[name], path)
+    for model, verdict in verdicts(path).items():
+        assert verdict.valid == ("unknown" if model == "change-feed" else True), (model, verdict)
+
+
+def test_what_a_model_does_not_know_is_refused(tmp_path):
+    path = tmp_path / "history.parquet"
+    write_parquet(history(Op("ok", 0, "dequeue", (Mop("dequeue", 1, 1),))), path)
+    for model in MODELS:
+        with pytest.raises(UserError, match="event 0"):
+            verdicts(path, (model,))
+
+
+@pytest.fixture(scope="module")
+def spark():
+    if shutil.which("java") is None:
+        pytest.skip("no Java runtime for Spark")
+    engine = SparkEngine()
+    yield engine
+    engine.close()
+
+
+def same(path, model, spark):
+    from checkers.api import MODELS as REGISTRY
+
+    source = open_source(path)
+    both = [REGISTRY[model].judge(source, engine, CheckOptions()) for engine in (LocalEngine(), spark)]
+    one, other = (msgspec.structs.replace(verdict, engine="", seconds=0.0) for verdict in both)
+    assert one == other
+    return one
+
+
+@pytest.mark.spark
+def test_spark_says_the_same(spark, tmp_path):
+    path = tmp_path / "history.parquet"
+    for anomaly in ("none", "torn-read", "non-monotonic-read"):
+        write_page_history(PageShape(20_000, partitions=50, anomaly=anomaly, stamped=anomaly == "none"), path)
+        for model in ("monotonic-reads", "write-atomicity"):
+            verdict = same(path, model, spark)
+            harmless = anomaly == "none" or (anomaly, model) == ("non-monotonic-read", "write-atomicity")
+            assert verdict.valid is harmless
+    write_transaction_history(TransactionShape(5000, keys=100, anomaly="causal"), path)
+    assert same(path, "isolation", spark).strongest == "read-atomic"
+
+
+@pytest.mark.spark
+def test_spark_says_the_same_of_lists_snapshots_and_feeds(spark, tmp_path):
+    rows = [
+        Row(0, 1, 0, (("append", 0, 1), ("append", 1, 2))),
+        Row(2, 3, 1, (("r", 0, (1,)), ("r", 1, (2,)))),
+        Row(4, 5, 2, (("r", 0, (1,)), ("r", 1, ()))),
+    ]
+    path = tmp_path / "history.parquet"
+    write_parquet(events_of(rows), path)
+    assert same(path, "write-atomicity", spark).counts == {"torn-read": 1}
+    assert same(path, "sessions", spark).counts == {"non-monotonic-read": 1}
+    rows = [
+        Row(0, 1, 0, (("w", 0, 1),), served_ts=10),
+        Row(2, 3, 0, (("r", 0, None),), requested_ts=20),
+        Row(4, 5, 7, (("w", 0, 2),), served_ts=15),
+    ]
+    events = events_of(rows)
+    events.append(Op("info", -2, "feed-resolved", index=6, time=6, session=1, served_ts=30))
+    write_parquet(events, path)
+    assert set(same(path, "snapshot-reads", spark).counts) == {"late-commit"}
+    assert same(path, "change-feed", spark).counts == {"missing-row": 2}
