@@ -55,13 +55,11 @@ def build_queue(model: int, rows: Columns) -> Built:
     """Queues and bags. Elements that are never returned are all alike, and if their enqueue is unknown it is left out;
     a bag that is never seen empty is one object per element."""
     rows = _queue_rows(rows)
-    addresses = addresses_of(rows)
     returned = _returned(rows)
     rows = rows | {"returned": returned}
     rows = taken(rows, ~((rows["kind"] == ENQUEUE) & ~returned & (rows["complete"] == NEVER)))
-    if model == BAG:
-        return _build_bag(rows, addresses)
-    return _numbered(FIFO, rows, addresses)
+    addresses = addresses_of(rows)
+    return _build_bag(rows, addresses) if model == BAG else _numbered(FIFO, rows, addresses)
 
 
 def _numbered(model: int, rows: Columns, addresses: Ints) -> Built:

@@ -11,6 +11,7 @@ import numpy as np
 from checkers.engines.api import Engine
 from checkers.engines.grouped import judge_mops
 from checkers.findings import Finding, Findings
+from checkers.grouping import KeyedOps
 from checkers.kernels.columns import Ints
 from checkers.kernels.linear import Budget
 from checkers.kernels.object_search import explain_object, search_objects
@@ -112,14 +113,16 @@ class ObjectKernel:
         if strange:
             return Findings(ops=len(np.unique(rows["invoke"])), unsupported=strange)
         count = len(np.unique(rows["invoke"]))
-        if not count:
-            return Findings()
+        return self.judged(rows).findings(count) if count else Findings()
+
+    def judged(self, rows: Columns) -> _Judged:
+        """The same, before it is told."""
         built, registers = self._built(sorted_rows(rows))
         found = _Judged(self, built)
         if registers is not None:
             found.project(registers)
         found.search()
-        return found.findings(count)
+        return found
 
     def _strange(self, rows: Columns) -> Any:
         if not OBJECT_MODELS[self.model].single:
@@ -161,23 +164,21 @@ class _Judged:
         self.answers = np.full(count, UNDECIDED, np.uint8)
         judge = RegisterKernel(self.kernel.explain, self.kernel.budget)
         found = judge(registers.keyed)
+        alone = self.built.ops.width == 1
+        alone[registers.odd] = False
         if not found.undecided:
-            self.answers[self.built.ops.width == 1] = VALID
+            self.answers[alone] = VALID
         if found.counts:
             self._refute_registers(judge, registers)
 
     def _refute_registers(self, judge: RegisterKernel, registers: Registers) -> None:
         for object_number in range(len(self.answers)):
-            keys = np.flatnonzero(registers.of == object_number)
-            part = KeyedPart(registers, keys).keyed()
-            found = judge(part)
+            found = judge(_part(registers, np.flatnonzero(registers.of == object_number)))
             if found.counts:
                 self.answers[object_number] = INVALID
                 first = min(found.kept, key=lambda finding: finding.order)
                 facts = first.facts | {"register": list(first.key), "because": first.anomaly}
                 self.kept.append(Finding(NONLINEARIZABLE, first.order, self._key(object_number), first.ops, facts))
-            elif not found.undecided and self.built.ops.width[object_number] == 1:
-                self.answers[object_number] = VALID
 
     def search(self) -> None:
         """Search all objects that are not decided yet."""
@@ -237,17 +238,19 @@ class _Judged:
         return Findings(operations, len(self.answers), dict(counts), tuple(first), undecided, why, self.searched)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedPart:
+def answers_of(kernel: ObjectKernel, rows: Columns) -> dict[int, list[int]]:
+    """The answers (VALID, INVALID, UNDECIDED) for all objects by partition of their address."""
+    found = kernel.judged(rows)
+    answers: dict[int, list[int]] = {}
+    for address, answer in zip(found.built.addresses, found.answers, strict=True):
+        answers.setdefault(int(address[1]), []).append(int(answer))
+    return answers
+
+
+def _part(registers: Registers, keys: Ints) -> KeyedOps:
     """Some of the registers."""
-
-    registers: Registers
-    keys: Ints
-
-    def keyed(self) -> Any:
-        """Their operations."""
-        keyed = self.registers.keyed
-        return keyed._replace(addresses=keyed.addresses[self.keys], columns=keyed.columns.select(self.keys))
+    keyed = registers.keyed
+    return KeyedOps(keyed.addresses[keys], keyed.columns.select(keys))
 
 
 def judge_objects(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:

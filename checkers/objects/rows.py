@@ -20,10 +20,12 @@ from checkers.objects.built import Built, highest, make_ops, taken
 
 
 class Registers(NamedTuple):
-    """The registers one by one: their operations, and of which object (row of registers) each is."""
+    """The registers one by one: their operations, and of which object (row of registers) each is; `odd` are the objects
+    with operations that say more than a register's operations can."""
 
     keyed: KeyedOps
     of: Ints
+    odd: Ints
 
 
 @njit(cache=True)
@@ -45,7 +47,8 @@ def _unite(op, register, parents):
 
 @njit(cache=True)
 def _project(op, register, kind, value, expected, refused, order, out):
-    """What each operation does to each register: kind, value, expected into `out` at its first row, others' kind -1."""
+    """What each operation does to each register: kind, value, expected into `out` at its first row, others' kind -1; kind -2
+    for what is no operation of a register: at odds with itself, or refused by one of several."""
     row = 0
     while row < order.shape[0]:
         first = order[row]
@@ -62,6 +65,7 @@ def _project(op, register, kind, value, expected, refused, order, out):
                 writes, now = True, value[at]
             row += 1
         if odd or (refused[first] and not (writes and needs)):
+            out[first, 0] = -2
             continue
         if refused[first]:
             out[first, 0], out[first, 1], out[first, 2] = FAILED_CAS, NIL, need
@@ -77,6 +81,7 @@ def _registers(rows: Columns, register: Ints, component: Ints) -> Registers:
     refused = rows["status"] == FAIL
     columns = [rows[name] for name in ("invoke", "kind", "value", "expected")]
     _project(columns[0], register, *columns[1:], refused, order, out)
+    odd = np.unique(component[out[:, 0] == -2])
     order = order[out[order, 0] >= 0]
     key, kind = register[order], out[order, 0].astype(np.uint8)
     _, first = np.unique(key, return_index=True)
@@ -84,7 +89,7 @@ def _registers(rows: Columns, register: Ints, component: Ints) -> Registers:
     invoke, complete = rows["invoke"][order], rows["complete"][order]
     addresses = np.stack([rows[name][order[first]] for name in ADDRESS], axis=1)
     columns_of = RegisterColumns(offsets, kind, out[order, 1].copy(), out[order, 2].copy(), invoke, complete)
-    return Registers(KeyedOps(addresses, columns_of), component[order[first]])
+    return Registers(KeyedOps(addresses, columns_of), component[order[first]], odd)
 
 
 def build_rows(rows: Columns) -> tuple[Built, Registers]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
+
 from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE, RegisterColumns
 
 
@@ -36,3 +39,28 @@ def linearizable(columns: RegisterColumns) -> bool:
         return False
 
     return search(frozenset(range(len(rows))), NIL)
+
+
+State = TypeVar("State", bound=Hashable)
+Call = TypeVar("Call")
+
+
+def some_order(
+    calls: Sequence[tuple[Call, int, int]], start: State, steps: Callable[[State, Call], Iterable[State]]
+) -> bool:
+    """Whether some order of calls (with invocation and completion) respects real time and leads from state to state."""
+    dead: set[tuple[frozenset[int], State]] = set()
+
+    def search(left: frozenset[int], state: State) -> bool:
+        if all(calls[i][2] == NEVER for i in left):
+            return True
+        if (left, state) in dead:
+            return False
+        horizon = min(calls[i][2] for i in left)
+        for i in sorted(left):
+            if calls[i][1] < horizon and any(search(left - {i}, after) for after in steps(state, calls[i][0])):
+                return True
+        dead.add((left, state))
+        return False
+
+    return search(frozenset(range(len(calls))), start)
