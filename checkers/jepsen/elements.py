@@ -103,10 +103,7 @@ def follow(adds: pa.Table, reads: pa.Table, items: pa.Table) -> Elements:
     last_present = np.full(len(last), -1)
     np.maximum.at(last_present, by, ranked.invoke[at])
     last_absent = _last_absent(ranked, element_object, add_invoke, shown, by, at)
-    most_shown, most_shown_by = np.zeros(len(last), np.int64), np.full(len(last), -1)
-    np.maximum.at(most_shown, by, times)
-    most = times == most_shown[by]
-    most_shown_by[by[most]] = ranked.invoke[at[most]]
+    most_shown, most_shown_by = _most_shown(len(last), by, times, ranked.invoke[at])
 
     stable = (last_present >= 0) & (last_absent < last_present)
     is_known = known < NEVER
@@ -134,6 +131,15 @@ def follow(adds: pa.Table, reads: pa.Table, items: pa.Table) -> Elements:
         int((~visible).sum()),
         adds.num_rows + reads.num_rows,
     )
+
+
+def _most_shown(count: int, by: Ints, times: Ints, read: Ints) -> tuple[Ints, Ints]:
+    """How often one read shows each element at most, and which read does."""
+    most_shown, most_shown_by = np.zeros(count, np.int64), np.full(count, -1)
+    np.maximum.at(most_shown, by, times)
+    most = times == most_shown[by]
+    most_shown_by[by[most]] = read[most]
+    return most_shown, most_shown_by
 
 
 def _element_of_items(items: pa.Table, owner: Ints, value: Ints) -> Ints:
