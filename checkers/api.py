@@ -56,9 +56,7 @@ MODELS: Final[dict[str, ModelInfo]] = {
         ModelInfo("cas-register", "the same by Knossos's name", partial(judge_register, "cas-register")),
         *(ModelInfo(name, OBJECT_MODELS[name].summary, partial(judge_objects, name)) for name in OBJECT_MODELS),
         ModelInfo("list-append", "Elle's transactions of reads and appends to lists", judge_list_append),
-        ModelInfo(
-            "rw-register", "Elle's transactions of reads and unique writes", judge_rw_register, REGISTER_SETTINGS
-        ),
+        ModelInfo("rw-register", "Elle's transactions of reads and writes", judge_rw_register, REGISTER_SETTINGS),
         ModelInfo("isolation", "read committed, read atomic, causal: plain transactions", judge_isolation),
         *(ModelInfo(name, GUARANTEE_SUMMARIES[name], partial(judge_guarantees, name)) for name in GUARANTEE_SUMMARIES),
         *(ModelInfo(*entry) for entry in ENTRIES),
