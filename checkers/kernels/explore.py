@@ -69,9 +69,9 @@ class Window(NamedTuple):
 def make_window(slots: int, rows: int) -> Window:
     """Room for `slots` operations open at once (a multiple of 64) and `rows` rows in all."""
     words = slots // 64
-    masks = [np.zeros((1, words), np.uint64) for _ in range(2)]
-    rivals = np.zeros((slots, words), np.uint64)
-    return Window(np.full(slots, -1), rivals, *masks, np.full(rows, -1, np.int32), np.zeros(1, np.int64))
+    available, owed = (np.zeros((1, words), np.uint64) for _ in range(2))
+    rivals, slot_of = np.zeros((slots, words), np.uint64), np.full(rows, -1, np.int32)
+    return Window(np.full(slots, -1), rivals, available, owed, slot_of, np.zeros(1, np.int64))
 
 
 @lean

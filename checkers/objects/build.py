@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
+import numpy.typing as npt
 
 from checkers.kernels.columns import NEVER, NIL, Ints
 from checkers.kernels.dense import together
+from checkers.kernels.object_inputs import last_without
 from checkers.kernels.objects import (
     ADD,
     BAG,
@@ -23,7 +24,7 @@ from checkers.kernels.objects import (
     TAKE,
 )
 from checkers.mops import INFO, OK, Columns
-from checkers.objects.built import Built, addresses_of, highest, lowest, make_ops, taken
+from checkers.objects.built import Built, addresses_of, highest, lowest, make_ops, taken, without
 
 ELEMENT: Final = 64
 NIL_READ: Final = 65
@@ -43,7 +44,7 @@ def _queue_rows(rows: Columns) -> Columns:
     return rows | {"kind": kind}
 
 
-def _returned(rows: Columns) -> Ints:
+def _returned(rows: Columns) -> npt.NDArray[np.bool_]:
     """Whether each row's element is ever returned by a dequeue."""
     ids, count = together([rows["object"], rows["value"]])
     seen = np.zeros(count, np.bool_)
@@ -56,7 +57,7 @@ def build_queue(model: int, rows: Columns) -> Built:
     a bag that is never seen empty is one object per element."""
     rows = _queue_rows(rows)
     returned = _returned(rows)
-    rows = rows | {"returned": returned}
+    rows = rows | {"returned": returned.astype(np.int64)}
     rows = taken(rows, ~((rows["kind"] == ENQUEUE) & ~returned & (rows["complete"] == NEVER)))
     addresses = addresses_of(rows)
     return _build_bag(rows, addresses) if model == BAG else _numbered(FIFO, rows, addresses)
@@ -64,7 +65,7 @@ def build_queue(model: int, rows: Columns) -> Built:
 
 def _numbered(model: int, rows: Columns, addresses: Ints) -> Built:
     kind = rows["kind"]
-    shown = np.where(rows["returned"] & np.isin(kind, (ENQUEUE, DEQUEUE)), rows["value"], NIL)
+    shown = np.where((rows["returned"] == 1) & np.isin(kind, (ENQUEUE, DEQUEUE)), rows["value"], NIL)
     ids, count = together([rows["object"], shown])
     puts, gets, takes = kind == ENQUEUE, kind == DEQUEUE, kind == TAKE
     objects, key = np.unique(rows["object"], return_inverse=True)
@@ -75,8 +76,7 @@ def _numbered(model: int, rows: Columns, addresses: Ints) -> Built:
     enough = np.bincount(ids[gets], minlength=count) >= np.bincount(ids[puts], minlength=count)
     late = np.where(enough & (late >= 0), late, NEVER)
     ops = make_ops(model, rows, kind, ids, early=early, late=late)
-    named = np.where(shown == NIL, None, shown)
-    return Built(ops, addresses, dict(zip(ids.tolist(), named.tolist(), strict=True)))
+    return Built(ops, addresses, _names(ids, shown))
 
 
 def _build_bag(rows: Columns, addresses: Ints) -> Built:
@@ -85,33 +85,13 @@ def _build_bag(rows: Columns, addresses: Ints) -> Built:
     watched[key[rows["kind"] == IS_EMPTY]] = True
     whole = watched[key]
     rows = rows | {"bag": key}
-    rows = taken(rows, whole | (rows["returned"] & np.isin(rows["kind"], (ENQUEUE, DEQUEUE))))
+    rows = taken(rows, whole | ((rows["returned"] == 1) & np.isin(rows["kind"], (ENQUEUE, DEQUEUE))))
     whole = watched[rows["bag"]]
     split, _ = together([rows["bag"], np.where(whole, NIL, rows["value"])])
     order = np.lexsort((rows["invoke"], split))
     rows = taken(rows | {"object": split}, order)
     _, first = np.unique(rows["object"], return_index=True)
     return _numbered(BAG, rows, addresses[rows["bag"][first]])
-
-
-@njit(cache=True)
-def _last_without(first, last, items, invoke, order, key, elements, element_key, late):
-    """For each element the last invocation of a read of its object that lacks it; `order` is by invocation, falling."""
-    present = np.full(late.shape[0], -1)
-    undecided = elements.copy()
-    for at in range(order.shape[0]):
-        read = order[at]
-        for item in range(first[read], last[read]):
-            present[items[item]] = read
-        left = 0
-        for place in range(undecided.shape[0]):
-            element = undecided[place]
-            if element_key[element] == key[read] and present[element] != read:
-                late[element] = invoke[read]
-            else:
-                undecided[left] = element
-                left += 1
-        undecided = undecided[:left]
 
 
 def build_set(rows: Columns) -> Built:
@@ -140,25 +120,22 @@ def build_set(rows: Columns) -> Built:
     for number in range(len(objects)):
         mine = by_time[key[by_time] == number] if len(objects) > 1 else by_time
         elements = in_order[np.searchsorted(of[in_order], number) : np.searchsorted(of[in_order], number + 1)]
-        _last_without(first, last, items, rows["invoke"], mine, key, elements, of, late)
+        last_without(first, last, items, rows["invoke"], mine, key, elements, of, late)
     ops = make_ops(
         SET, rows, rows["kind"], element, first=first, last=last, items=items.astype(np.int32), early=removed, late=late
     )
     anonymous = np.zeros(count, np.bool_)
     anonymous[ids[value == NIL]] = True
     useless = (rows["kind"] == ADD) & (rows["complete"] == NEVER) & anonymous[element]
-    named = dict(zip(ids.tolist(), np.where(value == NIL, None, value).tolist(), strict=True))
+    named = _names(ids, value)
     if useless.any():
-        ops = _without(ops, ~useless)
+        ops = without(ops, useless)
     return Built(ops, addresses, named)
 
 
-def _without(ops, keep):  # type: ignore[no-untyped-def]
-    before = np.concatenate(([0], np.cumsum(keep)))
-    by_row = {name: getattr(ops, name)[keep] for name in ("kind", "value", "first", "last", "invoke", "complete")}
-    offsets = before[ops.offsets]
-    key = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    return ops._replace(offsets=offsets, order=np.lexsort((by_row["complete"], key)), **by_row)
+def _names(ids: Ints, values: Ints) -> dict[int, int | None]:
+    """What each letter stands for."""
+    return {i: None if v == NIL else v for i, v in zip(ids.tolist(), values.tolist(), strict=True)}
 
 
 def _with_members(rows: Columns) -> tuple[Columns, Ints]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ class Built:
 
 
 _NONE = np.empty(0, np.int64)
+_BY_ROW: Final = ("kind", "value", "first", "last", "invoke", "complete")
 
 
 def sorted_rows(rows: Columns) -> Columns:
@@ -80,12 +81,20 @@ def make_ops(model: int, rows: Columns, kind: Ints, value: Ints, **more: Any) ->
     )
 
 
+def without(ops: ObjectOps, useless: npt.NDArray[np.bool_]) -> ObjectOps:
+    """The operations but the useless ones; objects keep their places, even if nothing is left of them."""
+    by_row = {name: getattr(ops, name)[~useless] for name in _BY_ROW}
+    offsets = np.concatenate(([0], np.cumsum(~useless)))[ops.offsets]
+    order = np.lexsort((by_row["complete"], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))))
+    return ops._replace(offsets=offsets, order=order, **by_row)
+
+
 def only(ops: ObjectOps, keys: Ints) -> tuple[ObjectOps, Ints]:
     """The operations of some objects, and which rows of the given ones they were."""
     sizes = np.diff(ops.offsets)[keys]
     offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     rows = np.repeat(ops.offsets[keys] - offsets[:-1], sizes) + np.arange(offsets[-1])
-    by_row = {name: getattr(ops, name)[rows] for name in ("kind", "value", "first", "last", "invoke", "complete")}
+    by_row = {name: getattr(ops, name)[rows] for name in _BY_ROW}
     by_key = {name: getattr(ops, name)[keys] for name in ("width", "last_put", "last_get") if len(getattr(ops, name))}
     order = np.lexsort((by_row["complete"], np.repeat(np.arange(len(keys)), sizes)))
     return ops._replace(offsets=offsets, order=order, **by_row, **by_key), rows

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from checkers.grouping import KeyedOps
-from checkers.kernels.columns import CAS, FAILED_CAS, NIL, READ, WRITE, Ints, RegisterColumns
+from checkers.kernels.columns import NIL, Ints, RegisterColumns
 from checkers.kernels.dense import together
-from checkers.kernels.objects import ITEM, LOOK, REFUSED, ROW, TXN, R, W
+from checkers.kernels.object_inputs import ODD, project, unite
+from checkers.kernels.objects import ITEM, LOOK, REFUSED, ROW, TXN, R
 from checkers.mops import ADDRESS, FAIL, Columns
 from checkers.objects.built import Built, highest, make_ops, taken
 
@@ -28,60 +28,13 @@ class Registers(NamedTuple):
     odd: Ints
 
 
-@njit(cache=True)
-def _find(parents, register):
-    while parents[register] != register:
-        parents[register] = parents[parents[register]]
-        register = parents[register]
-    return register
-
-
-@njit(cache=True)
-def _unite(op, register, parents):
-    for row in range(1, op.shape[0]):
-        if op[row] == op[row - 1]:
-            parents[_find(parents, register[row])] = _find(parents, register[row - 1])
-    for number in range(parents.shape[0]):
-        parents[number] = _find(parents, number)
-
-
-@njit(cache=True)
-def _project(op, register, kind, value, expected, refused, order, out):
-    """What each operation does to each register: kind, value, expected into `out` at its first row, others' kind -1; kind -2
-    for what is no operation of a register: at odds with itself, or refused by one of several."""
-    row = 0
-    while row < order.shape[0]:
-        first = order[row]
-        needs, writes, odd = False, False, False
-        need, now = np.int64(NIL), np.int64(NIL)
-        while row < order.shape[0] and op[order[row]] == op[first] and register[order[row]] == register[first]:
-            at = order[row]
-            wanted = value[at] if kind[at] == R else expected[at]
-            if kind[at] != W:
-                odd |= (needs or writes) and now != wanted
-                if not needs and not writes:
-                    needs, need, now = True, wanted, wanted
-            if kind[at] != R:
-                writes, now = True, value[at]
-            row += 1
-        if odd or (refused[first] and not (writes and needs)):
-            out[first, 0] = -2
-            continue
-        if refused[first]:
-            out[first, 0], out[first, 1], out[first, 2] = FAILED_CAS, NIL, need
-        elif needs and writes:
-            out[first, 0], out[first, 1], out[first, 2] = CAS, now, need
-        else:
-            out[first, 0], out[first, 1], out[first, 2] = (WRITE if writes else READ), now, NIL
-
-
 def _registers(rows: Columns, register: Ints, component: Ints) -> Registers:
     order = np.lexsort((rows["place"], rows["invoke"], register))
     out = np.full((len(order), 3), -1)
     refused = rows["status"] == FAIL
     columns = [rows[name] for name in ("invoke", "kind", "value", "expected")]
-    _project(columns[0], register, *columns[1:], refused, order, out)
-    odd = np.unique(component[out[:, 0] == -2])
+    project(columns[0], register, *columns[1:], refused, order, out)
+    odd = np.unique(component[out[:, 0] == ODD])
     order = order[out[order, 0] >= 0]
     key, kind = register[order], out[order, 0].astype(np.uint8)
     _, first = np.unique(key, return_index=True)
@@ -98,7 +51,7 @@ def build_rows(rows: Columns) -> tuple[Built, Registers]:
     parents = np.arange(count)
     by_op = np.lexsort((rows["place"], rows["invoke"]))
     rows, register = taken(rows, by_op), register[by_op]
-    _unite(rows["invoke"], register, parents)
+    unite(rows["invoke"], register, parents)
     objects, component = np.unique(parents[register], return_inverse=True)
     order = np.lexsort((rows["place"], rows["invoke"], component))
     rows, register, component = taken(rows, order), register[order], component[order]

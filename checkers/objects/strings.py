@@ -79,7 +79,8 @@ def build_strings(rows: Columns, text_of: Callable[[int], str]) -> Built:
     kind, value = rows["kind"], np.zeros(len(rows["kind"]), np.int64)
     objects, key = np.unique(rows["object"], return_inverse=True)
     offsets = np.searchsorted(key, np.arange(len(objects) + 1))
-    nodes, late, edges, width = [""], [-1], [], []
+    nodes, late, width = [""], [-1], list[int]()
+    edges: list[tuple[int, int, int]] = []
     for number in range(len(objects)):
         mine = range(offsets[number], offsets[number + 1])
         texts = {row: known[int(rows["value"][row])] for row in mine}
