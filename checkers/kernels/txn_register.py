@@ -236,7 +236,7 @@ def _contradiction(work, versions):
     for version in range(versions):
         by_end[version] = version
     _sort_by_time(by_end, work.ended, versions)
-    widest, widest_by = np.int64(-1), 0
+    widest, widest_by = np.int64(-2), 0
     for rank in range(versions):
         version = by_end[rank]
         if work.begun[version] > widest:

@@ -106,7 +106,7 @@ def _graph_of(
     complete: Ints,
     invoke: Ints | None = None,
 ) -> Graph:
-    """The subgraph of some nodes, renumbered in order; of parallel edges the one that says most stays."""
+    """The subgraph of some nodes, renumbered in order; of parallel dependencies the one that says most stays."""
     invoke = txns.invoke if txns is not None else invoke
     assert invoke is not None
     place = np.full(max(nodes, 1), -1)
@@ -115,7 +115,7 @@ def _graph_of(
     begin, end, kind = place[source[inside]], place[target[inside]], kind[inside]
     order = np.lexsort((kind, end, begin))
     first = np.ones(len(order), bool)
-    first[1:] = (np.diff(begin[order]) != 0) | (np.diff(end[order]) != 0)
+    first[1:] = (np.diff(begin[order]) != 0) | (np.diff(end[order]) != 0) | (kind[order][1:] == PROCESS)
     order = order[first]
     timed = kept[kept < len(invoke)]
     return Graph(len(kept), begin[order], end[order], kind[order], key[inside][order], invoke[timed], complete[timed])

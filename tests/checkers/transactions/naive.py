@@ -1,0 +1,214 @@
+"""The same questions answered by definition, slowly: all pairs, all simple cycles, no cleverness."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import combinations, product
+from typing import Any
+
+import networkx as nx
+from weak_store import Txn
+
+Kinds = dict[tuple[int, int], set[str]]
+
+
+def _possible(history: list[Txn]) -> list[tuple[int, Txn]]:
+    return [(i, txn) for i, txn in enumerate(history) if txn.outcome != "fail"]
+
+
+def _reads(txn: Txn) -> list[tuple[int, int, Any]]:
+    """(place, key, value) of the reads that say something."""
+    return [(i, k, v) for i, (f, k, v) in enumerate(txn.mops) if f == "r" and txn.outcome == "ok"]
+
+
+def _writes(txn: Txn) -> list[tuple[int, int, int]]:
+    return [(i, k, v) for i, (f, k, v) in enumerate(txn.mops) if f != "r"]
+
+
+def _add(kinds: Kinds, source: int | None, target: int | None, kind: str) -> None:
+    if source is not None and target is not None and source != target:
+        kinds[source, target].add(kind)
+
+
+def _common(history: list[Txn], anomalies: set[str]) -> None:
+    """Lost updates: two that read one version first and then write."""
+    seen: dict[Any, int] = defaultdict(int)
+    for txn in history:
+        if txn.outcome != "ok":
+            continue
+        for key in {k for _, k, _ in txn.mops}:
+            mine = [(f, v) for f, k, v in txn.mops if k == key]
+            if mine[0][0] == "r" and any(f != "r" for f, _ in mine):
+                seen[key, mine[0][1]] += 1
+    if any(count > 1 for count in seen.values()):
+        anomalies.add("lost-update")
+
+
+def _internal(txn: Txn, lists: bool) -> bool:
+    for place, key, value in _reads(txn):
+        before = [(f, v) for f, k, v in txn.mops[:place] if k == key]
+        if not before:
+            continue
+        if not lists:
+            if before[-1][1] != value:
+                return True
+            continue
+        known = max((i for i, (f, _) in enumerate(before) if f == "r"), default=None)
+        added = tuple(v for f, v in before[0 if known is None else known + 1 :] if f != "r")
+        if known is not None and value != (*before[known][1], *added):
+            return True
+        if known is None and value[len(value) - len(added) :] != added:
+            return True
+    return False
+
+
+def list_anomalies(history: list[Txn]) -> tuple[set[str], Kinds]:
+    """Anomalies without cycles, and the kinds of dependencies between any two transactions."""
+    anomalies: set[str] = set()
+    kinds: Kinds = defaultdict(set)
+    writer = {(k, v): i for i, txn in enumerate(history) for _, k, v in _writes(txn)}
+    _common(history, anomalies)
+    for i, txn in enumerate(history):
+        if txn.outcome == "ok" and _internal(txn, True):
+            anomalies.add("internal")
+        for place, key, value in _reads(txn):
+            if any((k, v) in {(key, e) for e in value} for at, k, v in _writes(txn) if at > place):
+                anomalies.add("future-read")
+            if len(set(value)) < len(value):
+                anomalies.add("duplicate-elements")
+            if any(history[writer[key, e]].outcome == "fail" for e in value):
+                anomalies.add("G1a")
+            if value and writer[key, value[-1]] != i:
+                theirs = [v for _, k, v in _writes(history[writer[key, value[-1]]]) if k == key]
+                if theirs[-1] != value[-1]:
+                    anomalies.add("G1b")
+    for key in {k for txn in history for _, k, _ in txn.mops}:
+        _list_key(history, key, writer, anomalies, kinds)
+    return anomalies, kinds
+
+
+def _list_key(
+    history: list[Txn], key: int, writer: dict[tuple[int, int], int], anomalies: set[str], kinds: Kinds
+) -> None:
+    reads = [(i, v) for i, txn in _possible(history) for _, k, v in _reads(txn) if k == key]
+    order: tuple[int, ...] = ()
+    for _, value in reads:
+        order = value if len(value) > len(order) else order
+    if any(value != order[: len(value)] for _, value in reads):
+        anomalies.add("incompatible-order")
+    aborted = False
+    for e in order:
+        outcome = history[writer[key, e]].outcome
+        if outcome == "ok" and aborted:
+            anomalies.add("dirty-update")
+        aborted = outcome == "fail" or (aborted and outcome == "info")
+    order = tuple(dict.fromkeys(order))
+    alive = [e for e in order if history[writer[key, e]].outcome != "fail"]
+    unread = [v for _, txn in _possible(history) for _, k, v in _writes(txn) if k == key and v not in order]
+    for one, other in zip(alive, alive[1:], strict=False):
+        _add(kinds, writer[key, one], writer[key, other], "ww")
+    for e in unread:
+        _add(kinds, writer[key, alive[-1]] if alive else None, writer[key, e], "ww")
+    for i, value in reads:
+        if value and history[writer[key, value[-1]]].outcome != "fail":
+            _add(kinds, writer[key, value[-1]], i, "wr")
+        if value and value[-1] not in order:
+            continue
+        past = order.index(value[-1]) + 1 if value else 0
+        later = [e for e in order[past:] if e in alive]
+        for e in later[:1] or unread:
+            _add(kinds, i, writer[key, e], "rw")
+
+
+def register_anomalies(history: list[Txn], linearizable: bool) -> tuple[set[str], Kinds]:
+    """The same for registers."""
+    anomalies: set[str] = set()
+    kinds: Kinds = defaultdict(set)
+    _common(history, anomalies)
+    for i, txn in enumerate(history):
+        if txn.outcome == "ok" and _internal(txn, False):
+            anomalies.add("internal")
+        for _, key, value in _reads(txn):
+            for j, other in enumerate(history):
+                theirs = [v for _, k, v in _writes(other) if k == key]
+                if value in theirs and other.outcome == "fail":
+                    anomalies.add("G1a")
+                if value in theirs[:-1] and i != j:
+                    anomalies.add("G1b")
+    for key in {k for txn in history for _, k, _ in txn.mops}:
+        _register_key(history, key, linearizable, anomalies, kinds)
+    return anomalies, kinds
+
+
+def _register_key(history: list[Txn], key: int, linearizable: bool, anomalies: set[str], kinds: Kinds) -> None:
+    final: dict[int, Any] = {}
+    external: dict[int, Any] = {}
+    for i, txn in _possible(history):
+        mine = [(f, v) for f, k, v in txn.mops if k == key]
+        written = [v for f, v in mine if f != "r"]
+        if written:
+            final[i] = written[-1]
+        if mine and mine[0][0] == "r" and txn.outcome == "ok":
+            external[i] = mine[0][1]
+    versions = {None, *final.values(), *external.values()}
+    versions |= {v for i, v in external.items() if v is not None}
+    before = {(None, v) for v in versions if v is not None}
+    if linearizable:
+        found = {i: external.get(i, final.get(i)) for i in {*final, *external}}
+        left = {i: final.get(i, external.get(i)) for i in {*final, *external}}
+        timed = set()
+        for i, j in product(found, found):
+            complete = history[i].complete
+            if complete is not None and complete < history[j].invoke and left[i] != found[j]:
+                timed.add((left[i], found[j]))
+        if nx.is_directed_acyclic_graph(nx.DiGraph([(a or 0, b or 0) for a, b in before | timed])):
+            before |= timed
+        else:
+            anomalies.add("cyclic-versions")
+    writer = {v: i for i, v in final.items()}
+    for i, value in external.items():
+        _add(kinds, writer.get(value), i, "wr")
+    for one, other in before:
+        _add(kinds, writer.get(one), writer.get(other), "ww")
+        for i, value in external.items():
+            if value == one:
+                _add(kinds, i, writer.get(other), "rw")
+
+
+def add_orders(history: list[Txn], kinds: Kinds, orders: int) -> None:
+    """Edges within processes (orders 1 and 2) and in real time (2)."""
+    for (i, one), (j, other) in combinations(_possible(history), 2):
+        if one.complete is None or one.complete > other.invoke:
+            continue
+        if orders >= 1 and one.process == other.process and other.outcome == "ok":
+            _add(kinds, i, j, "process")
+        if orders == 2:
+            _add(kinds, i, j, "realtime")
+
+
+def cycle_classes(kinds: Kinds) -> set[str]:
+    """The classes of all simple cycles, by every way to choose the kind of each edge."""
+    graph = nx.DiGraph(list(kinds))
+    found: set[str] = set()
+    done: set[tuple[frozenset[str], ...]] = set()
+    for component in nx.strongly_connected_components(graph):
+        for cycle in nx.simple_cycles(graph.subgraph(component)):
+            hops = tuple(
+                frozenset(kinds[edge]) for edge in zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+            )
+            if hops not in done:
+                done.add(hops)
+                found |= {_class_of(choice) for choice in product(*hops)}
+    return found - {""}
+
+
+def _class_of(chosen: tuple[str, ...]) -> str:
+    anti = [kind == "rw" for kind in chosen]
+    if set(chosen) <= {"process", "realtime"}:
+        return ""
+    if sum(anti) > 1:
+        touching = any(one and other for one, other in zip(anti, (*anti[1:], anti[0]), strict=True))
+        base = "G2-item" if touching else "G-nonadjacent-item"
+    else:
+        base = "G-single-item" if sum(anti) else "G1c" if "wr" in chosen else "G0"
+    return base + ("-realtime" if "realtime" in chosen else "-process" if "process" in chosen else "")

@@ -1,0 +1,68 @@
+"""Both transactional models against brute force on thousands of small random histories from weak stores."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import naive  # noqa: E402
+from weak_store import Txn, random_history, source_of  # noqa: E402
+
+from checkers.kernels.txn_register import ORDER_REALTIME  # noqa: E402
+from checkers.transactions.lattice import impossible_models  # noqa: E402
+from checkers.transactions.local import find_in_lists, find_in_registers  # noqa: E402
+
+SEEDS = range(400)
+
+
+def compare(history: list[Txn], ours: set[str], theirs: set[str], note: object) -> None:
+    """We claim only what is there, and rule out all that is to be ruled out."""
+    assert ours <= theirs, (note, ours - theirs, history)
+    assert impossible_models(ours) == impossible_models(theirs), (note, ours, theirs, history)
+
+
+def check_lists(seed: int) -> None:
+    history = random_history(seed, True)
+    for orders in range(3):
+        alone, kinds = naive.list_anomalies(history)
+        naive.add_orders(history, kinds, orders)
+        found = find_in_lists(source_of(history), orders, 2)
+        compare(history, set(found.counts), alone | naive.cycle_classes(kinds), (seed, orders))
+
+
+def check_registers(seed: int) -> None:
+    history = random_history(seed, False)
+    for orders in range(3):
+        for sources in (0, ORDER_REALTIME):
+            alone, kinds = naive.register_anomalies(history, bool(sources))
+            naive.add_orders(history, kinds, orders)
+            found = find_in_registers(source_of(history), orders, sources, 2)
+            compare(history, set(found.counts), alone | naive.cycle_classes(kinds), (seed, orders, sources))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_lists_agree_with_brute_force(part):
+    for seed in SEEDS[part::4]:
+        check_lists(seed)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_registers_agree_with_brute_force(part):
+    for seed in SEEDS[part::4]:
+        check_registers(seed)
+
+
+def test_the_stores_show_every_class():
+    """The comparison would be hollow if the stores were too good."""
+    found: set[str] = set()
+    for seed in SEEDS:
+        history = random_history(seed, True)
+        alone, kinds = naive.list_anomalies(history)
+        naive.add_orders(history, kinds, 2)
+        found |= alone | naive.cycle_classes(kinds)
+    assert found >= {"G0", "G1a", "G1b", "G1c", "G-single-item", "G-nonadjacent-item", "G2-item", "lost-update"}
+    assert found >= {"internal", "incompatible-order", "duplicate-elements", "dirty-update", "G2-item-realtime"}
