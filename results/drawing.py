@@ -23,6 +23,9 @@ BAR_COLORS: Final = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
 STUCK_COLOR, BEFORE_COLOR = "#b00020", "#8fa3b5"
 ROLE_WORDS: Final = {"stuck": "can't go next", "before": "has taken effect", "open": "still open"}
 ROLE_COLORS: Final = {"stuck": STUCK_COLOR, "before": BEFORE_COLOR}
+ORDERS: Final = ("realtime", "process", "so", "session")
+"""Kinds of steps that are orders of time."""
+
 NO_CLOCK: Final = "none"
 """`clock` of operations whose history states no times: they are drawn by the order of events."""
 
@@ -162,12 +165,11 @@ def _lasted(op: Mapping[str, Any], scale: Scale) -> str:
 
 
 def _arrow(step: Mapping[str, Any], places: Mapping[str, tuple[int, Mapping[str, Any]]], scale: Scale) -> Markup | None:
-    """From the end of the earlier operation's bar to the beginning of the later one's."""
+    """From the earlier operation's bar to the later one's."""
     source, target = places.get(str(step.get("source"))), places.get(str(step.get("target")))
     if source is None or target is None or source[0] == target[0]:
         return None
-    end = scale.ended(source[1])
-    x1, x2 = scale.x(scale.begin + scale.length if end is None else end), scale.x(scale.began(target[1]))
+    x1, x2 = _ends(step, source[1], target[1], scale)
     y1, y2 = (MARGIN + place * ROW_HEIGHT + 12 for place in (source[0], target[0]))
     color = KIND_COLORS.get(str(step.get("kind")), OTHER_COLOR)
     down = 1 if y2 > y1 else -1
@@ -176,9 +178,28 @@ def _arrow(step: Mapping[str, Any], places: Mapping[str, tuple[int, Mapping[str,
     return tag(
         "g",
         tag("title", f"{step.get('kind', '?')}: {step.get('why', '')}"),
+        tag("path", d=path, fill="none", stroke="#ffffff", stroke_width=4),
         tag("path", d=path, fill="none", stroke=color, stroke_width=1.8),
+        tag("circle", cx=x1, cy=y1, r=3, fill=color, stroke="#ffffff"),
         tag("path", d=f"M {x2} {tip} l -3.5 {-6 * down} l 7 0 z", fill=color),
     )
+
+
+def _ends(
+    step: Mapping[str, Any], source: Mapping[str, Any], target: Mapping[str, Any], scale: Scale
+) -> tuple[float, float]:
+    """Where an arrow leaves and arrives: orders lead from an end to a beginning, dependencies of operations that
+    overlap go straight, at a moment when both were open."""
+    begins = scale.x(scale.began(source)), scale.x(scale.began(target))
+    ends = tuple(
+        scale.x(scale.begin + scale.length if (end := scale.ended(op)) is None else end) for op in (source, target)
+    )
+    if str(step.get("kind")) in ORDERS or ends[0] <= begins[1]:
+        return ends[0], begins[1]
+    if ends[1] <= begins[0]:
+        return begins[0], ends[1]
+    middle = round((max(begins) + min(ends)) / 2, 1)
+    return middle, middle
 
 
 def _stuck_line(

@@ -10,6 +10,9 @@ from harness.faults import Fault
 MOST_ITEMS = 16
 """Items of a list that are shown."""
 
+PREPOSITIONS = {"dequeue": "from", "drain": "from", "remove": "from", "generate": "for", "read": "from"}
+"""How a micro-operation's value goes with its key, where not by `to`."""
+
 VERDICT_WORDS = {
     "valid": "No check found anything wrong, the requested faults were seen to happen, and the cluster recovered.",
     "invalid": "The system under test broke a promise; see below what and how.",
@@ -63,7 +66,9 @@ def micro_operation(mop: Any) -> str:
         return f"write {shown(value)} to {key}"
     if f == "cas":
         return f"cas {key} from {shown(mop.get('expected'))} to {shown(value)}"
-    return f"{f} {shown(value)} to {key}" if value is not None else f"{f} {key}"
+    if value is None:
+        return f"{f} {key}"
+    return f"{f} {shown(value)} {PREPOSITIONS.get(str(f), 'to')} {key}"
 
 
 def address(mop: Mapping[str, Any]) -> str:

@@ -153,9 +153,18 @@ def test_reasons_are_arrows_from_end_to_beginning() -> None:
     ops = [op(1, 0, 2), op(2, 6, 8)]
     drawn = str(timeline(ops, (), {}, [{"source": 1, "target": 2, "kind": "realtime", "why": "1 came first"}]))
     assert "realtime: 1 came first" in drawn
-    assert drawn.count("<path") == 2
+    assert drawn.count("<path") == 3
     strangers = [{"source": 1, "target": 77, "kind": "ww"}, {"source": 2, "target": 2, "kind": "ww"}]
     assert "<path" not in str(timeline(ops, (), {}, strangers))
+
+
+def test_dependencies_of_overlapping_operations_go_straight() -> None:
+    ops = [op(1, 0, 6), op(2, 2, 8)]
+    drawn = str(timeline(ops, (), {}, [{"source": 2, "target": 1, "kind": "rw", "why": ""}]))
+    x1, x2 = re.findall(r'd="M ([\d.]+) [\d.]+ C [^"]*, ([\d.]+) [\d.]+"', drawn)[0]
+    assert x1 == x2
+    (left, width), (inner_left, _) = bars(drawn)
+    assert inner_left < float(x1) < left + width
 
 
 @pytest.mark.parametrize("strange", [5, "x", [], {}, [5], {"stuck": [], "open": 5, "states": 7}, {"states": [5, {}]}])
