@@ -21,9 +21,11 @@ from harness.errors import HarnessError, UserError
 from harness.facts import conclude_run
 from harness.rundir import is_run, open_run
 
+WORDS: dict[str, Validity] = {"valid": True, "invalid": False, "unknown": "unknown"}
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
 ENGINES = ("auto", "local", "spark")
 FAILED_CAS = ("auto", "observed", "absent")
+CONSISTENCY_MODELS = ("list-append", "rw-register", "isolation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +101,20 @@ def judged(path: Path, request: CheckRequest) -> dict[str, Any]:
 
 
 def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
-    """All that a run's workload asks for, with the run's own four questions answered anew."""
+    """All that a run's workload asks for, with the run's own four questions answered anew.
+
+    The word for a run that came to its end answers all four; of one that was cut short only the history can be judged.
+    """
     rundir = open_run(path)
     verdicts = judge_run(rundir, request.options, request.engine)
     checkers = {name: as_object(verdict) for name, verdict in verdicts.items()}
     concluded = conclude_run(rundir, checkers)
+    history = worst([verdict.valid for verdict in verdicts.values()])
     anomalies = {kind: found for checker in checkers.values() for kind, found in checker["anomalies"].items()}
     return {
         "input": str(path),
-        "valid": worst([verdict.valid for verdict in verdicts.values()]),
+        "valid": concluded.valid if rundir.outcome_json.exists() else history,
+        "history": history,
         "model": "+".join(verdicts),
         "anomalies": anomalies,
         "ops": max((verdict.ops for verdict in verdicts.values()), default=0),
@@ -143,7 +150,8 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
         yield f"  * {sentence}"
     if found.get("overall"):
         reasons = f" ({'; '.join(found['reasons'])})" if found["reasons"] else ""
-        yield f"  the run as a whole: {found['overall']}{reasons}"
+        cut_short = "; the word above is on its history alone" if found["valid"] != WORDS[found["overall"]] else ""
+        yield f"  the run as a whole: {found['overall']}{reasons}{cut_short}"
 
 
 def exit_code(objects: Sequence[dict[str, Any]], errors: Sequence[UserError | HarnessError]) -> int:
@@ -169,17 +177,29 @@ def one_kind_of_input(paths: Sequence[Path], manifest: Path | None, model: str |
         raise UserError("A table of --manifest names files, models and formats itself; leave those arguments out.")
 
 
+def known_settings(model: str | None) -> tuple[str, ...]:
+    """What `-o` can set of a model; of any, where runs or a table name the models."""
+    if model is None:
+        return tuple(dict.fromkeys(name for info in MODELS.values() for name in info.settings))
+    return MODELS[model].settings if model in MODELS else ()
+
+
 def check_options(
     failed_cas: str, consistency: str | None, debug: bool, model: str | None = None, settings: Sequence[str] = ()
 ) -> CheckOptions:
     """The checkers' options; raises UserError for an unknown word, or a setting (KEY=VALUE) the model doesn't know."""
     if failed_cas not in FAILED_CAS:
         raise UserError(f"--failed-cas takes {', '.join(FAILED_CAS)}, not {failed_cas!r}.")
+    if consistency is not None and model is not None and model not in CONSISTENCY_MODELS:
+        raise UserError(
+            f"--consistency goes with {', '.join(CONSISTENCY_MODELS)}; the model {model} has no such choice."
+        )
     meaning = None if failed_cas == "auto" else failed_cas
     values = key_values(settings)
-    known = MODELS[model].settings if model in MODELS else ()
     for name in values:
-        if name not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise UserError(f"There is no setting {name!r} of the model {model}: {takes}.")
+        if name not in known_settings(model):
+            takes = f"it takes {', '.join(known_settings(model)) or 'none'}"
+            raise UserError(
+                f"There is no setting {name!r} of {f'the model {model}' if model else 'any model'}: {takes}."
+            )
     return CheckOptions(failed_cas=meaning, consistency=consistency, debug=debug, settings=values)  # type: ignore[arg-type]

@@ -95,6 +95,15 @@ def test_a_table_is_no_history_and_the_reverse(tmp_path: Path, capsys: pytest.Ca
     assert "no engine 'flink'" in assay(capsys, "check", "--manifest", path, "--engine", "flink").out
 
 
+def test_settings_reach_the_models_that_know_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(tmp_path, GOOD, "count.edn\tedn\tcounter\ttrue")
+    adds = VALID.replace(":write", ":add") + READ.format(101)
+    list(files(tmp_path, count=adds))
+    assert assay(capsys, "check", "--manifest", path).code == 1
+    assert assay(capsys, "check", "--manifest", path, "-o", "initial=100").code == 0
+    assert "of any model" in assay(capsys, "check", "--manifest", path, "-o", "initail=100").complaint
+
+
 def test_only_three_columns_are_needed_and_their_order_is_free(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
