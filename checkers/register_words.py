@@ -24,7 +24,7 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
         key: Any = partition if (table, row, column) == (0, 0, 0) else list(finding.key)
         if source.shown(partition) != str(partition):
             key = source.shown(partition)
-        anomaly = Anomaly(message, key, ops, tuple(steps))
+        anomaly = Anomaly(message, key, ops, tuple(steps), _details(speaker, finding))
         explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
     return explained
 
@@ -131,6 +131,17 @@ def _stuck(speaker: Speaker, finding: Finding) -> tuple[str, list[dict[str, Any]
         return f"{first} {second}, and no other operation was open.", []
     others = listed(open_ops[:4], facts["open_count"] - len(open_ops[:4]))
     return f"{first} {second}, and no order of what was open with it ({others}) makes room for it.", []
+
+
+def _details(speaker: Speaker, finding: Finding) -> dict[str, Any]:
+    """Of a search that got stuck what a drawing needs, see `Anomaly`."""
+    if not finding.facts:
+        return {}
+    stuck, rows = finding.ops[0], speaker.rows
+    needed = f"a value other than {_seen(speaker, stuck)}" if rows[stuck]["type"] == "fail" else _seen(speaker, stuck)
+    why = f"{speaker.noun(stuck)} needs {needed}, and nothing that is open makes that of it in time"
+    states = [{"state": speaker.source.shown(value), "why": why} for value in finding.facts["values"]]
+    return {"stuck": rows[stuck]["op"], "open": [rows[index]["op"] for index in finding.ops[1:]], "states": states}
 
 
 _EXPLAIN: Final[dict[str, Explain]] = {

@@ -120,8 +120,10 @@ def _states(details: Mapping[str, Any]) -> Markup | None:
     states = [state for state in states if isinstance(state, dict)] if isinstance(states, list | tuple) else []
     if not states:
         return None
-    header = ("the state may be", "open operations that have taken effect in it", "why none can go next")
-    rows = [(shown(state.get("state")), _names(state.get("done")), state.get("why", "")) for state in states[:MAX_OPS]]
+    rows = [[shown(state.get("state")), _names(state.get("done")), state.get("why", "")] for state in states[:MAX_OPS]]
+    header = ["the state may be", "open operations that have taken effect in it", "why none can go next"]
+    if not any("done" in state for state in states):
+        header, rows = [header[0], header[2]], [[state, why] for state, _, why in rows]
     return table(header, rows, "small")
 
 
