@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 import pytest
 from bruteforce import some_order
-from object_histories import OBJECTS, columns, random_calls, texts_of
+from object_histories import OBJECTS, Call, columns, random_calls, texts_of
 
+from checkers.api import check
+from checkers.kernels.columns import NEVER
 from checkers.kernels.linear import Budget
-from checkers.kernels.zones import INVALID, VALID
+from checkers.kernels.zones import INVALID, UNDECIDED, VALID
 from checkers.objects.judge import ObjectKernel, answers_of
+from harness.errors import UserError
 
 
 @pytest.mark.parametrize("model", OBJECTS)
 def test_search_and_brute_force_agree(model: str) -> None:
     start, steps = OBJECTS[model]
-    histories = [random_calls(random := Random(seed), model, random.randint(1, 8)) for seed in range(3000)]
+    histories = [random_calls(random := Random(seed), model, random.randint(1, 8)) for seed in range(4000)]
     seen: Counter[bool] = Counter()
     texts = texts_of(histories)
     found = answers_of(ObjectKernel(model, 1, Budget(), texts), columns(model, histories, texts))
@@ -28,3 +32,82 @@ def test_search_and_brute_force_agree(model: str) -> None:
         answers = [one for place in range(width) for one in found.get(width * number + place, [])]
         assert (INVALID not in answers, set(answers) <= {VALID, INVALID}) == (truth, True), (number, calls)
     assert min(seen[True], seen[False]) > 300, seen
+
+
+def answer(model: str, calls: list[tuple[Call, int, int]], budget: Budget) -> set[int]:
+    texts = texts_of([calls])
+    found = answers_of(ObjectKernel(model, 1, budget, texts), columns(model, [calls], texts))
+    return {one for answers in found.values() for one in answers}
+
+
+def mutate(model: str, number: int) -> Call:
+    """A distinct mutation, as open writes are."""
+    if model == "multi-register":
+        mops = (("w", 0, 100 + number, None), ("w", 1, number, None))
+        return "txn", mops, mops
+    f = {"lin-set": "add", "kv-append": "append"}.get(model, "enqueue")
+    return f, f"<{number}>" if f == "append" else 100 + number, None
+
+
+STALE: dict[str, Call] = {
+    "fifo-queue": ("dequeue", None, None),
+    "lin-queue": ("dequeue", None, None),
+    "lin-set": ("r", None, frozenset()),
+    "kv-append": ("r", None, ""),
+    "multi-register": ("txn", (("r", 0, None, None),), (("r", 0, None, None),)),
+}
+
+
+@pytest.mark.parametrize("model", STALE)
+def test_a_stale_read_among_24_open_writes_is_refuted(model: str) -> None:
+    """The first mutation has completed, so what it left can't be unseen."""
+    calls: list[tuple[Call, int, int]] = [(mutate(model, 0), 1, 2)]
+    calls += [(mutate(model, 1 + i), 3 + i, 200 + i) for i in range(24)]
+    calls += [(mutate(model, 30 + i), 40 + i, NEVER) for i in range(24)]
+    valid = [*calls, *[(mutate(model, 60 + i), 300 + i, 400 + i) for i in range(24)]]
+    assert answer(model, valid, Budget(20)) <= {VALID}
+    assert answer(model, [*calls, (STALE[model], 150, 151)], Budget(20)) == {INVALID}
+
+
+def test_a_search_past_its_budget_is_undecided() -> None:
+    adds: list[tuple[Call, int, int]] = [(("add", i, None), 1 + i, 500 + i) for i in range(24)]
+    adds += [(("remove", i, None), 30 + i, 600 + i) for i in range(24)]
+    reads = [(("r", None, frozenset(range(0, 24, 2))), 100, 101), (("r", None, frozenset((77,))), 102, 103)]
+    assert answer("lin-set", [*adds, *reads], Budget(1.0, 1 << 22)) <= {UNDECIDED, INVALID}
+
+
+def test_a_stuck_search_is_told_with_states_and_reasons(tmp_path: Path) -> None:
+    path = tmp_path / "h.edn"
+    path.write_text(
+        "{:process 0 :type :invoke :f :acquire} {:process 0 :type :ok :f :acquire}\n"
+        "{:process 1 :type :invoke :f :acquire} {:process 2 :type :invoke :f :release}\n"
+        "{:process 3 :type :invoke :f :acquire} {:process 1 :type :ok :f :acquire}\n"
+        "{:process 3 :type :ok :f :acquire} {:process 2 :type :ok :f :release}\n"
+    )
+    verdict = check(path, "mutex", engine="local")
+    assert verdict.valid is False and verdict.counts == {"nonlinearizable": 1}
+    (anomaly,) = verdict.anomalies["nonlinearizable"]
+    assert "Process 3's acquire" in anomaly.message and "held" in anomaly.message
+    assert anomaly.details["stuck"] == 3 and anomaly.details["open"] == [2]
+    assert anomaly.details["before"] == [1]
+    assert anomaly.details["states"] == [
+        {"state": "held", "done": [2], "why": "a lock that is held can't be acquired, and nothing else is open"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "event"),
+    [
+        ("mutex", ":f :read"),
+        ("fifo-queue", ":f :enqueue :value nil"),
+        ("lin-set", ":f :read :value 3"),
+        ("kv-append", ":f :append"),
+        ("lin-queue", ":f :dequeue :value [1 2 3]"),
+        ("multi-register", ":f :frob :value 1"),
+    ],
+)
+def test_what_a_model_does_not_know_is_refused(tmp_path: Path, model: str, event: str) -> None:
+    path = tmp_path / "h.edn"
+    path.write_text(f"{{:process 0 :type :invoke {event}}} {{:process 0 :type :ok {event}}}")
+    with pytest.raises(UserError, match=r"event 0: not an? "):
+        check(path, model, engine="local")
