@@ -56,7 +56,7 @@ def _cycle(speaker: TxnSpeaker, finding: Finding) -> tuple[str, tuple[dict[str, 
         about = {} if key is None else {"key": speaker.plain_key(key)}
         steps.append(ends | {"kind": KIND_NAMES[kind], "why": why} | about)
     who = "; ".join(speaker.introduced(index) for index in ops[:_MOST_STEPS])
-    told = [step["why"] for step in steps]
+    told = [step["why"][:1].upper() + step["why"][1:] for step in steps]
     if len(told) > _MOST_STEPS:
         told = [*told[: _MOST_STEPS - 1], f"and so on over {len(told) - _MOST_STEPS} more", told[-1]]
     base = finding.anomaly.removesuffix("-process").removesuffix("-realtime")
