@@ -1,7 +1,8 @@
 """Partition writes that append to several lists, of which one read shows a part only.
 
 A write is seen in a list if its element is within what was read of it. For each pair of lists that are written
-together, the writes are sorted by their place in the first list; the latest place in the second among those seen in the first
+together, the writes are sorted by their place in the first list; the latest place in the second among those seen in
+the first
 must have been read of the second as well.
 """
 

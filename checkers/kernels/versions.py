@@ -4,8 +4,9 @@ Every version has two numbers: `since`, before which it certainly was not there,
 was. Version a is certainly older than b if `settled[a] < since[b]`. Where every version of a cell that matters has a
 commit timestamp both numbers are that timestamp; else they are event indices: a version comes into being after its
 write's invocation and is there when the write, or the first read that shows it, completes, and versions that follow one
-another in that way are ordered so. The initial state is older than everything. A version with several writers (or nil
-where nil was written) is unclear, and nothing is concluded from it.
+another in that way are ordered so. (A version that was read before its write began has no `since`.) The initial state
+is older than everything. A version with several writers (or nil where nil was written) is unclear, and nothing is
+concluded from it.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ def ordered_versions(
     seen = np.zeros(count, np.bool_)
     seen[version[reads]] = True
     np.minimum.at(settled, version[reads], rows["complete"][reads])
+    since[settled < since] = NIL + 1
     since[nil_of], settled[nil_of] = NIL, NIL
     timed = _by_timestamps(rows, version, writer, seen, unclear, nil_of, group, since, settled)
     return Versions(since, settled, np.where(several, -2, writer), unclear, seen), timed

@@ -178,6 +178,7 @@ def _pages(
     settled, since = np.full(len(firsts), NEVER), np.full(len(firsts), NIL)
     np.minimum.at(settled, visit[write], versions.settled[version[write]])
     np.maximum.at(since, visit[write], versions.since[version[write]])
+    since[settled < since] = NIL + 1
     cells = cells_written(begin, cell, write)
     return Pages(
         begin, cell, version, read, write, writer, since, settled, cells, cell_order(begin, cell), rows["invoke"]

@@ -70,12 +70,12 @@ def random_history(seed):
 
 def test_agrees_with_trying_every_commit_order():
     met = dict.fromkeys(LEVELS, 0)
-    for seed in range(6000):
+    for seed in range(3000):
         history = random_history(seed)
         expected = strongest_by_force(history)
         met[expected] += 1
         assert strongest(history)[0] == expected, (seed, history)
-    assert min(met.values()) > 30, met
+    assert min(met.values()) > 10, met
 
 
 @pytest.mark.skipif(not CORPUS.exists(), reason="the conformance corpus is not beside the project")
@@ -235,3 +235,43 @@ def test_aborted_transactions_of_plume_are_told_apart(tmp_path):
     verdict = check(path, "isolation", engine="local")
     assert verdict.counts == {"AbortedRead": 1}
     assert verdict.ops == 5
+
+
+def serial_history(seed):
+    """Transactions that run one after the other, and how many values were written."""
+    random_ = random.Random(seed)
+    held, transactions, written = {}, [], 0
+    for _ in range(5):
+        mops = []
+        for key in random_.sample(range(3), random_.randint(1, 3)):
+            mops.append(("r", key, held.get(key)))
+        for key in random_.sample(range(3), random_.randint(0, 2)):
+            written += 1
+            held[key] = written
+            mops.append(("w", key, written))
+        transactions.append((random_.randrange(3), "ok", mops))
+    return transactions
+
+
+def mutated(transactions, seed):
+    """One read shows another value of its key, or one write is gone."""
+    random_ = random.Random(seed)
+    t = random_.randrange(len(transactions))
+    session, status, mops = transactions[t]
+    place = random_.randrange(len(mops))
+    f, key, _ = mops[place]
+    values = [None] + [v for _, _, inside in transactions for f_, k, v in inside if f_ == "w" and k == key]
+    changed = [("r", key, random_.choice(values))] if f == "r" else []
+    return [*transactions[:t], (session, status, mops[:place] + changed + mops[place + 1 :]), *transactions[t + 1 :]]
+
+
+def test_mutations_of_serial_histories_agree_with_the_axioms():
+    met = dict.fromkeys(LEVELS, 0)
+    for seed in range(1200):
+        history = serial_history(seed)
+        assert strongest(history)[0] == "causal"
+        spoiled = mutated(history, seed)
+        expected = strongest_by_force(spoiled)
+        assert strongest(spoiled)[0] == expected, (seed, spoiled)
+        met[expected] += 1
+    assert met["causal"] < 1100 and met["none"] > 50, met

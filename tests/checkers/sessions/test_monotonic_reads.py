@@ -70,7 +70,7 @@ def older(rows):
     def before(a, b):
         if a is None or b is None:
             return a is None and b is not None
-        return b in writes and there(a) < writes[b].begin
+        return a != b and b in writes and there(a) < writes[b].begin <= there(b)
 
     return before
 

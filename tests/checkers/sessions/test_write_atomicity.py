@@ -55,7 +55,7 @@ def some_order_fits(rows):
         return min([*ends, write.end if write.end is not None else 10**9])
 
     def certain(one, other):
-        return one.served_ts < other.served_ts if timed else there(one) < other.begin
+        return one.served_ts < other.served_ts if timed else there(one) < other.begin <= there(other)
 
     demands = set()
     for read in reads:

@@ -1,0 +1,67 @@
+"""Monotonic reads, write atomicity and isolation levels: time and memory, on either engine.
+
+python bench/checkers_sessions.py [--reads 10000000] [--engine spark] [--model monotonic-reads]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from checkers.api import check
+from checkers.isolation.synthetic import TransactionShape, write_transaction_history
+from checkers.sessions.synthetic import PageShape, write_page_history
+from checkers.synthetic import RegisterShape, write_register_history
+
+MODELS = ("monotonic-reads", "write-atomicity", "isolation")
+
+
+def make(model: str, reads: int, path: Path) -> None:
+    """A valid history with that many reads: of single cells, of pages of four rows, or of transactions."""
+    if model == "monotonic-reads":
+        write_register_history(RegisterShape(2 * reads, keys=max(1, reads // 1000), clients=50), path)
+    elif model == "write-atomicity":
+        write_page_history(PageShape(reads // 2, partitions=max(1, reads // 4000), clients=50), path)
+    else:
+        write_transaction_history(TransactionShape(reads // 2, keys=max(10, reads // 100), sessions=50), path)
+
+
+def measure(model: str, reads: int, engine: str, folder: Path) -> str:
+    """One line of figures."""
+    path = folder / f"{model}-{reads}.parquet"
+    if not path.exists():
+        make(model, reads, path)
+    begin = time.perf_counter()
+    verdict = check(path, model, engine=engine)
+    seconds = time.perf_counter() - begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
+    said = f"{model}: {reads} reads, {engine}: {verdict.valid} in {seconds:.1f} s (judging {verdict.seconds:.1f} s)"
+    return f"{said}, peak {peak} MiB here, {workers} MiB in the largest child; {verdict.details}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reads", type=int, default=1_000_000)
+    parser.add_argument("--engine", choices=("local", "spark"), default="local")
+    parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--folder", type=Path, help="where histories are kept between runs")
+    arguments = parser.parse_args()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    sys.stdout.write(f"machine: {os.cpu_count()} cores, {memory} GiB\n")
+    with tempfile.TemporaryDirectory() as scratch:
+        for model in arguments.model or MODELS:
+            folder = arguments.folder or Path(scratch)
+            folder.mkdir(parents=True, exist_ok=True)
+            measure(model, 1000, "local", folder)
+            sys.stdout.write(measure(model, arguments.reads, arguments.engine, folder) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
