@@ -61,8 +61,9 @@ REQUIRED: Final = 2
 
 
 class Walks(NamedTuple):
-    """What was found by group: MISSED, SIMPLE or CROSSED, and the walk `place[at[g]:at[g] + length[g]]` with the kind of
-    the edge that leaves each place. `used[0]` is how much of `place` is taken, `used[1]` how many edges were looked at."""
+    """What was found by group: MISSED, SIMPLE or CROSSED, and the walk `place[at[g]:at[g] + length[g]]` with the kind
+    of the edge that leaves each place. `used[0]` is how much of `place` is taken, `used[1]` how many edges were
+    looked at."""
 
     status: npt.NDArray[np.uint8]
     at: Ints

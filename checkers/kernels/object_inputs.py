@@ -24,7 +24,7 @@ def _find(parents, register):
 
 @njit(cache=True)
 def unite(op, register, parents):
-    """Let `parents[r]` be one of the registers touched together with r, directly or not; rows are sorted by operation."""
+    """Let `parents[r]` be one of the registers touched together with r, directly or not; rows in operation order."""
     for row in range(1, op.shape[0]):
         if op[row] == op[row - 1]:
             parents[_find(parents, register[row])] = _find(parents, register[row - 1])

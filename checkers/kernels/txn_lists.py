@@ -42,7 +42,7 @@ NOBODY: Final = 2**31 - 1
 
 
 class Trunks(NamedTuple):
-    """By key: where its list is in the pool, its length, the room there, and the first transaction that read it whole."""
+    """By key: where its list is in the pool, its length, the room there, the first transaction that read it whole."""
 
     start: Ints
     length: Ints

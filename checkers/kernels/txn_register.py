@@ -45,7 +45,8 @@ ORDER_REALTIME: Final = 4
 
 
 class RegisterAccesses(NamedTuple):
-    """Writes and reads by key: those of key k are `write_at[k]:write_at[k + 1]` and `read_at[k]:read_at[k + 1]`, in order
+    """Writes and reads by key: those of key k are `write_at[k]:write_at[k + 1]` and `read_at[k]:read_at[k + 1]`, in
+    order
     of invocation. Reads are only those of transactions that completed; `value` NIL is unset."""
 
     write_at: Ints

@@ -1,1 +1,1 @@
-"""Transactional models in the manner of Elle: dependency graphs of transactions, and the anomalies that are their cycles."""
+"""Transactional models in the manner of Elle: dependency graphs, and the anomalies that are their cycles."""

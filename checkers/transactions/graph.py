@@ -148,7 +148,7 @@ def lay_out(projection: Projection, labels: Ints, wanted: Bools) -> Field:
 
 
 def search(field: Field, wanted: Wanted, kinds: tuple[int, ...], tries: Ints, most_work: int) -> Walks:
-    """Search each group for a closed walk through one of its edges of `kinds`, of which `tries` (by group) are tried."""
+    """Search each group for a closed walk through one of its edges of `kinds`, of them `tries` (by group) are tried."""
     chosen = np.flatnonzero(np.isin(field.edge_kind, kinds))
     chosen = chosen[np.argsort(field.edge_group[chosen], kind="stable")]
     edge_at = np.searchsorted(field.edge_group[chosen], np.arange(field.groups + 1))

@@ -134,7 +134,7 @@ MODELS: Final[Mapping[str, tuple[str, str, str]]] = {
     "sequential": ("sequential", "causal", ""),
     "linearizable": ("linearizable", "sequential", ""),
 }
-"""Friendly name → canonical name, the weaker models that it directly implies, the anomalies that it directly forbids."""
+"""Friendly name → canonical name, the weaker models that it directly implies, the anomalies it directly forbids."""
 
 _SYNONYMS: Final[Mapping[str, str]] = {"strict-serializable": "strong-serializable"}
 

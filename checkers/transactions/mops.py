@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from checkers.kernels.columns import NEVER, NIL
 from checkers.kernels.txn_lists import FAILED, INFO, OK
-from checkers.projection import KEY_COLUMNS
-from checkers.source import Source
+from checkers.source import KEY_COLUMNS, Source
 from harness.errors import UserError
 
 Ints: TypeAlias = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Tiny transactional histories, each of which shows one anomaly: planted in synthetic histories, and worked examples."""
+"""Tiny transactional histories, each of which shows one anomaly: planted in synthetic histories, or worked examples."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ PLANTED: Final[Mapping[str, Mapping[str, tuple[PlantedTxn, ...]]]] = {
     "list-append": _APPEND,
     "rw-register": _REGISTER,
 }
-"""By model and anomaly; more may show with it. `cyclic-versions` and realtime forms need real time or linearizable keys."""
+"""By model and anomaly; more may show too. `cyclic-versions` and realtime forms need real time or linearizable keys."""
 
 _FS: Final = {"a": "append", "w": "w", "r": "r"}
 
@@ -89,7 +89,7 @@ def _mop(word: str, first_key: int, lists: bool) -> dict[str, Any]:
 def planted_rows(
     template: tuple[PlantedTxn, ...], op: int, event: int, first_key: int, first_process: int, tick_ns: int
 ) -> pa.RecordBatch:
-    """The rows of a planted anomaly, in order of invocation: ops from `op`, events from `event`, keys from `first_key`."""
+    """The rows of a planted anomaly, in invocation order: ops from `op`, events from `event`, keys from `first_key`."""
     lists = not any(word.startswith("w:") for txn in template for word in txn.mops.split())
     rows = []
     for i, txn in enumerate(sorted(template, key=lambda txn: txn.invoke)):
@@ -108,7 +108,7 @@ def history_of(template: tuple[PlantedTxn, ...]) -> pa.Table:
 
 
 def random_places(count: int, random: np.random.Generator) -> list[tuple[int, int]]:
-    """Event places of invocation and completion of `count` transactions, in order of invocation, overlapping at random."""
+    """Event places of invocation and completion of `count` transactions, in invocation order, overlapping at random."""
     events = random.permutation(np.repeat(np.arange(count), 2))
     places: dict[int, list[int]] = {}
     for place, txn in enumerate(events.tolist()):

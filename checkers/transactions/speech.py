@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from checkers.findings import Key
-from checkers.projection import KEY_COLUMNS
-from checkers.source import Source
+from checkers.source import KEY_COLUMNS, Source
 from checkers.words import Speaker
 
 _SHOWN: Final = 6
@@ -56,7 +55,7 @@ class TxnSpeaker:
     def shown(self, value: Any) -> str:
         return self.speaker.source.shown(value)
 
-    def list(self, values: Sequence[int] | None) -> str:
+    def listed(self, values: Sequence[int] | None) -> str:
         """`[1 2 3]`, long ones as `[1 2 … 255 256]`."""
         items = [self.shown(value) for value in values or ()]
         if len(items) > _SHOWN:
@@ -76,7 +75,7 @@ class TxnSpeaker:
     def read_shown(self, mop: dict[str, Any]) -> str:
         if mop["values"] is None and mop["value"] is not None:
             return self.shown(mop["value"])
-        return "nil" if mop["values"] is None else self.list(mop["values"])
+        return "nil" if mop["values"] is None else self.listed(mop["values"])
 
     def first_read(self, index: int, key: Key) -> str:
         reads = self.reads(index, key)
@@ -103,7 +102,7 @@ class TxnSpeaker:
         theirs = {mop["value"] for mop in self.mops(writer, key) if mop["f"] != "r"}
         for mop in self.reads(reader, key):
             if mop["values"] and mop["values"][-1] in theirs:
-                return self.list(mop["values"]), self.shown(mop["values"][-1])
+                return self.listed(mop["values"]), self.shown(mop["values"][-1])
         return self.first_read(reader, key), "?"
 
     def read_without(self, reader: int, writer: int, key: Key) -> tuple[str, str | None, str]:
@@ -114,7 +113,7 @@ class TxnSpeaker:
             missed = [value for value in theirs if value not in set(values)]
             if missed:
                 last = self.shown(values[-1]) if values else None
-                return self.list(values), last, self.shown(missed[0])
+                return self.listed(values), last, self.shown(missed[0])
         return self.first_read(reader, key), "it", self.shown(theirs[0]) if theirs else "?"
 
     def seen_from(self, reader: int, writer: int, key: Key) -> list[str]:
@@ -151,7 +150,7 @@ class TxnSpeaker:
             seen: set[int] = set()
             for value in mop["values"] or ():
                 if value in seen:
-                    return self.shown(value), self.list(mop["values"])
+                    return self.shown(value), self.listed(mop["values"])
                 seen.add(value)
         return "an element", self.first_read(index, key)
 
@@ -163,11 +162,11 @@ class TxnSpeaker:
             for place, (mine, theirs) in enumerate(zip(values, longest, strict=False)):
                 if mine != theirs:
                     return self._around(values, place), self._around(longest, place)
-        return self.first_read(index, key), self.list(longest)
+        return self.first_read(index, key), self.listed(longest)
 
     def _around(self, values: Sequence[int], place: int) -> str:
         if len(values) <= _SHOWN:
-            return self.list(values)
+            return self.listed(values)
         low = max(0, place - 2)
         items = [self.shown(value) for value in values[low : place + 2]]
         return f"[{'… ' if low else ''}{' '.join(items)}{' …' if place + 2 < len(values) else ''}]"

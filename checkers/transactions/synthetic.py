@@ -1,4 +1,4 @@
-"""Transactional histories of any size that are strictly serializable by construction, with planted anomalies on request.
+"""Transactional histories of any size that are strictly serializable by construction, with planted anomalies if asked.
 
 Each worker runs one transaction after the other; a transaction takes effect at a random moment between its invocation
 and its completion, so order of effect, of invocation and of completion all differ. Compiled; written a row group at a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -207,14 +208,14 @@ def _shifted(batch: pa.RecordBatch, events_at: int, events: int, rows_at: int, r
 
 
 def txn_batches(shape: TxnShape) -> Iterator[pa.RecordBatch]:
-    """The history in pieces of the table, in order of invocation; a planted anomaly comes half-way, on keys of its own."""
+    """The history in pieces of the table, in invocation order; a planted anomaly comes half-way, on keys of its own."""
     plan, order = _plan(shape, np.random.default_rng(shape.seed))
     rows = len(plan.invoke)
     middle = rows // 2 if rows else 0
     template: tuple[PlantedTxn, ...] = PLANTED[shape.model][shape.anomaly] if shape.anomaly else ()
     at = int(plan.invoke[middle]) if rows else 0
     cuts = sorted({*range(0, rows, _ROWS_PER_GROUP), rows, middle})
-    for first, last in zip(cuts, cuts[1:], strict=False):
+    for first, last in pairwise(cuts):
         if template and first == middle:
             yield planted_rows(template, middle, at, int(plan.key.max()) + 1, int(plan.process.max()) + 1, _TICK_NS)
         yield _shifted(_batch(shape, plan, order, first, last), at, 2 * len(template), middle, len(template))

@@ -151,7 +151,8 @@ def _lost(speaker: TxnSpeaker, finding: Finding) -> str:
     one, other = finding.ops
     where = speaker.speaker.key(finding.key)
     return (
-        f"{speaker.began(one)} and {speaker.began(other, upper=False)} both read {speaker.first_read(one, finding.key)} "
+        f"{speaker.began(one)} and {speaker.began(other, upper=False)} both read "
+        f"{speaker.first_read(one, finding.key)} "
         f"from {where} and then wrote it ({', '.join(speaker.written(one, finding.key))} and "
         f"{', '.join(speaker.written(other, finding.key))}): one of them overwrote an update that it had not seen."
     )
