@@ -13,6 +13,12 @@ from checkers.transactions.mops import Ints, Txns
 
 NO_KEY: Final[Key] = (0, 0, 0, 0)
 
+OWN: Final = frozenset({"internal", "future-read"})
+"""Anomalies that one transaction shows by itself."""
+
+UNWRITTEN: Final = "unwritten"
+"""Counted among the anomalies of registers, but none: reads of values that nobody wrote."""
+
 
 class Found(NamedTuple):
     """Anomalies counted by class and the few to be explained; `orderless` if no two transactions are related at all;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from checkers.engines.api import Engine
+from checkers.engines.spark import SparkEngine
 from checkers.kernels.txn_register import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -19,6 +20,7 @@ from checkers.transactions.lattice import (
     ruled_out,
 )
 from checkers.transactions.local import find_in_lists, find_in_registers
+from checkers.transactions.spark import find_on_spark
 from checkers.transactions.words import explain_all
 from checkers.verdict import Validity, Verdict
 from harness.errors import UserError
@@ -47,7 +49,11 @@ def orders_of(consistency: str) -> int:
 def judge_list_append(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Elle's list-append: `consistency` (default strict-serializable) must not be ruled out (`checkers.md`)."""
     consistency = friendly_name(options.consistency or DEFAULT_CONSISTENCY)
-    found = find_in_lists(source, orders_of(consistency), options.explain)
+    orders = orders_of(consistency)
+    if isinstance(engine, SparkEngine):
+        found = find_on_spark(source, engine, "list-append", orders, 0, options.explain)
+    else:
+        found = find_in_lists(source, orders, options.explain)
     return verdict_of("list-append", source, engine, consistency, found)
 
 
@@ -66,7 +72,11 @@ def judge_rw_register(source: Source, engine: Engine, options: CheckOptions) -> 
         ORDER_WFR: _flag(options, "wfr-keys", False),
     }
     sources = sum(order for order, used in chosen.items() if used)
-    found = find_in_registers(source, orders_of(consistency), sources, options.explain)
+    orders = orders_of(consistency)
+    if isinstance(engine, SparkEngine):
+        found = find_on_spark(source, engine, "rw-register", orders, sources, options.explain)
+    else:
+        found = find_in_registers(source, orders, sources, options.explain)
     return verdict_of("rw-register", source, engine, consistency, found)
 
 

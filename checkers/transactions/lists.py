@@ -75,7 +75,7 @@ class ListReader:
     def __init__(self, explain: int) -> None:
         self.out = make_instances(len(CLASSES), explain)
         self._keys = make_key_table()
-        self._trunks = _no_trunks(0)
+        self._trunks = no_trunks(0)
         self._pool: Ints = np.empty(1 << 12, np.int64)
         self._used = 0
         self._forks = make_forks(1 << 10)
@@ -112,7 +112,7 @@ class ListReader:
         count = int(self._keys.count[0])
         more = count - len(self._trunks.length)
         if more:
-            self._trunks = Trunks(*_extended(self._trunks, _no_trunks(max(more, count // 2))))
+            self._trunks = Trunks(*_extended(self._trunks, no_trunks(max(more, count // 2))))
             self._by_key = Scratch(*_extended(self._by_key[:4], _no_scratch(max(more, count // 2))[:4]), batch.start)
         longest = np.zeros(len(self._trunks.length), np.int64)
         longest_lists(batch, longest)
@@ -137,14 +137,22 @@ class ListReader:
             most = int((batch.stop[mops] - batch.start[mops]).sum())
             self._forks = grown_forks(self._forks, 2 * int(self._forks.count[0]) + most)
 
-    def infer(self, process: int = 0) -> tuple[Edges, Ints]:
-        """All dependencies, and (key, transaction, transaction) of a value that two appends share (or -1s)."""
+    def store(self) -> Store:
+        """The lists observed so far and their version orders."""
         keys = int(self._keys.count[0])
         trunks = Trunks(*(column[:keys] for column in self._trunks))
-        accesses = group_accesses(keys, self._appends, self._reads)
+        return Store(trunks, self._pool, self._forks, settle(trunks, self._pool, self._forks))
+
+    def accesses(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """What was collected, for `group_accesses`: appends and reads, by batch; the reader forgets them."""
+        collected = self._appends, self._reads
         self._appends, self._reads = [], []
-        store = Store(trunks, self._pool, self._forks, settle(trunks, self._pool, self._forks))
-        return infer(accesses, store, self._txns, self.out)
+        return collected
+
+    def infer(self) -> tuple[Edges, Ints]:
+        """All dependencies, and (key, transaction, transaction) of a value that two appends share (or -1s)."""
+        accesses = group_accesses(int(self._keys.count[0]), *self.accesses())
+        return infer(accesses, self.store(), self._txns, self.out)
 
 
 def group_accesses(keys: int, appends: list[tuple[Any, ...]], reads: list[tuple[Any, ...]]) -> Accesses:
@@ -200,7 +208,8 @@ def _extended(columns: Any, more: Any) -> list[Any]:
     return [np.concatenate((column, extra)) for column, extra in zip(columns, more, strict=True)]
 
 
-def _no_trunks(keys: int) -> Trunks:
+def no_trunks(keys: int) -> Trunks:
+    """Empty trunks of that many keys."""
     columns = [np.zeros(keys, np.int64) for _ in range(3)]
     return Trunks(*columns, np.full(keys, NOBODY, np.int32))
 

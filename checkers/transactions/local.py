@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,16 +12,21 @@ from checkers.kernels.txn_append import CLASSES as LIST_CLASSES
 from checkers.kernels.txn_register import CLASSES as REGISTER_CLASSES
 from checkers.source import Source
 from checkers.transactions.cycles import find_cycles
-from checkers.transactions.found import Found, address_of, cycle_findings, instance_findings, orderless, outcome_counts
+from checkers.transactions.found import (
+    OWN,
+    UNWRITTEN,
+    Found,
+    address_of,
+    cycle_findings,
+    instance_findings,
+    orderless,
+    outcome_counts,
+)
 from checkers.transactions.lists import LIST_APPEND, ListReader
 from checkers.transactions.mops import Ints, Txns, joined, read_all
 from checkers.transactions.registers import RW_REGISTER, RegisterReader
 from checkers.words import Speaker
 from harness.errors import UserError
-
-_OWN: Final = frozenset({"internal", "future-read"})
-
-UNWRITTEN: Final = "unwritten"
 
 
 def edge_counts(edges: Edges) -> dict[str, int]:
@@ -86,7 +91,7 @@ def _found(inferred: _Inferred, orders: int, explain: int) -> Found:
     counts = {name: int(n) for name, n in zip(inferred.classes, inferred.out.counts, strict=True) if n}
     figures = {"transactions": outcome_counts(txns), "keys": len(addresses), "dependencies": edge_counts(edges)}
     unwritten = counts.pop(UNWRITTEN, 0)
-    findings = instance_findings(inferred.out, inferred.classes, addresses, txns, _OWN)
+    findings = instance_findings(inferred.out, inferred.classes, addresses, txns, OWN)
     findings = tuple(finding for finding in findings if finding.anomaly != UNWRITTEN)
     return Found(
         counts | cycles.counts,

@@ -82,11 +82,16 @@ class RegisterReader:
         self._reads.append(tuple(column[read] for column in (key, txn, flags, mops.value, *times)))
         self._txns += txns.count
 
+    def accesses(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """What was collected, for `group_registers`: writes and reads, by batch; the reader forgets them."""
+        collected = self._writes, self._reads
+        self._writes, self._reads = [], []
+        return collected
+
     def infer(self, sources: int) -> tuple[Edges, Ints]:
         """All dependencies by the given sources of version order (ORDER_… added up), and (key, transaction,
         transaction) of a value that two writes share (or -1s)."""
-        accesses = group_registers(int(self._keys.count[0]), self._writes, self._reads)
-        self._writes, self._reads = [], []
+        accesses = group_registers(int(self._keys.count[0]), *self.accesses())
         return infer_edges(accesses, self._txns, sources, self.out)
 
 

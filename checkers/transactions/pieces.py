@@ -1,0 +1,225 @@
+"""First stage of the pipeline: a worker reads some row groups, judges each transaction by itself, and packs what it
+says about each key, by bucket of keys. Lists travel once a piece and key, reads as lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.findings import Findings
+from checkers.kernels.compiled import lean
+from checkers.kernels.txn_append import CLASSES as LIST_CLASSES
+from checkers.kernels.txn_lists import Ints
+from checkers.kernels.txn_register import CLASSES as REGISTER_CLASSES
+from checkers.source import Source
+from checkers.transactions.found import OWN, instance_findings
+from checkers.transactions.lists import LIST_APPEND, ListReader
+from checkers.transactions.mops import COLUMNS, Txns, joined, read_batch
+from checkers.transactions.packing import address_hashes, pack
+from checkers.transactions.registers import RW_REGISTER, RegisterReader
+from harness.errors import UserError
+
+FINDINGS: Final = -1
+REFUSED: Final = -2
+"""Buckets of what goes to the driver: packed findings, and the sentence of a UserError."""
+
+SCHEMA: Final = "bucket int, piece int, data binary"
+
+_BATCH_ROWS: Final = 1 << 16
+
+
+class Row(NamedTuple):
+    """One row between stages."""
+
+    bucket: int
+    piece: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PieceReader:
+    """Picklable: turns piece numbers into rows. `groups[p]` are the row groups of piece p."""
+
+    source: Source
+    parquet: str
+    groups: tuple[tuple[int, ...], ...]
+    buckets: int
+    model: str
+    explain: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for piece in batch.column(0).to_pylist():
+                yield as_batch(self._rows(int(piece)))
+
+    def _rows(self, piece: int) -> list[Row]:
+        try:
+            return self._read_lists(piece) if self.model == "list-append" else self._read_registers(piece)
+        except UserError as error:
+            return [Row(REFUSED, piece, str(error).encode())]
+
+    def _batches(self, piece: int) -> Iterator[pa.RecordBatch]:
+        try:
+            with pq.ParquetFile(self.parquet, read_dictionary=["type", "f"]) as file:
+                yield from file.iter_batches(_BATCH_ROWS, row_groups=list(self.groups[piece]), columns=list(COLUMNS))
+        except (OSError, pa.ArrowException) as error:
+            raise UserError(f"{self.source.path} can't be read to its end as Parquet: {error}.") from error
+
+    def _read_lists(self, piece: int) -> list[Row]:
+        reader, parts = ListReader(max(1, self.explain)), list[Txns]()
+        for batch in self._batches(piece):
+            txns, mops = read_batch(self.source, LIST_APPEND, batch)
+            parts.append(txns)
+            reader.take(txns, mops)
+        txns = joined(parts)
+        found = _findings(reader.out, LIST_CLASSES, reader.addresses, txns)
+        return [Row(FINDINGS, piece, found), *pack_lists(reader, txns, self.buckets, piece)]
+
+    def _read_registers(self, piece: int) -> list[Row]:
+        reader, parts = RegisterReader(max(1, self.explain)), list[Txns]()
+        for batch in self._batches(piece):
+            txns, mops = read_batch(self.source, RW_REGISTER, batch)
+            parts.append(txns)
+            reader.take(txns, mops)
+        txns = joined(parts)
+        found = _findings(reader.out, REGISTER_CLASSES, reader.addresses, txns)
+        return [Row(FINDINGS, piece, found), *pack_registers(reader, txns, self.buckets, piece)]
+
+
+def row_groups(path: Path, pieces: int) -> tuple[tuple[int, ...], ...]:
+    """A file's row groups, split evenly by rows into at most so many pieces."""
+    metadata = pq.read_metadata(path)
+    rows = np.cumsum([0, *(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))])
+    owner = np.minimum(rows[:-1] * pieces // max(1, int(rows[-1])), pieces - 1)
+    found = (tuple(int(i) for i in np.flatnonzero(owner == piece)) for piece in range(pieces))
+    return tuple(groups for groups in found if groups)
+
+
+def as_batch(rows: list[Row]) -> pa.RecordBatch:
+    """Rows as Spark takes them."""
+    columns = (pa.int32(), pa.int32(), pa.binary())
+    arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(columns)]
+    return pa.RecordBatch.from_arrays(arrays, names=["bucket", "piece", "data"])
+
+
+def _findings(out: Any, classes: tuple[str, ...], addresses: Ints, txns: Txns) -> bytes:
+    counts = {name: int(n) for name, n in zip(classes, out.counts, strict=True) if n}
+    return encode_findings(Findings(counts=counts, kept=instance_findings(out, classes, addresses, txns, OWN)))
+
+
+def encode_findings(findings: Findings) -> bytes:
+    """Findings as bytes."""
+    import msgspec
+
+    return msgspec.msgpack.encode(findings)
+
+
+@lean
+def _fork_list(trunk, pool, forks, node, values, end):
+    """Write the list that ends at a fork's node so that it ends at `end`; returns where it begins."""
+    while node >= 0:
+        end -= 1
+        values[end] = forks.element[node]
+        node = forks.parent[node]
+    for i in range(-1 - node):
+        values[end - (-1 - node) + i] = pool[trunk + i]
+    return end - (-1 - node)
+
+
+@lean
+def _trunk_lists(start, length, pool, values):
+    place = 0
+    for key in range(start.shape[0]):
+        for i in range(length[key]):
+            values[place] = pool[start[key] + i]
+            place += 1
+
+
+def _columns(parts: list[tuple[Any, ...]], count: int) -> list[Any]:
+    if not parts:
+        return [np.empty(0, np.int64)] * count
+    return [np.concatenate([part[i] for part in parts]) for i in range(count)]
+
+
+def _txn_columns(txns: Txns, txn: Any) -> tuple[Any, Any]:
+    """Invocation indices and completions of some transactions."""
+    return txns.invoke[txn], txns.complete[txn]
+
+
+class _Split(NamedTuple):
+    """Keys by bucket: `mine[b]` are bucket b's keys, `place[key]` a key's number among them."""
+
+    mine: list[Any]
+    place: Any
+    bucket: Any
+
+
+def _split(addresses: Ints, buckets: int) -> _Split:
+    bucket = (address_hashes(addresses).view(np.uint64) % np.uint64(buckets)).astype(np.int64)
+    place = np.empty(len(addresses), np.int32)
+    mine = [np.flatnonzero(bucket == number) for number in range(buckets)]
+    for keys in mine:
+        place[keys] = np.arange(len(keys), dtype=np.int32)
+    return _Split(mine, place, bucket)
+
+
+def _by_bucket(split: _Split, columns: list[Any], buckets: int) -> list[list[Any]]:
+    """Rows (the first column is the key) by bucket, keys renumbered, else in order."""
+    owner = split.bucket[columns[0]] if len(columns[0]) else np.empty(0, np.int64)
+    order = np.argsort(owner, kind="stable")
+    cuts = np.searchsorted(owner[order], np.arange(buckets + 1))
+    renumbered = [split.place[columns[0]] if len(columns[0]) else np.empty(0, np.int32), *columns[1:]]
+    return [[column[order[cuts[number] : cuts[number + 1]]] for column in renumbered] for number in range(buckets)]
+
+
+def pack_lists(reader: ListReader, txns: Txns, buckets: int, piece: int) -> Iterator[Row]:
+    """One row a bucket: addresses; trunks (lengths, elements, first reader); forks that were read (key, length,
+    elements, first reader); appends; reads. Readers are invocation indices."""
+    store, (appends, reads) = reader.store(), reader.accesses()
+    split = _split(reader.addresses, buckets)
+    append_parts = _by_bucket(split, _columns(appends, 5), buckets)
+    read_parts = _by_bucket(split, _columns(reads, 6), buckets)
+    for bucket, keys in enumerate(split.mine):
+        if not len(keys):
+            continue
+        lengths = store.trunks.length[keys]
+        trunks = np.empty(int(lengths.sum()), np.int64)
+        _trunk_lists(store.trunks.start[keys], lengths, store.pool, trunks)
+        first = np.append(txns.invoke, -1)[np.minimum(store.trunks.first[keys], txns.count)]
+        key, txn, outcome, flags, length, fork = read_parts[bucket]
+        nodes, numbered = np.unique(fork[fork >= 0], return_inverse=True)
+        fork = fork.copy()
+        fork[fork >= 0] = numbered
+        depths = store.forks.depth[nodes].astype(np.int64)
+        ends, forks = np.cumsum(depths), np.empty(int(depths.sum()), np.int64)
+        owners = store.forks.key[nodes]
+        for i, node in enumerate(nodes.tolist()):
+            _fork_list(store.trunks.start[owners[i]], store.pool, store.forks, node, forks, int(ends[i]))
+        fork_first = txns.invoke[store.forks.first[nodes]]
+        appended = append_parts[bucket]
+        packed = (
+            *(reader.addresses[keys], lengths, trunks, first),
+            *(split.place[owners], depths, forks, fork_first),
+            *(appended[0], *_txn_columns(txns, appended[1]), *appended[2:]),
+            *(key, *_txn_columns(txns, txn), outcome, flags, length, fork),
+        )
+        yield Row(bucket, piece, pack(packed))
+
+
+def pack_registers(reader: RegisterReader, txns: Txns, buckets: int, piece: int) -> Iterator[Row]:
+    """One row a bucket: addresses; writes; reads; times and process with each."""
+    writes, reads = reader.accesses()
+    split = _split(reader.addresses, buckets)
+    write_parts = _by_bucket(split, _columns(writes, 8), buckets)
+    read_parts = _by_bucket(split, _columns(reads, 7), buckets)
+    for bucket, keys in enumerate(split.mine):
+        if len(keys):
+            write, read = write_parts[bucket], read_parts[bucket]
+            packed = (reader.addresses[keys], write[0], *write[2:], read[0], *read[2:])
+            yield Row(bucket, piece, pack(packed))
