@@ -29,21 +29,6 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
     return explained
 
 
-def _details(speaker: Speaker, finding: Finding) -> dict[str, Any]:
-    """What a drawing of a stuck search shows; nothing for other findings."""
-    if "values" not in finding.facts:
-        return {}
-    stuck, *opened = finding.ops
-    mop = speaker.rows[stuck]["mops"][0]
-    needed = {"r": speaker.value, "cas": speaker.expected}.get(mop["f"])
-    why = "no order of what is open leads on from here"
-    if needed is not None:
-        why = f"{speaker.noun(stuck)} needs {needed(stuck)}, and no open operation leads from here to it"
-    states = [{"state": speaker.source.shown(v), "done": [], "why": why} for v in finding.facts["values"]]
-    opened_ops = [speaker.rows[index]["op"] for index in opened]
-    return {"stuck": speaker.rows[stuck]["op"], "before": [], "open": opened_ops, "states": states}
-
-
 def _step(speaker: Speaker, source: int, target: int, kind: str, why: str) -> dict[str, Any]:
     return {"source": speaker.rows[source]["op"], "target": speaker.rows[target]["op"], "kind": kind, "why": why}
 

@@ -21,14 +21,15 @@ from checkers.kernels.frontier import add, adopt, clear, has_bit, set_bit, unset
 from checkers.kernels.objects import (
     GET,
     IMPOSSIBLE,
+    IS_EMPTY,
     MEMBERS,
     PUT,
     STRING,
     UNSEEN,
-    choices,
     first_state,
     is_observer,
     is_plain_add,
+    is_useful,
     lacks,
     step,
 )
@@ -177,14 +178,14 @@ def _settle(ops, key, state, window, store, event):
                 continue
             if is_observer(ops.kind[row]):
                 if has_bit(window.owed, 0, slot):
-                    seen = step(ops, row, 0, state, store, event)
+                    seen = step(ops, row, state, store, event)
                     if seen == NO_ROOM:
                         return seen
                     if seen >= 0:
                         unset_bit(window.owed, 0, slot)
                         again = True
             elif has_bit(window.available, 0, slot) and is_plain_add(ops, row) and _is_free(ops, row, window, event):
-                state = step(ops, row, 0, state, store, event)
+                state = step(ops, row, state, store, event)
                 if state == NO_ROOM:
                     return state
                 unset_bit(window.available, 0, slot)
@@ -221,10 +222,20 @@ def _put(ops, key, target, state, window, store, visited, after, event):
     return np.int64(add(to, state, window.available, window.owed, 0))
 
 
+@lean_inline
+def _owes_empty(ops, place, window, configs):
+    """Whether a bag is still to be seen empty by an open operation."""
+    for slot in range(window.top[0]):
+        row = window.row[slot]
+        if row >= 0 and ops.kind[row] == IS_EMPTY and has_bit(configs.owed, place, slot):
+            return True
+    return False
+
+
 @lean
 def _expand(ops, key, target, place, window, store, visited, after, event):
     """Extend one configuration by every open operation. Returns the work done, -1 if a set is full, or NO_ROOM."""
-    work = np.int64(1)
+    work, seen_empty = np.int64(1), _owes_empty(ops, place, window, visited)
     for slot in range(window.top[0]):
         state = visited.state[place]
         if state < 0:
@@ -232,22 +243,21 @@ def _expand(ops, key, target, place, window, store, visited, after, event):
         if not has_bit(visited.available, place, slot) or _blocked(visited, place, slot, window):
             continue
         row = window.row[slot]
-        if is_plain_add(ops, row):
+        if is_plain_add(ops, row) or not is_useful(ops, row, window.row[target], state, store, seen_empty):
             continue
-        for choice in range(choices(ops, row, state, store)):
-            new = step(ops, row, choice, state, store, event)
-            work += 1
-            if new == NO_ROOM:
-                return np.int64(NO_ROOM)
-            if new < 0 or (new == state and ops.complete[row] == NEVER):
-                continue
-            _load(visited, place, window)
-            unset_bit(window.available, 0, slot)
-            unset_bit(window.owed, 0, slot)
-            cost = _put(ops, key, target, new, window, store, visited, after, event)
-            if cost < 0:
-                return cost
-            work += cost
+        new = step(ops, row, state, store, event)
+        work += 1
+        if new == NO_ROOM:
+            return np.int64(NO_ROOM)
+        if new < 0 or (new == state and ops.complete[row] == NEVER):
+            continue
+        _load(visited, place, window)
+        unset_bit(window.available, 0, slot)
+        unset_bit(window.owed, 0, slot)
+        cost = _put(ops, key, target, new, window, store, visited, after, event)
+        if cost < 0:
+            return cost
+        work += cost
     return work
 
 

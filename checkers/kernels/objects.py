@@ -6,6 +6,7 @@ what was ever read, node 0 standing for every other string: nobody ever sees one
 
 Steps know what the history says later and refuse what it rules out, so that hopeless orders are not followed:
 - what is enqueued behind an element that is dequeued only after the newcomer must have left;
+- a dequeue of nobody knows what taking an element that known dequeues need;
 - adding an element, never removed, that a later read does not show. Adding one that all later reads show is *eager*:
   it is done at once, for nothing is lost by it.
 """
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from checkers.kernels.columns import NEVER
 from checkers.kernels.compiled import lean, lean_inline
 from checkers.kernels.states import intern, letter, spell, with_last, without_first
 
@@ -146,8 +148,14 @@ def holds(store, state, element):
     return place < store.size[state] and letter(store, state, place) == element
 
 
+@lean_inline
+def is_claimed(ops, element):
+    """Whether known dequeues return all there is of an element, so that no other takes it."""
+    return ops.late[element] != NEVER
+
+
 @lean
-def _queue_step(ops, row, choice, state, store):
+def _queue_step(ops, row, state, store):
     kind, element, size = ops.kind[row], ops.value[row], store.size[state]
     if kind == IS_EMPTY:
         return state if size == 0 else np.int32(IMPOSSIBLE)
@@ -156,6 +164,8 @@ def _queue_step(ops, row, choice, state, store):
             return _enqueue(ops, element, state, store)
         if size == 0 or (kind == DEQUEUE and letter(store, state, 0) != element):
             return np.int32(IMPOSSIBLE)
+        if kind == TAKE and is_claimed(ops, letter(store, state, 0)):
+            return np.int32(IMPOSSIBLE)
         return without_first(store, state)
     if kind == ENQUEUE:
         return _inserted(store, state, _place_of(store, state, element), element)
@@ -163,9 +173,7 @@ def _queue_step(ops, row, choice, state, store):
         if not holds(store, state, element):
             return np.int32(IMPOSSIBLE)
         return _deleted(store, state, _place_of(store, state, element))
-    if choice >= size or (choice > 0 and letter(store, state, choice) == letter(store, state, choice - 1)):
-        return np.int32(IMPOSSIBLE)
-    return _deleted(store, state, choice)
+    return np.int32(IMPOSSIBLE) if size == 0 or is_claimed(ops, letter(store, state, 0)) else _deleted(store, state, 0)
 
 
 @lean
@@ -217,8 +225,8 @@ def _row_step(ops, row, state, store):
 
 
 @lean
-def step(ops, row, choice, state, store, event):
-    """The state after an operation, IMPOSSIBLE or NO_ROOM; `event` is the time, `choice` below `choices`."""
+def step(ops, row, state, store, event):
+    """The state after an operation, IMPOSSIBLE or NO_ROOM; `event` is the time."""
     if ops.model == MUTEX:
         wanted = 0 if ops.kind[row] == ACQUIRE else 1
         return np.int32(1 - state) if state == wanted else np.int32(IMPOSSIBLE)
@@ -228,15 +236,21 @@ def step(ops, row, choice, state, store, event):
         return _set_step(ops, row, state, store)
     if ops.model == ROW:
         return _row_step(ops, row, state, store)
-    return _queue_step(ops, row, choice, state, store)
+    return _queue_step(ops, row, state, store)
 
 
 @lean_inline
-def choices(ops, row, state, store):
-    """In how many ways an operation may go: a dequeue of nobody knows what from a bag takes any element."""
-    if ops.model == BAG and ops.kind[row] == TAKE:
-        return np.int64(store.size[state])
-    return np.int64(1)
+def is_useful(ops, row, target, state, store, seen_empty):
+    """Whether linearizing an open operation before `target` can help it or an owed observer; else it may as well come
+    later. Into a bag goes what the target takes out; and where a bag is to be seen empty (`seen_empty`), its first
+    element goes, for all have to and their order does not matter."""
+    if ops.model != BAG or row == target:
+        return True
+    if ops.kind[row] == ENQUEUE:
+        return ops.kind[target] == DEQUEUE and ops.value[target] == ops.value[row]
+    if not seen_empty or store.size[state] == 0:
+        return False
+    return ops.kind[row] == TAKE or letter(store, state, 0) == ops.value[row]
 
 
 @lean_inline

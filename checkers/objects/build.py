@@ -71,10 +71,11 @@ def _numbered(model: int, rows: Columns, addresses: Ints) -> Built:
     objects, key = np.unique(rows["object"], return_inverse=True)
     taken_from = lowest(key[takes], rows["invoke"][takes], len(objects))
     early = lowest(ids[gets], rows["invoke"][gets], count)
-    np.minimum.at(early, ids, taken_from[key])
     late = highest(ids[gets], rows["complete"][gets], count, -1)
     enough = np.bincount(ids[gets], minlength=count) >= np.bincount(ids[puts], minlength=count)
     late = np.where(enough & (late >= 0), late, NEVER)
+    unclaimed = late[ids] == NEVER
+    np.minimum.at(early, ids[unclaimed], taken_from[key[unclaimed]])
     ops = make_ops(model, rows, kind, ids, early=early, late=late)
     return Built(ops, addresses, _names(ids, shown))
 

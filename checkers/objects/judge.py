@@ -162,7 +162,8 @@ class _Judged:
         """Judge each register by itself: refutes its object, and decides it if it is the only one."""
         count = len(self.built.addresses)
         self.answers = np.full(count, UNDECIDED, np.uint8)
-        judge = RegisterKernel(self.kernel.explain, self.kernel.budget)
+        budget = self.kernel.budget
+        judge = RegisterKernel(self.kernel.explain, Budget(budget.time_s / 4, budget.memory_bytes))
         found = judge(registers.keyed)
         alone = self.built.ops.width == 1
         alone[registers.odd] = False
