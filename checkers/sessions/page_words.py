@@ -28,12 +28,19 @@ def _value(speaker: Speaker, told: dict[str, Any]) -> str:
     return f"a list of {told['value']}" if told["list"] else speaker.source.shown(told["value"])
 
 
+def _cell(speaker: Speaker, cell: Sequence[int]) -> str:
+    """`row 2 of key 14`."""
+    table, partition, row, column = cell
+    name = f"row {row}" if column == 0 else f"row {row}, column {column}"
+    return f"{name} of {speaker.key((table, partition, 0, 0))}"
+
+
 def _torn(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:
     reader, writer = finding.ops[:2]
     facts = finding.facts
     shown, lacking = facts["shown"], facts["lacking"]
     wrote = speaker.source.shown(facts["written"]["value"])
-    here, there = (speaker.key(tuple(told["cell"])) for told in (shown, lacking))
+    here, there = (_cell(speaker, told["cell"]) for told in (shown, lacking))
     node = f" on node {speaker.rows[reader]['node']}" if speaker.rows[reader]["node"] else ""
     by = f"process {speaker.rows[writer]['process']}'s write"
     first = (
