@@ -54,7 +54,7 @@ def grown_edges(edges: Edges, room: int) -> Edges:
 def written(edges: Edges) -> Edges:
     """Just the edges that are there."""
     count = int(edges.count[0])
-    return Edges(*(column[:count] for column in edges[:4]), edges.count)  # type: ignore[arg-type]
+    return Edges(*(column[:count] for column in edges[:4]), edges.count)
 
 
 @lean

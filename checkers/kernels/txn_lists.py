@@ -188,7 +188,7 @@ def _agrees(batch, before, mop):
             size = batch.stop[at] - batch.start[at]
             if place - batch.start[mop] != size:
                 return False
-            for i in range(size):
+            for i in range(size):  # noqa: SIM110 - compiled code has no generator expressions
                 if batch.values[batch.start[at] + i] != batch.values[batch.start[mop] + i]:
                     return False
             return True

@@ -21,6 +21,14 @@ from checkers.kernels.compiled import lean
 from checkers.kernels.graph_edges import RW, WR, WW, product_bound, put, put_product
 from checkers.kernels.instances import record
 from checkers.kernels.txn_lists import FAILED, FINAL, OK, UPDATES, Ids, Ints
+from checkers.kernels.txn_register_times import (
+    EXTERNAL,
+    collect_times,
+    find_contradiction,
+    next_access,
+    sort_by_time,
+    sort_readers,
+)
 from checkers.kernels.valuemap import ValueMap, insert, lookup, reset
 
 INTERNAL: Final = 0
@@ -34,8 +42,6 @@ CLASSES: Final = ("internal", "G1a", "G1b", "lost-update", "cyclic-versions", "u
 """By anomaly code; `unwritten` reads (a value that no transaction wrote, such as a first value set before the history)
 are counted but are no anomaly."""
 
-EXTERNAL: Final = 4
-"""Flag of a read: the transaction's first access of the key."""
 
 ORDER_NONE: Final = 0
 ORDER_WFR: Final = 1
@@ -131,135 +137,6 @@ def _index_writes(work, accesses, key, problem):
 
 
 @lean
-def _sort_readers(work, accesses, key, versions):
-    """Group the transactions that read each version from outside."""
-    low, high = accesses.read_at[key], accesses.read_at[key + 1]
-    work.reader_at[: versions + 1] = 0
-    for i in range(low, high):
-        if accesses.read_flags[i] & EXTERNAL:
-            work.reader_at[work.version[i - low] + 1] += 1
-    for version in range(versions):
-        work.reader_at[version + 1] += work.reader_at[version]
-    for i in range(low, high):
-        if accesses.read_flags[i] & EXTERNAL:
-            version = work.version[i - low]
-            work.readers[work.reader_at[version]] = accesses.read_txn[i]
-            work.reader_at[version] += 1
-    for version in range(versions, 0, -1):
-        work.reader_at[version] = work.reader_at[version - 1]
-    work.reader_at[0] = 0
-
-
-@lean
-def _leave(work, version, complete, txn):
-    if complete < work.ended[version]:
-        work.ended[version], work.ended_by[version] = complete, txn
-
-
-@lean
-def _find(work, version, invoke, txn):
-    if invoke > work.begun[version]:
-        work.begun[version], work.begun_by[version] = invoke, txn
-
-
-@lean
-def _next_access(work, accesses, key, write, read):
-    """The next transaction's final write and external read of the key (-1: none), from places `write` and `read` on;
-    returns (write, read, next places)."""
-    write_end, read_end = accesses.write_at[key + 1], accesses.read_at[key + 1]
-    while write < write_end and (accesses.write_flags[write] & FINAL == 0 or accesses.write_outcome[write] == FAILED):
-        write += 1
-    while read < read_end and accesses.read_flags[read] & EXTERNAL == 0:
-        read += 1
-    if write == write_end and read == read_end:
-        return -1, -1, write, read
-    if read == read_end or (write < write_end and accesses.write_txn[write] < accesses.read_txn[read]):
-        return write, -1, write + 1, read
-    if write == write_end or accesses.read_txn[read] < accesses.write_txn[write]:
-        return -1, read, write, read + 1
-    return write, read, write + 1, read + 1
-
-
-@lean
-def _collect_times(work, accesses, key, versions, first_unwritten):
-    """Fill `ended` and `begun`: who left the key at each version, and who found it there. Values that nobody wrote take
-    no part."""
-    for version in range(versions):
-        work.ended[version], work.ended_by[version] = NEVER, -1
-        work.begun[version], work.begun_by[version] = -1, -1
-    base, low = accesses.write_at[key], accesses.read_at[key]
-    write, read, next_write, next_read = _next_access(work, accesses, key, base, low)
-    while write >= 0 or read >= 0:
-        found = work.version[read - low] if read >= 0 else write - base
-        left = write - base if write >= 0 else found
-        if read >= 0:
-            invoke, complete, txn = accesses.read_invoke[read], accesses.read_complete[read], accesses.read_txn[read]
-        else:
-            invoke, complete = accesses.write_invoke[write], accesses.write_complete[write]
-            txn = accesses.write_txn[write]
-        if not first_unwritten <= found < versions - 1:
-            _find(work, found, invoke, txn)
-        if not first_unwritten <= left < versions - 1 and (read >= 0 or accesses.write_outcome[write] == OK):
-            _leave(work, left, complete, txn)
-        write, read, next_write, next_read = _next_access(work, accesses, key, next_write, next_read)
-
-
-@lean
-def _sift(places, times, root, count):
-    while 2 * root + 1 < count:
-        child = 2 * root + 1
-        if child + 1 < count and times[places[child]] < times[places[child + 1]]:
-            child += 1
-        if times[places[root]] >= times[places[child]]:
-            return
-        places[root], places[child] = places[child], places[root]
-        root = child
-
-
-@lean
-def _sort_by_time(places, times, count):
-    """Heap sort of the first `count` places, in place and without memory."""
-    for root in range(count // 2 - 1, -1, -1):
-        _sift(places, times, root, count)
-    for last in range(count - 1, 0, -1):
-        places[0], places[last] = places[last], places[0]
-        _sift(places, times, 0, last)
-
-
-@lean
-def _contradiction(work, versions):
-    """Two versions that each come before the other in real time, or (-1, -1)."""
-    by_end, order = work.ranked, work.best
-    unset = versions - 1
-    for version in range(unset):
-        if work.ended[version] < work.begun[unset]:
-            return unset, version
-    for version in range(versions):
-        by_end[version] = version
-    _sort_by_time(by_end, work.ended, versions)
-    widest, widest_by = np.int64(-2), 0
-    for rank in range(versions):
-        version = by_end[rank]
-        if work.begun[version] > widest:
-            widest, widest_by = work.begun[version], version
-        order[rank] = widest_by
-    for rank in range(versions):
-        version = by_end[rank]
-        if work.ended[version] == NEVER:
-            break
-        low, high = 0, rank
-        while low < high:
-            middle = (low + high) // 2
-            if work.ended[by_end[middle]] < work.begun[version]:
-                low = middle + 1
-            else:
-                high = middle
-        if low > 0 and work.begun[order[low - 1]] > work.ended[version]:
-            return order[low - 1], version
-    return -1, -1
-
-
-@lean
 def _in_graph(accesses, base, version, writes):
     """Whether a version is what its transaction, if it took effect, made of the key."""
     if version >= writes:
@@ -277,7 +154,7 @@ def _rank_targets(work, accesses, base, versions, writes):
             work.begun[version] = max(work.begun[version], 0)
             work.ranked[count] = version
             count += 1
-    _sort_by_time(work.ranked, work.begun, count)
+    sort_by_time(work.ranked, work.begun, count)
     one, two, three = -1, -1, -1
     for rank in range(count - 1, -1, -1):
         version = work.ranked[rank]
@@ -370,7 +247,7 @@ def _stated_order(work, accesses, key, source, versions, first_unwritten, count)
         work.last[accesses.write_process[i]] = -1
     for i in range(low, accesses.read_at[key + 1]):
         work.last[accesses.read_process[i]] = -1
-    write, read, next_write, next_read = _next_access(work, accesses, key, base, low)
+    write, read, next_write, next_read = next_access(work, accesses, key, base, low)
     while write >= 0 or read >= 0:
         found = work.version[read - low] if read >= 0 else write - base
         left = write - base if write >= 0 else found
@@ -386,7 +263,7 @@ def _stated_order(work, accesses, key, source, versions, first_unwritten, count)
                 work.before[count], work.after[count] = before, found
                 count += 1
             work.last[process] = left
-        write, read, next_write, next_read = _next_access(work, accesses, key, next_write, next_read)
+        write, read, next_write, next_read = next_access(work, accesses, key, next_write, next_read)
     return count
 
 
@@ -473,8 +350,8 @@ def _order_edges(work, accesses, key, versions, first_unwritten, sources, edges,
     if count and not _put_stated(work, accesses, key, versions, count, edges):
         return False
     if sources & ORDER_REALTIME:
-        _collect_times(work, accesses, key, versions, first_unwritten)
-        one, other = _contradiction(work, versions)
+        collect_times(work, accesses, key, versions, first_unwritten)
+        one, other = find_contradiction(work, versions)
         if other < 0:
             return _realtime_edges(work, accesses, key, versions, edges)
         contradiction[0], contradiction[1], contradiction[2] = ORDER_REALTIME, one, other
@@ -541,7 +418,7 @@ def infer_registers(work, accesses, sources, first_key, edges, out, problem, con
         contradiction[:] = 0
         versions = _index_writes(work, accesses, key, problem)
         first_unwritten = accesses.write_at[key + 1] - accesses.write_at[key]
-        _sort_readers(work, accesses, key, versions)
+        sort_readers(work, accesses, key, versions)
         roomy = _wr_edges(work, accesses, key, edges)
         roomy = roomy and _order_edges(work, accesses, key, versions, first_unwritten, sources, edges, contradiction)
         if not roomy:
