@@ -1,4 +1,4 @@
-"""Third stage of the pipeline: is the graph of dependencies and real time free of cycles, and if not, where may they be?
+"""Third stage of the pipeline: is the graph of dependencies and real time acyclic, and if not, where may cycles be?
 
 In a projection with real-time edges, two transactions of a shortest cycle that are not neighbours on it are concurrent,
 else real time would shorten it. So a shortest cycle is one dependency against real time, or it spans no more than four
@@ -198,7 +198,7 @@ class WindowSplit:
 
 
 def span_of(ends: Ends) -> tuple[Any, Any]:
-    """The time between the ends' intervals, for helpers that of the other end; `high` is NEVER where an end has none."""
+    """The time between the ends' intervals, for helpers the other end's; `high` is NEVER where an end has none."""
     low = np.minimum(
         np.where(ends.source_helper, NEVER, ends.source_invoke), np.where(ends.target_helper, NEVER, ends.target_invoke)
     )
