@@ -1,4 +1,4 @@
-"""Second stage of the pipeline: everything that was said of some keys comes together, and the kernels infer anomalies of
+"""Second stage of the pipeline: all that was said of some keys comes together, and the kernels infer anomalies of
 single keys and dependencies. Dependencies travel as blocks, sorted by time."""
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ from harness.errors import UserError
 
 _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
+_FEW_ROWS: Final = 20_000
 _LEAST_STRIDE: Final = 1 << 18
 """Windows are at least so many events long."""
 
@@ -66,15 +67,20 @@ def find_on_spark(source: Source, engine: SparkEngine, model: str, orders: int, 
         parquet = Path(unquote(urlparse(frame.inputFiles()[0]).path))
         times = _times(frame)
         pieces = _pieces(frame.sparkSession, engine, source, parquet, model, explain)
-        buckets = max(2 * engine.cores, -(-source.rows // _ROWS_PER_BUCKET))
+        buckets = _parts(engine, source.rows, _ROWS_PER_BUCKET)
         grouped = pieces.repartition(buckets, "bucket").sortWithinPartitions("bucket", "piece")
         judged = grouped.mapInArrow(BucketJudge(model, sources, explain), SCHEMA).persist(StorageLevel.DISK_ONLY)
         try:
             alone = _alone(source, judged, model, explain)
-            cycles = _cycles(frame, judged, times, engine.cores, orders, explain)
+            cycles = _cycles(frame, judged, times, orders, explain)
         finally:
             judged.unpersist()
     return _found(source, alone, cycles, times, explain)
+
+
+def _parts(engine: SparkEngine, rows: int, rows_each: int) -> int:
+    """Into how many parts rows are split: one if they are few, else enough for every core."""
+    return 1 if rows <= _FEW_ROWS else max(2 * engine.cores, -(-rows // rows_each))
 
 
 def _times(frame: Any) -> _Times:
@@ -98,8 +104,8 @@ def _times(frame: Any) -> _Times:
 
 
 def _pieces(session: Any, engine: SparkEngine, source: Source, parquet: Path, model: str, explain: int) -> Any:
-    groups = row_groups(parquet, max(2 * engine.cores, -(-source.rows // _ROWS_PER_PIECE)))
-    buckets = max(2 * engine.cores, -(-source.rows // _ROWS_PER_BUCKET))
+    groups = row_groups(parquet, _parts(engine, source.rows, _ROWS_PER_PIECE))
+    buckets = _parts(engine, source.rows, _ROWS_PER_BUCKET)
     named = Source(source.path, source.format, source.rows)
     reader = PieceReader(named, str(parquet), groups, buckets, model, explain)
     return session.range(0, len(groups), 1, max(1, len(groups))).mapInArrow(reader, SCHEMA)
@@ -119,17 +125,14 @@ def _alone(source: Source, judged: Any, model: str, explain: int) -> Findings:
     return merged(parts, max(1, explain))
 
 
-def _cycles(
-    frame: Any, judged: Any, times: _Times, cores: int, orders: int, explain: int
-) -> tuple[Cycles, list[Any], Txns]:
+def _cycles(frame: Any, judged: Any, times: _Times, orders: int, explain: int) -> tuple[Cycles, list[Any], Txns]:
     """Cycles, the key numbers that they name, and the transactions that they are about."""
     most = min(times.longest, int(_LONG * times.average) + 1)
     near = judged.mapInArrow(NeighbourFinder(most), SCHEMA).collect()
     long, endless = settle_long([unpack(bytes(row["data"])) for row in near])
     plan = _plan(long, most)
     split = judged.mapInArrow(WindowSplit(plan), SCHEMA)
-    partitions = max(2 * cores, int(judged.rdd.getNumPartitions()))
-    windows = split.repartition(partitions, "bucket").sortWithinPartitions("bucket")
+    windows = split.repartition(int(judged.rdd.getNumPartitions()), "bucket").sortWithinPartitions("bucket")
     rows = windows.mapInArrow(WindowJudge(plan), SCHEMA).collect()
     extents = [tuple(map(int, pair)) for row in rows for pair in unpack(bytes(row["data"]))[0]]
     extents += [(int(pair.min()), int(pair.max())) for pair in endless]
@@ -156,7 +159,7 @@ def _no_txns() -> Txns:
 def _edges_of(blocks: list[Block]) -> tuple[Edges, list[Any], Any]:
     """Edges by small numbers, the key numbers behind theirs, and the transactions (invocation indices, in order)."""
     columns = [np.concatenate([block[i] for block in blocks]) for i in range(6)]
-    source, source_lasts, target, target_lasts, kind, key = columns
+    source, target, kind, key = columns[0], columns[2], columns[4], columns[5]
     every = np.unique(np.concatenate((source, target)))
     ids, helpers = every[every >= 0], every[every < 0]
     numbers = np.concatenate((ids, helpers))
