@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import networkx as nx
@@ -105,7 +105,7 @@ def _list_key(
     order = tuple(dict.fromkeys(order))
     alive = [e for e in order if history[writer[key, e]].outcome != "fail"]
     unread = [v for _, txn in _possible(history) for _, k, v in _writes(txn) if k == key and v not in order]
-    for one, other in zip(alive, alive[1:], strict=False):
+    for one, other in pairwise(alive):
         _add(kinds, writer[key, one], writer[key, other], "ww")
     for e in unread:
         _add(kinds, writer[key, alive[-1]] if alive else None, writer[key, e], "ww")
@@ -193,9 +193,7 @@ def cycle_classes(kinds: Kinds) -> set[str]:
     done: set[tuple[frozenset[str], ...]] = set()
     for component in nx.strongly_connected_components(graph):
         for cycle in nx.simple_cycles(graph.subgraph(component)):
-            hops = tuple(
-                frozenset(kinds[edge]) for edge in zip(cycle, (*cycle[1:], cycle[0]), strict=True)
-            )
+            hops = tuple(frozenset(kinds[edge]) for edge in zip(cycle, (*cycle[1:], cycle[0]), strict=True))
             if hops not in done:
                 done.add(hops)
                 found |= {_class_of(choice) for choice in product(*hops)}

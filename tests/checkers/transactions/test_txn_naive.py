@@ -9,12 +9,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import naive  # noqa: E402
-from weak_store import Txn, random_history, source_of  # noqa: E402
+import naive
+from weak_store import Txn, random_history, source_of
 
-from checkers.kernels.txn_register import ORDER_REALTIME  # noqa: E402
-from checkers.transactions.lattice import impossible_models  # noqa: E402
-from checkers.transactions.local import find_in_lists, find_in_registers  # noqa: E402
+from checkers.kernels.txn_register import ORDER_REALTIME
+from checkers.transactions.lattice import impossible_models
+from checkers.transactions.local import find_in_lists, find_in_registers
 
 SEEDS = range(400)
 
