@@ -57,22 +57,6 @@ def test_planted_anomalies_are_found_by_both(tmp_path: Path, spark: SparkEngine,
 
 
 @pytest.mark.spark
-def test_spark_leaves_ctrl_c_to_the_run_that_it_judges(tmp_path: Path) -> None:
-    def ours(number: int, frame: object) -> None:
-        raise AssertionError("nobody pressed ctrl-c")
-
-    path = write_history(tmp_path / "h.parquet", [random_rows(Random(1), 8, True)])
-    before = signal.signal(signal.SIGINT, ours)
-    engine = SparkEngine(SparkOptions(kernel_rows=100))
-    try:
-        judged(MODELS["register"], open_source(path), engine, OPTIONS)
-        assert signal.getsignal(signal.SIGINT) is ours
-    finally:
-        engine.close()
-        signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.spark
 def test_random_histories_are_judged_alike(tmp_path: Path, spark: SparkEngine) -> None:
     path = write_history(tmp_path / "h.parquet", [random_rows(Random(seed), 8, seed % 3 > 0) for seed in range(300)])
     for observed in ("observed", "absent"):
@@ -114,3 +98,19 @@ def test_a_spark_check_is_quiet(tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=True)
     assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
+@pytest.mark.spark
+def test_spark_leaves_ctrl_c_to_the_run_that_it_judges(tmp_path: Path) -> None:
+    def ours(number: int, frame: object) -> None:
+        raise AssertionError("nobody pressed ctrl-c")
+
+    path = write_history(tmp_path / "h.parquet", [random_rows(Random(1), 8, True)])
+    before = signal.signal(signal.SIGINT, ours)
+    engine = SparkEngine(SparkOptions(kernel_rows=100))
+    try:
+        judged(MODELS["register"], open_source(path), engine, OPTIONS)
+        assert signal.getsignal(signal.SIGINT) is ours
+    finally:
+        engine.close()
+        signal.signal(signal.SIGINT, before)
