@@ -19,6 +19,8 @@ from checkers.kernels.columns import NEVER
 from checkers.kernels.compiled import lean, lean_inline
 from checkers.kernels.frontier import add, adopt, clear, has_bit, set_bit, unset_bit
 from checkers.kernels.objects import (
+    ENQUEUE,
+    FIFO,
     GET,
     IMPOSSIBLE,
     IS_EMPTY,
@@ -53,6 +55,9 @@ from checkers.kernels.states import NO_ROOM, empty
 STORE_FULL = 3
 
 OUT_OF_WORK = -2
+
+DEEPER = 64
+"""A beam follows so many times its width of configurations on the way to one completion."""
 
 
 class Window(NamedTuple):
@@ -232,6 +237,26 @@ def _owes_empty(ops, place, window, configs):
     return False
 
 
+@lean_inline
+def _is_premature(ops, row, place, window, configs, event):
+    """Whether something must be enqueued before this, because it is dequeued before this can be."""
+    if ops.model != FIFO or ops.kind[row] != ENQUEUE:
+        return False
+    element = ops.value[row]
+    if ops.barrier[element] > event:
+        return True
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other < 0:
+            continue
+        last = ops.complete[other] if ops.kind[other] == IS_EMPTY else ops.late[ops.value[other]]
+        pending = ops.kind[other] == ENQUEUE and has_bit(configs.available, place, slot)
+        pending |= ops.kind[other] == IS_EMPTY and has_bit(configs.owed, place, slot)
+        if pending and last < ops.early[element]:
+            return True
+    return False
+
+
 @lean
 def _expand(ops, key, target, place, window, store, visited, after, event):
     """Extend one configuration by every open operation. Returns the work done, -1 if a set is full, or NO_ROOM."""
@@ -244,6 +269,8 @@ def _expand(ops, key, target, place, window, store, visited, after, event):
             continue
         row = window.row[slot]
         if is_plain_add(ops, row) or not is_useful(ops, row, window.row[target], state, store, seen_empty):
+            continue
+        if _is_premature(ops, row, place, window, visited, event):
             continue
         new = step(ops, row, state, store, event)
         work += 1
@@ -271,9 +298,9 @@ def _is_done(target, frontier):
 
 
 @lean
-def _complete(ops, at, target, window, store, frontier, visited, after, budget, event):
-    """An operation ends: `after` becomes the configurations in which it is linearized. Returns the work done, -1 when a
-    set is full, OUT_OF_WORK or NO_ROOM."""
+def _complete(ops, at, target, window, store, frontier, visited, after, stack, budget, event):
+    """An operation ends: `after` becomes the configurations in which it is linearized, found depth first, for the way
+    may be long. Returns the work done, -1 when a set is full, OUT_OF_WORK or NO_ROOM."""
     clear(visited)
     clear(after)
     work, beam, place = np.int64(1), at[BEAM], 0
@@ -284,24 +311,32 @@ def _complete(ops, at, target, window, store, frontier, visited, after, budget, 
             if cost < 0:
                 return cost
             work += cost
-    place = 0
-    while place < visited.meta[0]:
-        if beam > 0 and (after.meta[1] >= beam or visited.meta[0] >= WIDER * beam):
+    top = 0
+    for place in range(visited.meta[0]):
+        stack[top] = place
+        top += 1
+    while top > 0:
+        if beam > 0 and (after.meta[1] >= beam or visited.meta[0] >= DEEPER * beam):
             at[DROPPED] = 1
             break
-        if visited.state[place] >= 0:
-            cost = _expand(ops, at[KEY], target, place, window, store, visited, after, event)
-            if cost < 0:
-                return cost
-            work += cost
-            if work > budget:
-                return np.int64(OUT_OF_WORK)
-        place += 1
+        top -= 1
+        place, before = stack[top], visited.meta[0]
+        if visited.state[place] < 0:
+            continue
+        cost = _expand(ops, at[KEY], target, place, window, store, visited, after, event)
+        if cost < 0:
+            return cost
+        work += cost
+        if work > budget:
+            return np.int64(OUT_OF_WORK)
+        for fresh in range(before, visited.meta[0]):
+            stack[top] = fresh
+            top += 1
     return work
 
 
 @lean
-def explore_key(ops, at, window, store, frontier, visited, after, budget):
+def explore_key(ops, at, window, store, frontier, visited, after, stack, budget):
     """Search on from the cursor `at` to the end of its key, a refutation or the end of the budget.
 
     Returns (DONE, stuck row or -1), or (PAUSED, FULL or STORE_FULL, -1): then the same call goes on where it was.
@@ -322,7 +357,7 @@ def explore_key(ops, at, window, store, frontier, visited, after, budget):
             at[NEXT_INVOKE] += 1
         slot = window.slot_of[row]
         if not _is_done(slot, frontier):
-            cost = _complete(ops, at, slot, window, store, frontier, visited, after, budget - work, event)
+            cost = _complete(ops, at, slot, window, store, frontier, visited, after, stack, budget - work, event)
             if cost < 0:
                 return (STORE_FULL if cost == NO_ROOM else PAUSED if cost == OUT_OF_WORK else FULL), np.int64(-1)
             work += cost
@@ -336,13 +371,13 @@ def explore_key(ops, at, window, store, frontier, visited, after, budget):
 
 
 @lean
-def explore_keys(ops, at, window, store, frontier, visited, after, budget, stuck):
+def explore_keys(ops, at, window, store, frontier, visited, after, stack, budget, stuck):
     """Search key after key from the cursor; `stuck[k]` becomes the row that refutes key k, or -1. Returns DONE when all
     keys are through, else why it stopped at the key `at[KEY]`."""
     keys = ops.offsets.shape[0] - 1
     spent = at[WORK]
     while at[KEY] < keys:
-        answer, row = explore_key(ops, at, window, store, frontier, visited, after, budget - (at[WORK] - spent))
+        answer, row = explore_key(ops, at, window, store, frontier, visited, after, stack, budget - (at[WORK] - spent))
         if answer != DONE:
             return answer
         at[FRESH] = 1

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from checkers.kernels.columns import NEVER, Ints
 from checkers.kernels.explore import STORE_FULL, Window, explore_key, explore_keys, make_window
 from checkers.kernels.frontier import ConfigSet, grown, make_config_set
 from checkers.kernels.linear import Budget, SearchAnswers
 from checkers.kernels.objects import MUTEX, STRING, ObjectOps, longest_word
-from checkers.kernels.search import BEAM, DONE, FIRST_BEAM, FRESH, FULL, KEY, NEXT_COMPLETE
+from checkers.kernels.search import BEAM, DONE, FIRST_BEAM, FRESH, FULL, KEY, NEXT_COMPLETE, PAUSED
 from checkers.kernels.states import Store, kept, make_store, word_at
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
 
 _SLICE: Final = 2_000_000
 """Work between two looks at the clock, in configurations compared."""
+
+_MOST_WORK: Final = 1 << 40
 
 _MOST_SLOTS: Final = 4096
 
@@ -43,6 +46,7 @@ class _Run:
     window: Window
     store: Store
     sets: list[ConfigSet]
+    stack: npt.NDArray[np.int32]
     slots: int
 
     def grow_sets(self, budget: Budget) -> bool:
@@ -51,6 +55,7 @@ class _Run:
         if capacity * 3 * (16 * (self.slots // 64) + 8) > budget.memory_bytes * 3 // 4:
             return False
         self.sets = [grown(one, capacity) for one in self.sets]
+        self.stack = np.empty(capacity, np.int32)
         return True
 
     def make_room(self, budget: Budget) -> bool:
@@ -79,7 +84,7 @@ def _start(ops: ObjectOps, beam: int) -> _Run:
     at[FRESH], at[BEAM] = 1, beam
     plain = ops.model in (MUTEX, STRING)
     store = make_store(2 if plain else _FIRST_WORDS, 0 if plain else longest_word(ops))
-    return _Run(ops, at, make_window(slots, len(ops.kind)), store, sets, slots)
+    return _Run(ops, at, make_window(slots, len(ops.kind)), store, sets, np.empty(1024, np.int32), slots)
 
 
 def _relieved(run: _Run, answer: int, budget: Budget, deadline: float) -> str | None:
@@ -93,6 +98,11 @@ def _relieved(run: _Run, answer: int, budget: Budget, deadline: float) -> str | 
     return None
 
 
+def _more(work: int, answer: int) -> int:
+    """Twice the work before the next look at the clock, if it was too little for one completion."""
+    return min(2 * work, _MOST_WORK) if answer == PAUSED else work
+
+
 def search_objects(ops: ObjectOps, budget: Budget) -> SearchAnswers:
     """Judge every object by search; exact within the budget. Rows are those of `ops`."""
     keys = len(ops.offsets) - 1
@@ -100,14 +110,15 @@ def search_objects(ops: ObjectOps, budget: Budget) -> SearchAnswers:
         many = f"{most_open(ops)} operations on one object are open at once, and the search takes {_MOST_SLOTS}"
         return SearchAnswers(np.full(keys, UNDECIDED, np.uint8), np.full(keys, -1), many)
     run, stuck = _start(ops, FIRST_BEAM), np.full(keys, -1)
-    deadline, work = time.perf_counter() + budget.time_s, _SLICE
+    deadline, work = np.inf, _SLICE
     why, answer = None, FULL
     while why is None:
-        answer = explore_keys(ops, run.at, run.window, run.store, *run.sets, work, stuck)
+        answer = explore_keys(ops, run.at, run.window, run.store, *run.sets, run.stack, work, stuck)
         if answer == DONE:
             break
+        deadline = min(deadline, time.perf_counter() + budget.time_s)
         why = _relieved(run, answer, budget, deadline)
-        work = min(2 * work, 16 * _SLICE)
+        work = _more(work, answer)
     answers = np.where(stuck >= 0, np.uint8(INVALID), np.uint8(VALID))
     if why is not None:
         answers[run.at[KEY] :] = UNDECIDED
@@ -134,9 +145,10 @@ def explain_object(ops: ObjectOps, budget: Budget, most: int) -> StuckAt | None:
     run = _start(ops, 0)
     deadline, work, answer, row = time.perf_counter() + budget.time_s, _SLICE, FULL, np.int64(-1)
     while answer != DONE:
-        answer, row = explore_key(ops, run.at, run.window, run.store, *run.sets, work)
+        answer, row = explore_key(ops, run.at, run.window, run.store, *run.sets, run.stack, work)
         if answer != DONE and _relieved(run, answer, budget, deadline) is not None:
             return None
+        work = _more(work, answer)
     if row < 0:
         return None
     opened = [int(r) for r in run.window.row[: run.window.top[0]] if r >= 0 and r != row]

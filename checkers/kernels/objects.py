@@ -5,7 +5,8 @@ A state is a number: of an interned word (`states`) for queues (the elements, fi
 what was ever read, node 0 standing for every other string: nobody ever sees one of those.
 
 Steps know what the history says later and refuse what it rules out, so that hopeless orders are not followed:
-- what is enqueued behind an element that is dequeued only after the newcomer must have left;
+- what is enqueued behind an element that is dequeued only after the newcomer must have left, or before such a newcomer
+  that is still to come;
 - a dequeue of nobody knows what taking an element that known dequeues need;
 - adding an element, never removed, that a later read does not show. Adding one that all later reads show is *eager*:
   it is done at once, for nothing is lost by it.
@@ -51,10 +52,12 @@ class ObjectOps(NamedTuple):
     `invoke`. `value` is the element, node or piece; `items[first:last]` the members read or what a transaction does.
 
     `order` lists each object's rows by completion (NEVER for unknown ones); `width[k]` is the size of its first word.
-    By element: `early`, the first invocation of a dequeue that may return it (for sets: 1 if it is ever removed), and
-    `late`, the event by which it must have been dequeued (for sets: the last invocation of a read without it). By node:
-    `late`, when the last read of a string that begins so completes; `edge_piece`, `edge_target` in
-    `edge_first[n]:edge_first[n + 1]`, where appending leads. `last_put`, `last_get`: last invocations, by object.
+    By element: `early`, the first invocation of a dequeue that may return it (for sets: 1 if it is ever removed);
+    `late`, the event by which it must have been dequeued (for sets: the last invocation of a read without it);
+    `barrier`, the last invocation of an enqueue of what must have been dequeued before it can be, or of a look that
+    finds nothing by then. By node: `late`, when the last read of a string that begins so completes; `edge_piece` and
+    `edge_target` in `edge_first[n]:edge_first[n + 1]`, where appending leads. `last_put`, `last_get`: last invocations,
+    by object.
     """
 
     model: int
@@ -70,6 +73,7 @@ class ObjectOps(NamedTuple):
     width: Ints
     early: Ints
     late: Ints
+    barrier: Ints
     edge_first: Ints
     edge_piece: Letters
     edge_target: Letters
@@ -240,14 +244,29 @@ def step(ops, row, state, store, event):
 
 
 @lean_inline
+def _has_letter(store, state, element):
+    found = False
+    for place in range(store.size[state]):
+        found |= letter(store, state, place) == element
+    return found
+
+
+@lean_inline
 def is_useful(ops, row, target, state, store, seen_empty):
     """Whether linearizing an open operation before `target` can help it or an owed observer; else it may as well come
-    later. Into a bag goes what the target takes out; and where a bag is to be seen empty (`seen_empty`), its first
-    element goes, for all have to and their order does not matter."""
-    if ops.model != BAG or row == target:
+    later. Elements go into a queue before others, or before the target takes out what is not there yet; into a bag only
+    what the target takes out. They go out where that is to be seen empty (`seen_empty`), the first one first, or from a
+    queue that holds what the target takes out.
+    """
+    if (ops.model != BAG and ops.model != FIFO) or row == target:
         return True
+    goal = ops.value[target]
     if ops.kind[row] == ENQUEUE:
-        return ops.kind[target] == DEQUEUE and ops.value[target] == ops.value[row]
+        if ops.model == BAG:
+            return ops.kind[target] == DEQUEUE and goal == ops.value[row]
+        return ops.kind[target] == ENQUEUE or (ops.kind[target] == DEQUEUE and not _has_letter(store, state, goal))
+    if ops.model == FIFO:
+        return seen_empty or (ops.kind[target] == DEQUEUE and _has_letter(store, state, goal))
     if not seen_empty or store.size[state] == 0:
         return False
     return ops.kind[row] == TAKE or letter(store, state, 0) == ops.value[row]

@@ -76,8 +76,27 @@ def _numbered(model: int, rows: Columns, addresses: Ints) -> Built:
     late = np.where(enough & (late >= 0), late, NEVER)
     unclaimed = late[ids] == NEVER
     np.minimum.at(early, ids[unclaimed], taken_from[key[unclaimed]])
-    ops = make_ops(model, rows, kind, ids, early=early, late=late)
+    of, put = np.zeros(count, np.int64), highest(ids[puts], rows["invoke"][puts], count, -1)
+    of[ids] = key
+    claimed, seen = late != NEVER, kind == IS_EMPTY
+    ends = np.concatenate((late[claimed], rows["complete"][seen]))
+    begun = np.concatenate((put[claimed], rows["invoke"][seen]))
+    barrier = _barriers(of, early, (np.concatenate((of[claimed], key[seen])), ends, begun))
+    ops = make_ops(model, rows, kind, ids, early=early, late=late, barrier=barrier)
     return Built(ops, addresses, _names(ids, shown))
+
+
+def _barriers(key: Ints, early: Ints, before: tuple[Ints, Ints, Ints]) -> Ints:
+    """For each element the last invocation of what has to be over before the element can be dequeued; `before` are
+    queues, ends and invocations of such things."""
+    count = len(key)
+    moments, queue = np.concatenate((early, before[1])), np.concatenate((key, before[0]))
+    order = np.lexsort((np.arange(len(moments)) >= count, moments, queue))
+    span = int(before[2].max(initial=0)) + 2
+    marks = queue * span + np.concatenate((np.zeros(count, np.int64), before[2] + 1))
+    found = np.empty(len(order), np.int64)
+    found[order] = np.maximum.accumulate(marks[order]) if len(order) else order
+    return found[:count] - key * span - 1
 
 
 def _build_bag(rows: Columns, addresses: Ints) -> Built:

@@ -63,6 +63,7 @@ def make_ops(model: int, rows: Columns, kind: Ints, value: Ints, **more: Any) ->
         "width": np.zeros(count, np.int64),
         "early": _NONE,
         "late": _NONE,
+        "barrier": _NONE,
         "edge_first": _NONE,
         "edge_piece": _NONE.astype(np.int32),
         "edge_target": _NONE.astype(np.int32),
