@@ -212,7 +212,9 @@ class _Hunt:
 
     def _keep(self, name: str, cycle: Cycle) -> None:
         kept = self.kept.setdefault(name, [])
-        named = cycle._replace(txns=tuple(int(self.named[node]) for node in cycle.txns))
+        first = cycle.txns.index(min(cycle.txns))
+        txns, kinds, keys = (part[first:] + part[:first] for part in cycle)
+        named = Cycle(tuple(int(self.named[node]) for node in txns), kinds, keys)
         if len(kept) < self.explain and named not in kept:
             kept.append(named)
 

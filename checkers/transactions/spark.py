@@ -6,9 +6,9 @@ code as ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import unquote, urlparse
 
 import msgspec
@@ -17,46 +17,20 @@ import numpy as np
 from checkers.engines.spark import SparkEngine
 from checkers.findings import Finding, Findings, merged
 from checkers.kernels.columns import NEVER
-from checkers.kernels.graph_edges import Edges
 from checkers.source import Source
-from checkers.transactions.buckets import COPIES, HELPER, Block, BucketJudge
-from checkers.transactions.cycles import Cycles, find_cycles
+from checkers.transactions.buckets import COPIES, BucketJudge
+from checkers.transactions.cycles import Cycles
 from checkers.transactions.found import NO_KEY, UNWRITTEN, Found
 from checkers.transactions.local import refuse_copies
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import address_hashes, unpack
-from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, row_groups
-from checkers.transactions.windows import (
-    EXTENTS,
-    Gatherer,
-    Long,
-    NeighbourFinder,
-    Plan,
-    WindowJudge,
-    WindowSplit,
-    merged_extents,
-    settle_long,
-)
+from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, row_groups
+from checkers.transactions.pipeline import Named, Stage, Times, cycles_of
 from harness.errors import UserError
 
 _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
 _FEW_ROWS: Final = 20_000
-_LEAST_STRIDE: Final = 1 << 18
-"""Windows are at least so many events long."""
-
-_LONG: Final = 32
-"""Transactions that last longer than so many times the average are treated like those that never end."""
-
-
-class _Times(NamedTuple):
-    """Of all client transactions: how many by outcome, average and longest duration of those that completed, their
-    first completion and the last invocation of all."""
-
-    outcomes: dict[str, int]
-    average: float
-    longest: int
-    orderless: bool
 
 
 def find_on_spark(source: Source, engine: SparkEngine, model: str, orders: int, sources: int, explain: int) -> Found:
@@ -72,10 +46,10 @@ def find_on_spark(source: Source, engine: SparkEngine, model: str, orders: int, 
         judged = grouped.mapInArrow(BucketJudge(model, sources, explain), SCHEMA).persist(StorageLevel.DISK_ONLY)
         try:
             alone = _alone(source, judged, model, explain)
-            cycles = _cycles(frame, judged, times, orders, explain)
+            named = cycles_of(_SparkBlocks(judged), times, orders, explain, partial(_txns_of, frame))
         finally:
             judged.unpersist()
-    return _found(source, alone, cycles, times, explain)
+    return _found(source, alone, named, times, explain)
 
 
 def _parts(engine: SparkEngine, rows: int, rows_each: int) -> int:
@@ -83,7 +57,7 @@ def _parts(engine: SparkEngine, rows: int, rows_each: int) -> int:
     return 1 if rows <= _FEW_ROWS else max(2 * engine.cores, -(-rows // rows_each))
 
 
-def _times(frame: Any) -> _Times:
+def _times(frame: Any) -> Times:
     from pyspark.sql import functions as fn
 
     clients = frame.where("process >= 0")
@@ -98,7 +72,7 @@ def _times(frame: Any) -> _Times:
         fn.max("invoke_index").alias("last"),
     ).collect()[0]
     orderless = row["first"] is None or row["last"] <= row["first"]
-    return _Times(
+    return Times(
         {name: row[name] for name in ("ok", "info", "fail")}, row["average"] or 0.0, row["longest"] or 0, orderless
     )
 
@@ -113,67 +87,37 @@ def _pieces(session: Any, engine: SparkEngine, source: Source, parquet: Path, mo
 
 def _alone(source: Source, judged: Any, model: str, explain: int) -> Findings:
     """What was found without cycles; raises UserError for what can't be judged."""
-    rows = judged.where("bucket < 0").collect()
-    refused = sorted((row["piece"], bytes(row["data"]).decode()) for row in rows if row["bucket"] == REFUSED)
+    rows = _rows(judged.where("bucket < 0"))
+    refused = sorted((row.piece, row.data.decode()) for row in rows if row.bucket == REFUSED)
     if refused:
         raise UserError(refused[0][1])
-    copies = [unpack(bytes(row["data"]))[0].tolist() for row in rows if row["bucket"] == COPIES]
+    copies = [unpack(row.data)[0].tolist() for row in rows if row.bucket == COPIES]
     if copies:
         *key, one, other = min(copies, key=lambda told: (min(told[4:]), told))
         refuse_copies(source, "append" if model == "list-append" else "write", tuple(key), (one, other))
-    parts = [msgspec.msgpack.decode(row["data"], type=Findings) for row in rows if row["bucket"] == FINDINGS]
+    parts = [msgspec.msgpack.decode(row.data, type=Findings) for row in rows if row.bucket == FINDINGS]
     return merged(parts, max(1, explain))
 
 
-def _cycles(frame: Any, judged: Any, times: _Times, orders: int, explain: int) -> tuple[Cycles, list[Any], Txns]:
-    """Cycles, the key numbers that they name, and the transactions that they are about."""
-    most = min(times.longest, int(_LONG * times.average) + 1)
-    near = judged.mapInArrow(NeighbourFinder(most), SCHEMA).collect()
-    long, endless = settle_long([unpack(bytes(row["data"])) for row in near])
-    plan = _plan(long, most)
-    split = judged.mapInArrow(WindowSplit(plan), SCHEMA)
-    windows = split.repartition(int(judged.rdd.getNumPartitions()), "bucket").sortWithinPartitions("bucket")
-    rows = windows.mapInArrow(WindowJudge(plan), SCHEMA).collect()
-    extents = [tuple(map(int, pair)) for row in rows for pair in unpack(bytes(row["data"]))[0]]
-    extents += [(int(pair.min()), int(pair.max())) for pair in endless]
-    if not extents:
-        return Cycles({}, {}), [], _no_txns()
-    union = tuple(merged_extents(extents, 2 * plan.longest + 1))  # type: ignore[arg-type]
-    gathered = judged.mapInArrow(Gatherer(plan, union), SCHEMA).collect()
-    edges, hashes, ids = _edges_of([Block(*unpack(bytes(row["data"]))) for row in gathered])
-    txns = _txns_of(frame, union, ids)
-    return find_cycles(edges, txns, orders, explain), hashes, txns
+class _SparkBlocks:
+    """See `pipeline.Blocks`."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def collect(self, stage: Stage) -> list[Row]:
+        return _rows(self._frame.mapInArrow(stage, SCHEMA))
+
+    def collect_grouped(self, stage: Stage, judge: Stage) -> list[Row]:
+        made = self._frame.mapInArrow(stage, SCHEMA).repartition(self._frame.rdd.getNumPartitions(), "bucket")
+        return _rows(made.sortWithinPartitions("bucket").mapInArrow(judge, SCHEMA))
 
 
-def _plan(long: Long, most: int) -> Plan:
-    ended = long.complete != NEVER
-    longest = max(most, int((long.complete[ended] - long.invoke[ended]).max(initial=0)))
-    return Plan(long, longest, max(_LEAST_STRIDE, 8 * longest))
+def _rows(frame: Any) -> list[Row]:
+    return [Row(row["bucket"], row["piece"], bytes(row["data"])) for row in frame.collect()]
 
 
-def _no_txns() -> Txns:
-    nothing = np.empty(0, np.int64)
-    return Txns(nothing, nothing, np.empty(0, np.uint8), nothing)
-
-
-def _edges_of(blocks: list[Block]) -> tuple[Edges, list[Any], Any]:
-    """Edges by small numbers, the key numbers behind theirs, and the transactions (invocation indices, in order)."""
-    columns = [np.concatenate([block[i] for block in blocks]) for i in range(6)]
-    source, target, kind, key = columns[0], columns[2], columns[4], columns[5]
-    every = np.unique(np.concatenate((source, target)))
-    ids, helpers = every[every >= 0], every[every < 0]
-    numbers = np.concatenate((ids, helpers))
-    order = np.argsort(numbers, kind="stable")
-
-    def number(column: Any) -> Any:
-        return order[np.searchsorted(numbers, column, sorter=order)].astype(np.int32)
-
-    hashes, keys = np.unique(key, return_inverse=True)
-    count = np.array([len(source), len(numbers)])
-    return Edges(number(source), number(target), kind, keys.astype(np.int32), count), hashes.tolist(), ids
-
-
-def _txns_of(frame: Any, extents: Iterable[tuple[int, int]], ids: Any) -> Txns:
+def _txns_of(frame: Any, ids: Any) -> Txns:
     """The transactions with the given invocation indices."""
     from pyspark.sql import functions as fn
 
@@ -205,9 +149,7 @@ def _cycle_findings(source: Source, cycles: Cycles, hashes: list[Any], txns: Txn
     return tuple(found)
 
 
-def _found(
-    source: Source, alone: Findings, cycles: tuple[Cycles, list[Any], Txns], times: _Times, explain: int
-) -> Found:
+def _found(source: Source, alone: Findings, named: Named, times: Times, explain: int) -> Found:
     counts = dict(alone.counts)
     unwritten = counts.pop(UNWRITTEN, 0)
     dependencies = {name: alone.figures.get(name, 0) for name in ("ww", "wr", "rw")}
@@ -218,12 +160,9 @@ def _found(
     }
     findings = tuple(finding for finding in alone.kept if finding.anomaly != UNWRITTEN)
     return Found(
-        counts | cycles[0].counts,
-        (*findings, *_cycle_findings(source, *cycles)) if explain else (),
+        counts | named.cycles.counts,
+        (*findings, *_cycle_findings(source, *named)) if explain else (),
         times.orderless and not any(dependencies.values()),
         sum(times.outcomes.values()),
         figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
     )
-
-
-__all__ = ["EXTENTS", "HELPER", "find_on_spark"]

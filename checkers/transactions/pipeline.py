@@ -1,0 +1,109 @@
+"""What the pipeline's driver does with blocks of dependencies, whoever runs the stages over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.kernels.columns import NEVER
+from checkers.kernels.graph_edges import Edges
+from checkers.transactions.buckets import Block
+from checkers.transactions.cycles import Cycles, find_cycles
+from checkers.transactions.mops import Txns
+from checkers.transactions.packing import unpack
+from checkers.transactions.pieces import Row
+from checkers.transactions.windows import (
+    Gatherer,
+    Long,
+    NeighbourFinder,
+    Plan,
+    WindowJudge,
+    WindowSplit,
+    merged_extents,
+    settle_long,
+)
+
+LEAST_STRIDE: Final = 1 << 18
+"""Windows are at least so many events long."""
+
+_LONG: Final = 32
+"""Transactions that last longer than so many times the average are treated like those that never end."""
+
+Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+Fetch: TypeAlias = Callable[[Any], Txns]
+"""The transactions with the given invocation indices, in order."""
+
+
+class Blocks(Protocol):
+    """Blocks of dependencies on which stages can be run."""
+
+    def collect(self, stage: Stage) -> list[Row]:
+        """All rows that a stage makes of the blocks."""
+
+    def collect_grouped(self, stage: Stage, judge: Stage) -> list[Row]:
+        """The same, through a second stage that gets the first one's rows by bucket."""
+
+
+class Times(NamedTuple):
+    """Of all client transactions: how many by outcome, average and longest duration (in events) of those completed,
+    and whether none began after another had completed."""
+
+    outcomes: dict[str, int]
+    average: float
+    longest: int
+    orderless: bool
+
+
+class Named(NamedTuple):
+    """Cycles, the `address_hashes` numbers that their keys are indices of, and their transactions."""
+
+    cycles: Cycles
+    hashes: list[int]
+    txns: Txns
+
+
+def cycles_of(
+    blocks: Blocks, times: Times, orders: int, explain: int, fetch: Fetch, least_stride: int = LEAST_STRIDE
+) -> Named:
+    """All classes of cycles, from the strong components that windows of time show."""
+    most = min(times.longest, int(_LONG * times.average) + 1)
+    long, endless = settle_long([unpack(row.data) for row in blocks.collect(NeighbourFinder(most))])
+    plan = _plan(long, most, least_stride)
+    rows = blocks.collect_grouped(WindowSplit(plan), WindowJudge(plan))
+    extents = [(int(low), int(high)) for row in rows for low, high in unpack(row.data)[0]]
+    extents += [(int(pair.min()), int(pair.max())) for pair in endless]
+    if not extents:
+        nothing = np.empty(0, np.int64)
+        return Named(Cycles({}, {}), [], Txns(nothing, nothing, np.empty(0, np.uint8), nothing))
+    union = tuple(merged_extents(extents, 2 * plan.longest + 1))
+    gathered = [Block(*unpack(row.data)) for row in blocks.collect(Gatherer(plan, union))]
+    edges, hashes, ids = _edges_of(gathered)
+    txns = fetch(ids)
+    return Named(find_cycles(edges, txns, orders, explain), hashes, txns)
+
+
+def _plan(long: Long, most: int, least_stride: int) -> Plan:
+    ended = long.complete != NEVER
+    longest = max(most, int((long.complete[ended] - long.invoke[ended]).max(initial=0)))
+    return Plan(long, longest, max(least_stride, 8 * longest))
+
+
+def _edges_of(blocks: list[Block]) -> tuple[Edges, list[Any], Any]:
+    """Edges by small numbers, the key numbers behind theirs, and the transactions (invocation indices, in order)."""
+    columns = [np.concatenate([block[i] for block in blocks]) for i in range(6)]
+    source, target, kind, key = columns[0], columns[2], columns[4], columns[5]
+    every = np.unique(np.concatenate((source, target)))
+    ids, helpers = every[every >= 0], every[every < 0]
+    numbers = np.concatenate((ids, helpers))
+    order = np.argsort(numbers, kind="stable")
+
+    def number(column: Any) -> Any:
+        return order[np.searchsorted(numbers, column, sorter=order)].astype(np.int32)
+
+    hashes, keys = np.unique(key, return_inverse=True)
+    count = np.array([len(source), len(numbers)])
+    return Edges(number(source), number(target), kind, keys.astype(np.int32), count), hashes.tolist(), ids

@@ -1,0 +1,82 @@
+"""The distributed pipeline's stages run one after the other in this process, cut into many small parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from checkers.findings import Findings, merged
+from checkers.kernels.columns import NEVER
+from checkers.source import Source
+from checkers.transactions.buckets import BucketJudge
+from checkers.transactions.mops import Txns
+from checkers.transactions.pieces import FINDINGS, PieceReader, Row, as_batch, row_groups
+from checkers.transactions.pipeline import Stage, Times, cycles_of
+
+
+def run(stage: Stage, batches: Iterator[pa.RecordBatch]) -> list[Row]:
+    found = []
+    for batch in stage(batches):
+        found += [Row(*row) for row in zip(*batch.to_pydict().values(), strict=True)]
+    return found
+
+
+def grouped(rows: list[Row]) -> Iterator[pa.RecordBatch]:
+    ordered = sorted(rows, key=lambda row: (row.bucket, row.piece))
+    for _, group in groupby(ordered, key=lambda row: row.bucket):
+        yield as_batch(list(group))
+
+
+class MemoryBlocks:
+    """See `pipeline.Blocks`."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._rows = rows
+
+    def collect(self, stage: Stage) -> list[Row]:
+        return run(stage, iter([as_batch([row]) for row in self._rows]))
+
+    def collect_grouped(self, stage: Stage, judge: Stage) -> list[Row]:
+        return run(judge, grouped(self.collect(stage)))
+
+
+def find_in_pieces(
+    source: Source, folder: Path, model: str, orders: int, sources: int, *, rows_each: int, buckets: int, stride: int
+) -> dict[str, int]:
+    """Counts of anomalies, by way of Parquet row groups of `rows_each` rows."""
+    path = folder / "history.parquet"
+    assert source.table is not None
+    pq.write_table(source.table, path, row_group_size=rows_each)
+    groups = row_groups(path, source.rows)
+    reader = PieceReader(Source(source.path, "test", source.rows), str(path), groups, buckets, model, 2)
+    ids = iter([pa.RecordBatch.from_arrays([pa.array(range(len(groups)))], names=["id"])])
+    judged = run(BucketJudge(model, sources, 2), grouped(run(reader, ids)))
+    alone = merged([msgspec.msgpack.decode(row.data, type=Findings) for row in judged if row.bucket == FINDINGS], 2)
+    table = source.table.to_pydict()
+    txns = _txns(table)
+
+    def fetch(wanted: Any) -> Txns:
+        return Txns(*(column[np.searchsorted(txns.invoke, wanted)] for column in txns))
+
+    named = cycles_of(MemoryBlocks(judged), _times(txns), orders, 2, fetch, least_stride=stride)
+    return dict(alone.counts) | named.cycles.counts
+
+
+def _txns(table: dict[str, list[Any]]) -> Txns:
+    outcome = np.array([{"ok": 0, "info": 1}.get(name, 2) for name in table["type"]], np.uint8)
+    complete = np.array([NEVER if value is None else value for value in table["complete_index"]], np.int64)
+    invoke, process = (np.array(table[name], np.int64) for name in ("invoke_index", "process"))
+    return Txns(invoke, np.where(outcome == 0, complete, NEVER), outcome, process)
+
+
+def _times(txns: Txns) -> Times:
+    ok = txns.outcome == 0
+    lasts = (txns.complete - txns.invoke)[ok]
+    return Times({}, float(lasts.mean()) if len(lasts) else 0.0, int(lasts.max(initial=0)), False)
