@@ -14,7 +14,7 @@ help:
 	@echo "make test         the tests (Docker tests where an engine answers)"
 	@echo "make lint         ruff, mypy, import-linter"
 	@echo "make bench        benchmarks; prints what it measured"
-	@echo "make torture      long campaigns: every flaw, 200 clean seeds"
+	@echo "make torture      long campaigns: every flaw, 200 clean seeds, exhaustive tests"
 	@echo "make doctor       what this machine can do"
 
 setup: $(STAMP)
@@ -53,6 +53,7 @@ bench: setup
 
 torture: setup
 	$(BIN)/python -m assay.campaign $(TORTURE_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m campaign -o timeout=3600
 
 doctor: setup
 	@$(BIN)/assay doctor

@@ -20,7 +20,6 @@ FOUND_BY = {
 """The first seed that finds each flaw under its nemesis."""
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("seed", CLEAN_SEEDS)
 def test_clean_seeds_are_valid(seed: int) -> None:
     result = try_seed(clean_options(seed))
@@ -28,7 +27,6 @@ def test_clean_seeds_are_valid(seed: int) -> None:
     assert result.ops > 1000
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("name", FLAWS)
 def test_flaw_is_found_and_the_same_run_is_valid_without_it(name: str) -> None:
     options = flawed_options(FLAWS[name], FOUND_BY[name])
