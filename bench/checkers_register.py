@@ -1,4 +1,4 @@
-"""Measures the register checker: `python bench/checkers_register.py [local|keys|spark|search|all] [--operations N]`.
+"""Measures the register checker: `python -m bench.checkers_register [local|keys|spark|search|all]`.
 
 Prints one line a measurement, with the machine it was measured on. Histories are made in a temporary directory.
 """
@@ -131,14 +131,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="?", default="all", choices=["local", "keys", "spark", "search", "all"])
     parser.add_argument("--operations", type=lambda text: int(float(text)), default=10_000_000)
+    parser.add_argument("--keys", type=lambda text: int(float(text)), default=10_000)
     args = parser.parse_args()
     many: int = args.operations
+    keys: int = args.keys
     if args.what in ("local", "all"):
         judged(f"local, {many} operations on one key", RegisterShape(many), "local", warm=True)
     if args.what in ("keys", "all"):
-        judged(f"local, {many} operations on 10000 keys", RegisterShape(many, keys=10_000), "local", warm=True)
+        judged(f"local, {many} operations on {keys} keys", RegisterShape(many, keys=keys), "local", warm=True)
     if args.what in ("spark", "all"):
-        judged(f"Spark, {many} operations on 10000 keys", RegisterShape(many, keys=10_000), "spark", warm=True)
+        judged(f"Spark, {many} operations on {keys} keys", RegisterShape(many, keys=keys), "spark", warm=True)
     if args.what in ("search", "all"):
         searched(many // 10)
 
