@@ -8,30 +8,25 @@ import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
-from cluster.adapter import DATABASE_NAME, OPERATIONS, ClusterOpClient, create_registers, node_status
+from cluster.adapter import ClusterOpClient, node_status
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig, dump_config
+from cluster.database import ADMIN, ReferenceDatabase
 from cluster.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.node_files import CONFIG_PATH, DATA_DIRECTORY, LOG_PATH, NODE_DAEMON, UNPACK_COMMAND, code_archive
-from cluster.readiness import await_ready
 from cluster.wire import WIRE_VERSION, Replica
 from harness.env import daemon
 from harness.env.ssh import SshFleet
 from harness.errors import DefiniteError, HarnessError
 from harness.ops import Op
-from harness.ports import Hello, Ports
+from harness.ports import Clock, Hello, Ports
 from harness.protocols import Node, NodeStatus, ProcessState
 from harness.real.network import RealNetwork
 from harness.real.ports import real_ports
 
-CAPABILITIES = frozenset({"kill", "pause", "stop", "status"})
-ADMIN = "admin"
 STATUS_TIMEOUT_S = 1.0
-READINESS_CALL_TIMEOUT_S = 2.0
-SETUP_TIMEOUT_S = 20.0
-TEARDOWN_TIMEOUT_S = 10.0
 
 
 class Machines(Protocol):
@@ -43,12 +38,14 @@ class Machines(Protocol):
     def data_address(self, node: str) -> str: ...
 
 
-class DockerDatabase:
+class DockerDatabase(ReferenceDatabase):
     """Masters `m1`…, tablet servers `t1`…, one process each, that keep unsynced writes in the process (torture mode).
 
     `flaws` are names of `cluster.flaws`. Clients and status calls go from the harness's own machine over the data
     network to the nodes' real ports.
     """
+
+    setup_timeout_s = 20.0
 
     def __init__(
         self,
@@ -60,8 +57,8 @@ class DockerDatabase:
         zones: int = 1,
         seed: int = 0,
     ) -> None:
+        super().__init__(cluster_nodes(masters, tservers, zones))
         self._machines = machines
-        self._nodes = cluster_nodes(masters, tservers, zones)
         self._flaws = tuple(flaws)
         self._knobs = Knobs() if knobs is None else knobs
         self._seed = seed
@@ -70,24 +67,6 @@ class DockerDatabase:
         self._own_files = tempfile.TemporaryDirectory(prefix="assay-clients-")
         self._admin: Ports | None = None
         self._opened = 0
-
-    # ---- what it is ----
-
-    @property
-    def name(self) -> str:
-        return DATABASE_NAME
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        return self._nodes
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        return CAPABILITIES
-
-    @property
-    def operations(self) -> frozenset[str]:
-        return OPERATIONS
 
     # ---- processes ----
 
@@ -131,15 +110,6 @@ class DockerDatabase:
         except DefiniteError:
             return None
 
-    async def statuses(self) -> dict[str, NodeStatus | None]:
-        """Every node's status, asked at once."""
-        answers = await asyncio.gather(*(self.status(node.name) for node in self._nodes))
-        return {node.name: answer for node, answer in zip(self._nodes, answers, strict=True)}
-
-    async def await_ready(self, timeout_s: float) -> None:
-        client = self.admin_client(min(READINESS_CALL_TIMEOUT_S, timeout_s))
-        await await_ready(client, self._nodes, self.statuses, self._admin_ports().clock, timeout_s)
-
     async def collect_logs(self) -> Mapping[str, bytes]:
         """`NODE/node.log` of every node that can be reached."""
         logs: dict[str, bytes] = {}
@@ -154,11 +124,6 @@ class DockerDatabase:
 
     # ---- clients ----
 
-    async def setup_workload(self, workload: str, options: Mapping[str, Any]) -> None:
-        """Create the workload's tables and wait until they serve."""
-        await create_registers(self.admin_client(SETUP_TIMEOUT_S), workload, options)
-        await self.await_ready(SETUP_TIMEOUT_S)
-
     async def open_client(self, process: int, timeout_s: float) -> ConnectedOpClient:
         self._opened += 1
         client_id = f"c{process}.{self._opened}"
@@ -166,9 +131,11 @@ class DockerDatabase:
         return ConnectedOpClient(ports, ClusterOpClient(ports, self._masters(), client_id, timeout_s))
 
     def admin_client(self, timeout_s: float) -> ClusterClient:
-        """A client of the harness's own."""
         self._opened += 1
         return ClusterClient(self._admin_ports(), self._masters(), f"{ADMIN}.{self._opened}", timeout_s)
+
+    def admin_clock(self) -> Clock:
+        return self._admin_ports().clock
 
     async def teardown(self) -> None:
         """Kill every node program that can be reached and drop the harness's own connections."""

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import logging
 import random
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from cluster.adapter import (
-    DATABASE_NAME,
-    OPERATIONS,
-    ClusterOpClient,
-    create_registers,
-    node_status,
-)
+from cluster.adapter import ClusterOpClient, node_status
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
+from cluster.database import ADMIN, ReferenceDatabase
 from cluster.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
-from cluster.readiness import await_ready
 from cluster.wire import Replica
 from harness.errors import DefiniteError
+from harness.ports import Clock
 from harness.protocols import Node, NodeStatus, ProcessState
 from harness.sim.disk import DiskOptions
 from harness.sim.world import World
 
-CAPABILITIES = frozenset({"kill", "pause", "stop", "status"})
-ADMIN = "admin"
-"""The harness's own machine: statuses and readiness are asked from there; no fault touches it."""
-
 STATUS_TIMEOUT_S = 0.5
-SETUP_TIMEOUT_S = 10.0
 
 
 def sample_knobs(entropy: random.Random) -> Knobs:
@@ -55,11 +43,13 @@ def sample_disk_options(entropy: random.Random) -> DiskOptions:
     return DiskOptions(sync_ns=entropy.choice(((50_000, 300_000), (200_000, 3_000_000), (1_000_000, 20_000_000))))
 
 
-class SimDatabase:
+class SimDatabase(ReferenceDatabase):
     """Masters `m1`…, tablet servers `t1`… spread over zones `z1`… in turn; one process each, logs kept in memory.
 
     `flaws` are names of `cluster.flaws`. Clients run on machines named `c` and the process number.
     """
+
+    setup_timeout_s = 10.0
 
     def __init__(
         self,
@@ -70,8 +60,8 @@ class SimDatabase:
         knobs: Knobs | None = None,
         zones: int = 1,
     ) -> None:
+        super().__init__(cluster_nodes(masters, tservers, zones))
         self._world = world
-        self._nodes = cluster_nodes(masters, tservers, zones)
         self._masters = tuple(Replica(node.name, _address(node)) for node in self._nodes if node.role == MASTER_ROLE)
         self._configs = {
             node.name: self._config(node, tuple(flaws), Knobs() if knobs is None else knobs) for node in self._nodes
@@ -80,24 +70,6 @@ class SimDatabase:
         self._admin = world.harness_ports(ADMIN)
         self._opened = 0
         self._status_client = ClusterClient(self._admin, self._addresses(), ADMIN, STATUS_TIMEOUT_S)
-
-    # ---- what it is ----
-
-    @property
-    def name(self) -> str:
-        return DATABASE_NAME
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        return self._nodes
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        return CAPABILITIES
-
-    @property
-    def operations(self) -> frozenset[str]:
-        return OPERATIONS
 
     # ---- processes ----
 
@@ -135,25 +107,11 @@ class SimDatabase:
         except DefiniteError:
             return None
 
-    async def statuses(self) -> dict[str, NodeStatus | None]:
-        """Every node's status, asked at once."""
-        answers = await asyncio.gather(*(self.status(node.name) for node in self._nodes))
-        return {node.name: answer for node, answer in zip(self._nodes, answers, strict=True)}
-
-    async def await_ready(self, timeout_s: float) -> None:
-        client = self.admin_client(min(2.0, timeout_s))
-        await await_ready(client, self._nodes, self.statuses, self._admin.clock, timeout_s)
-
     async def collect_logs(self) -> Mapping[str, bytes]:
         """`NODE/node.log`, with a line for everything that nothing in the node handled."""
         return {f"{name}/node.log": log.contents() for name, log in self._logs.items()}
 
     # ---- clients ----
-
-    async def setup_workload(self, workload: str, options: Mapping[str, Any]) -> None:
-        """Create the workload's tables and wait until they serve."""
-        await create_registers(self.admin_client(SETUP_TIMEOUT_S), workload, options)
-        await self.await_ready(SETUP_TIMEOUT_S)
 
     async def open_client(self, process: int, timeout_s: float) -> ClusterOpClient:
         self._opened += 1
@@ -161,9 +119,11 @@ class SimDatabase:
         return ClusterOpClient(ports, self._addresses(), f"c{process}.{self._opened}", timeout_s)
 
     def admin_client(self, timeout_s: float) -> ClusterClient:
-        """A client of the harness's own, on a machine that no fault touches."""
         self._opened += 1
         return ClusterClient(self._admin, self._addresses(), f"{ADMIN}.{self._opened}", timeout_s)
+
+    def admin_clock(self) -> Clock:
+        return self._admin.clock
 
     async def teardown(self) -> None:
         for node in self._nodes:

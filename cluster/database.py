@@ -1,0 +1,71 @@
+"""What the reference cluster is to the harness wherever it runs: the shared part of its `Database`."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cluster.adapter import DATABASE_NAME, OPERATIONS, create_registers
+from cluster.client.client import ClusterClient
+from cluster.readiness import await_ready
+from harness.ports import Clock
+from harness.protocols import Node, NodeStatus
+
+CAPABILITIES = frozenset({"kill", "pause", "stop", "status"})
+ADMIN = "admin"
+"""The harness's own machine: statuses and readiness are asked from there; no fault touches it."""
+
+READINESS_CALL_TIMEOUT_S = 2.0
+
+
+class ReferenceDatabase(ABC):
+    """Masters `m1`…, tablet servers `t1`…, one process each; where it runs adds processes, statuses and clients."""
+
+    setup_timeout_s: ClassVar[float]
+
+    def __init__(self, nodes: tuple[Node, ...]) -> None:
+        self._nodes = nodes
+
+    @property
+    def name(self) -> str:
+        return DATABASE_NAME
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return self._nodes
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return CAPABILITIES
+
+    @property
+    def operations(self) -> frozenset[str]:
+        return OPERATIONS
+
+    @abstractmethod
+    async def status(self, node: str) -> NodeStatus | None:
+        """What a node says of itself; None where it does not answer."""
+
+    @abstractmethod
+    def admin_client(self, timeout_s: float) -> ClusterClient:
+        """A client of the harness's own, on a machine that no fault touches."""
+
+    @abstractmethod
+    def admin_clock(self) -> Clock:
+        """The clock of the machine that asks."""
+
+    async def statuses(self) -> dict[str, NodeStatus | None]:
+        """Every node's status, asked at once."""
+        answers = await asyncio.gather(*(self.status(node.name) for node in self._nodes))
+        return {node.name: answer for node, answer in zip(self._nodes, answers, strict=True)}
+
+    async def await_ready(self, timeout_s: float) -> None:
+        client = self.admin_client(min(READINESS_CALL_TIMEOUT_S, timeout_s))
+        await await_ready(client, self._nodes, self.statuses, self.admin_clock(), timeout_s)
+
+    async def setup_workload(self, workload: str, options: Mapping[str, Any]) -> None:
+        """Create the workload's tables and wait until they serve."""
+        await create_registers(self.admin_client(self.setup_timeout_s), workload, options)
+        await self.await_ready(self.setup_timeout_s)
