@@ -1,6 +1,7 @@
 """Measures the register checker: `python -m bench.checkers_register [local|keys|spark|search|all]`.
 
-Prints one line a measurement, with the machine it was measured on. Histories are made in a temporary directory.
+Prints one line a measurement, with the machine it was measured on. Histories are made in a temporary directory unless
+`--folder` names one.
 """
 
 from __future__ import annotations
@@ -74,14 +75,15 @@ def say(what: str, seconds: float, operations: int, more: str = "") -> None:
     print(f"{what}: {seconds:.2f} s, {operations / seconds / 1e6:.2f} M op/s{more}  [{machine}]", flush=True)
 
 
-def judged(what: str, shape: RegisterShape, engine: str, warm: bool) -> None:
+def judged(what: str, shape: RegisterShape, engine: str, kept: Path | None) -> None:
     """Make a history, judge it from Parquet to verdict, print time and peak memory."""
     with tempfile.TemporaryDirectory(prefix="assay-bench-") as folder:
-        path = Path(folder) / "history.parquet"
-        if warm:
-            write_register_history(RegisterShape(10_000, keys=min(shape.keys, 100)), path)
-            check(path, "register", engine="local")
-        write_register_history(shape, path)
+        warm = Path(folder) / "warm.parquet"
+        write_register_history(RegisterShape(10_000, keys=min(shape.keys, 100)), warm)
+        check(warm, "register", engine="local")
+        path = (kept or Path(folder)) / f"register-{shape.operations}-{shape.keys}.parquet"
+        if not path.exists():
+            write_register_history(shape, path)
         peak: list[int] = []
         begin = time.perf_counter()
         with peak_memory(peak.append):
@@ -132,15 +134,16 @@ def main() -> None:
     parser.add_argument("what", nargs="?", default="all", choices=["local", "keys", "spark", "search", "all"])
     parser.add_argument("--operations", type=lambda text: int(float(text)), default=10_000_000)
     parser.add_argument("--keys", type=lambda text: int(float(text)), default=10_000)
+    parser.add_argument("--folder", type=Path, help="where histories are kept between runs")
     args = parser.parse_args()
     many: int = args.operations
     keys: int = args.keys
     if args.what in ("local", "all"):
-        judged(f"local, {many} operations on one key", RegisterShape(many), "local", warm=True)
+        judged(f"local, {many} operations on one key", RegisterShape(many), "local", args.folder)
     if args.what in ("keys", "all"):
-        judged(f"local, {many} operations on {keys} keys", RegisterShape(many, keys=keys), "local", warm=True)
+        judged(f"local, {many} operations on {keys} keys", RegisterShape(many, keys=keys), "local", args.folder)
     if args.what in ("spark", "all"):
-        judged(f"Spark, {many} operations on {keys} keys", RegisterShape(many, keys=keys), "spark", warm=True)
+        judged(f"Spark, {many} operations on {keys} keys", RegisterShape(many, keys=keys), "spark", args.folder)
     if args.what in ("search", "all"):
         searched(many // 10)
 
