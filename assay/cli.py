@@ -92,7 +92,12 @@ def check(
         typer.Option(help="Also write one HTML page on all inputs, anomalies drawn; a directory gets a check.html."),
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("-o", help="KEY=VALUE for the model, such as total=100 for bank; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "-o",
+            help="KEY=VALUE for the model, such as linearizable-keys=true for rw-register or total=100 for bank "
+            "(`assay list models` has all); repeatable.",
+        ),
     ] = None,
     manifest: Annotated[
         Path | None, typer.Option(help="Judge a table (TSV) of file, format, model, valid and compare the verdicts.")

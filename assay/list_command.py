@@ -35,7 +35,8 @@ def flaws() -> tuple[tuple[str, ...], Rows]:
 def models() -> tuple[tuple[str, ...], Rows]:
     from checkers.api import MODELS
 
-    return ("model", "what it means"), [(name, info.summary) for name, info in MODELS.items()]
+    rows: Rows = [(name, info.summary, ", ".join(info.settings)) for name, info in MODELS.items()]
+    return ("model", "what it means", "settings (-o)"), rows
 
 
 LISTS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
@@ -61,4 +62,4 @@ def print_list(what: str) -> None:
         console.print(table)
     else:
         for row in rows:
-            print("\t".join(row))
+            print("\t".join(row).rstrip())
