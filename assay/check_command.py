@@ -146,12 +146,22 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
     for checker in checkers.values():
         if checker is not found and checker.get("reason"):
             yield f"  {checker['model']}: {checker['reason']}"
+    for checker in checkers.values():
+        yield from levels(checker)
     for sentence in anomaly_sentences(checkers):
         yield f"  * {sentence}"
     if found.get("overall"):
         reasons = f" ({'; '.join(found['reasons'])})" if found["reasons"] else ""
         cut_short = "; the word above is on its history alone" if found["valid"] != WORDS[found["overall"]] else ""
         yield f"  the run as a whole: {found['overall']}{reasons}{cut_short}"
+
+
+def levels(checker: dict[str, Any]) -> Iterator[str]:
+    """Which consistency models are ruled out, and which level holds."""
+    if checker.get("strongest"):
+        yield f"  The strongest level that holds: {checker['strongest']}."
+    if checker.get("not"):
+        yield f"  Ruled out: {', '.join(checker['not'])}, and all that is stronger."
 
 
 def exit_code(objects: Sequence[dict[str, Any]], errors: Sequence[UserError | HarnessError]) -> int:

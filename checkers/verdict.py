@@ -32,8 +32,8 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """A checker's answer: `valid`, the explained anomalies by class, and how many there are of each class in all.
 
-    `reason` says why the answer is unknown. `rules_out`/`also_rules_out` are Elle's `not` and `also-not`; `strongest`
-    is the strongest isolation level that holds. `details` are further figures, JSON-able.
+    `reason` says why the answer is unknown. `rules_out`/`also_rules_out` are Elle's `not` and `also-not`, and have
+    these names in JSON; `strongest` is the strongest isolation level that holds. `details` are further figures, JSON-able.
     """
 
     valid: Validity
@@ -44,8 +44,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     engine: str = "local"
     reason: str | None = None
-    rules_out: tuple[str, ...] = ()
-    also_rules_out: tuple[str, ...] = ()
+    rules_out: tuple[str, ...] = msgspec.field(default=(), name="not")
+    also_rules_out: tuple[str, ...] = msgspec.field(default=(), name="also-not")
     strongest: str | None = None
     details: dict[str, Any] = {}
 

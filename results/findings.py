@@ -49,7 +49,7 @@ def checker_block(
 def _models(verdict: Mapping[str, Any]) -> Markup | None:
     """Which consistency models can't hold any more, and which level does."""
     lines = [f"The strongest level that holds: {verdict['strongest']}."] if verdict.get("strongest") else []
-    weakest, stronger = (_texts(verdict.get(name)) for name in ("rules_out", "also_rules_out"))
+    weakest, stronger = (_texts(verdict.get(name)) for name in ("not", "also-not"))
     if weakest:
         also = f"; and so is all that is stronger: {', '.join(stronger)}" if stronger else ""
         lines.append(f"Ruled out: {', '.join(weakest)}{also}.")

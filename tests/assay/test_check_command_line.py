@@ -158,3 +158,20 @@ def test_the_installed_command_ends_with_the_same_codes(tmp_path: Path) -> None:
     assert [one.returncode for one in ended] == [0, 1, 254]
     assert [len(one.stdout.splitlines()) for one in ended] == [1, 2, 0]
     assert "Traceback" not in "".join(one.stderr for one in ended)
+
+
+def test_what_is_ruled_out_is_told_by_elles_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        "{:process 0 :type :invoke :f :txn :value [[:append :x 1]]}",
+        "{:process 0 :type :fail :f :txn :value [[:append :x 1]]}",
+        "{:process 1 :type :invoke :f :txn :value [[:r :x nil]]}",
+        "{:process 1 :type :ok :f :txn :value [[:r :x [1]]]}",
+    ]
+    path = tmp_path / "aborted.edn"
+    path.write_text("\n".join(lines))
+    told = assay(capsys, "check", path, "--model", "list-append")
+    assert told.code == 1
+    assert "  Ruled out: read-committed, and all that is stronger." in told.out.splitlines()
+    (found,) = assay(capsys, "check", path, "--model", "list-append", "--json").objects
+    assert found["not"] == ["read-committed"] and "strict-serializable" not in found["not"]
+    assert "strong-serializable" in found["also-not"] or "strict-serializable" in found["also-not"]

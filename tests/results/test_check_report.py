@@ -14,7 +14,7 @@ from results.check_report import render_check, write_check_report
 READ = {"op": 3, "process": 1, "f": "read", "type": "ok", "mops": ({"f": "r", "partition": 0, "value": 1},)}
 STALE = {"message": "It was older.", "ops": (READ | {"invoke_time": 1, "complete_time": 9},), "steps": ()}
 BAD = {"input": "bad<1>.edn", "valid": False, "model": "register", "ops": 4, "counts": {"stale-read": 1}}
-BAD |= {"anomalies": {"stale-read": (STALE,)}, "rules_out": ("linearizable",), "seconds": 0.1, "engine": "local"}
+BAD |= {"anomalies": {"stale-read": (STALE,)}, "not": ("linearizable",), "seconds": 0.1, "engine": "local"}
 GOOD = {"input": "good.edn", "valid": True, "model": "register", "ops": 7, "anomalies": {}, "counts": {}}
 OPEN = {"input": "open.edn", "valid": "unknown", "model": "register", "ops": 9, "reason": "Out of time."}
 

@@ -172,4 +172,4 @@ def test_strange_evidence_breaks_nothing(strange: object) -> None:
     steps = [{"source": [1], "target": {}, "kind": [], "key": {}}, {"source": {}, "target": [1]}]
     anomaly = {"message": 5, "ops": [{"op": strange, "mops": strange, "invoke_time": 1}], "steps": steps}
     anomalies = {"odd": [{**anomaly, "details": strange}]}
-    assert "odd" in findings({"m": {"valid": False, "anomalies": anomalies, "rules_out": strange}})
+    assert "odd" in findings({"m": {"valid": False, "anomalies": anomalies, "not": strange}})
