@@ -104,19 +104,20 @@ def _index_appends(work, accesses, key, problem):
         highest = value if i == begin else max(highest, value)
     reset(work.values, end - begin, lowest, highest)
     for i in range(begin, end):
-        work.place[i - begin], work.stamp[i - begin] = -1, -1
+        work.stamp[i - begin] = -1
         other = insert(work.values, accesses.value[i], i - begin)
         if other >= 0 and problem[0] < 0:
             problem[0], problem[1], problem[2] = key, accesses.append_txn[i], accesses.append_txn[begin + other]
 
 
 @lean
-def _index_order(work, accesses, orders, key):
-    """Fill `writer` by place, `place` by append and `following`; returns the number of places."""
-    begin, size = orders.offsets[key], orders.offsets[key + 1] - orders.offsets[key]
+def _index_order(work, accesses, key, values, begin, size):
+    """Fill `writer` by place, `place` by append and `following` for the order `values[begin:begin + size]`."""
     base = accesses.append_at[key]
+    for i in range(accesses.append_at[key + 1] - base):
+        work.place[i] = -1
     for at in range(size):
-        append = np.int64(lookup(work.values, orders.values[begin + at]))
+        append = np.int64(lookup(work.values, values[begin + at]))
         if append >= 0 and work.place[append] < 0:
             work.place[append] = at
         elif append >= 0:
@@ -127,7 +128,6 @@ def _index_order(work, accesses, orders, key):
         append = work.writer[at]
         known = append >= 0 and accesses.append_outcome[base + append] != FAILED
         work.following[at] = append if known else work.following[at + 1]
-    return size
 
 
 @lean
@@ -215,25 +215,48 @@ def _judge_update(work, accesses, read, key, size, out):
 
 
 @lean
-def _judge_order(work, accesses, key, size, edges, out):
-    """Dirty updates and ww edges along the version order; returns the last append that can have happened, or -1."""
-    base, before, aborted = accesses.append_at[key], np.int64(-1), np.int64(-1)
+def _judge_order(work, accesses, key, size, out):
+    """Dirty updates along the version order."""
+    base, aborted = accesses.append_at[key], np.int64(-1)
     for at in range(size):
         append = work.writer[at]
         if append < 0:
             continue
-        txn, outcome = accesses.append_txn[base + append], accesses.append_outcome[base + append]
+        outcome = accesses.append_outcome[base + append]
         if outcome == FAILED:
             aborted = append if aborted < 0 else aborted
-            continue
-        if before >= 0:
-            put(edges, accesses.append_txn[base + before], txn, WW, key)
-        before = append
-        if outcome == OK:
+        elif outcome == OK:
             if aborted >= 0:
+                txn = accesses.append_txn[base + append]
                 record(out, DIRTY_UPDATE, txn, key, accesses.append_txn[base + aborted], txn, -1, -1)
             aborted = -1
+
+
+@lean
+def _order_edges(work, accesses, key, size, known, edges):
+    """ww edges along an order to its elements from place `known` on; returns the last append that can have happened, or
+    -1."""
+    base, before = accesses.append_at[key], np.int64(-1)
+    for at in range(size):
+        append = work.writer[at]
+        if append < 0 or accesses.append_outcome[base + append] == FAILED:
+            continue
+        if before >= 0 and at >= known:
+            put(edges, accesses.append_txn[base + before], accesses.append_txn[base + append], WW, key)
+        before = append
     return before
+
+
+@lean
+def _read_edges(work, accesses, key, read, past, readers, edges):
+    """rw edges of a read that is past so many versions; returns how many readers of the last version there are."""
+    txn = accesses.read_txn[read]
+    if past >= 0 and work.following[past] >= 0:
+        put(edges, txn, accesses.append_txn[accesses.append_at[key] + work.following[past]], RW, key)
+    elif past >= 0 and (readers == 0 or work.readers[readers - 1] != txn):
+        work.readers[readers] = txn
+        readers += 1
+    return readers
 
 
 @lean
@@ -252,29 +275,63 @@ def _end_edges(work, accesses, key, last, readers, edges):
 
 
 @lean
+def _seen_last(work, accesses, store, key, read):
+    """The append that a read list ends with, or -1."""
+    length = np.int64(accesses.length[read])
+    if length == 0:
+        return np.int64(-1)
+    return np.int64(lookup(work.values, _last_element(store, key, accesses.fork[read], length)))
+
+
+@lean
 def _infer_key(work, accesses, store, key, edges, out, problem, trunk_wrong):
+    orders = store.orders
+    begin, size = orders.offsets[key], orders.offsets[key + 1] - orders.offsets[key]
     _index_appends(work, accesses, key, problem)
-    size = _index_order(work, accesses, store.orders, key)
+    _index_order(work, accesses, key, orders.values, begin, size)
     _inspect_lists(work, accesses, store, key, trunk_wrong)
     for at in range(store.trunks.length[key] + 1):
         work.updater[at] = -1
-    last = _judge_order(work, accesses, key, size, edges, out)
+    _judge_order(work, accesses, key, size, out)
+    last = _order_edges(work, accesses, key, size, 0, edges)
     base, readers = accesses.append_at[key], 0
     for read in range(accesses.read_at[key], accesses.read_at[key + 1]):
-        txn, length = accesses.read_txn[read], np.int64(accesses.length[read])
         past = _judge_read(work, accesses, store, key, read, trunk_wrong, out)
         if accesses.read_flags[read] & UPDATES and accesses.read_outcome[read] == OK:
             _judge_update(work, accesses, read, key, size, out)
-        if length > 0:
-            seen = np.int64(lookup(work.values, _last_element(store, key, accesses.fork[read], length)))
-            if seen >= 0 and accesses.append_outcome[base + seen] != FAILED:
-                put(edges, accesses.append_txn[base + seen], txn, WR, key)
-        if past >= 0 and work.following[past] >= 0:
-            put(edges, txn, accesses.append_txn[base + work.following[past]], RW, key)
-        elif past >= 0 and (readers == 0 or work.readers[readers - 1] != txn):
-            work.readers[readers] = txn
-            readers += 1
+        seen = _seen_last(work, accesses, store, key, read)
+        if seen >= 0 and accesses.append_outcome[base + seen] != FAILED:
+            put(edges, accesses.append_txn[base + seen], accesses.read_txn[read], WR, key)
+        readers = _read_edges(work, accesses, key, read, past, readers, edges)
     _end_edges(work, accesses, key, last, readers, edges)
+    for rival in range(orders.rival_at[key], orders.rival_at[key + 1]):
+        _follow_rival(work, accesses, store, key, rival, size, edges)
+
+
+@lean
+def _follow_rival(work, accesses, store, key, rival, size, edges):
+    """The edges that a rival of the version order adds."""
+    orders = store.orders
+    known = orders.rival_agreed[rival]
+    _index_order(work, accesses, key, orders.rivals, orders.rival_begin[rival], size)
+    last, readers = _order_edges(work, accesses, key, size, known, edges), 0
+    for read in range(accesses.read_at[key], accesses.read_at[key + 1]):
+        seen = _seen_last(work, accesses, store, key, read)
+        if seen >= 0 and work.place[seen] >= 0:
+            past = work.place[seen] + 1
+        else:
+            past = np.int64(0 if accesses.length[read] == 0 else -1)
+        if past >= known:
+            readers = _read_edges(work, accesses, key, read, past, readers, edges)
+    _end_edges(work, accesses, key, last, readers, edges)
+
+
+@lean
+def _edge_bound(accesses, orders, key):
+    appends = accesses.append_at[key + 1] - accesses.append_at[key]
+    reads = accesses.read_at[key + 1] - accesses.read_at[key]
+    rivals = orders.rival_at[key + 1] - orders.rival_at[key]
+    return (1 + rivals) * (2 * appends + 2 * reads + product_bound(reads, appends))
 
 
 @lean
@@ -283,19 +340,15 @@ def infer_keys(work, accesses, store, first_key, edges, out, problem, trunk_wron
 
     `trunk_wrong` is scratch for four numbers."""
     for key in range(first_key, accesses.append_at.shape[0] - 1):
-        appends = accesses.append_at[key + 1] - accesses.append_at[key]
-        reads = accesses.read_at[key + 1] - accesses.read_at[key]
-        if edges.count[0] + 2 * appends + 2 * reads + product_bound(reads, appends) > edges.source.shape[0]:
+        if edges.count[0] + _edge_bound(accesses, store.orders, key) > edges.source.shape[0]:
             return key
         _infer_key(work, accesses, store, key, edges, out, problem, trunk_wrong)
     return accesses.append_at.shape[0] - 1
 
 
-def edge_bound(accesses: Accesses, key: int) -> int:
+def edge_bound(accesses: Accesses, orders: Orders, key: int) -> int:
     """The room that a key may need."""
-    appends = int(accesses.append_at[key + 1] - accesses.append_at[key])
-    reads = int(accesses.read_at[key + 1] - accesses.read_at[key])
-    return 2 * appends + 2 * reads + int(product_bound(reads, appends))
+    return int(_edge_bound(accesses, orders, key))
 
 
 __all__ = ["CLASSES", "Accesses", "Edges", "Instances", "ListScratch", "Store", "edge_bound", "infer_keys"]

@@ -175,7 +175,7 @@ def infer(accesses: Accesses, store: Store, txns: int, out: Instances) -> tuple[
         done = infer_keys(work, accesses, store, done, edges, out, problem, wrong)
         if done == keys:
             return written(edges), problem
-        edges = grown_edges(edges, edge_bound(accesses, done))
+        edges = grown_edges(edges, edge_bound(accesses, store.orders, done))
 
 
 def _make_scratch(accesses: Accesses, store: Store, txns: int) -> ListScratch:

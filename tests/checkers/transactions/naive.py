@@ -7,6 +7,7 @@ from itertools import combinations, pairwise, product
 from typing import Any
 
 import networkx as nx
+import numpy as np
 from weak_store import Txn
 
 Kinds = dict[tuple[int, int], set[str]]
@@ -91,18 +92,35 @@ def _list_key(
     history: list[Txn], key: int, writer: dict[tuple[int, int], int], anomalies: set[str], kinds: Kinds
 ) -> None:
     reads = [(i, v) for i, txn in _possible(history) for _, k, v in _reads(txn) if k == key]
-    order: tuple[int, ...] = ()
-    for _, value in reads:
-        order = value if len(value) > len(order) else order
-    if any(value != order[: len(value)] for _, value in reads):
+    most = max((len(value) for _, value in reads), default=0)
+    orders = list(dict.fromkeys(value for _, value in reads if len(value) == most)) or [()]
+    if any(value != orders[0][: len(value)] for _, value in reads):
         anomalies.add("incompatible-order")
     aborted = False
-    for e in order:
+    for e in orders[0]:
         outcome = history[writer[key, e]].outcome
         if outcome == "ok" and aborted:
             anomalies.add("dirty-update")
         aborted = outcome == "fail" or (aborted and outcome == "info")
-    order = tuple(dict.fromkeys(order))
+    for i, value in reads:
+        if value and history[writer[key, value[-1]]].outcome != "fail":
+            _add(kinds, writer[key, value[-1]], i, "wr")
+    for order in orders[:MOST_ORDERS]:
+        _list_order(history, key, tuple(dict.fromkeys(order)), reads, writer, kinds)
+
+
+MOST_ORDERS = 8
+"""Of several longest lists each gives dependencies; of more than these the ones read first."""
+
+
+def _list_order(
+    history: list[Txn],
+    key: int,
+    order: tuple[int, ...],
+    reads: list[tuple[int, Any]],
+    writer: dict[tuple[int, int], int],
+    kinds: Kinds,
+) -> None:
     alive = [e for e in order if history[writer[key, e]].outcome != "fail"]
     unread = [v for _, txn in _possible(history) for _, k, v in _writes(txn) if k == key and v not in order]
     for one, other in pairwise(alive):
@@ -110,8 +128,6 @@ def _list_key(
     for e in unread:
         _add(kinds, writer[key, alive[-1]] if alive else None, writer[key, e], "ww")
     for i, value in reads:
-        if value and history[writer[key, value[-1]]].outcome != "fail":
-            _add(kinds, writer[key, value[-1]], i, "wr")
         if value and value[-1] not in order:
             continue
         past = order.index(value[-1]) + 1 if value else 0
@@ -210,3 +226,54 @@ def _class_of(chosen: tuple[str, ...]) -> str:
     else:
         base = "G-single-item" if sum(anti) else "G1c" if "wr" in chosen else "G0"
     return base + ("-realtime" if "realtime" in chosen else "-process" if "process" in chosen else "")
+
+
+def projected_classes(kinds: Kinds, count: int) -> set[str]:
+    """The same classes in graphs too large for all simple cycles, by what reaches what in projections of the graph.
+
+    Of G-nonadjacent-item the closed walks: one that passes a node twice falls apart into cycles that rule out as much.
+    Of several dependencies between two transactions the one that says most counts.
+    """
+    table = {name: np.zeros((count, count), bool) for name in ("ww", "wr", "rw", "process", "realtime")}
+    for edge, known in kinds.items():
+        for kind in known - set([kind for kind in ("ww", "wr", "rw") if kind in known][1:]):
+            table[kind][edge] = True
+    ww, wr, rw = table["ww"], table["wr"], table["rw"]
+    found: set[str] = set()
+    order = np.zeros((count, count), bool)
+    for suffix, more in (("", order), ("-process", table["process"]), ("-realtime", table["realtime"])):
+        order = order | more
+        base = ww | wr | order
+        after = _reached(base)
+        alternating = _reached(base | _joined(rw, base))
+        shown = {
+            "G0": ww & _reached(ww | order).T,
+            "G1c": wr & after.T,
+            "G-single-item": rw & after.T,
+            "G-nonadjacent-item": _joined(rw, base) & (alternating.T | np.eye(count, dtype=bool)),
+            "G2-item": rw & _reached(base | rw).T,
+        }
+        found |= {name + suffix for name, edges in shown.items() if edges.any()}
+    return found
+
+
+def _reached(edges: Any) -> Any:
+    """Which transactions come behind each, over one edge or more."""
+    reached = edges
+    while True:
+        more = reached | _joined(reached, reached)
+        if (more == reached).all():
+            return reached
+        reached = more
+
+
+def _joined(one: Any, other: Any) -> Any:
+    return one.astype(np.float32) @ other.astype(np.float32) > 0
+
+
+def check_cycle(txns: tuple[int, ...], edge_kinds: tuple[str, ...], kinds: Kinds) -> str:
+    """The class of a claimed cycle; fails if it is no simple cycle of dependencies that hold."""
+    assert len(set(txns)) == len(txns) > 1, txns
+    for edge, kind in zip(zip(txns, (*txns[1:], txns[0]), strict=True), edge_kinds, strict=True):
+        assert kind in kinds[edge], (edge, kind, txns, edge_kinds)
+    return _class_of(edge_kinds)

@@ -17,6 +17,7 @@ from checkers.transactions.lattice import impossible_models
 from checkers.transactions.local import find_in_lists, find_in_registers
 
 SEEDS = range(400)
+CAMPAIGN = range(1000, 9000)
 
 
 def compare(history: list[Txn], ours: set[str], theirs: set[str], note: object) -> None:
@@ -54,6 +55,13 @@ def test_lists_agree_with_brute_force(part):
 def test_registers_agree_with_brute_force(part):
     for seed in SEEDS[part::4]:
         check_registers(seed)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("check", [check_lists, check_registers])
+def test_many_more_agree_with_brute_force(check):
+    for seed in CAMPAIGN:
+        check(seed)
 
 
 def test_the_stores_show_every_class():
