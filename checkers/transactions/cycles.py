@@ -18,6 +18,7 @@ from checkers.kernels.columns import NEVER
 from checkers.kernels.graph_cycles import ALLOWED, CROSSED, MISSED, REFUSED, REQUIRED, SIMPLE, Walks, Wanted
 from checkers.kernels.graph_edges import FREE, PROCESS, REALTIME, RW, WR, WW, Edges
 from checkers.kernels.graph_order import leftovers
+from checkers.kernels.txn_lists import FAILED, OK
 from checkers.transactions.graph import Bools, Field, Graph, Ids, Ints, label, lay_out, nonadjacent, plain, search
 from checkers.transactions.lattice import implied_anomalies
 from checkers.transactions.mops import Txns
@@ -54,11 +55,15 @@ class Cycles(NamedTuple):
 
 
 def session_edges(txns: Txns) -> tuple[Ints, Ints]:
-    """From each transaction that completed to the next of its process."""
-    done = np.flatnonzero(txns.outcome == 0)
-    done = done[np.argsort(txns.process[done], kind="stable")]
-    same = txns.process[done][1:] == txns.process[done][:-1]
-    return done[:-1][same], done[1:][same]
+    """To each transaction that may have taken effect from the last one of its process that had completed before."""
+    mine = np.flatnonzero(txns.outcome != FAILED)
+    mine = mine[np.argsort(txns.process[mine], kind="stable")]
+    places = np.arange(len(mine))
+    done = np.maximum.accumulate(np.where(txns.outcome[mine] == OK, places, -1))
+    before = np.concatenate(([-1], done[:-1])) if len(mine) else done
+    told = np.flatnonzero(before >= 0)
+    told = told[txns.process[mine[told]] == txns.process[mine[before[told]]]]
+    return mine[before[told]], mine[told]
 
 
 def core_of(edges: Edges, txns: Txns, orders: int) -> tuple[Graph, Ints]:

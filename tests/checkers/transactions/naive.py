@@ -196,7 +196,7 @@ def add_orders(history: list[Txn], kinds: Kinds, orders: int) -> None:
     for (i, one), (j, other) in combinations(_possible(history), 2):
         if one.complete is None or one.complete > other.invoke:
             continue
-        if orders >= 1 and one.process == other.process and other.outcome == "ok":
+        if orders >= 1 and one.process == other.process:
             _add(kinds, i, j, "process")
         if orders == 2:
             _add(kinds, i, j, "realtime")

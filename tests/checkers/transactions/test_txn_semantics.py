@@ -1,0 +1,169 @@
+"""What single anomalies mean in the finer cases: own writes, unknown and failed transactions, nested elements."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from weak_store import Txn, source_of
+
+from checkers.engines.local import LocalEngine
+from checkers.options import CheckOptions
+from checkers.transactions.judge import judge_list_append, judge_rw_register
+from checkers.verdict import Verdict
+
+JUDGES = {"list-append": judge_list_append, "rw-register": judge_rw_register}
+
+
+def judge(model: str, history: list[Txn], consistency: str = "strict-serializable", **settings: str) -> Verdict:
+    options = CheckOptions(
+        consistency=consistency, settings={name.replace("_", "-"): settings[name] for name in settings}
+    )
+    return JUDGES[model](source_of(history), LocalEngine(), options)
+
+
+def after(at: int, *mops: tuple[str, int, Any], outcome: str = "ok", process: int | None = None) -> Txn:
+    """A transaction that begins when all with a smaller `at` are over."""
+    end = None if outcome == "info" else 2 * at + 1
+    return Txn(at if process is None else process, outcome, 2 * at, end, mops)
+
+
+def together(*txns: tuple[str, tuple[tuple[str, int, Any], ...]]) -> list[Txn]:
+    """Concurrent transactions of different processes."""
+    count = len(txns)
+    return [
+        Txn(i, outcome, i, None if outcome == "info" else count + i, mops) for i, (outcome, mops) in enumerate(txns)
+    ]
+
+
+def append(key: int, value: int) -> tuple[str, int, Any]:
+    return ("append", key, value)
+
+
+def read(key: int, *values: int) -> tuple[str, int, Any]:
+    return ("r", key, values)
+
+
+LISTS: dict[str, tuple[list[Txn], set[str]]] = {
+    "a transaction may read its own unfinished list": (
+        [after(0, append(1, 1), read(1, 1), append(1, 2), read(1, 1, 2))],
+        set(),
+    ),
+    "others may not": ([after(0, append(1, 1), append(1, 2)), after(1, read(1, 1))], {"G1b", "G-single-item"}),
+    "an aborted element counts wherever it stands in the list": (
+        [after(0, append(1, 1), outcome="fail"), after(1, append(1, 2)), after(2, read(1, 1, 2))],
+        {"G1a", "dirty-update"},
+    ),
+    "reads of failed transactions say nothing": (
+        [after(0, append(1, 1)), after(1, read(1, 9, 9), read(1), outcome="fail"), after(2, read(1, 1))],
+        set(),
+    ),
+    "an unknown transaction that was read took effect as a whole": (
+        together(("info", (append(1, 1), append(2, 1))), ("ok", (read(1, 1), read(2)))),
+        {"G-single-item"},
+    ),
+    "one that nobody read may never take effect": (
+        [after(0, append(1, 1), append(2, 1), outcome="info"), after(1, read(1), read(2)), after(2, read(1), read(2))],
+        set(),
+    ),
+    "unknown between aborted and committed does not hide what was built upon": (
+        [
+            after(0, append(1, 1), outcome="fail"),
+            after(1, append(1, 2), outcome="info"),
+            after(2, append(1, 3)),
+            after(3, read(1, 1, 2, 3)),
+        ],
+        {"G1a", "dirty-update"},
+    ),
+    "a list without one's own append is internal": ([after(0, append(1, 1), read(1))], {"internal"}),
+    "a list that changes under one's eyes is internal": (
+        together(("ok", (append(1, 1),)), ("ok", (read(1), read(1, 1)))),
+        {"internal", "G-single-item"},
+    ),
+    "empty transactions say nothing": ([after(0), after(1, append(1, 1)), after(2), after(3, read(1, 1))], set()),
+    "two that found a key empty and appended to it": (
+        together(("ok", (read(1), append(1, 1))), ("ok", (read(1), append(1, 2))), ("ok", (read(1, 1, 2),))),
+        {"lost-update", "G-single-item"},
+    ),
+    "an append that nobody read comes after those that were": (
+        [after(0, append(1, 1)), after(1, append(1, 2)), after(2, read(1, 1))],
+        {"G-single-item-realtime"},
+    ),
+    "an element that nobody appended": ([after(0, append(1, 1)), after(1, read(1, 1, 7))], {"garbage-read"}),
+    "each of two longest lists orders its appends": (
+        together(("ok", (append(1, 1),)), ("ok", (append(1, 2),)), ("ok", (read(1, 1, 2),)), ("ok", (read(1, 2, 1),))),
+        {"incompatible-order", "G0", "G-single-item", "G-nonadjacent-item"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+def test_lists(case):
+    history, anomalies = LISTS[case]
+    verdict = judge("list-append", history)
+    assert set(verdict.counts) == anomalies
+    assert verdict.valid is (not anomalies) or (not anomalies and verdict.valid == "unknown")
+
+
+REGISTERS: dict[str, tuple[list[Txn], set[str]]] = {
+    "a transaction may read its own intermediate write": (
+        [after(0, ("w", 1, 1), ("r", 1, 1), ("w", 1, 2), ("r", 1, 2))],
+        set(),
+    ),
+    "others may not": (together(("ok", (("w", 1, 1), ("w", 1, 2))), ("ok", (("r", 1, 1),))), {"G1b"}),
+    "aborted writes may not be read": (
+        together(("fail", (("w", 1, 1),)), ("ok", (("r", 1, 1),))),
+        {"G1a"},
+    ),
+    "an unknown transaction that was read took effect as a whole": (
+        together(("info", (("w", 1, 1), ("w", 2, 1))), ("ok", (("r", 1, 1), ("r", 2, None)))),
+        {"G-single-item"},
+    ),
+    "unset comes before all versions": (
+        together(("ok", (("w", 1, 1), ("r", 2, None))), ("ok", (("w", 2, 1), ("r", 1, None)))),
+        {"G2-item"},
+    ),
+    "a value that nobody wrote may have been there before": ([after(0, ("r", 1, 7)), after(1, ("r", 1, 7))], set()),
+    "two that read one version and wrote": (
+        together(("ok", (("w", 1, 1),)), ("ok", (("r", 1, 1), ("w", 1, 2))), ("ok", (("r", 1, 1), ("w", 1, 3)))),
+        {"lost-update"},
+    ),
+    "unset after a version": (
+        [after(0, ("w", 1, 1)), after(1, ("r", 1, None))],
+        {"cyclic-versions", "G-single-item-realtime"},
+    ),
+    "a value that changes under one's eyes is internal": (
+        together(("ok", (("w", 1, 1),)), ("ok", (("r", 1, None), ("r", 1, 1)))),
+        {"internal"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REGISTERS)
+def test_registers(case):
+    history, anomalies = REGISTERS[case]
+    verdict = judge("rw-register", history)
+    assert set(verdict.counts) == anomalies
+    assert verdict.valid is (not anomalies) or (not anomalies and verdict.valid == "unknown")
+
+
+@pytest.mark.parametrize("model", JUDGES)
+def test_the_last_transaction_of_a_session_follows_the_others_whatever_became_of_it(model):
+    """T0 then T2 in one session; T2's outcome is unknown, but T1 saw it, and did not see T0."""
+    f, seen, unseen = ("append", (1,), ()) if model == "list-append" else ("w", 1, None)
+    history = [
+        Txn(0, "ok", 0, 3, ((f, 1, 1),)),
+        Txn(1, "ok", 1, 5, (("r", 2, seen), ("r", 1, unseen))),
+        Txn(0, "info", 4, None, ((f, 2, 1),)),
+    ]
+    assert judge(model, history, "serializable").valid is True
+    verdict = judge(model, history, "strong-session-serializable", linearizable_keys="false")
+    assert verdict.valid is False
+    assert verdict.counts == {"G-single-item-process": 1}
+    (example,) = verdict.anomalies["G-single-item-process"]
+    assert "Process 0 ran" in example.message
