@@ -25,12 +25,15 @@ def use_compile_cache() -> None:
         code = source.read_bytes()
         if source.parent.name == "kernels" or b"@njit" in code:
             digest.update(code)
-    os.environ[VARIABLE] = str(_writable_base(package) / f"numba-{digest.hexdigest()}")
+    os.environ[VARIABLE] = str(cache_base() / f"numba-{digest.hexdigest()}")
 
 
-def _writable_base(package: Path) -> Path:
-    """Beside the sources, else the user's cache, else a place that lasts as long as the machine runs."""
-    homes = (package / "__pycache__", Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "assay")
+def cache_base() -> Path:
+    """Where to keep what is made once: beside the sources, else in the user's cache, else until the machine stops."""
+    homes = (
+        Path(__file__).parent / "__pycache__",
+        Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "assay",
+    )
     for base in homes:
         try:
             base.mkdir(parents=True, exist_ok=True)

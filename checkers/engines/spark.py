@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.engines.api import KeyedKernel, Tally
+from checkers.engines.class_archive import archive_options
 from checkers.findings import Findings, merged
 from checkers.grouping import group, split_sorted
 from checkers.kernels.columns import NEVER, NIL
@@ -46,8 +47,8 @@ class SparkOptions:
     kernel_rows: int = 1 << 19
 
 
-def check_java() -> None:
-    """Raise UserError unless a Java runtime that Spark can use is there."""
+def check_java() -> Path:
+    """The Java runtime that Spark will use; raises UserError unless there is one that starts."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -55,6 +56,7 @@ def check_java() -> None:
     version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     if version.returncode != 0:
         raise UserError(f"The Java runtime {java} does not start: repair it or use --engine local.")
+    return Path(java)
 
 
 class SparkEngine:
@@ -113,7 +115,7 @@ class SparkEngine:
 
 def start_session(options: SparkOptions) -> Any:
     """A quiet local session whose workers run this very interpreter; raises UserError without Java."""
-    check_java()
+    java = check_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -123,7 +125,7 @@ def start_session(options: SparkOptions) -> Any:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": f"{options.heap_mib}m",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()} -XX:+UseParallelGC",
+        "spark.driver.extraJavaOptions": _jvm_options(java),
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
         "spark.sql.shuffle.partitions": str(options.cores),
@@ -134,8 +136,12 @@ def start_session(options: SparkOptions) -> Any:
     return _quiet_start(settings, options.cores)
 
 
-def _log_settings() -> str:
-    return (Path(__file__).parent / "log4j2.properties").resolve().as_uri()
+def _jvm_options(java: Path) -> str:
+    import pyspark
+
+    log_settings = (Path(__file__).parent / "log4j2.properties").resolve().as_uri()
+    archive = archive_options(java, Path(pyspark.__file__).parent)
+    return " ".join((f"-Dlog4j2.configurationFile={log_settings}", "-XX:+UseParallelGC", *archive))
 
 
 def _quiet_start(settings: dict[str, str], cores: int) -> Any:
