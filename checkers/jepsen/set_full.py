@@ -25,7 +25,7 @@ from checkers.jepsen.parts import Part, earliest, merged
 from checkers.jepsen.rows import COLUMNS, OBJECT, column, exploded, flat, group_starts, ints, key_at
 from checkers.jepsen.sets import ADD, ITEM, READ, STRANGE, problems_of, read_set_rows
 from checkers.jepsen.settings import bool_setting
-from checkers.jepsen.words import conclude, thing, who, whose
+from checkers.jepsen.words import conclude, thing, whose
 from checkers.kernels.columns import Ints
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -47,6 +47,9 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 """One row an add, a successful read, or an element of one; `began` and `ended` in ns (0 where no times are stated)."""
+
+_LEAST_SHOWN_NS: Final = 1_000
+"""Latencies below are no more than the order of events."""
 
 _LATENCIES: Final = (0.0, 0.5, 0.95, 0.99, 1.0)
 
@@ -210,22 +213,22 @@ def _lost(speaker: Speaker, finding: Finding) -> str:
     first = f"E{_element(speaker, finding)} was lost: {_known(speaker, finding)}, but {whose(speaker, absent, 'read')}"
     if present < 0:
         return f"{first} does not show it, nor does any other read."
-    return (
-        f"{first} does not show it, nor does any that began after {whose(speaker, present, 'read')}, the last to do so."
-    )
+    last = whose(speaker, present, "read")
+    return f"{first} does not show it. The last read that does is {last}, and none that began later shows it again."
 
 
 def _stale(speaker: Speaker, finding: Finding) -> str:
     _, absent, _ = finding.ops
     latency = finding.facts["latency_ns"]
-    after = f", {latency / 1e6:.3f} ms after it was known," if latency else ""
+    after = f", {latency / 1e6:.3f} ms after it was known," if latency >= _LEAST_SHOWN_NS else ""
     first = f"E{_element(speaker, finding)} was missed by a later read: {_known(speaker, finding)}"
     return f"{first}, but {whose(speaker, absent, 'read')}{after} does not show it. Later reads do."
 
 
 def _duplicated(speaker: Speaker, finding: Finding) -> str:
     read = finding.ops[1]
-    return f"{who(speaker, read, f'saw e{_element(speaker, finding)}')} {finding.facts['times']} times in one read."
+    shows = f"shows e{_element(speaker, finding)} {finding.facts['times']} times"
+    return f"P{whose(speaker, read, 'read')[1:]} {shows}, where a set has each element once."
 
 
 _SENTENCES: Final = {"lost": _lost, "stale": _stale, "duplicated": _duplicated}

@@ -24,15 +24,25 @@ from checkers.kernels.objects import (
     GET,
     IMPOSSIBLE,
     IS_EMPTY,
+    ITEM,
     MEMBERS,
     PUT,
+    REMOVE,
+    ROW,
+    SET,
     STRING,
     UNSEEN,
+    R,
+    faded,
     first_state,
+    hides,
     is_observer,
     is_plain_add,
     is_useful,
     lacks,
+    makes,
+    may_change_nothing,
+    needs,
     step,
 )
 from checkers.kernels.search import (
@@ -46,11 +56,12 @@ from checkers.kernels.search import (
     NEXT_COMPLETE,
     NEXT_INVOKE,
     PAUSED,
+    SPREAD,
     WIDER,
     WIDEST_BEAM,
     WORK,
 )
-from checkers.kernels.states import NO_ROOM, empty
+from checkers.kernels.states import NO_ROOM, empty, letter
 
 STORE_FULL = 3
 
@@ -158,45 +169,47 @@ def _is_free(ops, row, window, event):
 
 
 @lean_inline
-def _is_lost(ops, key, state, window, event):
-    """Whether a string that nobody ever sees is still to be seen, and nothing is left that would replace it."""
-    if ops.model != STRING or state != UNSEEN or ops.last_put[key] > event:
+def _is_lost(ops, target, state, window):
+    """Whether a string that nobody ever sees is still to be seen before anything can replace it."""
+    if ops.model != STRING or state != UNSEEN:
         return False
-    seen = ops.last_get[key] > event
+    last = window.row[target]
+    begun = ops.next_put[last]
+    seen = ops.next_get[last] < begun
     for slot in range(window.top[0]):
         row = window.row[slot]
         if row >= 0 and ops.kind[row] == PUT and has_bit(window.available, 0, slot):
             return False
-        seen |= row >= 0 and ops.kind[row] == GET and has_bit(window.owed, 0, slot)
+        seen |= row >= 0 and ops.kind[row] == GET and has_bit(window.owed, 0, slot) and ops.complete[row] < begun
     return seen
 
 
 @lean
-def _settle(ops, key, state, window, store, event):
+def _settle(ops, target, state, window, store, event):
     """Linearize all that is free in the configuration in work. Returns its state, IMPOSSIBLE or NO_ROOM."""
-    again = True
+    state = faded(ops, state, store, event)
+    again = state >= 0
     while again:
         again = False
         for slot in range(window.top[0]):
             row = window.row[slot]
             if row < 0:
                 continue
-            if is_observer(ops.kind[row]):
-                if has_bit(window.owed, 0, slot):
-                    seen = step(ops, row, state, store, event)
-                    if seen == NO_ROOM:
-                        return seen
-                    if seen >= 0:
-                        unset_bit(window.owed, 0, slot)
-                        again = True
-            elif has_bit(window.available, 0, slot) and is_plain_add(ops, row) and _is_free(ops, row, window, event):
+            if has_bit(window.available, 0, slot) and is_plain_add(ops, row) and _is_free(ops, row, window, event):
                 state = step(ops, row, state, store, event)
                 if state == NO_ROOM:
                     return state
                 unset_bit(window.available, 0, slot)
                 unset_bit(window.owed, 0, slot)
                 again = True
-    return np.int32(IMPOSSIBLE) if _is_lost(ops, key, state, window, event) else state
+            elif has_bit(window.owed, 0, slot) and may_change_nothing(ops, row):
+                seen = step(ops, row, state, store, event)
+                if seen == NO_ROOM:
+                    return seen
+                if seen == state:
+                    unset_bit(window.owed, 0, slot)
+                    again = True
+    return np.int32(IMPOSSIBLE) if state >= 0 and _is_lost(ops, target, state, window) else state
 
 
 @lean_inline
@@ -208,23 +221,38 @@ def _load(configs, place, window):
 
 @lean_inline
 def _blocked(configs, place, slot, window):
-    """Whether an equal operation that completes earlier has to go first."""
-    blocked = np.uint64(0)
+    """Whether an equal operation that completes earlier has to go first: not one that need not be done any more before
+    one that must, for it may have been done when the other had not begun."""
+    owed, blocked = has_bit(configs.owed, place, slot), np.uint64(0)
     for word in range(window.owed.shape[1]):
-        blocked |= configs.available[place, word] & window.rivals[slot, word]
+        rivals = configs.available[place, word] & window.rivals[slot, word]
+        blocked |= rivals & configs.owed[place, word] if owed else rivals
     return blocked != 0
 
 
 @lean
-def _put(ops, key, target, state, window, store, visited, after, event):
-    """Settle the configuration in work and add it where it belongs. Returns the work done, -1 or NO_ROOM."""
-    state = _settle(ops, key, state, window, store, event)
+def _put(ops, target, owing, state, window, store, visited, after, event):
+    """Settle the configuration in work and add it where it belongs: to `after` if the target, owed before if `owing`,
+    is so no more, to `visited` while the target can still take effect. Returns the work done, -1 or NO_ROOM."""
+    state = _settle(ops, target, state, window, store, event)
     if state == NO_ROOM:
         return np.int64(NO_ROOM)
+    work, held = np.int64(1), has_bit(window.available, 0, target)
+    settled = not has_bit(window.owed, 0, target)
     if state < 0:
-        return np.int64(1)
-    to = visited if has_bit(window.owed, 0, target) else after
-    return np.int64(add(to, state, window.available, window.owed, 0))
+        return work
+    if held or not settled:
+        cost = add(visited, state, window.available, window.owed, 0)
+        if cost < 0:
+            return np.int64(-1)
+        work += cost
+    if owing and settled:
+        unset_bit(window.available, 0, target)
+        cost = add(after, state, window.available, window.owed, 0)
+        if cost < 0:
+            return np.int64(-1)
+        work += cost
+    return work
 
 
 @lean_inline
@@ -257,10 +285,92 @@ def _is_premature(ops, row, place, window, configs, event):
     return False
 
 
+@lean_inline
+def _is_kept(ops, row, register, old, place, window, configs, event):
+    """Whether a register's value is still needed by others and nothing can bring it back."""
+    if old == 0 or ops.early[old] > event:
+        return False
+    needed = ops.late[old] > event
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other < 0 or other == row:
+            continue
+        if has_bit(configs.available, place, slot) and makes(ops, other, register) == old:
+            return False
+        needed |= has_bit(configs.owed, place, slot) and needs(ops, other, register) == old
+    return needed
+
+
+@lean_inline
+def _is_before_its_time(ops, row, register, new, place, window, configs):
+    """Whether another value, that only an open transaction writes, has to be there before this one is last needed."""
+    if ops.barrier[new] == NEVER:
+        return False
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other < 0 or other == row or not has_bit(configs.available, place, slot):
+            continue
+        made = makes(ops, other, register)
+        if made < 0 or made == new:
+            continue
+        last = ops.barrier[made]
+        if has_bit(configs.owed, place, slot):
+            last = min(last, ops.complete[other])
+        if last < ops.late[new]:
+            return True
+    return False
+
+
+@lean_inline
+def _is_fatal(ops, row, state, place, window, configs, store, event):
+    """Whether a transaction replaces what is still needed, or writes what will be replaced before it is."""
+    if ops.model != ROW:
+        return False
+    for item in range(ops.first[row], ops.last[row], ITEM):
+        register, new = ops.items[item], ops.items[item + 2]
+        if ops.items[item + 1] == R or makes(ops, row, register) != new:
+            continue
+        old = letter(store, state, register)
+        if old != new and _is_kept(ops, row, register, old, place, window, configs, event):
+            return True
+        if _is_before_its_time(ops, row, register, new, place, window, configs):
+            return True
+    return False
+
+
+@lean_inline
+def _is_wanted(ops, row, target, place, window, configs):
+    """Whether what this does to a set is shown by a read that is still owed; else it may as well come later, for it
+    commutes with all but its own element's operations, and those hide it."""
+    if ops.model != SET or row == window.row[target]:
+        return True
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other < 0 or ops.kind[other] != MEMBERS or not has_bit(configs.owed, place, slot):
+            continue
+        if lacks(ops, other, ops.value[row]) == (ops.kind[row] == REMOVE):
+            return True
+    return False
+
+
+@lean_inline
+def _forgive(ops, row, window):
+    """What would have been unseen just before this operation need not be done any more; it may still be. Returns
+    whether there was any."""
+    forgiven = False
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other >= 0 and other != row and has_bit(window.owed, 0, slot) and hides(ops, row, other):
+            unset_bit(window.owed, 0, slot)
+            forgiven = True
+    return forgiven
+
+
 @lean
-def _expand(ops, key, target, place, window, store, visited, after, event):
+def _expand(ops, target, place, window, store, visited, after, event):
     """Extend one configuration by every open operation. Returns the work done, -1 if a set is full, or NO_ROOM."""
     work, seen_empty = np.int64(1), _owes_empty(ops, place, window, visited)
+    owing = has_bit(visited.owed, place, target)
     for slot in range(window.top[0]):
         state = visited.state[place]
         if state < 0:
@@ -272,16 +382,21 @@ def _expand(ops, key, target, place, window, store, visited, after, event):
             continue
         if _is_premature(ops, row, place, window, visited, event):
             continue
+        wanted = _is_wanted(ops, row, target, place, window, visited)
+        if _is_fatal(ops, row, state, place, window, visited, store, event):
+            continue
         new = step(ops, row, state, store, event)
         work += 1
         if new == NO_ROOM:
             return np.int64(NO_ROOM)
-        if new < 0 or (new == state and ops.complete[row] == NEVER):
+        if new < 0:
             continue
         _load(visited, place, window)
+        if not _forgive(ops, row, window) and (new == state or not wanted):
+            continue
         unset_bit(window.available, 0, slot)
         unset_bit(window.owed, 0, slot)
-        cost = _put(ops, key, target, new, window, store, visited, after, event)
+        cost = _put(ops, target, owing or slot == target, new, window, store, visited, after, event)
         if cost < 0:
             return cost
         work += cost
@@ -292,7 +407,8 @@ def _expand(ops, key, target, place, window, store, visited, after, event):
 def _is_done(target, frontier):
     """Whether the operation is linearized in every configuration."""
     for place in range(frontier.meta[0]):
-        if frontier.state[place] >= 0 and has_bit(frontier.owed, place, target):
+        held = has_bit(frontier.owed, place, target) or has_bit(frontier.available, place, target)
+        if frontier.state[place] >= 0 and held:
             return False
     return True
 
@@ -307,7 +423,7 @@ def _complete(ops, at, target, window, store, frontier, visited, after, stack, b
     for place in range(frontier.meta[0]):
         if frontier.state[place] >= 0:
             _load(frontier, place, window)
-            cost = _put(ops, at[KEY], target, frontier.state[place], window, store, visited, after, event)
+            cost = _put(ops, target, True, frontier.state[place], window, store, visited, after, event)
             if cost < 0:
                 return cost
             work += cost
@@ -316,14 +432,14 @@ def _complete(ops, at, target, window, store, frontier, visited, after, stack, b
         stack[top] = place
         top += 1
     while top > 0:
-        if beam > 0 and (after.meta[1] >= beam or visited.meta[0] >= DEEPER * beam):
+        if beam > 0 and (after.meta[1] >= SPREAD * beam or visited.meta[0] >= DEEPER * beam):
             at[DROPPED] = 1
             break
         top -= 1
         place, before = stack[top], visited.meta[0]
         if visited.state[place] < 0:
             continue
-        cost = _expand(ops, at[KEY], target, place, window, store, visited, after, event)
+        cost = _expand(ops, target, place, window, store, visited, after, event)
         if cost < 0:
             return cost
         work += cost
@@ -364,7 +480,7 @@ def explore_key(ops, at, window, store, frontier, visited, after, stack, budget)
             at[WORK] += cost
             if after.meta[1] == 0:
                 return DONE, row
-            adopt(frontier, after)
+            at[DROPPED] |= adopt(frontier, after, at[BEAM])
         _close_slot(slot, window)
         at[NEXT_COMPLETE] += 1
     return DONE, np.int64(-1)

@@ -150,18 +150,59 @@ def add(configs, state, available, owed, row):
     return looked + 1
 
 
+@lean_inline
+def _ones(word):
+    """How many bits are set."""
+    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@lean_inline
+def _freedom(configs, place):
+    """How much a configuration leaves open: what may still be linearized counts twice, less what must be."""
+    free = np.int64(0)
+    for word in range(configs.owed.shape[1]):
+        free += 2 * _ones(configs.available[place, word]) - _ones(configs.owed[place, word])
+    return free
+
+
 @lean
-def adopt(frontier, after):
-    """The live configurations of `after`, packed, become the frontier."""
+def _threshold(configs, most):
+    """The freedom that at most so many configurations exceed, or one less than any has, if they are no more."""
+    if most <= 0 or configs.meta[1] <= most:
+        return np.int64(-64 * configs.owed.shape[1] - 1)
+    low, high = np.int64(-64 * configs.owed.shape[1] - 1), np.int64(128 * configs.owed.shape[1])
+    while low < high:
+        middle, freer = (low + high) // 2, 0
+        for place in range(configs.meta[0]):
+            freer += configs.state[place] >= 0 and _freedom(configs, place) > middle
+        if freer > most:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@lean
+def adopt(frontier, after, most):
+    """The live configurations of `after`, packed, become the frontier: the `most` that leave most open (0: all).
+    Returns 1 if any were left out, else 0."""
     clear(frontier)
-    size = 0
-    for place in range(after.meta[0]):
-        if after.state[place] < 0:
-            continue
-        frontier.state[size] = after.state[place]
-        for word in range(after.available.shape[1]):
-            frontier.available[size, word] = after.available[place, word]
-            frontier.owed[size, word] = after.owed[place, word]
-        size += 1
+    size, least = 0, _threshold(after, most)
+    for exceeding in (True, False):
+        for place in range(after.meta[0]):
+            if after.state[place] < 0 or (most > 0 and size >= most):
+                continue
+            freedom = _freedom(after, place)
+            if freedom < least or (freedom > least) != exceeding:
+                continue
+            frontier.state[size] = after.state[place]
+            for word in range(after.available.shape[1]):
+                frontier.available[size, word] = after.available[place, word]
+                frontier.owed[size, word] = after.owed[place, word]
+            size += 1
     frontier.meta[0] = size
     frontier.meta[1] = size
+    return np.int64(size < after.meta[1])

@@ -13,7 +13,7 @@ from checkers.kernels.columns import NEVER, Ints
 from checkers.kernels.explore import STORE_FULL, Window, explore_key, explore_keys, make_window
 from checkers.kernels.frontier import ConfigSet, grown, make_config_set
 from checkers.kernels.linear import Budget, SearchAnswers
-from checkers.kernels.objects import MUTEX, STRING, ObjectOps, longest_word
+from checkers.kernels.objects import MUTEX, OBSERVERS, STRING, ObjectOps, longest_word
 from checkers.kernels.search import BEAM, DONE, FIRST_BEAM, FRESH, FULL, KEY, NEXT_COMPLETE, PAUSED
 from checkers.kernels.states import Store, kept, make_store, word_at
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
@@ -24,6 +24,8 @@ _SLICE: Final = 2_000_000
 _MOST_WORK: Final = 1 << 40
 
 _MOST_SLOTS: Final = 4096
+
+_CHANGES: Final = 2
 
 _FIRST_WORDS: Final = 1 << 12
 
@@ -129,12 +131,13 @@ def search_objects(ops: ObjectOps, budget: Budget) -> SearchAnswers:
 @dataclass(frozen=True, slots=True)
 class StuckAt:
     """Where one refuted object's search ends: the row that can't be next, the rows open with it, those that completed
-    since the last moment when nothing was open, and the configurations: state (a word, or a number in a tuple) and
-    which open rows have taken effect in it."""
+    since the last moment when nothing was open, the last changes to complete before it, and the configurations: state
+    (a word, or a number in a tuple) and which open rows have taken effect in it."""
 
     row: int
     open_rows: tuple[int, ...]
     before: tuple[int, ...]
+    changes: tuple[int, ...]
     states: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     count: int
 
@@ -152,7 +155,14 @@ def explain_object(ops: ObjectOps, budget: Budget, most: int) -> StuckAt | None:
     if row < 0:
         return None
     opened = [int(r) for r in run.window.row[: run.window.top[0]] if r >= 0 and r != row]
-    return StuckAt(int(row), tuple(sorted(opened)), _before(ops, int(row), opened), *_configurations(run, most))
+    before, changes = _before(ops, int(row), opened), _last_changes(ops, int(row))
+    return StuckAt(int(row), tuple(sorted(opened)), before, changes, *_configurations(run, most))
+
+
+def _last_changes(ops: ObjectOps, stuck: int) -> tuple[int, ...]:
+    """The last operations that change anything to complete before one, the latest first."""
+    past = [int(row) for row in ops.order if ops.complete[row] < ops.complete[stuck]]
+    return tuple([row for row in past[::-1] if ops.kind[row] not in OBSERVERS][:_CHANGES])
 
 
 def _configurations(run: _Run, most: int) -> tuple[tuple[tuple[tuple[int, ...], tuple[int, ...]], ...], int]:

@@ -32,6 +32,8 @@ ACQUIRE, RELEASE, ENQUEUE, DEQUEUE, TAKE, IS_EMPTY, ADD, REMOVE, MEMBERS, PUT, A
 """Kinds of operations. TAKE is a dequeue of nobody knows what; LOOK a transaction of reads only; REFUSED a transaction
 whose compare-and-set found another value."""
 
+OBSERVERS: Final = (IS_EMPTY, MEMBERS, GET, LOOK, REFUSED)
+
 R, W, C = range(3)
 """What a transaction does to a register: its items are (register, one of these, value, expected)."""
 
@@ -42,6 +44,9 @@ IMPOSSIBLE: Final = -1
 
 UNSEEN: Final = 0
 """The node of all strings that are no prefix of a read one."""
+
+FADED: Final = 1
+"""The letter of whatever nobody looks at any more in a register."""
 
 Ints = npt.NDArray[np.int64]
 Letters = npt.NDArray[np.int32]
@@ -56,8 +61,11 @@ class ObjectOps(NamedTuple):
     `late`, the event by which it must have been dequeued (for sets: the last invocation of a read without it);
     `barrier`, the last invocation of an enqueue of what must have been dequeued before it can be, or of a look that
     finds nothing by then. By node: `late`, when the last read of a string that begins so completes; `edge_piece` and
-    `edge_target` in `edge_first[n]:edge_first[n + 1]`, where appending leads. `last_put`, `last_get`: last invocations,
-    by object.
+    `edge_target` in `edge_first[n]:edge_first[n + 1]`, where appending leads. By row, for strings: `next_put`, the
+    first invocation of a put after this completes, and `next_get`, the first completion of a get that begins after. For
+    rows of registers a letter is a value of one register (0 nil, 1 whatever nobody looks at any more): `late` and
+    `early` are the last invocations of what needs it and of what writes it, `barrier` the first completion of what
+    needs it if only one transaction writes it, `gone` the last completion of what depends on it.
     """
 
     model: int
@@ -77,8 +85,25 @@ class ObjectOps(NamedTuple):
     edge_first: Ints
     edge_piece: Letters
     edge_target: Letters
-    last_put: Ints
-    last_get: Ints
+    next_put: Ints
+    next_get: Ints
+    gone: Ints
+
+
+def plainly(ops: ObjectOps) -> ObjectOps:
+    """The same operations for a search that knows nothing of what comes later, so that it gets stuck where the objects
+    themselves do."""
+    size, nothing = len(ops.late), np.full(len(ops.kind), -1)
+    never, one = np.full(size, NEVER), np.ones(size, np.int64)
+    late = np.full(size, -1) if ops.model == ROW else never
+    return ops._replace(
+        late=late,
+        early=never if ops.model == ROW else one,
+        barrier=never if ops.model == ROW else -one,
+        gone=never,
+        next_put=nothing,
+        next_get=nothing,
+    )
 
 
 def longest_word(ops: ObjectOps) -> int:
@@ -92,7 +117,63 @@ def longest_word(ops: ObjectOps) -> int:
 @lean_inline
 def is_observer(kind):
     """Whether operations of this kind change nothing."""
-    return kind in (IS_EMPTY, MEMBERS, GET, LOOK, REFUSED)
+    return kind in OBSERVERS
+
+
+@lean_inline
+def may_change_nothing(ops, row):
+    """Whether there are states in which this is possible and leaves them as they are."""
+    return ops.model in (SET, STRING, ROW) or is_observer(ops.kind[row])
+
+
+@lean
+def _fade(ops, size, store, event):
+    """Let the row of registers in the buffer forget the values that nobody looks at any more."""
+    for register in range(size):
+        if ops.gone[store.buffer[register]] < event:
+            store.buffer[register] = FADED
+    return intern(store, size)
+
+
+@lean
+def faded(ops, state, store, event):
+    """The state without what nobody looks at any more: a string, or values in a row of registers; or NO_ROOM."""
+    if ops.model == STRING:
+        return np.int32(UNSEEN) if ops.late[state] < event else np.int32(state)
+    if ops.model != ROW:
+        return np.int32(state)
+    spell(store, state, 0, store.size[state], 0)
+    return _fade(ops, store.size[state], store, event)
+
+
+@lean_inline
+def _only_writes(ops, row, register):
+    """Whether a transaction writes a register without looking at it."""
+    written = False
+    for item in range(ops.first[row], ops.last[row], ITEM):
+        if ops.items[item] == register:
+            if ops.items[item + 1] != W and not written:
+                return False
+            written = True
+    return written
+
+
+@lean
+def hides(ops, row, other):
+    """Whether nobody can tell if `other` took effect just before `row`, which replaces all that it changes and does not
+    depend on it."""
+    if is_observer(ops.kind[other]):
+        return False
+    if ops.model == STRING:
+        return ops.kind[row] == PUT
+    if ops.model == SET:
+        return not is_observer(ops.kind[row]) and ops.value[row] == ops.value[other]
+    if ops.model != ROW:
+        return False
+    for item in range(ops.first[other], ops.last[other], ITEM):
+        if ops.items[item + 1] != W or not _only_writes(ops, row, ops.items[item]):
+            return False
+    return True
 
 
 @lean
@@ -213,8 +294,28 @@ def _string_step(ops, row, state, event):
     return node if ops.late[node] >= event else np.int32(UNSEEN)
 
 
+@lean_inline
+def needs(ops, row, register):
+    """The letter that a transaction has to find in a register, or -1."""
+    for item in range(ops.first[row], ops.last[row], ITEM):
+        if ops.items[item] == register:
+            action = ops.items[item + 1]
+            return ops.items[item + 2] if action == R else ops.items[item + 3] if action == C else np.int32(-1)
+    return np.int32(-1)
+
+
+@lean_inline
+def makes(ops, row, register):
+    """The letter that a transaction leaves in a register it writes, or -1."""
+    made = np.int32(-1)
+    for item in range(ops.first[row], ops.last[row], ITEM):
+        if ops.items[item] == register and ops.items[item + 1] != R:
+            made = ops.items[item + 2]
+    return made
+
+
 @lean
-def _row_step(ops, row, state, store):
+def _row_step(ops, row, state, store, event):
     size, refused = store.size[state], ops.kind[row] == REFUSED
     spell(store, state, 0, size, 0)
     for item in range(ops.first[row], ops.last[row], ITEM):
@@ -225,7 +326,7 @@ def _row_step(ops, row, state, store):
             return state if refused else np.int32(IMPOSSIBLE)
         if action != R:
             store.buffer[register] = value
-    return np.int32(IMPOSSIBLE) if refused else intern(store, size)
+    return np.int32(IMPOSSIBLE) if refused else _fade(ops, size, store, event)
 
 
 @lean
@@ -239,7 +340,7 @@ def step(ops, row, state, store, event):
     if ops.model == SET:
         return _set_step(ops, row, state, store)
     if ops.model == ROW:
-        return _row_step(ops, row, state, store)
+        return _row_step(ops, row, state, store, event)
     return _queue_step(ops, row, state, store)
 
 

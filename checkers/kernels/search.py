@@ -29,6 +29,8 @@ from checkers.kernels.frontier import add, adopt, clear, has_bit, set_bit, unset
 
 FIRST_BEAM: Final = 16
 WIDER: Final = 8
+SPREAD: Final = 4
+"""So many times a beam's width of configurations are found before the best are chosen."""
 WIDEST_BEAM: Final = 1 << 16
 """Past this the whole set is followed."""
 
@@ -297,7 +299,7 @@ def _complete(ops, target, opened, frontier, visited, after, budget, at):
             work += add(visited, frontier.state[place], frontier.available, frontier.owed, place)
     place = 0
     while place < visited.meta[0]:
-        if beam > 0 and (after.meta[1] >= beam or visited.meta[0] >= WIDER * beam):
+        if beam > 0 and (after.meta[1] >= SPREAD * beam or visited.meta[0] >= WIDER * beam):
             at[DROPPED] = 1
             break
         if visited.state[place] >= 0:
@@ -341,7 +343,7 @@ def search_key(ops, at, opened, frontier, visited, after, budget):
             at[WORK] += cost
             if after.meta[1] == 0:
                 return DONE, row
-            adopt(frontier, after)
+            at[DROPPED] |= adopt(frontier, after, at[BEAM])
         _close_slot(ops, slot, opened)
         _drop_useless(ops, event, opened, frontier)
         at[NEXT_COMPLETE] += 1

@@ -19,16 +19,17 @@ Key: TypeAlias = tuple[int, int, int, int]
 @dataclass(frozen=True, slots=True)
 class Built:
     """`ops` for the search; `addresses[k]` names object k; `values` says what a letter of a state stands for (None:
-    nothing in particular) and `nodes` which string a node is."""
+    nothing in particular) and `nodes` which string a node is; `cells` are the addresses of registers, row by row."""
 
     ops: ObjectOps
     addresses: Ints
     values: dict[int, int | None] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
+    cells: Ints = field(default_factory=lambda: np.empty((0, 4), np.int64))
 
 
 _NONE = np.empty(0, np.int64)
-_BY_ROW: Final = ("kind", "value", "first", "last", "invoke", "complete")
+_BY_ROW: Final = ("kind", "value", "first", "last", "invoke", "complete", "next_put", "next_get")
 
 
 def sorted_rows(rows: Columns) -> Columns:
@@ -67,8 +68,9 @@ def make_ops(model: int, rows: Columns, kind: Ints, value: Ints, **more: Any) ->
         "edge_first": _NONE,
         "edge_piece": _NONE.astype(np.int32),
         "edge_target": _NONE.astype(np.int32),
-        "last_put": _NONE,
-        "last_get": _NONE,
+        "next_put": nothing,
+        "next_get": nothing,
+        "gone": _NONE,
     } | more
     return ObjectOps(
         model=model,
@@ -96,9 +98,8 @@ def only(ops: ObjectOps, keys: Ints) -> tuple[ObjectOps, Ints]:
     offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     rows = np.repeat(ops.offsets[keys] - offsets[:-1], sizes) + np.arange(offsets[-1])
     by_row = {name: getattr(ops, name)[rows] for name in _BY_ROW}
-    by_key = {name: getattr(ops, name)[keys] for name in ("width", "last_put", "last_get") if len(getattr(ops, name))}
     order = np.lexsort((by_row["complete"], np.repeat(np.arange(len(keys)), sizes)))
-    return ops._replace(offsets=offsets, order=order, **by_row, **by_key), rows
+    return ops._replace(offsets=offsets, order=order, width=ops.width[keys], **by_row), rows
 
 
 def highest(ids: Ints, values: Ints, count: int, default: int) -> Ints:

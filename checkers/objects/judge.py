@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from checkers.findings import Finding, Findings
 from checkers.grouping import KeyedOps
 from checkers.kernels.columns import Ints
 from checkers.kernels.linear import Budget
-from checkers.kernels.object_search import explain_object, search_objects
+from checkers.kernels.object_search import StuckAt, explain_object, search_objects
 from checkers.kernels.objects import (
     ACQUIRE,
     ADD,
@@ -22,6 +22,7 @@ from checkers.kernels.objects import (
     BAG,
     DEQUEUE,
     ENQUEUE,
+    FADED,
     FIFO,
     GET,
     MEMBERS,
@@ -29,15 +30,19 @@ from checkers.kernels.objects import (
     PUT,
     RELEASE,
     REMOVE,
+    ROW,
     STRING,
     C,
+    ObjectOps,
     R,
     W,
+    plainly,
 )
+from checkers.kernels.queue_order import judge_queues, what_is_wrong
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
 from checkers.mops import ADDRESS, STRANGE, Columns, MopProjection, strangers
 from checkers.objects.build import ELEMENT, NIL_READ, build_mutex, build_queue, build_set
-from checkers.objects.built import Built, only, sorted_rows
+from checkers.objects.built import Built, only, sorted_rows, without
 from checkers.objects.rows import Registers, build_rows
 from checkers.objects.strings import build_strings
 from checkers.objects.words import explain_all
@@ -48,6 +53,9 @@ from checkers.verdict import Validity, Verdict
 from harness.errors import UserError
 
 NONLINEARIZABLE: Final = "nonlinearizable"
+
+_PLAIN_S: Final = 5.0
+"""So long a search without looking ahead may take to say where an object gets stuck."""
 
 _SHOWN: Final = 16
 """At most so many configurations and operations are reported of a stuck search."""
@@ -182,48 +190,73 @@ class _Judged:
                 self.kept.append(Finding(NONLINEARIZABLE, first.order, self._key(object_number), first.ops, facts))
 
     def search(self) -> None:
-        """Search all objects that are not decided yet."""
+        """Decide all objects that are not decided yet: queues by their order, what is left by search."""
         count = len(self.built.ops.offsets) - 1
         if self.answers is None:
             self.answers = np.full(count, UNDECIDED, np.uint8)
+        refuted: list[tuple[int, int]] = []
+        if self.built.ops.model in (FIFO, BAG):
+            self.answers, when = judge_queues(self.built.ops)
+            refuted += [(int(when[key]), int(key)) for key in np.flatnonzero(self.answers == INVALID)]
         left = np.flatnonzero(self.answers == UNDECIDED)
-        if not len(left):
-            return
-        ops, _ = only(self.built.ops, left)
-        found = search_objects(ops, self.kernel.budget)
-        self.answers[left] = found.answers
-        self.why, self.searched = found.why, len(left)
-        refuted = np.flatnonzero(found.answers == INVALID)
-        order = ops.invoke[found.stuck[refuted]]
-        for place in np.argsort(order)[: self.kernel.explain]:
-            key = int(refuted[place])
-            self.kept.append(self._stuck_finding(int(left[key]), int(ops.invoke[found.stuck[key]])))
+        if len(left):
+            ops, _ = only(self.built.ops, left)
+            found = search_objects(ops, self.kernel.budget)
+            self.answers[left] = found.answers
+            self.why, self.searched = found.why, len(left)
+            stuck = np.flatnonzero(found.answers == INVALID)
+            refuted += [(int(ops.invoke[found.stuck[place]]), int(left[place])) for place in stuck]
+        self.kept += [self._stuck_finding(key, order) for order, key in sorted(refuted)[: self.kernel.explain]]
 
-    def _stuck_finding(self, key: int, stuck: int) -> Finding:
+    def _stuck_finding(self, key: int, order: int) -> Finding:
+        """Where the search is stuck with the few operations that refute a queue; else with all, if it gets there
+        without looking ahead; else where looking ahead ended it."""
         ops, _ = only(self.built.ops, np.array([key]))
-        found = explain_object(ops, self.kernel.budget, _SHOWN)
+        wrong = what_is_wrong(ops) if ops.model in (FIFO, BAG) else None
+        facts: dict[str, Any] = {}
+        if wrong is not None:
+            facts = {"pattern": wrong.pattern, "core": [int(ops.invoke[row]) for row in wrong.rows[:_SHOWN]]}
+            others = np.ones(len(ops.kind), np.bool_)
+            others[list(wrong.rows)] = False
+            ops = without(ops, others)
+        found = explain_object(plainly(ops), replace(self.kernel.budget, time_s=_PLAIN_S), _SHOWN)
         if found is None:
-            return Finding(NONLINEARIZABLE, stuck, self._key(key), (stuck,))
-        shown = (found.row, *found.open_rows[:_SHOWN], *found.before[-_SHOWN:])
-        facts = {
-            "stuck": stuck,
-            "open": [int(ops.invoke[row]) for row in found.open_rows[:_SHOWN]],
-            "open_count": len(found.open_rows),
-            "before": [int(ops.invoke[row]) for row in found.before[-_SHOWN:]],
-            "configurations": found.count,
-            "states": [
-                {"state": self._state(word), "done": [int(ops.invoke[row]) for row in done][:_SHOWN]}
-                for word, done in found.states
-            ],
-        }
-        return Finding(NONLINEARIZABLE, stuck, self._key(key), tuple(int(ops.invoke[row]) for row in shown), facts)
+            facts["ahead"] = True
+            found = explain_object(ops, self.kernel.budget, _SHOWN)
+        shown = list(facts.get("core", []))
+        if found is not None:
+            facts |= self._stuck_facts(key, ops, found)
+            shown = [facts["stuck"], *facts["open"], *facts["before"], *facts["changes"], *shown]
+        return Finding(NONLINEARIZABLE, order, self._key(key), tuple(dict.fromkeys(shown)), facts)
 
-    def _state(self, word: tuple[int, ...]) -> Any:
-        if self.built.ops.model == MUTEX:
+    def _stuck_facts(self, key: int, ops: ObjectOps, found: StuckAt) -> dict[str, Any]:
+        def named(rows: Sequence[int]) -> list[int]:
+            return [int(ops.invoke[row]) for row in rows]
+
+        return {
+            "stuck": int(ops.invoke[found.row]),
+            "open": named(found.open_rows[:_SHOWN]),
+            "open_count": len(found.open_rows),
+            "before": named(found.before[-_SHOWN:]),
+            "changes": named(found.changes),
+            "configurations": found.count,
+            "states": [{"state": self._state(key, word), "done": named(done)[:_SHOWN]} for word, done in found.states],
+        }
+
+    def _state(self, key: int, word: tuple[int, ...]) -> Any:
+        """A state to be told: a number, a string, members, or registers with their values."""
+        built = self.built
+        if built.ops.model == MUTEX:
             return word[0]
-        if self.built.ops.model == STRING:
-            return self.built.nodes[word[0]] if word[0] else None
-        return [self.built.values.get(letter) for letter in word[:64]]
+        if built.ops.model == STRING:
+            return built.nodes[word[0]] if word[0] else None
+        if built.ops.model != ROW:
+            return [built.values.get(letter) for letter in word[:64]]
+        first = int(built.ops.width[:key].sum())
+        cells = built.cells[first : first + len(word)].tolist()
+        return [[cell, built.values.get(letter), letter == FADED] for cell, letter in zip(cells, word, strict=True)][
+            :64
+        ]
 
     def _key(self, key: int) -> tuple[int, int, int, int]:
         table, partition, row, column = (int(part) for part in self.built.addresses[key])

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.grouping import KeyedOps
-from checkers.kernels.columns import NIL, Ints, RegisterColumns
+from checkers.kernels.columns import NEVER, NIL, Ints, RegisterColumns
 from checkers.kernels.dense import together
 from checkers.kernels.object_inputs import ODD, project, unite
-from checkers.kernels.objects import ITEM, LOOK, REFUSED, ROW, TXN, R
+from checkers.kernels.objects import FADED, ITEM, LOOK, REFUSED, ROW, TXN, C, R, W
 from checkers.mops import ADDRESS, FAIL, Columns
-from checkers.objects.built import Built, highest, make_ops, taken
+from checkers.objects.built import Built, highest, lowest, make_ops, taken
 
 
 class Registers(NamedTuple):
@@ -59,7 +59,7 @@ def build_rows(rows: Columns) -> tuple[Built, Registers]:
     pairs, local = np.unique(np.stack((component, register), axis=1), axis=0, return_inverse=True)
     width = np.bincount(pairs[:, 0], minlength=len(objects)) if len(pairs) else np.empty(0, np.int64)
     begin = np.cumsum(width) - width
-    letters, values = _letters(rows)
+    letters, values = _letters(rows, register)
     items = np.stack(
         (local.reshape(-1) - begin[component], rows["kind"], letters[: len(component)], letters[len(component) :]),
         axis=1,
@@ -82,15 +82,47 @@ def build_rows(rows: Columns) -> tuple[Built, Registers]:
         last=ends * ITEM,
         items=items.reshape(-1).astype(np.int32),
         width=width.astype(np.int64),
+        **_look_ahead(rows, op, register, letters, max(values) + 1),
     )
     addresses = np.stack([rows[name][first_register] for name in ADDRESS], axis=1)
-    return Built(ops, addresses, values), _registers(rows, register, component)
+    _, of_register = np.unique(register, return_index=True)
+    cells = np.stack([rows[name][of_register] for name in ADDRESS], axis=1)[pairs[:, 1]]
+    return Built(ops, addresses, values, cells=cells), _registers(rows, register, component)
 
 
-def _letters(rows: Columns) -> tuple[Ints, dict[int, int | None]]:
-    """Values and expected values as letters, nil being 0, and what letters stand for."""
+def _letters(rows: Columns, register: Ints) -> tuple[Ints, dict[int, int | None]]:
+    """Values and then expected values as letters, one for each value of each register, and what letters stand for."""
     both = np.concatenate((rows["value"], rows["expected"]))
-    distinct, number = np.unique(both[both != NIL], return_inverse=True)
+    some = both != NIL
+    ids, _ = together([np.concatenate((register, register))[some], both[some]])
     letters = np.zeros(len(both), np.int64)
-    letters[both != NIL] = number + 1
-    return letters, {0: None} | {i + 1: int(value) for i, value in enumerate(distinct)}
+    letters[some] = ids + FADED + 1
+    values: dict[int, int | None] = {0: None, FADED: None}
+    values.update(zip(letters[some].tolist(), both[some].tolist(), strict=True))
+    return letters, values
+
+
+def _look_ahead(rows: Columns, op: Ints, register: Ints, letters: Ints, count: int) -> dict[str, Ints]:
+    """What the search may know of what comes later, by letter; see `ObjectOps`. Only the first thing that a transaction
+    does to a register needs anything of what was there."""
+    kind, size = rows["kind"], len(op)
+    value, expected = letters[:size], letters[size:]
+    pair, _ = together([op, register])
+    _, first = np.unique(pair, return_index=True)
+    wanted = np.where(kind == R, value, expected)
+    failed, done = rows["status"] == FAIL, rows["complete"] != NEVER
+    need = first[(kind[first] != W) & done[first] & ~failed[first]]
+    write = np.flatnonzero((kind != R) & ~failed)
+    depends = np.concatenate((first[kind[first] != W], np.flatnonzero(failed & (kind == C))))
+    made = np.bincount(value[write], minlength=count)
+    gone = highest(wanted[depends], rows["complete"][depends], count, -1)
+    gone[: FADED + 1] = NEVER
+    made[0] = 0
+    barrier = np.where(made == 1, lowest(wanted[need], rows["complete"][need], count), NEVER)
+    late = highest(wanted[need], rows["invoke"][need], count, -1)
+    return {
+        "late": late,
+        "early": highest(value[write], rows["invoke"][write], count, -1),
+        "barrier": barrier,
+        "gone": gone,
+    }

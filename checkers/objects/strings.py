@@ -7,10 +7,10 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from checkers.kernels.columns import NIL
+from checkers.kernels.columns import NEVER, NIL, Ints
 from checkers.kernels.objects import APPEND, GET, PUT, STRING, UNSEEN
 from checkers.mops import Columns
-from checkers.objects.built import Built, addresses_of, highest, make_ops
+from checkers.objects.built import Built, addresses_of, make_ops
 
 
 class _Trie:
@@ -94,7 +94,7 @@ def build_strings(rows: Columns, text_of: Callable[[int], str]) -> Built:
         late.extend(_last_reads(trie, [(texts[r], int(rows["complete"][r])) for r in mine if kind[r] == GET]))
         edges.extend((here, numbers[piece], there) for here, piece, there in trie.edges)
     edges.sort()
-    gets, puts = kind == GET, kind == PUT
+    next_put, next_get = _nexts(rows, key)
     ops = make_ops(
         STRING,
         rows,
@@ -105,10 +105,27 @@ def build_strings(rows: Columns, text_of: Callable[[int], str]) -> Built:
         edge_first=np.searchsorted(np.array([edge[0] for edge in edges], np.int64), np.arange(len(nodes) + 1)),
         edge_piece=np.array([edge[1] for edge in edges], np.int32),
         edge_target=np.array([edge[2] for edge in edges], np.int32),
-        last_put=highest(key[puts], rows["invoke"][puts], len(objects), -1),
-        last_get=highest(key[gets], rows["invoke"][gets], len(objects), -1),
+        next_put=next_put,
+        next_get=next_get,
     )
     return Built(ops, addresses_of(rows), nodes=tuple(nodes))
+
+
+def _nexts(rows: Columns, key: Ints) -> tuple[Ints, Ints]:
+    """For each operation the first invocation of a put of its object after it completes, and the first completion of a
+    get that begins after that; NEVER if there is none."""
+    found = []
+    begin, done = rows["invoke"], rows["complete"] != NEVER
+    span = int(max(begin.max(initial=0), rows["complete"][done].max(initial=0))) + 2
+    ends = key * span + np.where(done, rows["complete"], span - 1)
+    for chosen, times in ((rows["kind"] == PUT, begin), (rows["kind"] == GET, rows["complete"])):
+        mine = np.flatnonzero(chosen)
+        mine = mine[np.argsort(key[mine] * span + begin[mine])]
+        moments = np.append(key[mine] * span + times[mine], NEVER)
+        earliest = np.minimum.accumulate(moments[::-1])[::-1]
+        time = earliest[np.searchsorted(key[mine] * span + begin[mine], ends)]
+        found.append(np.where(time < (key + 1) * span, time - key * span, NEVER))
+    return found[0], found[1]
 
 
 def _last_reads(trie: _Trie, gets: list[tuple[str, int]]) -> list[int]:

@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from checkers.findings import Finding
+from checkers.kernels.queue_order import COVERED, MISSING, OVERTAKEN, STUCK_IN
 from checkers.source import Source
 from checkers.verdict import Anomaly
 from checkers.words import Speaker, listed
 
 _NAMED: Final = 4
 """So many operations or states are named in a sentence."""
+
+_CORE: Final = 8
+"""So many where each of them counts."""
 
 
 def explain_all(model: str, source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
@@ -36,17 +40,16 @@ class _Teller:
         ops = tuple(rows[index] for index in dict.fromkeys(finding.ops) if index in rows)
         if "because" in finding.facts:
             return Anomaly(self._of_register(finding), self._key(finding), ops)
+        said = [self._pattern(finding)] if "pattern" in finding.facts else []
         if "states" not in finding.facts:
-            first = f"No order of the operations allows {self._noun(finding.order)} of {self._where(finding)}."
-            return Anomaly(f"{first} The search was not repeated to say where it got stuck.", self._key(finding), ops)
-        return Anomaly(self._stuck(finding), self._key(finding), ops, details=self._details(finding))
+            said = said or [f"No order of the operations on {self._where(finding)} is right."]
+            said.append("The search was not repeated to say where it got stuck.")
+            return Anomaly(" ".join(said), self._key(finding), ops)
+        said.append(self._stuck(finding))
+        return Anomaly(" ".join(said), self._key(finding), ops, details=self._details(finding))
 
     def _key(self, finding: Finding) -> Any:
-        table, partition, row, column = finding.key
-        shown = self._speaker.source.shown(partition)
-        if shown != str(partition):
-            return shown
-        return partition if (table, row, column) == (0, 0, 0) else list(finding.key)
+        return self._speaker.source.told_key(finding.key)
 
     def _where(self, finding: Finding) -> str:
         return self._speaker.key(finding.key)
@@ -58,13 +61,13 @@ class _Teller:
         if self._model == "multi-register":
             return f"{who} transaction {self._mops(row)}"
         mop = row["mops"][0]
-        name = {"r": "read", "w": "put"}.get(mop["f"], mop["f"])
+        name = {"r": "get" if self._model == "kv-append" else "read", "w": "put"}.get(mop["f"], mop["f"])
         if name in ("acquire", "release"):
             return f"{who} {name}"
         if mop["values"] is not None:
             return f"{who} read of {self._set(mop['values'])}"
         if mop["value"] is None:
-            nothing = {"dequeue": "nothing", "read": "no elements" if self._model == "lin-set" else "nothing"}
+            nothing = {"dequeue": "nothing", "get": "nothing", "read": "no elements"}
             unknown = row["type"] == "info" and name == "dequeue"
             return f"{who} {name} of {'an unknown element' if unknown else nothing.get(name, 'nil')}"
         return f"{who} {name} of {self._shown(mop['value'])}"
@@ -95,61 +98,160 @@ class _Teller:
             f"{listed(ops[:_NAMED], len(ops) - len(ops[:_NAMED]))}."
         )
 
+    def _pattern(self, finding: Finding) -> str:
+        """What is wrong with a queue, without states."""
+        core = [int(index) for index in finding.facts["core"]]
+        told = {
+            MISSING: self._missing,
+            OVERTAKEN: self._overtaken,
+            STUCK_IN: self._short_of_takes,
+            COVERED: self._covered,
+        }
+        return told[finding.facts["pattern"]](core, f"the queue of {self._where(finding)}")
+
+    def _missing(self, core: list[int], queue: str) -> str:
+        element = self._shown(self._speaker.rows[core[0]]["mops"][0]["value"])
+        puts = [index for index in core[1:] if self._f(index) == "enqueue"]
+        gets = [index for index in core[1:] if self._f(index) == "dequeue"]
+        first = f"{_upper(self._noun(core[0]))} took from {queue} what was not in"
+        moment = f"when it completed at {self._speaker.when(core[0], 'complete')}"
+        if not puts:
+            return f"{first}: {moment}, no enqueue of {element} had begun."
+        came = f"{element} had been put in only by {self._listed(puts)}"
+        return f"{first}: {moment}, {came}" + (f", and taken out by {self._listed(gets)}." if gets else ".")
+
+    def _overtaken(self, core: list[int], queue: str) -> str:
+        early, late, out, *rest = core
+        said = self._speaker
+        one, other = (self._shown(said.rows[index]["mops"][0]["value"]) for index in (early, late))
+        first = f"{_upper(queue)} is not first in, first out: {one} was put in before {other}"
+        order = f"{self._noun(early)} {said.ended(early)}, before {self._noun(late)} {said.began(late)}"
+        if not rest:
+            return f"{first} ({order}), but {self._noun(out)} took {other} out, and {one} never came out."
+        left = f"{self._noun(out)} {said.ended(out)}, before {self._noun(rest[0])} {said.began(rest[0])}"
+        return f"{first} ({order}), but {other} came out before {one} ({left})."
+
+    def _short_of_takes(self, core: list[int], queue: str) -> str:
+        takes = [index for index in core if self._is_take(index)]
+        shown = [index for index in core if self._f(index) == "dequeue" and index not in takes]
+        known = {self._speaker.rows[index]["mops"][0]["value"] for index in shown}
+        puts = [index for index in core if self._f(index) == "enqueue"]
+        due = [index for index in puts if self._speaker.rows[index]["mops"][0]["value"] not in known]
+        many = f"only {len(takes)} dequeue{'s' if len(takes) > 1 else ''} of unknown outcome could have taken them"
+        why = f"nobody returned what {self._listed(due)} put into {queue}, and {many}"
+        return f"{_upper(self._listed(shown))} came too early: {why}." if shown else f"{_upper(why)}."
+
+    def _covered(self, core: list[int], queue: str) -> str:
+        look, said = core[0], self._speaker
+        ran = f"from {said.when(look, 'invoke')} to {said.when(look, 'complete')}"
+        times = []
+        for index in core[1:]:
+            took = self._f(index) == "dequeue"
+            times.append(f"{self._noun(index)} {said.began(index) if took else said.ended(index)}")
+        inside = f"something was in all that time: {listed(times[:_CORE], len(times) - len(times[:_CORE]))}"
+        return f"{_upper(self._noun(look))} found {queue} empty {ran}, yet {inside}."
+
+    def _listed(self, indices: Sequence[int]) -> str:
+        nouns = [self._noun(index) for index in indices if index in self._speaker.rows]
+        return listed(nouns[:_NAMED], len(nouns) - len(nouns[:_NAMED]))
+
+    def _f(self, index: int) -> str:
+        return str(self._speaker.rows[index]["mops"][0]["f"])
+
+    def _is_take(self, index: int) -> bool:
+        return self._f(index) == "dequeue" and self._speaker.rows[index]["type"] == "info"
+
     def _stuck(self, finding: Finding) -> str:
         facts, stuck = finding.facts, int(finding.facts["stuck"])
-        first = f"{_upper(self._noun(stuck))} of {self._where(finding)} fits into no order of the operations."
+        alone = "of these operations" if "pattern" in facts else "of the operations"
+        where = "" if self._model == "multi-register" else f" ({self._where(finding)})"
+        first = f"{_upper(self._noun(stuck))}{where} fits into no order {alone}."
         states = list(dict.fromkeys(self._state(state["state"]) for state in facts["states"]))
         more = facts["configurations"] > len(facts["states"])
         could = " or ".join(states[:_NAMED]) + (" or others" if more or len(states) > _NAMED else "")
-        moment = self._speaker.when(stuck, "complete")
-        second = f"When it completed at {moment}, {self._thing(finding)} could only be {could}"
+        second = f"When it completed at {self._speaker.when(stuck, 'complete')}, {self._thing()} could only be {could}"
+        if facts["changes"]:
+            last = "change to complete" if len(facts["changes"]) == 1 else "changes to complete"
+            second += f" (the last {last} before: {self._listed(facts['changes'])})"
+        why = self._why(finding, facts["states"][0]["state"]) if len(states) == 1 else ""
+        if not facts["open"]:
+            return f"{first} {second}, and no other operation was open" + (f": {why}." if why else ".")
         opened = [self._noun(index) for index in facts["open"]]
-        if not opened:
-            return f"{first} {second}, and no other operation was open: {self._why(stuck, states[0])}."
         others = listed(opened[:_NAMED], facts["open_count"] - len(opened[:_NAMED]))
-        return f"{first} {second}, and no order of what was open with it ({others}) makes room for it."
+        said = f"{first} {second}" + (f": {why}" if why else "")
+        return f"{said}. Nor does it fit after what was open with it ({others}), in any order."
 
-    def _thing(self, finding: Finding) -> str:
+    def _thing(self) -> str:
         things = {"mutex": "lock", "fifo-queue": "queue", "lin-queue": "queue", "lin-set": "set"}
-        return f"the {things.get(self._model, 'value')} of {self._where(finding)}"
+        return f"the {things.get(self._model, 'value')}" if self._model != "multi-register" else "the registers"
 
     def _state(self, state: Any) -> str:
-        """`held`, `[3, 4]`, `{1, 2}`, `"x y"`."""
+        """`held`, `[3, 4]`, `{1, 2}`, `"x y"`, `key :x = 1 and key :y = 2`."""
         if self._model == "mutex":
             return "held" if state else "free"
         if self._model == "kv-append":
-            return "a string that nobody reads" if state is None else f'"{_shortened(state)}"'
+            return "a string that no get returns" if state is None else f'"{_shortened(state)}"'
         if self._model == "multi-register":
-            return "(" + ", ".join(self._shown(value) for value in state) + ")"
+            return listed(
+                [f"{self._speaker.key(_as_key(cell))} = {self._cell(v, gone)}" for cell, v, gone in state[:8]]
+            )
         shown = [self._shown(value) if value is not None else "an element nobody returns" for value in state]
         if not shown:
             return "empty"
         return ("[{}]" if self._model == "fifo-queue" else "{{{}}}").format(", ".join(shown))
 
-    def _why(self, index: int, state: str) -> str:
-        """Why an operation can't be next."""
-        row = self._speaker.rows[index]
-        f = row["mops"][0]["f"]
-        if f == "acquire":
+    def _cell(self, value: int | None, gone: bool) -> str:
+        return "what nobody reads" if gone else self._shown(value)
+
+    def _why(self, finding: Finding, state: Any) -> str:
+        """Why the stuck operation can't be next in a state."""
+        index = int(finding.facts["stuck"])
+        row, shown = self._speaker.rows[index], self._state(state)
+        mop = row["mops"][0]
+        if mop["f"] == "acquire":
             return "a lock that is held can't be acquired"
-        if f == "release":
+        if mop["f"] == "release":
             return "a lock that is free can't be released"
-        if f == "dequeue" and self._model == "fifo-queue":
-            return f"{self._noun(index)} needs it to be at the head, and the queue is {state}"
-        if f == "dequeue":
-            return f"{self._noun(index)} needs it to be there, and the queue is {state}"
-        if f in ("enqueue", "add", "append", "w", "remove"):
-            return f"what is seen later rules out {self._noun(index)} when it is {state}"
-        return f"{self._noun(index)} does not see {state}"
+        if mop["f"] == "dequeue" and mop["value"] is None:
+            return f"a dequeue finds nothing only in an empty queue, and this one is {shown}"
+        if mop["f"] == "dequeue":
+            place = "at the head" if self._model == "fifo-queue" else "in the queue"
+            return f"{self._shown(mop['value'])} has to be {place}, and the queue is {shown}"
+        if mop["f"] in ("enqueue", "add", "append", "remove") or (mop["f"] == "w" and self._model == "kv-append"):
+            return f"what operations that begin later see can't come of it when {self._thing()} is {shown}"
+        if self._model == "lin-set":
+            return self._why_members(mop["values"] or (), state)
+        if self._model == "multi-register":
+            return self._why_registers(row["mops"], state)
+        return f"the get returned {self._shown(mop['value']) if mop['value'] is not None else 'nothing'}"
+
+    def _why_members(self, seen: Sequence[int], state: Sequence[int | None]) -> str:
+        strange = [self._shown(value) for value in seen if value not in state]
+        missed = [self._shown(value) if value is not None else "something" for value in state if value not in seen]
+        parts = [f"it shows {listed(strange[:_NAMED], len(strange) - _NAMED)}, which was not in"] if strange else []
+        parts += [f"it does not show {listed(missed[:_NAMED], len(missed) - _NAMED)} that was in"] if missed else []
+        return " and ".join(parts)
+
+    def _why_registers(self, mops: Sequence[Mapping[str, Any]], state: Sequence[Any]) -> str:
+        held = {tuple(cell): self._cell(value, gone) for cell, value, gone in state}
+        wrong = []
+        for mop in mops:
+            cell = (mop["table"], mop["partition"], mop["row"], mop["column"])
+            wanted = self._shown(mop["value"] if mop["f"] == "r" else mop["expected"])
+            if mop["f"] != "w" and held.get(cell, wanted) != wanted:
+                wrong.append(f"{wanted} in {self._speaker.key(cell)}, which has {held[cell]}")
+            if mop["f"] != "r":
+                held[cell] = self._shown(mop["value"])
+        return f"it found {listed(wrong[:_NAMED])}" if wrong else "it does not fit there"
 
     def _details(self, finding: Finding) -> dict[str, Any]:
         facts, rows = finding.facts, self._speaker.rows
         stuck = int(facts["stuck"])
         states = []
         for found in facts["states"]:
-            state = self._state(found["state"])
             done = [rows[index]["op"] for index in found["done"] if index in rows]
-            states.append({"state": state, "done": done, "why": self._why_none(stuck, state, facts, found)})
+            why = self._why_none(finding, found)
+            states.append({"state": self._state(found["state"]), "done": done, "why": why})
         return {
             "stuck": rows[stuck]["op"],
             "before": [rows[index]["op"] for index in facts["before"] if index in rows],
@@ -158,13 +260,12 @@ class _Teller:
             "configurations": facts["configurations"],
         }
 
-    def _why_none(self, stuck: int, state: str, facts: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-        left = [index for index in facts["open"] if index not in found["done"]]
-        why = self._why(stuck, state)
+    def _why_none(self, finding: Finding, found: Mapping[str, Any]) -> str:
+        left = [index for index in finding.facts["open"] if index not in found["done"]]
+        why = self._why(finding, found["state"])
         if not left:
             return f"{why}, and nothing else is open"
-        others = listed([self._noun(index) for index in left[:_NAMED]], len(left) - len(left[:_NAMED]))
-        return f"{why}, and {others} can't be put before it so that it fits"
+        return f"{why}, and {self._listed(left)} can't be put before it so that it fits"
 
 
 def _as_key(parts: Sequence[int]) -> tuple[int, int, int, int]:

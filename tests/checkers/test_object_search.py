@@ -10,18 +10,30 @@ import pytest
 from bruteforce import some_order
 from object_histories import OBJECTS, Call, columns, random_calls, texts_of
 
-from checkers.api import check
+from checkers.api import check, judge_source
+from checkers.engines.local import LocalEngine
 from checkers.kernels.columns import NEVER
 from checkers.kernels.linear import Budget
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
 from checkers.objects.judge import ObjectKernel, answers_of
+from checkers.objects.synthetic import MODELS, ObjectShape, object_source
+from checkers.options import CheckOptions
 from harness.errors import UserError
 
 
+@pytest.mark.parametrize(
+    ("first", "count", "sizes"),
+    [
+        pytest.param(0, 3000, (1, 8), id="small"),
+        pytest.param(50_000, 500, (9, 12), id="longer"),
+        pytest.param(100_000, 20_000, (1, 8), marks=pytest.mark.campaign, id="many"),
+    ],
+)
 @pytest.mark.parametrize("model", OBJECTS)
-def test_search_and_brute_force_agree(model: str) -> None:
+def test_search_and_brute_force_agree(model: str, first: int, count: int, sizes: tuple[int, int]) -> None:
     start, steps = OBJECTS[model]
-    histories = [random_calls(random := Random(seed), model, random.randint(1, 8)) for seed in range(4000)]
+    seeds = range(first, first + count)
+    histories = [random_calls(random := Random(seed), model, random.randint(*sizes)) for seed in seeds]
     seen: Counter[bool] = Counter()
     texts = texts_of(histories)
     found = answers_of(ObjectKernel(model, 1, Budget(), texts), columns(model, histories, texts))
@@ -31,7 +43,72 @@ def test_search_and_brute_force_agree(model: str) -> None:
         width = 3 if model == "multi-register" else 1
         answers = [one for place in range(width) for one in found.get(width * number + place, [])]
         assert (INVALID not in answers, set(answers) <= {VALID, INVALID}) == (truth, True), (number, calls)
-    assert min(seen[True], seen[False]) > 300, seen
+    assert min(seen[True], seen[False]) > count // 20, seen
+    print(f"{model}: {seen[True]} valid and {seen[False]} invalid histories of {sizes[0]} to {sizes[1]} operations")
+
+
+def wide(model: str, seed: int) -> ObjectShape:
+    random = Random(seed)
+    operations, clients, values = random.randint(10, 80), random.randint(2, 10), random.choice((0, 2, 3, 5))
+    return ObjectShape(model, operations, clients, values, random.choice((0.0, 0.1, 0.3)), seed=seed)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_valid_by_construction_is_never_refuted(model: str) -> None:
+    """Histories too long for brute force, with many operations open at once and unknown ones among them."""
+    seen: Counter[object] = Counter()
+    for seed in range(120):
+        shape = wide(model, seed)
+        verdict = judge_source(object_source(shape), model, LocalEngine(), CheckOptions(time_limit_s=0.5))
+        seen[verdict.valid] += 1
+        assert verdict.valid is not False, shape
+    assert seen[True] > 100, seen
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("spoiled", [False, True])
+def test_many_clients_on_one_object(model: str, spoiled: bool) -> None:
+    shape = ObjectShape(model, 2000, 10, values=0 if model in QUEUES else 5, spoiled=spoiled, seed=3)
+    verdict = judge_source(object_source(shape), model, LocalEngine())
+    assert verdict.valid is not spoiled
+    found = [anomaly for anomalies in verdict.anomalies.values() for anomaly in anomalies]
+    assert bool(found) is spoiled and all(anomaly.message and anomaly.ops for anomaly in found)
+
+
+QUEUE_PATTERNS = {
+    "no enqueue of 7 had begun": "0 enqueue 1; 0 ok 1; 1 dequeue; 1 ok 7",
+    "and taken out by process 1's dequeue of 1": "0 enqueue 1; 0 ok 1; 1 dequeue; 1 ok 1; 2 dequeue; 2 ok 1",
+    "1 was put in before 2": "0 enqueue 1; 0 ok 1; 0 enqueue 2; 0 ok 2; 1 dequeue; 1 ok 2; 1 dequeue; 1 ok 1",
+    "and 1 never came out": "0 enqueue 1; 0 ok 1; 0 enqueue 2; 0 ok 2; 1 dequeue; 1 ok 2",
+    "found the queue of key 0 empty from": "0 enqueue 1; 0 ok 1; 1 dequeue; 1 ok nil",
+    "only 1 dequeue of unknown outcome": (
+        "0 enqueue 1; 0 ok 1; 0 enqueue 2; 0 ok 2; 0 enqueue 3; 0 ok 3; 2 dequeue; 2 info nil; 1 dequeue; 1 ok 3"
+    ),
+}
+
+
+def edn(path: Path, text: str) -> Path:
+    """A history of one queue, an event an item: an invocation (`0 enqueue 1`) or a completion (`0 ok 1`)."""
+    running: dict[str, str] = {}
+    lines = []
+    for event in text.split("; "):
+        process, word, value, *_ = [*event.split(), "nil"]
+        kind = word if word in ("ok", "info") else "invoke"
+        running[process] = word if kind == "invoke" else running[process]
+        lines.append(f"{{:process {process} :type :{kind} :f :{running[process]} :value {value}}}")
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("words", QUEUE_PATTERNS)
+def test_a_queue_is_refuted_by_what_went_wrong_in_it(tmp_path: Path, words: str) -> None:
+    verdict = check(edn(tmp_path / "h.edn", QUEUE_PATTERNS[words]), "fifo-queue", engine="local")
+    (anomaly,) = verdict.anomalies["nonlinearizable"]
+    assert words in anomaly.message, anomaly.message
+    assert "stuck" in anomaly.details and anomaly.ops
+
+
+QUEUES = ("fifo-queue", "lin-queue")
 
 
 def answer(model: str, calls: list[tuple[Call, int, int]], budget: Budget) -> set[int]:

@@ -29,10 +29,13 @@ def search_answer(rows: list[Row]) -> int:
     return int(judge_search(columns(rows), Budget()).answers[0])
 
 
-def test_zones_search_and_brute_force_agree_on_random_histories() -> None:
-    histories = [
-        random_rows(random := Random(seed), random.randint(0, 8), random.random() < 0.6) for seed in range(6000)
-    ]
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [(0, 6000), pytest.param(100_000, 40_000, marks=pytest.mark.campaign)],
+)
+def test_zones_search_and_brute_force_agree_on_random_histories(first: int, count: int) -> None:
+    seeds = range(first, first + count)
+    histories = [random_rows(random := Random(seed), random.randint(0, 8), random.random() < 0.6) for seed in seeds]
     kept = [columns(rows) for rows in histories]
     zones = judge_zones(joined(kept), make_instances(len(ZONE_ANOMALIES), 1))
     search = judge_search(joined(kept), Budget()).answers
@@ -43,6 +46,7 @@ def test_zones_search_and_brute_force_agree_on_random_histories() -> None:
         assert search[number] == (VALID if truth else INVALID), histories[number]
         assert zones[number] in (UNDECIDED, VALID if truth else INVALID), histories[number]
     assert min(seen[True, VALID], seen[False, INVALID], seen[True, UNDECIDED], seen[False, UNDECIDED]) > 300
+    print({f"{'valid' if truth else 'invalid'}, zones say {zone}": many for (truth, zone), many in seen.items()})
 
 
 @settings(deadline=None, max_examples=150)
