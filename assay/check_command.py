@@ -25,6 +25,8 @@ WORDS: dict[str, Validity] = {"valid": True, "invalid": False, "unknown": "unkno
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
 ENGINES = ("auto", "local", "spark")
 FAILED_CAS = ("auto", "observed", "absent")
+FAILED_CAS_MODELS = ("register", "cas-register")
+"""The models to which a failed compare-and-set may say what it found."""
 CONSISTENCY_MODELS = ("list-append", "rw-register", "isolation")
 
 
@@ -204,6 +206,8 @@ def check_options(
         raise UserError(
             f"--consistency goes with {', '.join(CONSISTENCY_MODELS)}; the model {model} has no such choice."
         )
+    if failed_cas != "auto" and model is not None and model not in FAILED_CAS_MODELS:
+        raise UserError(f"--failed-cas goes with {', '.join(FAILED_CAS_MODELS)}; to {model} a failed one says nothing.")
     meaning = None if failed_cas == "auto" else failed_cas
     values = key_values(settings)
     for name in values:
