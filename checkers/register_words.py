@@ -20,11 +20,7 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
     for finding in findings:
         message, steps = _EXPLAIN[finding.anomaly](speaker, finding)
         ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
-        table, partition, row, column = finding.key
-        key: Any = partition if (table, row, column) == (0, 0, 0) else list(finding.key)
-        if source.shown(partition) != str(partition):
-            key = source.shown(partition)
-        anomaly = Anomaly(message, key, ops, tuple(steps), _details(speaker, finding))
+        anomaly = Anomaly(message, source.told_key(finding.key), ops, tuple(steps), _details(speaker, finding))
         explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
     return explained
 

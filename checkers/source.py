@@ -38,7 +38,8 @@ class Source:
     """A history to be judged: `path` as the user named it; its table is in `parquet` on disk or else in `table`.
 
     `failed_cas` is what its format says of failed compare-and-sets; `note` a sentence for the verdict, such as that a
-    journal ended early.
+    journal ended early. `independent` says that partitions are keys of independent objects and rows what is within them
+    (tuples of `jepsen.independent` around transactions or maps). `holder` keeps a temporary file alive.
     """
 
     path: Path
@@ -49,6 +50,8 @@ class Source:
     failed_cas: FailedCas = "absent"
     dictionary: tuple[str, ...] = ()
     note: str | None = None
+    independent: bool = False
+    holder: Any = None
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The history in order of invocation, with (at least) the given Parquet columns."""
@@ -57,10 +60,10 @@ class Source:
             return
         assert self.parquet is not None
         try:
-            with pq.ParquetFile(self.parquet, read_dictionary=[c for c in _DICTIONARY_COLUMNS if c in columns]) as file:
+            with opened_parquet(self.parquet, [c for c in _DICTIONARY_COLUMNS if c in columns]) as file:
                 yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
         except (OSError, pa.ArrowException) as error:
-            raise UserError(f"{self.path} can't be read to its end as Parquet: {error}.") from error
+            raise damaged(self.path, error) from error
 
     def key_columns(self) -> tuple[str, ...]:
         """The parts of cells' addresses that can differ from zero, by the file's statistics; the partition always."""
@@ -93,13 +96,27 @@ class Source:
     def _row_groups(self, wanted: pa.Array) -> Iterator[pa.Table]:
         """The row groups whose range of invocation indices holds a wanted one."""
         ids = wanted.to_pylist()
-        with pq.ParquetFile(self.parquet) as file:
-            place = file.schema_arrow.names.index("invoke_index")
-            for group in range(file.metadata.num_row_groups):
-                statistics = file.metadata.row_group(group).column(place).statistics
-                known = statistics is not None and statistics.has_min_max
-                if not known or any(statistics.min <= index <= statistics.max for index in ids):
-                    yield file.read_row_group(group, columns=list(EVIDENCE_COLUMNS))
+        assert self.parquet is not None
+        try:
+            with opened_parquet(self.parquet) as file:
+                place = file.schema_arrow.names.index("invoke_index")
+                for group in range(file.metadata.num_row_groups):
+                    statistics = file.metadata.row_group(group).column(place).statistics
+                    known = statistics is not None and statistics.has_min_max
+                    if not known or any(statistics.min <= index <= statistics.max for index in ids):
+                        yield file.read_row_group(group, columns=list(EVIDENCE_COLUMNS))
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(self.path, error) from error
+
+    def told_key(self, key: tuple[int, int, int, int]) -> Any:
+        """An address as verdicts have it: the partition alone where the rest is zero, foreign parts as text."""
+        table, partition, row, column = (self._told(part) for part in key)
+        if self.independent:
+            return [partition, row]
+        return partition if (table, row, column) == (0, 0, 0) else [table, partition, row, column]
+
+    def _told(self, value: int) -> Any:
+        return self.shown(value) if 0 <= FOREIGN_BASE - 1 - value < len(self.dictionary) else value
 
     def shown(self, value: int | None) -> str:
         """A value or key as the history wrote it: foreign ones from the dictionary, `nil` for None."""
@@ -107,6 +124,17 @@ class Source:
             return "nil"
         place = FOREIGN_BASE - 1 - value
         return self.dictionary[place] if 0 <= place < len(self.dictionary) else str(value)
+
+
+def opened_parquet(path: Path, dictionary_columns: Sequence[str] = ()) -> pq.ParquetFile:
+    """A Parquet file whose pages are compared with their checksums as they are read."""
+    return pq.ParquetFile(path, read_dictionary=list(dictionary_columns), page_checksum_verification=True)
+
+
+def damaged(path: Path, error: BaseException) -> UserError:
+    """The sentence on a Parquet file that can't be read to its end."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    return UserError(f"{path} is damaged: it can't be read to its end as Parquet ({reason}).")
 
 
 def _top_level(columns: Sequence[str]) -> list[str]:

@@ -28,11 +28,13 @@ class Speaker:
         return f"{time_ns / 1e9:.9f}".rstrip("0").rstrip(".") + " s"
 
     def key(self, key: Key) -> str:
-        """`key 5`, with table, row and column where they are not the first."""
+        """`key 5`, with table, row and column where they are not the first; `key :x of 5` within independent keys."""
         table, partition, row, column = key
+        if self.source.independent:
+            return f"key {self.source.shown(row)} of {self.source.shown(partition)}"
         name = f"key {self.source.shown(partition)}"
         if row or column:
-            name += f" (row {row}, column {column})"
+            name += f" (row {self.source.shown(row)}, column {column})"
         return name if table == 0 else f"{name} of table {table}"
 
     def ended(self, index: int) -> str:

@@ -15,6 +15,9 @@ DICTIONARY_KEY = b"assay.history.dictionary"
 FOREIGN_BASE = -(2**62)
 """Foreign values (strings, keywords, …) are interned as `FOREIGN_BASE - 1 - i`, i their place in the dictionary."""
 
+MOST_EVENTS = 2**48
+"""Indices of events are below this, so that checkers can do sums with them."""
+
 MOP = pa.struct(
     [
         pa.field("f", pa.string(), nullable=False),

@@ -132,6 +132,7 @@ def start_session(options: SparkOptions) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.shuffle.compress": "true",
         "spark.python.worker.reuse": "true",
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     }
     return _quiet_start(settings, options.cores)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from checkers.importers.awdit import LINE as AWDIT_LINE
 from checkers.importers.awdit import open_awdit
+from checkers.importers.blocks import Data
 from checkers.importers.events import COLUMNS, EventOrder
 from checkers.importers.jepsen import open_edn, open_jepsen_log, open_json
 from checkers.importers.parquet import MAGIC, open_parquet
@@ -28,14 +30,18 @@ def open_journal(path: Path) -> Source:
     return Source(path, "journal", table.num_rows, table=table, note=note)
 
 
-def _read(path: Path) -> bytes:
+def _mapped(path: Path) -> Data:
+    """The file's bytes, which the system reads as they are needed."""
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} can't be read: {error.strerror}.") from error
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it can't be mapped to memory"
+        raise UserError(f"{path} can't be read: {reason}.") from error
 
 
-_FROM_BYTES: Final[dict[str, Callable[[Path, bytes], Source]]] = {
+_FROM_BYTES: Final[dict[str, Callable[[Path, Data], Source]]] = {
     "edn": open_edn,
     "json": open_json,
     "jepsen-log": open_jepsen_log,
@@ -66,7 +72,7 @@ def open_source(path: Path, format: str = "auto") -> Source:
 def _opened(path: Path, format: str) -> Source:
     if format == "parquet":
         return open_parquet(path)
-    return open_journal(path) if format == "journal" else _FROM_BYTES[format](path, _read(path))
+    return open_journal(path) if format == "journal" else _FROM_BYTES[format](path, _mapped(path))
 
 
 def _in_run(path: Path) -> Path:

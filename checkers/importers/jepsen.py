@@ -1,29 +1,30 @@
-"""Jepsen histories as EDN, JSON or log lines, turned into our table."""
+"""Jepsen histories as EDN, JSON or log lines, turned into our table block by block."""
 
 from __future__ import annotations
 
+import mmap
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from checkers.importers.maps import ERROR, KEY, NODE, TIME, VALUE, Tokens, find_operations
-from checkers.importers.mops import ITSELF, MopColumns, emit_mops
-from checkers.importers.pairing import FAIL, INFO, OK, TYPES, Ints, Paired, number_names, pair
-from checkers.importers.scalars import Interner, as_json, intern_scalars, text_of
-from checkers.importers.tape import INTEGER, KEYWORD, NULL, VECTOR, Tape, read_tape
-from checkers.kernels.columns import NIL
-from checkers.source import NO_CLOCK, FailedCas, Source
-from harness.columns import DICTIONARY_KEY, MOP, SCHEMA, SCHEMA_VERSION, VERSION_KEY
-from harness.errors import UserError
+from checkers.importers.blocks import BLOCK_BYTES, BlockReader, Data
+from checkers.importers.maps import ITSELF, find_operations
+from checkers.importers.pairing import Course, pair
+from checkers.importers.rows import Meaning, Operations, make_rows, understand
+from checkers.importers.spool import Spool
+from checkers.importers.tape import EDN_CLASSES, skip_blanks
+from checkers.source import FailedCas, Source
+from harness.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
+from harness.errors import HarnessError, UserError
 
-_SHORT: Final = {"read": "r", "get": "r", "write": "w", "put": "w", "compare-and-set": "cas"}
-_CAS: Final = frozenset({"cas", "compare-and-set"})
-_MUTATIONS: Final = _CAS | {"write", "put", "append", "add", "enqueue"}
+IN_MEMORY_BYTES: Final = 64 << 20
+"""Longer texts become Parquet on disk."""
 
 _LOG_LINE: Final = re.compile(
     rb"^[^\n]*?jepsen\.util\s+-\s+(\S+)[ \t]+:(invoke|ok|fail|info)[ \t]+:(\S+)(?:[ \t]+([^\n]*?))?[ \t]*\r?$",
@@ -31,195 +32,120 @@ _LOG_LINE: Final = re.compile(
 )
 
 
-def open_edn(path: Path, data: bytes) -> Source:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a text is read: that many bytes at a time (None: as a whole), spooled to disk or not; `keyed` says whether
+    values are pairs of independent keys (None: found out)."""
+
+    block_bytes: int | None = BLOCK_BYTES
+    on_disk: bool = False
+    keyed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What is read, and what its format says of failed compare-and-sets."""
+
+    path: Path
+    format: str
+    data: Data
+    failed_cas: FailedCas = "absent"
+
+
+def open_edn(path: Path, data: Data, plan: Plan | None = None) -> Source:
     """A Jepsen history as EDN: operations as maps, in one list or one after the other."""
-    return _source(path, "edn", read_tape(path, data, json=False), "absent")
+    return _source(Text(path, "edn", data), plan)
 
 
-def open_json(path: Path, data: bytes) -> Source:
+def open_json(path: Path, data: Data, plan: Plan | None = None) -> Source:
     """A Jepsen history as a JSON array of objects."""
-    try:
-        msgspec.json.decode(data, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        position = re.search(r"byte (\d+)", str(error))
-        line = data[: int(position[1])].count(b"\n") + 1 if position else data.count(b"\n") + 1
-        raise UserError(f"{path}, line {line}: this is not a JSON array of operations ({error}).") from error
-    return _source(path, "json", read_tape(path, data, json=True), "absent")
+    return _source(Text(path, "json", data), plan)
 
 
-def open_jepsen_log(path: Path, data: bytes) -> Source:
+def open_jepsen_log(path: Path, data: Data, plan: Plan | None = None) -> Source:
     """The lines `jepsen.util - PROCESS :TYPE :F VALUE` of a log; a failed compare-and-set found another value."""
-    lines_whole = data.count(b"\n")
-    if data and not data.endswith(b"\n"):
-        raise UserError(f"{path}, line {lines_whole + 1}: the last line has no end, so the log is truncated.")
-    lines: list[bytes] = []
-    for line in data.split(b"\n"):
-        found = _LOG_LINE.match(line)
-        lines.append(_log_event(found) if found else b"")
-    return _source(path, "jepsen-log", read_tape(path, b"\n".join(lines), json=False), "observed")
+    if data[-1:] not in (b"", b"\n"):
+        line = data[:].count(b"\n") + 1
+        raise UserError(f"{path}, line {line}: the last line has no end, so the log is truncated.")
+    events = b"".join(_logged(data)) if len(data) <= IN_MEMORY_BYTES else _written(_logged(data))
+    if skip_blanks(np.frombuffer(events, np.uint8), 0, EDN_CLASSES) == len(events):
+        raise UserError(f"{path} is no log of operations: no line reads `jepsen.util - PROCESS :TYPE :F VALUE`.")
+    return _source(Text(path, "jepsen-log", events, "observed"), plan)
+
+
+def _logged(data: Data) -> Iterator[bytes]:
+    """The events of a log as EDN, each on the line that it has there."""
+    begin = 0
+    while begin < len(data):
+        chunk = data[begin : begin + BLOCK_BYTES]
+        end = chunk.rfind(b"\n") + 1 or data.find(b"\n", begin) + 1 - begin
+        found = map(_LOG_LINE.match, data[begin : begin + end].split(b"\n")[:-1])
+        yield b"".join(_log_event(line) if line else b"\n" for line in found)
+        begin += end
 
 
 def _log_event(found: re.Match[bytes]) -> bytes:
     process, kind, f, value = found.groups()
-    return b"{:process %s :type :%s :f :%s :value %s}" % (process, kind, f, value or b"nil")
+    return b"{:process %s :type :%s :f :%s :value %s}\n" % (process, kind, f, value or b"nil")
 
 
-def _source(path: Path, format: str, tape: Tape, failed_cas: FailedCas) -> Source:
-    events = find_operations(path, tape)
-    paired, events = pair(path, tape, events)
-    interner = Interner()
-    _intern(tape, events, interner)
-    table = _table(path, tape, events, paired, interner)
-    return Source(path, format, table.num_rows, table=table, failed_cas=failed_cas, dictionary=interner.values)
+def _written(pieces: Iterator[bytes]) -> Data:
+    """A text on disk, which lives as long as it is used."""
+    try:
+        with TemporaryFile(prefix="assay-import-") as file:
+            file.writelines(pieces)
+            file.flush()
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise HarnessError(f"The events of the log can't be kept on disk: {error}.") from error
 
 
-def _intern(tape: Tape, events: Tokens, interner: Interner) -> None:
-    """Number the atoms inside values and keys."""
-    roots = np.concatenate((events[:, VALUE], events[:, KEY]))
-    roots = roots[roots >= 0]
-    if not len(roots):
-        return
-    depth = np.zeros(len(tape.kind) + 1, np.int64)
-    np.add.at(depth, roots, 1)
-    np.add.at(depth, tape.after[roots], -1)
-    inside = np.flatnonzero((np.cumsum(depth[:-1]) > 0) & (tape.kind < VECTOR))
-    intern_scalars(tape, inside, interner)
+def _source(text: Text, plan: Plan | None) -> Source:
+    tried: Source | Plan = plan or Plan(on_disk=len(text.data) > IN_MEMORY_BYTES)
+    while isinstance(tried, Plan):
+        tried = _read(text, tried)
+    return tried
 
 
-def _chosen_values(tape: Tape, events: Tokens, paired: Paired) -> Tokens:
-    """Whose value tells what happened: the completion's for what succeeded and looked, else the invocation's."""
-    values = events[:, VALUE]
-    nil = (values < 0) | (tape.kind[np.maximum(values, 0)] == NULL) if len(tape.kind) else values < 0
-    before, after = paired.invocation, np.maximum(paired.completion, 0)
-    succeeded = (paired.completion >= 0) & (paired.type[after] == OK) if len(events) else np.empty(0, bool)
-    mutates = np.array([name in _MUTATIONS for name in paired.names] + [False])[paired.f[before]]
-    use_completion = succeeded & ~nil[after] & ~(mutates & ~nil[before])
-    return np.where(use_completion, values[after], values[before])
+def _read(text: Text, plan: Plan) -> Source | Plan:
+    """The source, or the plan by which the text is to be read again, since something in it contradicts this one."""
+    path = text.path
+    reader = BlockReader(path, text.data, text.format == "json", plan.block_bytes)
+    spool, course, meaning = Spool(plan.on_disk), Course(), Meaning(keyed=plan.keyed)
+    carried, final = b"", False
+    while not final:
+        block = reader.next(carried)
+        tape, final = block.tape, block.final
+        found = pair(path, tape, find_operations(path, tape), course, plan.block_bytes is None)
+        if found is None:
+            return replace(plan, block_bytes=None)
+        paired, events = found
+        is_open = (paired.completion < 0) & (not final)
+        late = int(np.searchsorted(paired.invocation[~is_open], len(course.carried)))
+        operations = Operations(path, tape, events, paired, paired.invocation[~is_open], paired.completion[~is_open])
+        fresh = paired.invocation[paired.invocation >= len(course.carried)]
+        if not understand(operations, fresh, meaning):
+            return replace(plan, keyed=False)
+        spool.add(make_rows(operations, meaning), late)
+        left = paired.invocation[is_open]
+        course.carried = paired.index[left]
+        carried = b"".join(tape.bytes(token) + b"\n" for token in events[left, ITSELF].tolist())
+    return _finished(text, spool, meaning)
 
 
-def _keyed(tape: Tape, values: Tokens, is_cas: npt.NDArray[np.bool_]) -> bool:
-    """Whether every operation's value is a pair of a key and the value proper (Jepsen's independent keys)."""
-    if not len(values) or (values < 0).any() or (tape.kind[values] != VECTOR).any():
-        return False
-    first, behind = values + 1, tape.after[values]
-    if (first >= behind).any() or (tape.kind[first] >= VECTOR).any():
-        return False
-    second = first + 1
-    if (second >= behind).any() or (tape.after[np.minimum(second, len(tape.kind) - 1)] != behind).any():
-        return False
-    return bool((tape.kind[second[is_cas]] == VECTOR).all())
-
-
-def _table(path: Path, tape: Tape, events: Tokens, paired: Paired, interner: Interner) -> pa.Table:
-    begun, ended = paired.invocation, paired.completion
-    clients = paired.process[begun] >= 0
-    values = _chosen_values(tape, events, paired)
-    is_cas = np.array([name in _CAS for name in paired.names] + [False])[paired.f[begun]]
-    keyed = _keyed(tape, events[begun[clients], VALUE], is_cas[clients])
-    keys = events[begun, KEY]
-    rows = np.flatnonzero(clients)
-    mops, fits = emit_mops(tape, values[rows], keys[rows], is_cas[rows], keyed)
-    mops = mops._replace(of=rows[mops.of])
-    fitting = np.zeros(len(begun), bool)
-    fitting[rows] = fits
-    done = ended >= 0
-    last = np.where(done, ended, begun)
-    types = np.where(done & clients, paired.type[last], INFO)
-    times, clocked = _times(tape, events)
-    error_class, error = _errors(tape, events, values, last, types)
-    known: dict[str, Any] = {
-        "op": pa.array(np.arange(len(begun))),
-        "invoke_index": pa.array(paired.index[begun]),
-        "complete_index": pa.array(paired.index[last], mask=~done),
-        "invoke_time": pa.array(times[begun]),
-        "complete_time": pa.array(times[last], mask=~(done & clocked[last])),
-        "type": _names(types, TYPES),
-        "process": pa.array(paired.process[begun]),
-        "f": _names(paired.f[begun], paired.names),
-        "mops": _mops_array(path, tape, paired, mops, fitting, len(begun)),
-        "node": _texts(tape, events[last, NODE]),
-        "clock": _names(np.where(clocked[begun], -1, 0), (NO_CLOCK,)),
-        "error_class": error_class,
-        "error": error,
-        "value": _json_values(tape, np.where(fitting, -1, values)),
-    }
-    arrays = [known.get(field.name, pa.nulls(len(begun), field.type)) for field in SCHEMA]
-    dictionary = msgspec.json.encode(interner.values)
-    metadata = {VERSION_KEY: str(SCHEMA_VERSION).encode(), DICTIONARY_KEY: dictionary}
-    return pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata(metadata))
-
-
-def _names(codes: Ints, names: tuple[str, ...]) -> pa.Array:
-    indices = pa.array(codes.astype(np.int32), mask=codes < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(names or ("",), pa.string())).cast(pa.string())
-
-
-def _times(tape: Tape, events: Tokens) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Times in ns, and which events state one."""
-    tokens = events[:, TIME]
-    if not len(tokens):
-        return tokens, tokens >= 0
-    stated = (tokens >= 0) & (tape.kind[np.maximum(tokens, 0)] == INTEGER)
-    return np.where(stated, tape.number[np.maximum(tokens, 0)], 0), stated
-
-
-def _texts(tape: Tape, tokens: Tokens) -> pa.Array:
-    """The tokens' texts, null for none and nil."""
-    texts: list[str | None] = [None] * len(tokens)
-    for i in np.flatnonzero(tokens >= 0).tolist():
-        if tape.kind[tokens[i]] != NULL:
-            texts[i] = text_of(tape, int(tokens[i]))
-    return pa.array(texts, pa.string())
-
-
-def _errors(tape: Tape, events: Tokens, values: Tokens, last: Ints, types: Ints) -> tuple[pa.Array, pa.Array]:
-    """What failed operations and unknown ones say: their `:error`, or a keyword in the place of a value."""
-    tokens = np.where(types != OK, events[last, ERROR], -1) if len(last) else last
-    said = events[last, VALUE]
-    if len(last):
-        is_word = (said >= 0) & (tape.kind[np.maximum(said, 0)] == KEYWORD) & (said != values)
-        tokens = np.where((tokens < 0) & is_word & ((types == FAIL) | (types == INFO)), said, tokens)
-    heads = tokens.copy()
-    for i in np.flatnonzero(tokens >= 0).tolist():
-        if tape.kind[tokens[i]] == VECTOR and tape.after[tokens[i]] > tokens[i] + 1:
-            heads[i] = tokens[i] + 1
-    classes = [None if text is None else text.removeprefix(":") for text in _texts(tape, heads).to_pylist()]
-    return pa.array(classes, pa.string()), _texts(tape, tokens)
-
-
-def _json_values(tape: Tape, tokens: Tokens) -> pa.Array:
-    texts: list[str | None] = [None] * len(tokens)
-    for i in np.flatnonzero(tokens >= 0).tolist():
-        texts[i] = msgspec.json.encode(as_json(tape, int(tokens[i]))).decode()
-    return pa.array(texts, pa.string())
-
-
-def _mops_array(
-    path: Path, tape: Tape, paired: Paired, mops: MopColumns, fitting: npt.NDArray[np.bool_], rows: int
-) -> pa.Array:
-    counts = np.bincount(mops.of, minlength=rows)
-    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    own = tuple(_SHORT.get(name, name) for name in paired.names)
-    codes, inner = number_names(path, tape, np.where(mops.name >= 0, mops.name, -1))
-    every = (*own, *inner)
-    names = np.where(mops.name == ITSELF, paired.f[paired.invocation[mops.of]], codes + len(own))
-    zeros = pa.array(np.zeros(len(mops.of), np.int32))
-    listed = mops.list_start >= 0
-    list_offsets = np.concatenate((np.where(listed, mops.list_start, 0), [len(mops.items)])).astype(np.int32)
-    list_offsets[:-1] = np.minimum.accumulate(np.where(listed, list_offsets[:-1], len(mops.items))[::-1])[::-1]
-    lists = pa.ListArray.from_arrays(
-        pa.array(list_offsets, mask=np.concatenate((~listed, [False]))), pa.array(mops.items), type=pa.list_(pa.int64())
+def _finished(text: Text, spool: Spool, meaning: Meaning) -> Source:
+    values = meaning.interner.values
+    metadata = {VERSION_KEY: str(SCHEMA_VERSION).encode(), DICTIONARY_KEY: msgspec.json.encode(values)}
+    schema = SCHEMA.with_metadata(metadata)
+    known = Source(
+        text.path,
+        text.format,
+        spool.rows,
+        failed_cas=text.failed_cas,
+        dictionary=values,
+        independent=meaning.within > 0,
     )
-    fields = [
-        _names(names, every),
-        zeros,
-        pa.array(np.where(mops.partition == NIL, 0, mops.partition)),
-        pa.array(np.zeros(len(mops.of), np.int64)),
-        zeros,
-        pa.array(mops.value, mask=(mops.value == NIL) | listed),
-        pa.array(mops.expected, mask=mops.expected == NIL),
-        lists,
-    ]
-    structs = pa.StructArray.from_arrays(fields, fields=list(MOP))
-    starts = pa.array(offsets, mask=np.concatenate((~fitting, [False])))
-    return pa.ListArray.from_arrays(starts, structs, type=pa.list_(MOP))
+    if not spool.on_disk:
+        return replace(known, table=spool.table(schema))
+    parquet, holder = spool.parquet(schema)
+    return replace(known, parquet=parquet, holder=holder)

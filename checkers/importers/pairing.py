@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -10,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from checkers.importers.maps import INDEX, PROCESS, TYPE, F, Tokens
-from checkers.importers.scalars import name_of
+from checkers.importers.maps import INDEX, ITSELF, PROCESS, TYPE, F, Tokens
+from checkers.importers.scalars import distinct, name_of
 from checkers.importers.tape import INTEGER, NULL, Tape
+from harness.columns import MOST_EVENTS
 from harness.errors import UserError
 from harness.ops import NEMESIS_PROCESS
 
@@ -26,11 +28,26 @@ _MOST_NAMES: Final = 4096
 NO_F: Final = "txn"
 """The `f` of operations that state none (Elle's own histories)."""
 
+_NEMESIS: Final = re.compile(r"nemesis(?:-(\d{1,9}))?")
+
+
+@dataclass(slots=True)
+class Course:
+    """What is known of a history's events so far: whether their order is that of their `index` (None: not known yet),
+    else of the text; how many there were, the last index, and whether they state their process."""
+
+    by_index: bool | None = None
+    events: int = 0
+    last_index: int = -1
+    with_process: bool | None = None
+    carried: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
 
 @dataclass(frozen=True, slots=True)
 class Paired:
     """Operations in order of invocation: event numbers of invocation and completion (-1: none), and per event its index
-    in the total order, process, type code and `f` (a number into `names`)."""
+    in the total order, process, type code and `f` (a number into `names`). A nemesis's event is an operation of its own
+    that begins and ends there."""
 
     invocation: Ints
     completion: Ints
@@ -41,46 +58,16 @@ class Paired:
     names: tuple[str, ...]
 
 
-@njit(cache=True)
-def _number(tape, tokens, firsts, codes):
-    """Number tokens by their text; `firsts` are the first tokens of each. Returns how many, or -1 for too many."""
-    count = 0
-    for i in range(tokens.shape[0]):
-        token = tokens[i]
-        start, size = tape.start[token], tape.stop[token] - tape.start[token]
-        codes[i] = -1
-        for known in range(count):
-            other = tape.start[firsts[known]]
-            if tape.stop[firsts[known]] - other != size:
-                continue
-            same = True
-            for k in range(size):
-                if tape.text[start + k] != tape.text[other + k]:
-                    same = False
-                    break
-            if same:
-                codes[i] = known
-                break
-        if codes[i] < 0:
-            if count == firsts.shape[0]:
-                return -1
-            firsts[count], codes[i] = token, count
-            count += 1
-    return count
-
-
 def number_names(path: Path, tape: Tape, tokens: Tokens) -> tuple[Ints, tuple[str, ...]]:
-    """Codes of the tokens' names and the names; tokens of -1 get code -1."""
-    present = tokens >= 0
-    codes, firsts = np.full(len(tokens), -1), np.empty(_MOST_NAMES, np.int64)
-    inner = np.empty(int(present.sum()), np.int64)
-    count = _number(tape, tokens[present], firsts, inner)
-    if count < 0:
+    """Codes of the tokens' names and the names; tokens of -1 and nil get code -1."""
+    told = np.where(tape.kind[np.maximum(tokens, 0)] == NULL, -1, tokens) if len(tokens) else tokens
+    codes, firsts = distinct(tape, told)
+    if len(firsts) > _MOST_NAMES:
         raise UserError(f"{path} has more than {_MOST_NAMES} different operation names, so this is not a history.")
-    names = [name_of(tape, int(token)) for token in firsts[:count]]
-    distinct = tuple(dict.fromkeys(names))
-    codes[present] = np.array([distinct.index(name) for name in names] + [0])[inner]
-    return codes, distinct
+    names = [name_of(tape, int(token)) for token in firsts]
+    distinct_names = tuple(dict.fromkeys(names))
+    table = np.array([distinct_names.index(name) for name in names] + [-1])
+    return table[codes], distinct_names
 
 
 @njit(cache=True)
@@ -88,6 +75,7 @@ def _pair(process, kind, f, dense, opened, completion):
     """Set `completion` of invocations. Returns (problem, event): 1 no invocation, 2 still open, 3 another f."""
     for event in range(process.shape[0]):
         if process[event] < 0:
+            completion[event] = event
             continue
         here = dense[event]
         if kind[event] == 0:
@@ -112,56 +100,100 @@ _PROBLEMS: Final = {
 }
 
 
-def pair(path: Path, tape: Tape, events: Tokens) -> tuple[Paired, Tokens]:
-    """The operations of a history and its events in their total order; raises UserError naming the line at fault."""
-    index, events = _in_order(path, tape, events)
+def pair(path: Path, tape: Tape, events: Tokens, course: Course, whole: bool) -> tuple[Paired, Tokens] | None:
+    """The operations of the next events of a history, those in their total order; the first ones are those that were
+    carried over. Raises UserError naming the line at fault. None: the events have an index but are not in its order, so
+    that the history has to be read as a whole."""
+    ordered = _in_order(path, tape, events, course, whole)
+    if ordered is None:
+        return None
+    index, events = ordered
     types = _types(path, tape, events)
-    process = _processes(tape, events)
+    process = _processes(path, tape, events, course)
     f, names = number_names(path, tape, events[:, F])
-    distinct, dense = np.unique(process, return_inverse=True)
+    distinct_processes, dense = np.unique(process, return_inverse=True)
     completion = np.full(len(events), -1)
-    problem, event = _pair(process, types, f, dense, np.full(len(distinct) + 1, -1), completion)
+    opened = np.full(len(distinct_processes) + 1, -1)
+    problem, event = _pair(process, types, f, dense, opened, completion)
     if problem:
-        line, reason = tape.line(int(events[event, -1])), _PROBLEMS[problem].format(process[event])
+        line, reason = tape.line(int(events[event, ITSELF])), _PROBLEMS[problem].format(process[event])
         raise UserError(f"{path}, line {line}: {reason}, so this is not a whole history.")
     begun = np.flatnonzero((types == INVOKE) | (process < 0))
     missing = f < 0
     if missing.any():
         names = names if NO_F in names else (*names, NO_F)
         f = np.where(missing, names.index(NO_F), f)
+    course.events += len(events) - len(course.carried)
+    course.last_index = int(index[-1]) if len(index) else course.last_index
     return Paired(begun, completion[begun], index, process, types, f, names), events
 
 
 def _types(path: Path, tape: Tape, events: Tokens) -> Ints:
     codes, names = number_names(path, tape, events[:, TYPE])
-    for code, name in enumerate(names):
-        if name not in TYPES:
-            token = int(events[codes == code][0, -1])
+    for code, name in [*enumerate(names), (-1, "nil")]:
+        if name not in TYPES and (codes == code).any():
+            token = int(events[codes == code][0, ITSELF])
             raise UserError(f"{path}, line {tape.line(token)}: {name!r} is not a type; it is invoke, ok, fail or info.")
-    table: Ints = np.array([TYPES.index(name) for name in names] + [0])
+    table: Ints = np.array([TYPES.index(name) if name in TYPES else 0 for name in names] + [0])
     return table[codes]
 
 
-def _processes(tape: Tape, events: Tokens) -> Ints:
-    """Process numbers; named processes are nemeses, and a history without processes has just one."""
+def _processes(path: Path, tape: Tape, events: Tokens, course: Course) -> Ints:
+    """Process numbers; `nemesis` and `nemesis-N` are nemeses, and a history without processes has just one."""
     tokens = events[:, PROCESS]
-    kinds = np.where(tokens >= 0, tape.kind[np.maximum(tokens, 0)], NULL) if len(tokens) else tokens
-    numbers = np.where(kinds == INTEGER, tape.number[np.maximum(tokens, 0)], NEMESIS_PROCESS) if len(tokens) else tokens
-    return np.where(kinds == NULL, 0, numbers)
+    if not len(tokens):
+        return tokens
+    kinds = np.where(tokens >= 0, tape.kind[np.maximum(tokens, 0)], NULL)
+    numbers = np.where(kinds == INTEGER, tape.number[np.maximum(tokens, 0)], 0)
+    negative = np.flatnonzero(numbers < 0)
+    if len(negative):
+        token = int(tokens[negative[0]])
+        raise UserError(f"{path}, line {tape.line(token)}: process {tape.raw(token)} is negative.")
+    named = np.where((kinds != INTEGER) & (kinds != NULL), tokens, -1)
+    codes, firsts = distinct(tape, named)
+    nemeses = np.array([_nemesis(path, tape, int(token)) for token in firsts] + [0], np.int64)
+    stated = kinds[kinds != NULL]
+    without = (kinds == NULL).any()
+    if course.with_process is None and len(tokens):
+        course.with_process = bool(len(stated))
+    if (without and course.with_process) or (len(stated) and not course.with_process):
+        token = int(events[np.flatnonzero((kinds == NULL) == bool(course.with_process))[0], ITSELF])
+        says = "has no :process, while others have one" if course.with_process else "has a :process, others have none"
+        raise UserError(f"{path}, line {tape.line(token)}: this operation {says}.")
+    return np.where(codes >= 0, nemeses[codes], numbers)
 
 
-def _in_order(path: Path, tape: Tape, events: Tokens) -> tuple[Ints, Tokens]:
-    """Events by their `index` where all state one, else in the order of the file."""
+def _nemesis(path: Path, tape: Tape, token: int) -> int:
+    found = _NEMESIS.fullmatch(name_of(tape, token))
+    if found is None:
+        raise UserError(
+            f"{path}, line {tape.line(token)}: process {tape.raw(token)[:40]} is neither an integer nor a nemesis."
+        )
+    return min(NEMESIS_PROCESS, -int(found[1] or 1))
+
+
+def _in_order(path: Path, tape: Tape, events: Tokens, course: Course, whole: bool) -> tuple[Ints, Tokens] | None:
+    """Events by their `index` where all state one, else in the order of the text."""
     tokens = events[:, INDEX]
-    stated = (tokens >= 0) & (tape.kind[np.maximum(tokens, 0)] == INTEGER) if len(tokens) else np.empty(0, bool)
-    if not len(tokens) or not stated.all():
-        return np.arange(len(events)), events
+    stated = (tokens >= 0) & (tape.kind[np.maximum(tokens, 0)] == INTEGER) if len(tokens) else np.ones(0, bool)
+    if course.by_index is None and len(tokens):
+        course.by_index = bool(stated.all())
+    if not course.by_index:
+        fresh = course.events + np.arange(len(events) - len(course.carried))
+        return np.concatenate((course.carried, fresh)), events
+    if not stated.all():
+        return None
     index = tape.number[tokens]
+    beyond = np.flatnonzero((index < 0) | (index >= MOST_EVENTS))
+    if len(beyond):
+        line = tape.line(int(events[beyond[0], ITSELF]))
+        raise UserError(f"{path}, line {line}: an index is {'negative' if index[beyond[0]] < 0 else 'above 2^48'}.")
+    steps = np.diff(index)
+    if len(index) and not whole and ((steps <= 0).any() or index[len(course.carried)] <= course.last_index):
+        return None
     order = np.argsort(index, kind="stable")
-    twice = np.flatnonzero(index[order][1:] == index[order][:-1])
+    twice = np.flatnonzero(np.diff(index[order]) == 0)
     if len(twice):
-        token = int(events[order[twice[0] + 1], -1])
+        token = int(events[order[twice[0] + 1], ITSELF])
         raise UserError(f"{path}, line {tape.line(token)}: index {index[order[twice[0]]]} is used twice.")
-    if index.min() < 0:
-        raise UserError(f"{path}, line {tape.line(int(events[order[0], -1]))}: an index is negative.")
     return index[order], events[order]

@@ -1,20 +1,18 @@
 """A compiled reader of EDN and JSON text: flattens it into a tape of tokens.
 
 Token i has a kind, the byte range of its text, and `after[i]`, the index behind it and all it contains, so that the
-children of a collection are i + 1, after[i + 1], … up to after[i]. Tags (`#inst`, `#jepsen.history.Op`) are ignored,
-comments and `#_` forms left out.
+children of a collection are i + 1, after[i + 1], … up to after[i]. Comments and `#_` forms are left out. The tag of a
+collection (`#jepsen.history.Op{…}`) is ignored, that of an atom (`#inst "…"`) is part of its text.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-from harness.errors import UserError
+from checkers.kernels.compiled import lean, lean_inline
 
 NULL: Final = 0
 TRUE: Final = 1
@@ -23,119 +21,168 @@ INTEGER: Final = 3
 STRING: Final = 4
 KEYWORD: Final = 5
 OTHER: Final = 6
-"""Floats, ratios, symbols, characters, integers beyond 64 bits."""
+"""Floats, ratios, symbols, characters, tagged atoms, integers beyond 64 bits."""
 VECTOR: Final = 7
 LIST: Final = 8
 MAP: Final = 9
 SET: Final = 10
 DISCARD: Final = 11
 
-_MOST_DEPTH: Final = 512
+MOST_DEPTH: Final = 512
 
-_PROBLEMS: Final = {
-    1: "a closing bracket does not match what was opened",
-    2: "the text ends inside a string",
-    3: "the text ends before every bracket is closed, so it is truncated",
-    4: "brackets are nested deeper than 512",
-    5: "a map has a key without a value",
-    6: "this is not EDN",
-    7: "this is not JSON",
+COMPLETE, FULL, STRAY_CLOSER, OPEN_STRING, OPEN_BRACKET, TOO_DEEP, ODD_MAP, NO_FORM, CLOSED = 0, -1, 1, 2, 3, 4, 5, 6, 7
+
+PROBLEMS: Final = {
+    STRAY_CLOSER: "a closing bracket does not match what was opened",
+    OPEN_STRING: "the text ends inside a string",
+    OPEN_BRACKET: "the text ends before every bracket is closed, so it is truncated",
+    TOO_DEEP: f"brackets are nested deeper than {MOST_DEPTH}",
+    ODD_MAP: "a map has a key without a value",
+    NO_FORM: "this is not EDN",
+    CLOSED: "a closing bracket does not match what was opened",
 }
 
 Bytes = npt.NDArray[np.uint8]
 
+_ATOM, _BLANK, _OPENS, _CLOSES, _QUOTE, _COMMENT, _HASH, _BACKSLASH = range(8)
+
+
+def _classes(**members: bytes) -> Bytes:
+    table = np.full(256, _ATOM, np.uint8)
+    codes = {"blank": _BLANK, "opens": _OPENS, "closes": _CLOSES, "quote": _QUOTE, "comment": _COMMENT}
+    for name, members_of in members.items():
+        table[list(members_of)] = (codes | {"hash": _HASH, "backslash": _BACKSLASH})[name]
+    return table
+
+
+EDN_CLASSES: Final = _classes(
+    blank=b" \t\n\v\f\r,\x1c\x1d\x1e\x1f",
+    opens=b"([{",
+    closes=b")]}",
+    quote=b'"',
+    comment=b";",
+    hash=b"#",
+    backslash=b"\\",
+)
+JSON_CLASSES: Final = _classes(blank=b" \t\n\r,:", opens=b"[{", closes=b"]}", quote=b'"')
+"""What each byte is; the grammar of JSON is checked apart."""
+
 
 class Tape(NamedTuple):
-    """The tokens of `text`; `number` is the value of INTEGER tokens (others: to be filled by who interns them)."""
+    """The tokens of `text`, which begins in line `first_line`; `number` is the value of INTEGER tokens (others: to be
+    filled by who interns them)."""
 
     text: Bytes
     kind: npt.NDArray[np.int8]
-    start: npt.NDArray[np.int64]
-    stop: npt.NDArray[np.int64]
+    start: npt.NDArray[np.int32]
+    stop: npt.NDArray[np.int32]
     after: npt.NDArray[np.int32]
     number: npt.NDArray[np.int64]
+    first_line: int
+
+    def bytes(self, token: int) -> bytes:
+        """The token's own text as it stands."""
+        return self.text[self.start[token] : self.stop[token]].tobytes()
 
     def raw(self, token: int) -> str:
         """The token's own text."""
-        return self.text[self.start[token] : self.stop[token]].tobytes().decode("utf-8", "replace")
+        return self.bytes(token).decode("utf-8", "replace")
 
     def line(self, token: int) -> int:
         """The line on which the token begins, counted from 1."""
-        return line_of(self.text, int(self.start[token]))
+        return self.line_at(int(self.start[token]))
+
+    def line_at(self, position: int) -> int:
+        """The line of a byte position in the text."""
+        return self.first_line + int(np.count_nonzero(self.text[:position] == 10))
 
 
-def line_of(text: Bytes, position: int) -> int:
-    """The line of a byte position, counted from 1."""
-    return int(np.count_nonzero(text[:position] == 10)) + 1
+def empty_tape(text: Bytes, tokens: int, first_line: int) -> Tape:
+    """A tape with room for that many tokens."""
+    start, stop, after = (np.empty(tokens, np.int32) for _ in range(3))
+    return Tape(text, np.empty(tokens, np.int8), start, stop, after, np.empty(tokens, np.int64), first_line)
 
 
-@njit(cache=True)
-def _is_blank(c, json):
-    return c == 32 or (c >= 9 and c <= 13) or c == 44 or (json and c == 58)
+@lean_inline
+def _ends_atom(code):
+    return code >= _BLANK and code <= _COMMENT
 
 
-@njit(cache=True)
-def _ends_atom(c, json):
-    return _is_blank(c, json) or c in (40, 41, 91, 93, 123, 125, 34, 59)
+@lean
+def _is(text, start, stop, word):
+    """Whether an atom is that word."""
+    place = 0
+    while place < len(word) and start + place < stop and text[start + place] == word[place]:
+        place += 1
+    return place == len(word) and start + place == stop
 
 
-@njit(cache=True)
+@lean
+def _word(text, start, stop):
+    """The kind of an atom that is no integer."""
+    if text[start] == 58:
+        return KEYWORD
+    if _is(text, start, stop, (110, 105, 108)):
+        return NULL
+    if _is(text, start, stop, (116, 114, 117, 101)):
+        return TRUE
+    if _is(text, start, stop, (110, 117, 108, 108)):
+        return NULL
+    return FALSE if _is(text, start, stop, (102, 97, 108, 115, 101)) else OTHER
+
+
+@lean
 def _classify(text, start, stop):
-    """The kind of an atom and its number."""
-    c = text[start]
-    if c == 58:
-        return KEYWORD, np.int64(0)
-    place = start + 1 if c == 45 or c == 43 else start
-    end = stop - 1 if stop - start > 1 and text[stop - 1] == 78 else stop
-    digits = end > place
-    value, fits = np.int64(0), end - place <= 19
+    """The kind of an atom and its number: the way for what is no short integer."""
+    first = text[start]
+    place = start + 1 if first == 45 or first == 43 else start
+    end = stop - 1 if text[stop - 1] == 78 else stop
+    if end <= place or end - place > 19 or (text[place] == 48 and end - place > 1):
+        return _word(text, start, stop), np.int64(0)
+    value = np.int64(0)
     for i in range(place, end):
         digit = np.int64(text[i]) - 48
         if digit < 0 or digit > 9:
-            digits = False
-            break
-        if (fits and value < -922337203685477580) or (value == -922337203685477580 and digit > 8):
-            fits = False
-        if fits:
-            value = value * 10 - digit
-    if digits:
-        if c != 45 and value == np.int64(-9223372036854775808):
-            fits = False
-        return (INTEGER, value if c == 45 else -value) if fits else (OTHER, np.int64(0))
-    size = stop - start
-    if (size == 3 and c == 110 and text[start + 1] == 105) or (size == 4 and c == 110 and text[start + 1] == 117):
-        return NULL, np.int64(0)
-    if size == 4 and c == 116 and text[start + 1] == 114:
-        return TRUE, np.int64(0)
-    if size == 5 and c == 102 and text[start + 1] == 97:
-        return FALSE, np.int64(0)
-    return OTHER, np.int64(0)
+            return _word(text, start, stop), np.int64(0)
+        if value < -922337203685477580 or (value == -922337203685477580 and digit > 8):
+            return OTHER, np.int64(0)
+        value = value * 10 - digit
+    if first == 45:
+        return INTEGER, value
+    if value == np.int64(-9223372036854775808):
+        return OTHER, np.int64(0)
+    return INTEGER, -value
 
 
-@njit(cache=True)
-def _skip(text, place, json):
-    """The next byte that matters: behind blanks, comments and tags."""
+@lean_inline
+def _atom(text, place, classes):
+    """Where the atom that begins here ends, its kind and its number."""
     size = text.shape[0]
-    while place < size:
-        c = text[place]
-        if _is_blank(c, json):
-            place += 1
-        elif c == 59 and not json:
-            while place < size and text[place] != 10:
-                place += 1
-        elif c == 35 and not json and place + 1 < size and text[place + 1] not in (123, 95):
-            place += 1
-            while place < size and not _ends_atom(text[place], json):
-                place += 1
-        else:
+    first = place + 1 if text[place] == 45 else place
+    stop, value = first, np.int64(0)
+    while stop < size:
+        digit = np.int64(text[stop]) - 48
+        if digit < 0 or digit > 9:
             break
-    return place
+        value = value * 10 + digit
+        stop += 1
+    short = stop - first
+    plain = short == 1 or (short > 1 and short <= 18 and text[first] != 48)
+    if plain and (stop == size or _ends_atom(classes[text[stop]])):
+        return stop, INTEGER, -value if first > place else value
+    if classes[text[place]] == _BACKSLASH:
+        stop = min(place + 2, size)
+    while stop < size and not _ends_atom(classes[text[stop]]):
+        stop += 1
+    kind, number = _classify(text, place, stop)
+    return stop, kind, number
 
 
-@njit(cache=True)
+@lean_inline
 def _string_end(text, place):
-    """The position behind a string's closing quote, or -1."""
+    """The position behind the closing quote of the string that opens here, or -1."""
     size = text.shape[0]
+    place += 1
     while place < size:
         if text[place] == 92:
             place += 1
@@ -145,102 +192,135 @@ def _string_end(text, place):
     return -1
 
 
-@njit(cache=True)
-def _opens(text, place, json):
-    """Which collection opens here (0: none) and how many bytes that takes."""
+@lean_inline
+def _line_end(text, place):
+    while place < text.shape[0] and text[place] != 10:
+        place += 1
+    return place
+
+
+@lean_inline
+def _collection(text, place):
+    """Which collection opens here and how many bytes that takes."""
     c = text[place]
     if c == 91:
         return VECTOR, 1
     if c == 123:
         return MAP, 1
-    if not json and c == 40:
+    if c == 40:
         return LIST, 1
-    if not json and c == 35 and place + 1 < text.shape[0]:
-        return (SET, 2) if text[place + 1] == 123 else (DISCARD, 2)
-    return 0, 0
+    return (SET, 2) if text[place + 1] == 123 else (DISCARD, 2)
 
 
-@njit(cache=True)
-def _closes(kind, c):
-    return (c == 93 and kind == VECTOR) or (c == 41 and kind == LIST) or (c == 125 and kind in (MAP, SET))
-
-
-@njit(cache=True)
-def _settle(tape, stack, children, depth, count):
-    """A form has ended: drop it if it was to be discarded, else count it in its collection."""
-    if depth > 0 and tape.kind[stack[depth - 1]] == DISCARD:
-        return depth - 1, stack[depth - 1]
-    if depth > 0:
-        children[depth - 1] += 1
-    return depth, count
-
-
-@njit(cache=True)
-def _close(text, tape, place, stack, children, depth, count):
-    """A closing bracket. Returns (problem, depth, count)."""
-    if depth == 0 or not _closes(tape.kind[stack[depth - 1]], text[place]):
-        return 1, depth, count
-    depth -= 1
-    token = stack[depth]
-    if tape.kind[token] == MAP and children[depth] % 2 == 1:
-        return 5, depth, count
+@lean
+def _close(tape, place, stack, children, depth, count):
+    """A closing bracket: the problem, or COMPLETE."""
+    c, token = tape.text[place], stack[depth - 1]
+    kind = tape.kind[token]
+    fits = (c == 93 and kind == VECTOR) or (c == 41 and kind == LIST) or (c == 125 and kind in (MAP, SET))
+    if not fits:
+        return STRAY_CLOSER
+    if kind == MAP and children[depth - 1] % 2 == 1:
+        return ODD_MAP
     tape.after[token] = count
     tape.stop[token] = place + 1
-    return 0, depth, count
+    return COMPLETE
 
 
-@njit(cache=True)
-def _scan(text, json, tape):
-    """Fill the tape. Returns (problem, position, tokens); problem -1 is a full tape."""
-    stack, children = np.empty(_MOST_DEPTH, np.int64), np.zeros(_MOST_DEPTH, np.int64)
-    depth, count, size = 0, 0, text.shape[0]
-    place = _skip(text, 0, json)
-    while place < size:
+@lean_inline
+def _settle(tape, stack, children, depth, count):
+    """A form has ended: drop it if it was to be discarded, else count it in its collection. (depth, tokens, kept)"""
+    if depth > 0 and tape.kind[stack[depth - 1]] == DISCARD:
+        return depth - 1, stack[depth - 1], False
+    if depth > 0:
+        children[depth - 1] += 1
+    return depth, count, True
+
+
+@lean
+def _tag_end(text, place, classes):
+    """The position behind the tag that begins here, -1 if the text ends in it, -2 if it is none."""
+    size = text.shape[0]
+    letter = text[place + 1] | 32
+    if letter < 97 or letter > 122:
+        return -2
+    while place < size and not _ends_atom(classes[text[place]]):
+        place += 1
+    return place if place < size else -1
+
+
+@lean
+def scan(tape, classes, stack, children, final):
+    """Fill the tape. Returns (problem or COMPLETE, its position, behind the last whole form, tokens up to there).
+    CLOSED is a closing bracket behind whole forms.
+
+    Unless the text is `final`, its last atom counts as whole only if something follows it.
+    """
+    text = tape.text
+    depth, count, place, size, tagged = 0, 0, 0, text.shape[0], -1
+    done, done_count = 0, 0
+    while True:
+        while place < size and classes[text[place]] == _BLANK:
+            place += 1
+        if place >= size:
+            return (OPEN_BRACKET if depth > 0 or tagged >= 0 else COMPLETE), place, done, done_count
         if count >= tape.kind.shape[0]:
-            return -1, place, count
-        c = text[place]
-        kind, width = _opens(text, place, json)
-        if kind > 0:
-            if depth >= _MOST_DEPTH:
-                return 4, place, count
+            return FULL, place, done, done_count
+        code = classes[text[place]]
+        if code == _COMMENT:
+            place = _line_end(text, place)
+            continue
+        if code == _HASH and place + 1 >= size:
+            return OPEN_BRACKET, place, done, done_count
+        if code == _OPENS or (code == _HASH and (text[place + 1] == 123 or text[place + 1] == 95)):
+            kind, width = _collection(text, place)
+            if depth >= MOST_DEPTH or (kind == DISCARD and tagged >= 0):
+                return (TOO_DEEP if depth >= MOST_DEPTH else NO_FORM), place, done, done_count
             tape.kind[count], tape.start[count] = kind, place
             stack[depth], children[depth] = count, 0
-            depth, count, place = depth + 1, count + 1, place + width
-        elif c in (41, 93, 125):
-            problem, depth, count = _close(text, tape, place, stack, children, depth, count)
-            if problem:
-                return problem, place, count
-            depth, count = _settle(tape, stack, children, depth, count)
-            place += 1
+            depth, count, place, tagged = depth + 1, count + 1, place + width, -1
+            continue
+        if code == _HASH and text[place + 1] != 35:
+            end = _tag_end(text, place, classes)
+            if end < 0:
+                return (OPEN_BRACKET if end == -1 else NO_FORM), place, done, done_count
+            tagged, place = (place if tagged < 0 else tagged), end
+            continue
+        if code == _CLOSES:
+            problem = CLOSED
+            if tagged >= 0:
+                problem = NO_FORM
+            elif depth > 0:
+                problem = _close(tape, place, stack, children, depth, count)
+            if problem != COMPLETE:
+                return problem, place, done, done_count
+            depth, place, whole = depth - 1, place + 1, True
         else:
-            stop = _string_end(text, place + 1) if c == 34 else place + 1
-            if stop < 0:
-                return 2, place, count
-            while c != 34 and stop < size and not _ends_atom(text[stop], json):
-                stop += 1
-            tape.start[count], tape.stop[count] = place, stop
-            tape.kind[count], tape.number[count] = (STRING, np.int64(0)) if c == 34 else _classify(text, place, stop)
-            tape.after[count] = count + 1
-            depth, count = _settle(tape, stack, children, depth, count + 1)
-            place = stop
-        place = _skip(text, place, json)
-    return (3 if depth > 0 else 0), place, count
+            token, start = count, place
+            if code == _QUOTE:
+                place, kind, number = _string_end(text, place), STRING, np.int64(0)
+                if place < 0:
+                    return OPEN_STRING, start, done, done_count
+            else:
+                place, kind, number = _atom(text, place, classes)
+            if tagged >= 0:
+                start, kind, number, tagged = tagged, OTHER, np.int64(0), -1
+            tape.kind[token], tape.start[token], tape.stop[token] = kind, start, place
+            tape.after[token], tape.number[token] = token + 1, number
+            count, whole = count + 1, final or place < size
+        depth, count, kept = _settle(tape, stack, children, depth, count)
+        if depth == 0 and kept and whole:
+            done, done_count = place, count
 
 
-def _room(text: Bytes, tokens: int) -> Tape:
-    kinds, starts, stops = np.empty(tokens, np.int8), np.empty(tokens, np.int64), np.empty(tokens, np.int64)
-    return Tape(text, kinds, starts, stops, np.empty(tokens, np.int32), np.zeros(tokens, np.int64))
-
-
-def read_tape(path: Path, data: bytes, json: bool) -> Tape:
-    """Flatten a whole text; raises UserError naming file, line and reason where it is not well-formed."""
-    text = np.frombuffer(data, np.uint8)
-    tape = _room(text, len(text) // 4 + 16)
-    problem, position, count = _scan(text, json, tape)
-    if problem == -1:
-        tape = _room(text, len(text) + 16)
-        problem, position, count = _scan(text, json, tape)
-    if problem:
-        raise UserError(f"{path}, line {line_of(text, position)}: {_PROBLEMS[problem]}.")
-    kind, start, stop = tape.kind[:count], tape.start[:count], tape.stop[:count]
-    return Tape(text, kind, start, stop, tape.after[:count], tape.number[:count])
+@lean
+def skip_blanks(text, place, classes):
+    """The next byte that is neither blank nor comment."""
+    while place < text.shape[0]:
+        if classes[text[place]] == _COMMENT:
+            place = _line_end(text, place)
+        elif classes[text[place]] != _BLANK:
+            break
+        else:
+            place += 1
+    return place

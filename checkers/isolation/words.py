@@ -35,10 +35,7 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
 
 def shown_key(source: Source, key: Key) -> Any:
     """A key as verdicts show it: the partition alone where the rest is zero, foreign ones as text."""
-    table, partition, row, column = key
-    if source.shown(partition) != str(partition):
-        return source.shown(partition)
-    return partition if (table, row, column) == (0, 0, 0) else list(key)
+    return source.told_key(key)
 
 
 def _name(speaker: Speaker, index: int) -> str:

@@ -2,7 +2,8 @@
 
 A read is a map of accounts to balances. The total is a setting, else what most reads show (the first of these on a
 tie); accounts are checked if they are a setting; negative balances are anomalies unless allowed. As in Jepsen a read
-counts once, under the first that applies of unexpected-key, nil-balance, wrong-total, negative-value.
+counts once, under the first that applies of unexpected-key, nil-balance, wrong-total, negative-value. Where reads are
+on independent keys, each key is a bank of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -37,22 +38,39 @@ _FS: Final = ("read", "r")
 _MOST_TOTALS: Final = 4096
 _NOWHERE: Final = (0, 0, 0, 0)
 
+Totals: TypeAlias = dict[int, tuple[int, int]]
+"""How many reads show a total, and the first that does."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """The successful reads of a batch: `total` of each (64-bit or object), how many accounts it shows, its mops and
-    which read each of these belongs to."""
+    """The successful reads of a batch: the `bank` and `total` of each (64-bit or object), its mops, which read each of
+    these belongs to and its account."""
 
     operations: Operations
     which: Ints
+    bank: Ints
     total: Any
     mops: Mops
     of: Ints
+    account: Ints
     balance: Any
     problems: tuple[tuple[int, str], ...]
 
 
-def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int) -> _Reads:
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads batches: `large` integers by their ids, how many foreign values there are, whether there are many banks."""
+
+    large: Mapping[int, int]
+    dictionary_size: int
+    independent: bool
+
+    def __call__(self, batch: pa.RecordBatch) -> _Reads:
+        return _reads(batch, self.large, self.dictionary_size, self.independent)
+
+
+def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int, independent: bool) -> _Reads:
     operations = read_operations(batch)
     chosen = operations.named(_FS) & (operations.outcome == OK)
     mops = read_mops(batch, operations, chosen, {"r": 0, "read": 0})
@@ -67,37 +85,47 @@ def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int
     total = np.zeros(len(which), balance.dtype)
     if not problems:
         np.add.at(total, of, balance)
-    return _Reads(operations, which, total, mops, of, balance, problems)
+    bank = np.zeros(len(which), np.int64)
+    if independent:
+        bank[of] = mops.address[1]
+    account = mops.address[2 if independent else 1]
+    return _Reads(operations, which, bank, total, mops, of, account, balance, problems)
 
 
 @dataclass(frozen=True, slots=True)
 class TotalsKernel:
-    """Which totals a batch shows, how often, and which read showed each first."""
+    """Which totals a batch shows of each bank, how often, and which read showed each first."""
 
-    large: Mapping[int, int]
-    dictionary_size: int
+    read: _Reader
 
-    def __call__(self, batch: pa.RecordBatch) -> dict[int, tuple[int, int]]:
-        reads = _reads(batch, self.large, self.dictionary_size)
-        totals, first, counts = np.unique(reads.total, return_index=True, return_counts=True)
-        invoke = reads.operations.invoke[reads.which][first] if len(first) else first
-        order = np.argsort(-counts, kind="stable")[:_MOST_TOTALS].tolist()
-        return {int(totals[i]): (int(counts[i]), int(invoke[i])) for i in order}
+    def __call__(self, batch: pa.RecordBatch) -> dict[int, Totals]:
+        reads = self.read(batch)
+        invoke = reads.operations.invoke[reads.which]
+        order = np.argsort(reads.bank, kind="stable")
+        cuts = np.flatnonzero(np.diff(reads.bank[order])) + 1
+        mine = np.split(order, cuts) if len(order) else []
+        return {int(reads.bank[rows[0]]): _totals(reads.total[rows], invoke[rows]) for rows in mine}
+
+
+def _totals(total: Any, invoke: Ints) -> Totals:
+    totals, first, counts = np.unique(total, return_index=True, return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:_MOST_TOTALS].tolist()
+    return {int(totals[i]): (int(counts[i]), int(invoke[first[i]])) for i in order}
 
 
 @dataclass(frozen=True, slots=True)
 class BankKernel:
-    """Judges the reads of a batch against a known total."""
+    """Judges the reads of a batch against the known total of each bank, or of all (`total`)."""
 
-    total: int
+    read: _Reader
+    total: int | None
+    totals: Mapping[int, int]
     accounts: frozenset[int] | None
     negative_allowed: bool
-    large: Mapping[int, int]
-    dictionary_size: int
     explain: int
 
     def __call__(self, batch: pa.RecordBatch) -> Part:
-        reads = _reads(batch, self.large, self.dictionary_size)
+        reads = self.read(batch)
         if reads.problems:
             return Part(problems=reads.problems)
         blame = self._blame(reads)
@@ -116,26 +144,34 @@ class BankKernel:
         blame = np.full(count, len(CLASSES))
         if not self.negative_allowed:
             blame[_any(reads.of, (reads.balance < 0).astype(np.bool_), count)] = 3
-        blame[(reads.total != self.total).astype(np.bool_)] = 2
+        blame[(reads.total != self._expected(reads)).astype(np.bool_)] = 2
         blame[_any(reads.of, reads.mops.nil, count)] = 1
         if self.accounts is not None:
-            strange = ~np.isin(reads.mops.address[1], list(self.accounts))
+            strange = ~np.isin(reads.account, list(self.accounts))
             blame[_any(reads.of, strange, count)] = 0
         return blame
+
+    def _expected(self, reads: _Reads) -> Any:
+        """The total that each read should show."""
+        if self.total is not None:
+            return self.total
+        banks, which = np.unique(reads.bank, return_inverse=True)
+        return np.array([self.totals[bank] for bank in banks.tolist()], reads.total.dtype)[which]
 
     def _finding(self, reads: _Reads, name: str, read: int) -> Finding:
         mine = np.flatnonzero(reads.of == read)
         bad = {
-            "unexpected-key": ~np.isin(reads.mops.address[1][mine], list(self.accounts or ())),
+            "unexpected-key": ~np.isin(reads.account[mine], list(self.accounts or ())),
             "nil-balance": reads.mops.nil[mine],
             "wrong-total": np.zeros(len(mine), np.bool_),
             "negative-value": (reads.balance[mine] < 0).astype(np.bool_),
         }[name]
         balances = [
-            (int(reads.mops.address[1][i]), None if reads.mops.nil[i] else json_able(int(reads.balance[i])))
+            (int(reads.account[i]), None if reads.mops.nil[i] else json_able(int(reads.balance[i])))
             for i in mine[bad][:8]
         ]
-        facts = {"total": json_able(int(reads.total[read])), "expected": json_able(self.total), "accounts": balances}
+        expected = int(self._expected(reads)[read]) if self.total is None else self.total
+        facts = {"total": json_able(int(reads.total[read])), "expected": json_able(expected), "accounts": balances}
         facts["more"] = int(bad.sum()) - len(balances)
         index = int(reads.operations.invoke[reads.which[read]])
         return Finding(name, index, _NOWHERE, (index,), facts)
@@ -156,34 +192,40 @@ def _account_ids(source: Source, names: tuple[str, ...]) -> frozenset[int] | Non
     return frozenset(numbers | {shown[name] for name in names if name in shown})
 
 
-def _chosen_total(tallies: list[dict[int, tuple[int, int]]]) -> tuple[int | None, int]:
-    """The total that most reads show (the first on a tie), and how many do."""
+def _chosen_totals(tallies: list[dict[int, Totals]]) -> dict[int, tuple[int, int]]:
+    """The total that most reads of each bank show (the first on a tie), and how many do."""
+    banks = sorted({bank for tally in tallies for bank in tally})
+    return {bank: _chosen_total([tally[bank] for tally in tallies if bank in tally]) for bank in banks}
+
+
+def _chosen_total(tallies: list[Totals]) -> tuple[int, int]:
     counts: Counter[int] = Counter()
     first: dict[int, int] = {}
     for tally in tallies:
         for total, (count, index) in tally.items():
             counts[total] += count
             first[total] = min(index, first.get(total, index))
-    if not counts:
-        return None, 0
     total = min(counts, key=lambda candidate: (-counts[candidate], first[candidate]))
     return total, counts[total]
 
 
 def judge_bank(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Every successful read shows the same total, no unset balance, and none below zero unless allowed."""
-    large = large_integers(source)
-    size = len(source.dictionary)
-    total, supporters = int_setting(options, "total"), 0
+    read = _Reader(large_integers(source), len(source.dictionary), source.independent)
+    total = int_setting(options, "total")
+    totals: dict[int, tuple[int, int]] = {}
     details: dict[str, Any] = {"total_from": "setting"}
     if total is None:
-        total, supporters = _chosen_total(run_batches(engine, source, BatchFlow(COLUMNS, TotalsKernel(large, size))))
+        totals = _chosen_totals(run_batches(engine, source, BatchFlow(COLUMNS, TotalsKernel(read))))
+        supporters = sum(count for _, count in totals.values())
         details = {"total_from": "majority", "reads_with_total": supporters}
     accounts = _account_ids(source, names_setting(options, "accounts"))
     negative = bool_setting(options, "negative-balances")
-    kernel = BankKernel(total or 0, accounts, negative, large, size, options.explain)
+    known = {bank: chosen for bank, (chosen, _) in totals.items()}
+    kernel = BankKernel(read, total, known, accounts, negative, options.explain)
     part = merged(run_batches(engine, source, BatchFlow(COLUMNS, kernel)), options.explain)
-    details["total"] = None if total is None else json_able(total)
+    shown = {total} if total is not None else set(known.values())
+    details["total"] = json_able(shown.pop()) if len(shown) == 1 else None
     if part.lowest:
         details |= {"lowest_total": json_able(part.lowest["total"]), "highest_total": json_able(part.highest["total"])}
     doubts: tuple[str, ...] = ()

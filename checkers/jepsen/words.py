@@ -64,11 +64,7 @@ def explained(
 
 def key_of(source: Source, key: Key) -> Any:
     """An object's address as evidence names it: its partition as written, or all four numbers."""
-    table, partition, row, column = key
-    if (table, row, column) != (0, 0, 0):
-        return list(key)
-    shown = source.shown(partition)
-    return partition if shown == str(partition) else shown
+    return source.told_key(key)
 
 
 def shortened(row: dict[str, Any]) -> dict[str, Any]:

@@ -46,11 +46,7 @@ class TxnSpeaker:
 
     def plain_key(self, key: Key) -> Any:
         """A key for the verdict: as the history wrote it, with its whole address if it has more than a partition."""
-        table, partition, row, column = key
-        if (table, row, column) != (0, 0, 0):
-            return list(key)
-        shown = self.speaker.source.shown(partition)
-        return partition if shown == str(partition) else shown
+        return self.speaker.source.told_key(key)
 
     def shown(self, value: Any) -> str:
         return self.speaker.source.shown(value)

@@ -27,6 +27,7 @@ _FROM_COMPLETION = (
 _PARQUET_OPTIONS: dict[str, Any] = {
     "compression": "zstd",
     "use_dictionary": ["type", "phase", "f", "mode", "node", "clock", "error_class", "error", "mops.list.element.f"],
+    "write_page_checksum": True,
 }
 
 
@@ -88,6 +89,11 @@ def schema() -> pa.Schema:
     return SCHEMA.with_metadata({VERSION_KEY: str(SCHEMA_VERSION).encode(), DICTIONARY_KEY: b"[]"})
 
 
+def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A writer of history tables: compressed, with a checksum of every page, so that damage is found in reading."""
+    return pq.ParquetWriter(path, schema, **_PARQUET_OPTIONS)
+
+
 def write_parquet(events: Iterable[Op], path: Path, rows_per_group: int = ROWS_PER_GROUP) -> int:
     """Write a history as Parquet, one row group at a time, and return the number of rows.
 
@@ -97,7 +103,7 @@ def write_parquet(events: Iterable[Op], path: Path, rows_per_group: int = ROWS_P
     unfinished = path.with_name(path.name + ".unfinished")
     rows = 0
     try:
-        with pq.ParquetWriter(unfinished, schema(), **_PARQUET_OPTIONS) as writer:
+        with parquet_writer(unfinished, schema()) as writer:
             for batch in batches(events, rows_per_group):
                 writer.write_batch(batch, row_group_size=rows_per_group)
                 rows += batch.num_rows

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers.api import check
+from checkers.importers.blocks import BlockReader
 from checkers.importers.detect import detected, open_source
 from checkers.importers.jepsen import open_edn, open_jepsen_log, open_json
-from checkers.importers.tape import INTEGER, KEYWORD, MAP, NULL, OTHER, SET, STRING, VECTOR, read_tape
+from checkers.importers.tape import INTEGER, KEYWORD, MAP, NULL, OTHER, SET, STRING, VECTOR, Tape
 from checkers.source import Source
 from harness.errors import UserError
 
@@ -37,16 +38,55 @@ def rows(source: Source) -> list[dict[str, Any]]:
     return source.table.to_pylist()
 
 
+def tape_of(text: bytes, json: bool = False) -> Tape:
+    block = BlockReader(HERE, text, json).next()
+    assert block.final
+    return block.tape
+
+
 def test_the_tape_holds_every_token() -> None:
-    text = (
-        b'{:a #_ {1 2} 9223372036854775807 #inst "x" -9223372036854775808 2.5 #{1 nil}} #_ #_ 3 4 9999999999999999999'
-    )
-    tape = read_tape(HERE, text, json=False)
-    kinds = [MAP, KEYWORD, INTEGER, STRING, INTEGER, OTHER, SET, INTEGER, NULL, OTHER]
-    assert tape.kind.tolist() == kinds
+    text = b'{:a #_ {1 2} 9223372036854775807 "x" -9223372036854775808 2.5 #{1 nil}} #_ #_ 3 4 9999999999999999999 '
+    tape = tape_of(text)
+    assert tape.kind.tolist() == [MAP, KEYWORD, INTEGER, STRING, INTEGER, OTHER, SET, INTEGER, NULL, OTHER]
     assert tape.number[[2, 4]].tolist() == [2**63 - 1, -(2**63)]
     assert tape.after.tolist() == [9, 2, 3, 4, 5, 6, 9, 8, 9, 10]
-    assert read_tape(HERE, b'[null, true, {"k": "a\\"b"}]', json=True).kind[[0, 1]].tolist() == [VECTOR, NULL]
+    assert tape_of(b'[[null, true], {"k": "a\\"b"}]', json=True).kind[[0, 1]].tolist() == [VECTOR, NULL]
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        ('#inst "2026-01-01"', OTHER),
+        ('#uuid "a"', OTHER),
+        ("#my.tag 5", OTHER),
+        ("##Inf", OTHER),
+        ("\\(", OTHER),
+        ('\\"', OTHER),
+        ("\\;", OTHER),
+        ("\\newline", OTHER),
+        ("1/2", OTHER),
+        ("1.5e3", OTHER),
+        ("1.0M", OTHER),
+        ("010", OTHER),
+        ("5N", INTEGER),
+        ("+5", INTEGER),
+        ("-0", INTEGER),
+        ("9223372036854775808", OTHER),
+        ("-9223372036854775809N", OTHER),
+        ("nil", NULL),
+        ("nix", OTHER),
+        ("nuts", OTHER),
+        ("trap", OTHER),
+        (":nil", KEYWORD),
+        ("#jepsen.history.Op {}", MAP),
+        ("#tag #{}", SET),
+    ],
+)
+def test_unusual_forms_are_one_token_each(form: str, kind: int) -> None:
+    tape = tape_of(f"[{form} ; a comment\n 17]".encode() + b" ")
+    assert tape.kind.tolist() == [kind, INTEGER]
+    whole = tape.raw(0) if kind != MAP and kind != SET else form.partition(" ")[2]
+    assert form.endswith(whole) and (kind in (SET, MAP) or whole == form)
 
 
 def test_edn_becomes_our_table() -> None:
@@ -54,7 +94,7 @@ def test_edn_becomes_our_table() -> None:
     assert [row["f"] for row in table] == ["write", "read", "start", "cas", "cas"]
     assert [row["type"] for row in table] == ["ok", "ok", "info", "fail", "info"]
     assert [row["invoke_index"] for row in table] == [3, 4, 5, 9, 12]
-    assert [row["complete_index"] for row in table] == [6, 8, None, 10, 13]
+    assert [row["complete_index"] for row in table] == [6, 8, 5, 10, 13]
     assert [row["complete_time"] for row in table] == [7, 9, None, 11, 13]
     assert table[1]["mops"][0] | {"f": "r", "value": 1, "partition": 0} == table[1]["mops"][0]
     assert table[4]["mops"][0] | {"f": "cas", "value": 3, "expected": 1} == table[4]["mops"][0]
@@ -101,7 +141,7 @@ def test_values_of_every_shape() -> None:
                {:process 0 :type :ok :f :txn :value [[:append :x 1] [:r "y" [3 4]]]}
                {:process 1 :type :invoke :f :read} {:process 1 :type :ok :f :read :value #{5 6}}
                {:process 2 :type :invoke :f :read} {:process 2 :type :ok :f :read :value {:a 1, :b 2}}
-               {:process 3 :type :invoke :f :put :key "k" :value "v"}
+               {:process 3 :type :invoke :f :put :value "v"}
                {:process 4 :type :invoke :f :odd :value {:a [1 {:b nil}]}}
                {:process 5 :type :invoke :value [[:append 1 -9223372036854775808]]}"""
     source = open_edn(HERE, text)
@@ -153,8 +193,11 @@ def test_what_is_no_whole_history_is_refused(text: bytes, words: str) -> None:
 
 
 def test_json_that_ends_early_is_refused() -> None:
-    with pytest.raises(UserError, match="line 2: this is not a JSON array"):
+    with pytest.raises(UserError, match="line 2: the text ends inside a string"):
         open_json(HERE, b'[{"process":0,"type":"invoke","f":"read"},\n{"process":0,"ty')
+    for text in (b'[{"a" 1}]', b"[{},]", b"[{}{}]", b"[,{}]", b"[{'a': 1}]", b"{}", b"", b'[{"a": 01}]'):
+        with pytest.raises(UserError, match="line 1: this is not a JSON array"):
+            open_json(HERE, text)
 
 
 def test_a_log_that_ends_early_is_refused() -> None:

@@ -1,0 +1,273 @@
+"""Turns a block of paired events into rows of the history table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from checkers.importers.maps import CLOCK, ERROR, ERROR_CLASS, FIELDS, ITSELF, KEY, TIME, VALUE, Tokens
+from checkers.importers.mops import ITSELF as OWN_NAME
+from checkers.importers.mops import PLAIN, TUPLE, MopColumns, emit_mops, shapes
+from checkers.importers.pairing import FAIL, INFO, OK, TYPES, Ints, Paired, number_names
+from checkers.importers.scalars import Interner, as_json, globally, intern_scalars, texts
+from checkers.importers.tape import INTEGER, KEYWORD, NULL, VECTOR, Tape
+from checkers.kernels.columns import NIL
+from checkers.source import NO_CLOCK
+from harness.columns import MOP, SCHEMA
+from harness.errors import UserError
+
+SHORT: Final = {"read": "r", "get": "r", "write": "w", "put": "w", "compare-and-set": "cas"}
+"""Micro-operations that are called otherwise than their operation."""
+
+_CAS: Final = frozenset({"cas", "compare-and-set"})
+_MUTATIONS: Final = _CAS | {"write", "put", "append", "add", "enqueue"}
+_TEXTS: Final = ("node", "phase", "mode", "request-id")
+_NUMBERS: Final = ("session", "txn", "bound", "page", "requested-ts", "served-ts")
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Meaning:
+    """How the values of a history are to be understood, as far as it was read: `keyed` says whether each is a pair of a
+    key and the value proper (Jepsen's independent keys), `with_key` whether operations state a `:key`; None is unknown
+    as yet. `plain` and `tuple` are lines of operations that only one or the other explains (0: none so far), `within`
+    is how many micro-operations are on parts of independent objects."""
+
+    keyed: bool | None = None
+    with_key: bool | None = None
+    plain: int = 0
+    tuple: int = 0
+    within: int = 0
+    interner: Interner = field(default_factory=Interner)
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The operations of a block that become rows: event numbers of invocation and completion (-1: none)."""
+
+    path: Path
+    tape: Tape
+    events: Tokens
+    paired: Paired
+    begun: Ints
+    ended: Ints
+
+    @property
+    def clients(self) -> Bools:
+        return self.paired.process[self.begun] >= 0
+
+    def calls(self, names: frozenset[str], invocations: Ints) -> Bools:
+        """Which invocations are called by one of the names."""
+        known = np.array([name in names for name in self.paired.names] + [False])
+        found: Bools = known[self.paired.f[invocations]]
+        return found
+
+
+def understand(operations: Operations, fresh: Ints, meaning: Meaning) -> bool:
+    """Take note of how the values of fresh invocations look; False if that contradicts what was found before.
+
+    Raises UserError where some values can only be pairs of independent keys and others are none.
+    """
+    path, tape = operations.path, operations.tape
+    clients = fresh[operations.paired.process[fresh] >= 0]
+    if not len(clients):
+        return True
+    _check_keys(operations, clients, meaning)
+    found = np.empty(len(clients), np.int64)
+    shapes(tape, operations.events[clients, VALUE], operations.calls(_CAS, clients), found)
+    if meaning.with_key:
+        found[:] = PLAIN
+    for shape in (PLAIN, TUPLE):
+        first = np.flatnonzero(found == shape)
+        if len(first):
+            line = tape.line(int(operations.events[clients[first[0]], ITSELF]))
+            meaning.plain, meaning.tuple = (
+                (meaning.plain or line, meaning.tuple) if shape == PLAIN else (meaning.plain, meaning.tuple or line)
+            )
+    if meaning.plain and meaning.tuple:
+        raise UserError(
+            f"{path}, line {meaning.tuple}: this value is a [key value] pair of independent keys, "
+            f"but that of line {meaning.plain} is not, so keys can't be told from values."
+        )
+    keyed = meaning.plain == 0
+    if meaning.keyed is None:
+        meaning.keyed = keyed
+    return meaning.keyed == keyed or not meaning.keyed
+
+
+def _check_keys(operations: Operations, clients: Ints, meaning: Meaning) -> None:
+    stated = operations.events[clients, KEY] >= 0
+    if meaning.with_key is None:
+        meaning.with_key = bool(stated[0])
+    strange = np.flatnonzero(stated != meaning.with_key)
+    if len(strange):
+        line = operations.tape.line(int(operations.events[clients[strange[0]], ITSELF]))
+        says = "has no :key, while others have one" if meaning.with_key else "has a :key, others have none"
+        raise UserError(f"{operations.path}, line {line}: this operation {says}.")
+
+
+def _is_nil(tape: Tape, tokens: Tokens) -> Bools:
+    if not len(tape.kind):
+        return tokens < 0
+    nil: Bools = (tokens < 0) | (tape.kind[np.maximum(tokens, 0)] == NULL)
+    return nil
+
+
+def _chosen_values(operations: Operations) -> Tokens:
+    """Whose value tells what happened: the completion's for what succeeded and looked, else the invocation's."""
+    paired = operations.paired
+    values = operations.events[:, VALUE]
+    nil = _is_nil(operations.tape, values)
+    before, after = operations.begun, np.maximum(operations.ended, 0)
+    succeeded = (operations.ended >= 0) & (paired.type[after] == OK) if len(values) else np.empty(0, bool)
+    use_completion = succeeded & ~nil[after] & ~(operations.calls(_MUTATIONS, before) & ~nil[before])
+    return np.where(use_completion, values[after], values[before])
+
+
+def _check_same_keys(operations: Operations, chosen: Tokens, rows: Ints, meaning: Meaning) -> None:
+    """That operations on independent keys complete on the key that they were invoked on."""
+    if not meaning.keyed:
+        return
+    tape = operations.tape
+    asked = operations.events[operations.begun[rows], VALUE]
+    told = chosen[rows]
+    other = np.flatnonzero((told != asked) & (tape.kind[told] == VECTOR) & (tape.after[told] > told + 1))
+    first, second = asked[other] + 1, told[other] + 1
+    atoms = (tape.kind[first] < VECTOR) & (tape.kind[second] < VECTOR)
+    wrong = other[atoms & (tape.number[first] != tape.number[second])]
+    if len(wrong):
+        line = tape.line(int(told[wrong[0]]))
+        raise UserError(
+            f"{operations.path}, line {line}: an operation completes on another key than it was invoked on."
+        )
+
+
+def make_rows(operations: Operations, meaning: Meaning) -> pa.RecordBatch:
+    """The rows of the operations, in their order; `op` is left at zero."""
+    path, tape, events, paired = operations.path, operations.tape, operations.events, operations.paired
+    begun, ended = operations.begun, operations.ended
+    values, count = _chosen_values(operations), len(begun)
+    keys = np.where(bool(meaning.with_key), events[begun, KEY], -1)
+    rows = np.flatnonzero(operations.clients)
+    firsts = intern_scalars(tape, np.concatenate((values, keys, events[begun, VALUE])))
+    _check_same_keys(operations, values, rows, meaning)
+    mops, fits = emit_mops(tape, values[rows], keys[rows], operations.calls(_CAS, begun[rows]), bool(meaning.keyed))
+    mops = mops._replace(of=rows[mops.of])
+    _settle_ids(tape, mops, firsts, meaning)
+    fitting = np.zeros(count, bool)
+    fitting[rows] = fits
+    done = ended >= 0
+    last = np.where(done, ended, begun)
+    types = np.where(done & operations.clients, paired.type[last], INFO)
+    times, clocked = _integers(tape, events[:, TIME])
+    times = np.where(clocked, times, 0)
+    error_class, error = _errors(tape, events, values, last, types)
+    unclocked = _names(np.where(clocked[begun], -1, 0), (NO_CLOCK,))
+    known: dict[str, Any] = {
+        "op": pa.array(np.zeros(count, np.int64)),
+        "invoke_index": pa.array(paired.index[begun]),
+        "complete_index": pa.array(paired.index[last], mask=~done),
+        "invoke_time": pa.array(times[begun]),
+        "complete_time": pa.array(times[last], mask=~(done & clocked[last])),
+        "type": _names(types, TYPES),
+        "process": pa.array(paired.process[begun]),
+        "f": _names(paired.f[begun], paired.names),
+        "mops": _mops_array(path, tape, operations, mops, fitting),
+        "clock": pa.compute.coalesce(texts(tape, events[last, CLOCK]), unclocked),
+        "error_class": error_class,
+        "error": error,
+        "value": _json_values(tape, np.where(fitting, -1, values)),
+    }
+    known |= {name.replace("-", "_"): texts(tape, _latest(events, begun, last, name)) for name in _TEXTS}
+    for name in _NUMBERS:
+        numbers, stated = _integers(tape, _latest(events, begun, last, name))
+        known[name.replace("-", "_")] = pa.array(numbers, mask=~stated)
+    return pa.RecordBatch.from_arrays([known[column.name] for column in SCHEMA], schema=SCHEMA)
+
+
+def _settle_ids(tape: Tape, mops: MopColumns, firsts: Ints, meaning: Meaning) -> None:
+    """Give foreign keys and values their numbers for the whole history; nil as a key is one of them."""
+    if len(firsts):
+        globally(tape, firsts, meaning.interner, (mops.partition, mops.row, mops.value, mops.expected, mops.items))
+    for column in (mops.partition, mops.row):
+        nil = column == NIL
+        if nil.any():
+            column[nil] = meaning.interner.nil()
+    meaning.within += int(mops.counts[2])
+
+
+def _latest(events: Tokens, begun: Ints, last: Ints, name: str) -> Tokens:
+    """What the completion says, or the invocation where it says nothing."""
+    place = FIELDS.index(name)
+    said = events[last, place]
+    return np.where(said >= 0, said, events[begun, place])
+
+
+def _names(codes: Ints, names: tuple[str, ...]) -> pa.Array:
+    indices = pa.array(codes.astype(np.int32), mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names or ("",), pa.string())).cast(pa.string())
+
+
+def _integers(tape: Tape, tokens: Tokens) -> tuple[Ints, Bools]:
+    """The numbers of tokens that are integers, and which are."""
+    if not len(tokens) or (tokens < 0).all():
+        return np.zeros(len(tokens), np.int64), np.zeros(len(tokens), np.bool_)
+    stated = (tokens >= 0) & (tape.kind[np.maximum(tokens, 0)] == INTEGER)
+    return tape.number[np.maximum(tokens, 0)], stated
+
+
+def _errors(tape: Tape, events: Tokens, values: Tokens, last: Ints, types: Ints) -> tuple[pa.Array, pa.Array]:
+    """What failed operations and unknown ones say: their `:error`, or a keyword in the place of a value; the class is
+    what they call `:error-class`, or the first word of that."""
+    if not len(last):
+        return pa.nulls(0, pa.string()), pa.nulls(0, pa.string())
+    said = events[last, VALUE]
+    tokens = np.where(types != OK, events[last, ERROR], -1)
+    is_word = (said >= 0) & (tape.kind[np.maximum(said, 0)] == KEYWORD) & (said != values)
+    tokens = np.where((tokens < 0) & is_word & ((types == FAIL) | (types == INFO)), said, tokens)
+    place = np.maximum(tokens, 0)
+    inside = (tokens >= 0) & (tape.kind[place] == VECTOR) & (tape.after[place] > place + 1)
+    heads = np.where(events[last, ERROR_CLASS] >= 0, events[last, ERROR_CLASS], np.where(inside, tokens + 1, tokens))
+    return texts(tape, heads, name=True), texts(tape, tokens)
+
+
+def _json_values(tape: Tape, tokens: Tokens) -> pa.Array:
+    told: list[str | None] = [None] * len(tokens)
+    for i in np.flatnonzero(tokens >= 0).tolist():
+        told[i] = msgspec.json.encode(as_json(tape, int(tokens[i]))).decode()
+    return pa.array(told, pa.string())
+
+
+def _mops_array(path: Path, tape: Tape, operations: Operations, mops: MopColumns, fitting: Bools) -> pa.Array:
+    paired = operations.paired
+    counts = np.bincount(mops.of, minlength=len(fitting))
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    own = tuple(SHORT.get(name, name) for name in paired.names)
+    codes, inner = number_names(path, tape, np.where(mops.name >= 0, mops.name, -1))
+    names = np.where(mops.name == OWN_NAME, paired.f[operations.begun[mops.of]], codes + len(own))
+    listed = mops.list_start >= 0
+    list_offsets = np.concatenate((np.where(listed, mops.list_start, 0), [len(mops.items)])).astype(np.int32)
+    list_offsets[:-1] = np.minimum.accumulate(np.where(listed, list_offsets[:-1], len(mops.items))[::-1])[::-1]
+    lists = pa.ListArray.from_arrays(
+        pa.array(list_offsets, mask=np.concatenate((~listed, [False]))), pa.array(mops.items), type=pa.list_(pa.int64())
+    )
+    fields = [
+        _names(names, (*own, *inner)),
+        pa.array(mops.table.astype(np.int32)),
+        pa.array(mops.partition),
+        pa.array(mops.row),
+        pa.array(mops.column.astype(np.int32)),
+        pa.array(mops.value, mask=(mops.value == NIL) | listed),
+        pa.array(mops.expected, mask=mops.expected == NIL),
+        lists,
+    ]
+    structs = pa.StructArray.from_arrays(fields, fields=list(MOP))
+    starts = pa.array(offsets, mask=np.concatenate((~fitting, [False])))
+    return pa.ListArray.from_arrays(starts, structs, type=pa.list_(MOP))
