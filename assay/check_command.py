@@ -148,6 +148,9 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
     for checker in checkers.values():
         if checker is not found and checker.get("reason"):
             yield f"  {checker['model']}: {checker['reason']}"
+    for note in dict.fromkeys(checker.get("details", {}).get("note") for checker in checkers.values()):
+        if note:
+            yield f"  {note}"
     for checker in checkers.values():
         yield from levels(checker)
     for sentence in anomaly_sentences(checkers):
@@ -181,12 +184,17 @@ def print_error(error: Exception) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"assay: {error}", markup=False)
 
 
-def one_kind_of_input(paths: Sequence[Path], manifest: Path | None, model: str | None, format: str) -> None:
-    """Raise UserError unless there are histories or a table, not both; a table names its models and formats."""
+def one_kind_of_input(
+    paths: Sequence[Path], manifest: Path | None, model: str | None, format: str, report: Path | None
+) -> None:
+    """Raise UserError unless there are histories or a table, not both; a table names its models and formats, and its
+    verdicts are compared, not drawn."""
     if manifest is None and not paths:
         raise UserError("Name a run directory or history file to check, or a table of them with --manifest.")
     if manifest is not None and (paths or model is not None or format != "auto"):
         raise UserError("A table of --manifest names files, models and formats itself; leave those arguments out.")
+    if manifest is not None and report is not None:
+        raise UserError("--report draws histories named one by one, not a table of --manifest; leave one of them out.")
 
 
 def known_settings(model: str | None) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ def check(
     state_debug(debug)
     from assay.check_command import CheckRequest, check_and_report, check_options, one_kind_of_input
 
-    one_kind_of_input(paths or [], manifest, model, format)
+    one_kind_of_input(paths or [], manifest, model, format, report)
     options = check_options(failed_cas, consistency, debug, model, setting or [])
     if manifest is not None:
         from assay.manifest import ManifestRequest, check_manifest

@@ -92,6 +92,9 @@ def test_a_table_is_no_history_and_the_reverse(tmp_path: Path, capsys: pytest.Ca
     assert "can't be read" in assay(capsys, "check", "--manifest", tmp_path / "gone.tsv").complaint
     assert "leave those" in assay(capsys, "check", "--manifest", path, "--model", "register").complaint
     assert "leave those" in assay(capsys, "check", "--manifest", path, tmp_path / "good.edn").complaint
+    drawn = assay(capsys, "check", "--manifest", path, "--report", tmp_path / "page.html")
+    assert drawn.code == 254 and "--report draws histories named one by one" in drawn.complaint
+    assert not (tmp_path / "page.html").exists()
     assert "no engine 'flink'" in assay(capsys, "check", "--manifest", path, "--engine", "flink").out
 
 
