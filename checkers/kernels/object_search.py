@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.kernels.columns import NEVER, Ints
-from checkers.kernels.explore import STORE_FULL, Window, explore_key, explore_keys, make_window
+from checkers.kernels.explore import STORE_FULL, explore_key, explore_keys
 from checkers.kernels.frontier import ConfigSet, grown, make_config_set
 from checkers.kernels.linear import Budget, SearchAnswers
 from checkers.kernels.objects import MUTEX, OBSERVERS, STRING, ObjectOps, longest_word
 from checkers.kernels.search import BEAM, DONE, FIRST_BEAM, FRESH, FULL, KEY, NEXT_COMPLETE, PAUSED
 from checkers.kernels.states import Store, kept, make_store, word_at
+from checkers.kernels.window import Window, make_window
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
 
 _SLICE: Final = 2_000_000

@@ -235,7 +235,8 @@ def holds(store, state, element):
 
 @lean_inline
 def is_claimed(ops, element):
-    """Whether known dequeues return all there is of an element, so that no other takes it."""
+    """Whether known dequeues return all there is of an element, so that no other takes it: with one copy fewer the last
+    of them would find none."""
     return ops.late[element] != NEVER
 
 
@@ -358,6 +359,11 @@ def is_useful(ops, row, target, state, store, seen_empty):
     later. Elements go into a queue before others, or before the target takes out what is not there yet; into a bag only
     what the target takes out. They go out where that is to be seen empty (`seen_empty`), the first one first, or from a
     queue that holds what the target takes out.
+
+    Enqueues and dequeues of a queue that is not empty commute, so in a right order all that neither the target nor an
+    owed look depends on can be moved behind the target, where the search takes it up again: a dequeue in front of an
+    enqueue changes no answer unless the queue was empty or a look comes between; what is enqueued in front of a dequeue
+    of something that is in stands behind that in the queue. In a bag all commutes but an element's own in and out.
     """
     if (ops.model != BAG and ops.model != FIFO) or row == target:
         return True

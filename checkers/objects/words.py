@@ -192,10 +192,10 @@ class _Teller:
         if self._model == "kv-append":
             return "a string that no get returns" if state is None else f'"{_shortened(state)}"'
         if self._model == "multi-register":
-            return listed(
-                [f"{self._speaker.key(_as_key(cell))} = {self._cell(v, gone)}" for cell, v, gone in state[:8]]
-            )
-        shown = [self._shown(value) if value is not None else "an element nobody returns" for value in state]
+            cells = [(self._speaker.key(_as_key(cell)), self._cell(value, gone)) for cell, value, gone in state[:8]]
+            return listed([f"{name} = {value}" for name, value in sorted(cells)])
+        unseen = "an element that no read shows" if self._model == "lin-set" else "an element that nobody returns"
+        shown = [self._shown(value) if value is not None else unseen for value in state]
         if not shown:
             return "empty"
         return ("[{}]" if self._model == "fifo-queue" else "{{{}}}").format(", ".join(shown))
@@ -228,7 +228,7 @@ class _Teller:
     def _why_members(self, seen: Sequence[int], state: Sequence[int | None]) -> str:
         strange = [self._shown(value) for value in seen if value not in state]
         missed = [self._shown(value) if value is not None else "something" for value in state if value not in seen]
-        parts = [f"it shows {listed(strange[:_NAMED], len(strange) - _NAMED)}, which was not in"] if strange else []
+        parts = [f"it shows {listed(strange[:_NAMED], len(strange) - _NAMED)} that was not in"] if strange else []
         parts += [f"it does not show {listed(missed[:_NAMED], len(missed) - _NAMED)} that was in"] if missed else []
         return " and ".join(parts)
 

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from command_line import INVALID, READ, UNKNOWN_SET, VALID, assay, files
 
+from harness.history.journal import JournalWriter
+from harness.ops import Op, write
+
 
 @pytest.mark.parametrize(
     ("text", "model", "code", "word"),
@@ -39,6 +42,23 @@ def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.Capt
     assert "read 7" in found["anomalies"]["read-of-unwritten"][0]["message"]
 
 
+def test_a_journal_that_ended_early_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "history.journal"
+    journal = JournalWriter(path)
+    begun = Op("invoke", 0, "write", (write(1, 5),), index=0, time=0)
+    for event in (begun, begun.complete("ok", index=1, time=9)):
+        journal.append(event)
+    journal.seal()
+    sentence = "The journal ended early (the end mark is missing); its sealed prefix was judged."
+    answer = assay(capsys, "check", path, "--model", "register")
+    assert answer.code == 0 and f"  {sentence}\n" in answer.out
+    (found,) = assay(capsys, "check", path, "--model", "register", "--json").objects
+    assert found["details"]["note"] == sentence
+    path.write_bytes(path.read_bytes()[:-3])
+    assert "ended early (the last block is torn)" in assay(capsys, "check", path, "--model", "register").out
+    journal.close()
+
+
 def test_the_worst_finding_of_several_inputs_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, silent, broken = files(tmp_path, good=VALID, bad=INVALID, silent=UNKNOWN_SET, broken="[{:type :inv")
     nowhere = tmp_path / "nowhere.edn"
@@ -59,6 +79,7 @@ def test_the_worst_finding_of_several_inputs_wins(tmp_path: Path, capsys: pytest
         (["--model", "register", "--engine", "flink"], "no engine 'flink'"),
         (["--model", "register", "--format", "xml"], "no format 'xml'"),
         (["--model", "register", "--failed-cas", "maybe"], "--failed-cas takes"),
+        (["--model", "multi-register", "--failed-cas", "observed"], "--failed-cas goes with register, cas-register"),
         (["--model", "register", "-o", "total=3"], "no setting 'total'"),
         (["--model", "bank", "-o", "total"], "KEY=VALUE"),
         (["--model", "bank", "-o", "total=lots"], "-o total takes an integer"),

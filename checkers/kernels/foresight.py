@@ -1,0 +1,223 @@
+"""Which orders the search for objects need not try: what changes nothing for the verdict, and what can't end well.
+
+Each rule leaves out only extensions of a configuration that some other one makes up for (it can do whatever they can)
+or that no continuation completes; the argument stands with the rule. Events of the past are behind `event`, the
+completion that the search works on; what the history says of later ones comes from `ObjectOps`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checkers.kernels.columns import NEVER
+from checkers.kernels.compiled import lean_inline
+from checkers.kernels.frontier import has_bit, unset_bit
+from checkers.kernels.objects import (
+    ENQUEUE,
+    FIFO,
+    GET,
+    IS_EMPTY,
+    ITEM,
+    MEMBERS,
+    PUT,
+    REMOVE,
+    ROW,
+    SET,
+    STRING,
+    UNSEEN,
+    R,
+    hides,
+    lacks,
+    makes,
+    needs,
+)
+from checkers.kernels.states import letter
+
+
+@lean_inline
+def is_free(ops, row, window, event):
+    """Whether adding an element, that nobody removes, costs nothing now: every read that is still to come shows it.
+
+    Only reads that lack the element could tell, and all of these are linearized; so any order that continues from here
+    stays right when the add is moved to this place.
+    """
+    element = ops.value[row]
+    if ops.late[element] > event:
+        return False
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other >= 0 and ops.kind[other] == MEMBERS and has_bit(window.owed, 0, slot) and lacks(ops, other, element):
+            return False
+    return True
+
+
+@lean_inline
+def is_lost(ops, target, state, window):
+    """Whether a string that nobody ever sees is still to be seen before anything can replace it.
+
+    Only a put leads out of UNSEEN, for appending to what begins no read string gives no such string either. A get that
+    is owed, or begins later, and completes before the next put begins has to return an UNSEEN string, and none does.
+    """
+    if ops.model != STRING or state != UNSEEN:
+        return False
+    last = window.row[target]
+    begun = ops.next_put[last]
+    seen = ops.next_get[last] < begun
+    for slot in range(window.top[0]):
+        row = window.row[slot]
+        if row >= 0 and ops.kind[row] == PUT and has_bit(window.available, 0, slot):
+            return False
+        seen |= row >= 0 and ops.kind[row] == GET and has_bit(window.owed, 0, slot) and ops.complete[row] < begun
+    return seen
+
+
+@lean_inline
+def blocked(configs, place, slot, window):
+    """Whether an equal operation that completes earlier has to go first.
+
+    In any order that uses the later one first the two can change places: they do the same, both are open now, and the
+    one that completes first keeps to its time where the other did. That fails where the first need not be done any more
+    and the other must: then the first may have been done, unseen, when the other had not begun.
+    """
+    owed, blocked = has_bit(configs.owed, place, slot), np.uint64(0)
+    for word in range(window.owed.shape[1]):
+        rivals = configs.available[place, word] & window.rivals[slot, word]
+        blocked |= rivals & configs.owed[place, word] if owed else rivals
+    return blocked != 0
+
+
+@lean_inline
+def owes_empty(ops, place, window, configs):
+    """Whether a bag is still to be seen empty by an open operation."""
+    for slot in range(window.top[0]):
+        row = window.row[slot]
+        if row >= 0 and ops.kind[row] == IS_EMPTY and has_bit(configs.owed, place, slot):
+            return True
+    return False
+
+
+@lean_inline
+def is_premature(ops, row, place, window, configs, event):
+    """Whether something must be enqueued before this, because it is dequeued before this can be.
+
+    Say e is to be enqueued, and a pending enqueue of f returns by dequeues that all complete (`late`) before any
+    dequeue of e begins (`early`). Then f has to leave first, so it has to go in first: whatever puts e in front is
+    stuck. The same with a look that finds nothing: e could not be out by then. `barrier` says this of enqueues and
+    looks that have not begun. With elements that repeat `late` is when all known dequeues of f are over, if these are
+    as many as its enqueues, and `early` when the first of e begins; so each f leaves by `late`, and no e before
+    `early`. Dequeues of unknown outcome may take what is not claimed: they count in `early` of elements that known
+    dequeues do not exhaust. An enqueue of unknown outcome counts among its element's, so an exhausted one took effect.
+    """
+    if ops.model != FIFO or ops.kind[row] != ENQUEUE:
+        return False
+    element = ops.value[row]
+    if ops.barrier[element] > event:
+        return True
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other < 0:
+            continue
+        last = ops.complete[other] if ops.kind[other] == IS_EMPTY else ops.late[ops.value[other]]
+        pending = ops.kind[other] == ENQUEUE and has_bit(configs.available, place, slot)
+        pending |= ops.kind[other] == IS_EMPTY and has_bit(configs.owed, place, slot)
+        if pending and last < ops.early[element]:
+            return True
+    return False
+
+
+@lean_inline
+def _is_kept(ops, row, register, old, place, window, configs, event):
+    """Whether a register's value is still needed by others and nothing can bring it back.
+
+    Something owed, or something definite that has yet to begin (`late`), finds this value; no open operation that may
+    still take effect leaves it, and none that begins later (`early`). So once replaced, what needs it is stuck.
+    """
+    if old == 0 or ops.early[old] > event:
+        return False
+    needed = ops.late[old] > event
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other < 0 or other == row:
+            continue
+        if has_bit(configs.available, place, slot) and makes(ops, other, register) == old:
+            return False
+        needed |= has_bit(configs.owed, place, slot) and needs(ops, other, register) == old
+    return needed
+
+
+@lean_inline
+def _is_too_early(ops, row, register, new, place, window, configs):
+    """Whether another value, that only an open transaction writes, has to be there before this one is last needed.
+
+    The other is first needed, or its transaction completes, before a definite operation that needs the new value
+    begins; its transaction, still pending, would replace the new value, which nothing else writes (`barrier` is NEVER
+    where several do). So what needs the new value last is stuck.
+    """
+    if ops.barrier[new] == NEVER:
+        return False
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other < 0 or other == row or not has_bit(configs.available, place, slot):
+            continue
+        made = makes(ops, other, register)
+        if made < 0 or made == new:
+            continue
+        last = ops.barrier[made]
+        if has_bit(configs.owed, place, slot):
+            last = min(last, ops.complete[other])
+        if last < ops.late[new]:
+            return True
+    return False
+
+
+@lean_inline
+def is_fatal(ops, row, state, place, window, configs, store, event):
+    """Whether a transaction replaces what is still needed, or writes what will be replaced before it is."""
+    if ops.model != ROW:
+        return False
+    for item in range(ops.first[row], ops.last[row], ITEM):
+        register, new = ops.items[item], ops.items[item + 2]
+        if ops.items[item + 1] == R or makes(ops, row, register) != new:
+            continue
+        old = letter(store, state, register)
+        if old != new and _is_kept(ops, row, register, old, place, window, configs, event):
+            return True
+        if _is_too_early(ops, row, register, new, place, window, configs):
+            return True
+    return False
+
+
+@lean_inline
+def is_wanted(ops, row, target, place, window, configs):
+    """Whether what this does to a set is shown by a read that is still owed; else it may as well come later.
+
+    In any right order take the last change before the target completes that no owed read behind it shows. It commutes
+    with the changes of other elements, and reads between agree without it or are none; a later change of the same
+    element hides it, so it is forgiven (`forgive`). So the order in which it comes later, or is forgiven, is right too.
+    """
+    if ops.model != SET or row == window.row[target]:
+        return True
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other < 0 or ops.kind[other] != MEMBERS or not has_bit(configs.owed, place, slot):
+            continue
+        if lacks(ops, other, ops.value[row]) == (ops.kind[row] == REMOVE):
+            return True
+    return False
+
+
+@lean_inline
+def forgive(ops, row, window):
+    """What would have been unseen just before this operation need not be done any more; it may still be. Returns
+    whether there was any.
+
+    An open operation that `row` hides changes no answer when it takes effect right before it. Whether it did so there
+    or takes effect later is left open: it is owed no more but available until it completes, which stands for both.
+    """
+    forgiven = False
+    for slot in range(window.top[0]):
+        other = window.row[slot]
+        if other >= 0 and other != row and has_bit(window.owed, 0, slot) and hides(ops, row, other):
+            unset_bit(window.owed, 0, slot)
+            forgiven = True
+    return forgiven
