@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.engines.api import Engine
-from checkers.engines.spark import SparkEngine
+from checkers.engines.spark import SparkEngine, mapped
 from checkers.source import Source
 
 P = TypeVar("P")
@@ -62,7 +62,7 @@ def run_batches(engine: Engine, source: Source, flow: BatchFlow) -> list[Any]:
     """What the kernel says of every batch, in no particular order."""
     if isinstance(engine, SparkEngine):
         with engine.frame(source) as frame:
-            found = frame.select(*flow.columns).mapInArrow(_Batches(flow), "part binary").collect()
+            found = mapped(frame.select(*flow.columns), _Batches(flow), "part binary").collect()
         return [pickle.loads(row["part"]) for row in found]
     return [flow.kernel(batch.select(flow.columns)) for batch in source.batches(flow.columns)]
 
@@ -91,11 +91,11 @@ def _sorted(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
 
 
 def _on_spark(engine: SparkEngine, source: Source, flow: Flow[P]) -> list[P]:
-    partitions = max(engine.cores, -(-source.rows // _ROWS_PER_PARTITION))
+    partitions = engine.parts(source.rows, _ROWS_PER_PARTITION)
     with engine.frame(source) as frame:
-        flat = frame.select(*flow.columns).mapInArrow(_Flatten(flow), _spark_schema(flow.schema))
+        flat = mapped(frame.select(*flow.columns), _Flatten(flow), _spark_schema(flow.schema))
         grouped = flat.repartition(partitions, *flow.keys).sortWithinPartitions(*flow.keys, *flow.order)
-        found = grouped.mapInArrow(_Groups(flow), "part binary").collect()
+        found = mapped(grouped, _Groups(flow), "part binary").collect()
     return [pickle.loads(row["part"]) for row in found]
 
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from urllib.parse import unquote, urlparse
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.engines.api import Engine
-from checkers.engines.spark import SparkEngine
+from checkers.engines.spark import SparkEngine, mapped
 from checkers.exchange import MOST_BUCKETS, split, united
 from checkers.findings import Findings, merged
 from checkers.mops import Columns, MopProjection, flatten_mops, joined
@@ -31,8 +30,6 @@ _ROWS_PER_PIECE: Final = 1 << 19
 
 _ROWS_PER_BUCKET: Final = 1 << 19
 """Operations in a bucket, whose micro-operations a kernel judges at once."""
-
-_FEW_ROWS: Final = 20_000
 
 _DICTIONARY_COLUMNS: Final = ("type", "f", "mode")
 
@@ -57,34 +54,28 @@ def _on_spark(
     kernel: MopKernel,
     explain: int,
 ) -> Findings:
-    with engine.frame(source) as frame:
-        path = str(source.parquet.resolve()) if source.parquet else unquote(urlparse(frame.inputFiles()[0]).path)
+    with engine.parquet(source) as path:
         groups = pq.read_metadata(path).num_row_groups
-        buckets = _buckets(engine, source.rows) if keys else 1
-        tasks = frame.sparkSession.range(0, groups, 1, max(1, min(groups, 4 * engine.cores, buckets)))
-        parts = tasks.mapInArrow(_Reader(path, projection, keys, buckets), "bucket int, piece bigint, data binary")
-        judged = parts.repartition(buckets, "bucket").mapInArrow(_Judge(kernel, projection, explain), "findings binary")
+        buckets = min(engine.parts(source.rows, _ROWS_PER_BUCKET, 4), MOST_BUCKETS) if keys else 1
+        tasks = engine.numbers(groups, min(groups, 4 * engine.cores, buckets))
+        parts = mapped(tasks, _Reader(path, projection, keys, buckets), "bucket int, piece bigint, data binary")
+        judged = mapped(parts.repartition(buckets, "bucket"), _Judge(kernel, projection, explain), "findings binary")
         found = judged.collect()
     decoded = [msgspec.msgpack.decode(row["findings"], type=Findings) for row in found]
     return merged(decoded or [kernel(joined([], projection))], explain)
-
-
-def _buckets(engine: SparkEngine, rows: int) -> int:
-    """Into how many buckets groups are split: one if rows are few, else enough for every core."""
-    return 1 if rows <= _FEW_ROWS else min(max(4 * engine.cores, -(-rows // _ROWS_PER_BUCKET)), MOST_BUCKETS)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
     """Reads row groups by number, flattens them and splits them into buckets."""
 
-    path: str
+    path: Path
     projection: MopProjection
     keys: tuple[str, ...]
     buckets: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(Path(self.path), read_dictionary=list(_DICTIONARY_COLUMNS)) as file:
+        with pq.ParquetFile(self.path, read_dictionary=list(_DICTIONARY_COLUMNS)) as file:
             held: list[Columns] = []
             for number in (number for batch in batches for number in batch.column(0).to_pylist()):
                 table = file.read_row_group(number, columns=self.projection.columns, use_threads=False)

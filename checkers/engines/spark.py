@@ -4,6 +4,7 @@ same kernels in `mapInArrow`, with the unfinished key carried from batch to batc
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -12,11 +13,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -32,9 +34,24 @@ from checkers.projection import FLAT, MISMATCH, UNSUPPORTED, Flat, Projection, c
 from checkers.source import KEY_COLUMNS, Source
 from harness.errors import HarnessError, UserError
 
+Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What workers do with the batches of a partition; picklable."""
+
+_FEW_ROWS: Final = 20_000
+"""So many rows make one part: to plan and start more tasks takes longer than they would save."""
+
 _ROWS_PER_PARTITION: Final = 2_500_000
 
 _JAVA_VERSION: Final = 17
+
+_COMPILED_AFTER: Final = {
+    "Tier4InvocationThreshold": 100_000,
+    "Tier4MinInvocationThreshold": 10_000,
+    "Tier4CompileThreshold": 200_000,
+    "Tier4BackEdgeThreshold": 1_000_000,
+}
+"""The JVM's optimising compiler waits for loops over data; by default it also takes to the planning of queries, which
+costs short sessions more than all their work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +86,18 @@ class SparkEngine:
         self._session: Any = None
 
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
-        with self._frame(source) as frame:
-            partitions = max(self._options.cores, -(-source.rows // _ROWS_PER_PARTITION))
+        with self.frame(source) as frame:
             keys = source.key_columns()
             flat = _projected(frame, projection, keys)
-            grouped = flat.repartition(partitions, *keys).sortWithinPartitions(*keys, "invoke")
+            parts = self.parts(source.rows, _ROWS_PER_PARTITION)
+            grouped = flat.repartition(parts, *keys).sortWithinPartitions(*keys, "invoke")
             work = _Partition(kernel, explain, self._options.kernel_rows)
-            found = grouped.mapInArrow(work, "findings binary").collect()
-        parts = [msgspec.msgpack.decode(row["findings"], type=Findings) for row in found]
-        return merged(parts or [kernel(group(concatenated([])))], explain)
+            found = mapped(grouped, work, "findings binary").collect()
+        told = [msgspec.msgpack.decode(row["findings"], type=Findings) for row in found]
+        return merged(told or [kernel(group(concatenated([])))], explain)
 
     def tally(self, source: Source) -> Tally:
-        with self._frame(source) as frame:
+        with self.frame(source) as frame:
             rows = frame.where("process >= 0").groupBy("f", "type").count().collect()
         return {(row["f"], row["type"]): row["count"] for row in rows}
 
@@ -89,9 +106,38 @@ class SparkEngine:
         """How many tasks run at once."""
         return self._options.cores
 
-    def frame(self, source: Source) -> AbstractContextManager[Any]:
+    def parts(self, rows: int, rows_each: int, each_core: int = 1) -> int:
+        """Into how many parts rows are split: one if they are few, else some for every core at least."""
+        return 1 if rows <= _FEW_ROWS else max(each_core * self.cores, -(-rows // rows_each))
+
+    def numbers(self, count: int, parts: int) -> Any:
+        """The numbers below `count` as a data frame (column `id`) of that many partitions."""
+        return self._started().range(0, count, 1, max(1, parts))
+
+    @contextmanager
+    def frame(self, source: Source) -> Iterator[Any]:
         """The history as a data frame for as long as the context lasts."""
-        return self._frame(source)
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        with self.parquet(source) as path:
+            schema = from_arrow_schema(pq.read_schema(path))
+            yield self._started().read.schema(schema).parquet(str(path))
+
+    @contextmanager
+    def parquet(self, source: Source) -> Iterator[Path]:
+        """The history as a Parquet file for as long as the context lasts; what is in memory is written first."""
+        if source.parquet is not None:
+            yield source.parquet.resolve()
+            return
+        with tempfile.TemporaryDirectory(prefix="assay-spark-") as folder:
+            path = Path(folder) / "history.parquet"
+            pq.write_table(source.table, path, row_group_size=1 << 17)
+            yield path
+
+    def _started(self) -> Any:
+        if self._session is None:
+            self._session = start_session(self._options)
+        return self._session
 
     def close(self) -> None:
         """Stop the session, if there is one."""
@@ -99,18 +145,29 @@ class SparkEngine:
             self._session.stop()
             self._session = None
 
-    @contextmanager
-    def _frame(self, source: Source) -> Iterator[Any]:
-        """The history as a data frame; what is in memory is written to a temporary Parquet file first."""
-        if self._session is None:
-            self._session = start_session(self._options)
-        if source.parquet is not None:
-            yield self._session.read.parquet(str(source.parquet.resolve()))
-            return
-        with tempfile.TemporaryDirectory(prefix="assay-spark-") as folder:
-            path = Path(folder) / "history.parquet"
-            pq.write_table(source.table, path, row_group_size=1 << 17)
-            yield self._session.read.parquet(str(path))
+
+def mapped(frame: Any, stage: Stage, schema: str) -> Any:
+    """The frame of all rows (columns as in `schema`, in SQL's words) that a stage makes of each partition's."""
+    return frame.mapInArrow(_InWorker(stage), _parsed(schema))
+
+
+@cache
+def _parsed(schema: str) -> Any:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _InWorker:
+    """A stage in a worker. Spark's workers collect all garbage after each task, which takes longer than a small task
+    if they look at every module again; so what outlived a task is never looked at from then on."""
+
+    stage: Stage
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        gc.freeze()
+        return self.stage(batches)
 
 
 def start_session(options: SparkOptions) -> Any:
@@ -142,7 +199,8 @@ def _jvm_options(java: Path) -> str:
 
     log_settings = (Path(__file__).parent / "log4j2.properties").resolve().as_uri()
     archive = archive_options(java, Path(pyspark.__file__).parent)
-    return " ".join((f"-Dlog4j2.configurationFile={log_settings}", "-XX:+UseParallelGC", *archive))
+    compiler = [f"-XX:{name}={count}" for name, count in _COMPILED_AFTER.items()]
+    return " ".join((f"-Dlog4j2.configurationFile={log_settings}", "-XX:+UseParallelGC", *compiler, *archive))
 
 
 def _quiet_start(settings: dict[str, str], cores: int) -> Any:

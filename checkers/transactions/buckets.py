@@ -26,8 +26,9 @@ from checkers.transactions.found import OWN, address_of, instance_findings
 from checkers.transactions.lists import group_accesses, infer, no_trunks
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import address_hashes, pack, unpack
-from checkers.transactions.pieces import FINDINGS, Row, as_batch, encode_findings
+from checkers.transactions.pieces import FINDINGS, TIMED, Row, as_batch, encode_findings
 from checkers.transactions.registers import group_registers, infer_edges
+from checkers.transactions.times import merged_times
 
 HELPER: Final = -2
 """Duration of a helper node, whose number is negative."""
@@ -37,6 +38,9 @@ UNKNOWN: Final = -1
 
 COPIES: Final = -5
 """Bucket of what goes to the driver: a value written twice (address and two invocation indices)."""
+
+TIMES: Final = -6
+"""Bucket of what goes to the driver: the times of all transactions, once from each bucket."""
 
 _BLOCK: Final = 1 << 18
 """Edges in one block; those with helpers are in one of their own, whatever its size."""
@@ -56,8 +60,8 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BucketJudge:
-    """Picklable: turns the rows of whole buckets, sorted by bucket and piece, into findings and blocks (as rows of
-    their bucket)."""
+    """Picklable: turns the rows of whole buckets, sorted by bucket and piece, into the times of all transactions,
+    findings, and blocks (as rows of their bucket), in this order."""
 
     model: str
     sources: int
@@ -68,8 +72,13 @@ class BucketJudge:
         for bucket, group in groupby(rows, key=lambda row: row.bucket):
             if bucket < 0:
                 yield as_batch(list(group))
-            else:
-                for row in self._judge(bucket, [unpack(row.data) for row in group]):
+                continue
+            told, parts = list[bytes](), list[bytes]()
+            for row in group:
+                (told if row.piece == TIMED else parts).append(row.data)
+            yield as_batch([Row(TIMES, bucket, pack([np.array(merged_times([unpack(data)[0] for data in told]))]))])
+            if parts:
+                for row in self._judge(bucket, [unpack(data) for data in parts]):
                     yield as_batch([row])
 
     def _judge(self, bucket: int, parts: list[list[Any]]) -> Iterator[Row]:

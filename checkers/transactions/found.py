@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,6 +29,13 @@ class Found(NamedTuple):
     orderless: bool
     txns: int
     figures: dict[str, Any]
+
+
+class Inferred(Protocol):
+    """What the accesses of a history say, whatever orders transactions besides."""
+
+    def found(self, orders: int, explain: int) -> Found:
+        """Anomalies by dependencies and so many orders besides (`judge.orders_of`), some to be explained."""
 
 
 def address_of(addresses: Ints, key: int) -> Key:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import Final
 
 from checkers.engines.api import Engine
@@ -9,7 +11,7 @@ from checkers.engines.spark import SparkEngine
 from checkers.kernels.txn_register import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.transactions.found import Found
+from checkers.transactions.found import Found, Inferred
 from checkers.transactions.lattice import (
     DEFAULT_CONSISTENCY,
     friendly_name,
@@ -19,8 +21,8 @@ from checkers.transactions.lattice import (
     prohibited_anomalies,
     ruled_out,
 )
-from checkers.transactions.local import find_in_lists, find_in_registers
-from checkers.transactions.spark import find_on_spark
+from checkers.transactions.local import infer_in_process
+from checkers.transactions.spark import infer_on_spark
 from checkers.transactions.words import explain_all
 from checkers.verdict import Validity, Verdict
 from harness.errors import UserError
@@ -48,13 +50,7 @@ def orders_of(consistency: str) -> int:
 
 def judge_list_append(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Elle's list-append: `consistency` (default strict-serializable) must not be ruled out (`checkers.md`)."""
-    consistency = friendly_name(options.consistency or DEFAULT_CONSISTENCY)
-    orders = orders_of(consistency)
-    if isinstance(engine, SparkEngine):
-        found = find_on_spark(source, engine, "list-append", orders, 0, options.explain)
-    else:
-        found = find_in_lists(source, orders, options.explain)
-    return verdict_of("list-append", source, engine, consistency, found)
+    return judge_by_each("list-append", source, engine, options, (options.consistency,))[0]
 
 
 def judge_rw_register(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
@@ -64,20 +60,39 @@ def judge_rw_register(source: Source, engine: Engine, options: CheckOptions) -> 
     the consistency model implies it), `sequential-keys` (the order within processes does), `wfr-keys` (what a
     transaction read comes before what it wrote).
     """
-    consistency = friendly_name(options.consistency or DEFAULT_CONSISTENCY)
+    return judge_by_each("rw-register", source, engine, options, (options.consistency,))[0]
+
+
+def judge_by_each(
+    model: str, source: Source, engine: Engine, options: CheckOptions, consistencies: Sequence[str | None]
+) -> list[Verdict]:
+    """The verdict by each of several consistency models (None: strict-serializable), by `list-append` or `rw-register`.
+
+    What does not depend on them is inferred once.
+    """
+    asked = [friendly_name(consistency or DEFAULT_CONSISTENCY) for consistency in consistencies]
+    infer = cache(partial(_inferred, model, source, engine, options.explain))
+    found = [infer(_sources(model, options, name)).found(orders_of(name), options.explain) for name in asked]
+    return [verdict_of(model, source, engine, name, each) for name, each in zip(asked, found, strict=True)]
+
+
+def _inferred(model: str, source: Source, engine: Engine, explain: int, sources: int) -> Inferred:
+    if isinstance(engine, SparkEngine):
+        return infer_on_spark(source, engine, model, sources, explain)
+    return infer_in_process(source, model, sources, explain)
+
+
+def _sources(model: str, options: CheckOptions, consistency: str) -> int:
+    """Where version orders of registers come from (`txn_register.ORDER_…` added up); lists tell theirs."""
+    if model == "list-append":
+        return 0
     linearizable = "linearizable" in implied_models(consistency)
     chosen = {
         ORDER_REALTIME: _flag(options, "linearizable-keys", linearizable),
         ORDER_SESSIONS: _flag(options, "sequential-keys", False),
         ORDER_WFR: _flag(options, "wfr-keys", False),
     }
-    sources = sum(order for order, used in chosen.items() if used)
-    orders = orders_of(consistency)
-    if isinstance(engine, SparkEngine):
-        found = find_on_spark(source, engine, "rw-register", orders, sources, options.explain)
-    else:
-        found = find_in_registers(source, orders, sources, options.explain)
-    return verdict_of("rw-register", source, engine, consistency, found)
+    return sum(order for order, used in chosen.items() if used)
 
 
 def _flag(options: CheckOptions, name: str, default: bool) -> bool:

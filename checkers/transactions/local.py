@@ -47,45 +47,64 @@ def refuse_copies(source: Source, verb: str, key: tuple[int, int, int, int], eve
     raise UserError(f"{source.path}: {who} to {where}, so what was read can't be told apart.")
 
 
-def find_in_lists(source: Source, orders: int, explain: int) -> Found:
-    """Anomalies of a list-append history."""
-    reader, parts = ListReader(max(1, explain)), list[Txns]()
-    for txns, mops in read_all(source, LIST_APPEND):
-        parts.append(txns)
-        reader.take(txns, mops)
-    edges, problem = reader.infer()
-    inferred = _Inferred(joined(parts), edges, reader.addresses, reader.out, LIST_CLASSES)
-    _refuse_problem(source, "append", inferred, problem)
-    return _found(inferred, orders, explain)
+class InProcess(NamedTuple):
+    """See `Inferred`."""
 
-
-def find_in_registers(source: Source, orders: int, sources: int, explain: int) -> Found:
-    """Anomalies of an rw-register history; `sources` are those of version orders (`txn_register.ORDER_…` added up)."""
-    reader, parts = RegisterReader(max(1, explain)), list[Txns]()
-    for txns, mops in read_all(source, RW_REGISTER):
-        parts.append(txns)
-        reader.take(txns, mops)
-    edges, problem = reader.infer(sources)
-    inferred = _Inferred(joined(parts), edges, reader.addresses, reader.out, REGISTER_CLASSES)
-    _refuse_problem(source, "write", inferred, problem)
-    return _found(inferred, orders, explain)
-
-
-class _Inferred(NamedTuple):
     txns: Txns
     edges: Edges
     addresses: Ints
     out: Instances
     classes: tuple[str, ...]
 
+    def found(self, orders: int, explain: int) -> Found:
+        return _found(self, orders, explain)
 
-def _refuse_problem(source: Source, verb: str, inferred: _Inferred, problem: Ints) -> None:
+
+def infer_in_process(source: Source, model: str, sources: int, explain: int) -> InProcess:
+    """What the accesses of a list-append or rw-register history say; `sources` are those of registers' version orders
+    (`txn_register.ORDER_…` added up)."""
+    return _in_lists(source, explain) if model == "list-append" else _in_registers(source, sources, explain)
+
+
+def find_in_lists(source: Source, orders: int, explain: int) -> Found:
+    """Anomalies of a list-append history."""
+    return _in_lists(source, explain).found(orders, explain)
+
+
+def find_in_registers(source: Source, orders: int, sources: int, explain: int) -> Found:
+    """Anomalies of an rw-register history."""
+    return _in_registers(source, sources, explain).found(orders, explain)
+
+
+def _in_lists(source: Source, explain: int) -> InProcess:
+    reader, parts = ListReader(max(1, explain)), list[Txns]()
+    for txns, mops in read_all(source, LIST_APPEND):
+        parts.append(txns)
+        reader.take(txns, mops)
+    edges, problem = reader.infer()
+    inferred = InProcess(joined(parts), edges, reader.addresses, reader.out, LIST_CLASSES)
+    _refuse_problem(source, "append", inferred, problem)
+    return inferred
+
+
+def _in_registers(source: Source, sources: int, explain: int) -> InProcess:
+    reader, parts = RegisterReader(max(1, explain)), list[Txns]()
+    for txns, mops in read_all(source, RW_REGISTER):
+        parts.append(txns)
+        reader.take(txns, mops)
+    edges, problem = reader.infer(sources)
+    inferred = InProcess(joined(parts), edges, reader.addresses, reader.out, REGISTER_CLASSES)
+    _refuse_problem(source, "write", inferred, problem)
+    return inferred
+
+
+def _refuse_problem(source: Source, verb: str, inferred: InProcess, problem: Ints) -> None:
     if problem[0] >= 0:
         events = (int(inferred.txns.invoke[problem[1]]), int(inferred.txns.invoke[problem[2]]))
         refuse_copies(source, verb, address_of(inferred.addresses, int(problem[0])), events)
 
 
-def _found(inferred: _Inferred, orders: int, explain: int) -> Found:
+def _found(inferred: InProcess, orders: int, explain: int) -> Found:
     txns, edges, addresses = inferred.txns, inferred.edges, inferred.addresses
     cycles = find_cycles(edges, txns, orders, explain)
     counts = {name: int(n) for name, n in zip(inferred.classes, inferred.out.counts, strict=True) if n}

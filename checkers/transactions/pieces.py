@@ -3,10 +3,10 @@ says about each key, by bucket of keys. Lists travel once a piece and key, reads
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,20 @@ from checkers.transactions.lists import LIST_APPEND, ListReader
 from checkers.transactions.mops import COLUMNS, Txns, joined, read_batch
 from checkers.transactions.packing import address_hashes, pack
 from checkers.transactions.registers import RW_REGISTER, RegisterReader
+from checkers.transactions.times import times_of
 from harness.errors import UserError
 
 FINDINGS: Final = -1
 REFUSED: Final = -2
 """Buckets of what goes to the driver: packed findings, and the sentence of a UserError."""
 
+TIMED: Final = -1
+"""Instead of a piece's number: the row holds `times_of` its transactions."""
+
 SCHEMA: Final = "bucket int, piece int, data binary"
+
+Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What workers make of rows; picklable."""
 
 _BATCH_ROWS: Final = 1 << 16
 
@@ -79,7 +86,7 @@ class PieceReader:
             reader.take(txns, mops)
         txns = joined(parts)
         found = _findings(reader.out, LIST_CLASSES, reader.addresses, txns)
-        return [Row(FINDINGS, piece, found), *pack_lists(reader, txns, self.buckets, piece)]
+        return [Row(FINDINGS, piece, found), *self._times(txns), *pack_lists(reader, txns, self.buckets, piece)]
 
     def _read_registers(self, piece: int) -> list[Row]:
         reader, parts = RegisterReader(max(1, self.explain)), list[Txns]()
@@ -89,7 +96,12 @@ class PieceReader:
             reader.take(txns, mops)
         txns = joined(parts)
         found = _findings(reader.out, REGISTER_CLASSES, reader.addresses, txns)
-        return [Row(FINDINGS, piece, found), *pack_registers(reader, txns, self.buckets, piece)]
+        return [Row(FINDINGS, piece, found), *self._times(txns), *pack_registers(reader, txns, self.buckets, piece)]
+
+    def _times(self, txns: Txns) -> list[Row]:
+        """What each bucket is told of the piece's transactions, ahead of its rows."""
+        data = pack([times_of(txns)])
+        return [Row(bucket, TIMED, data) for bucket in range(self.buckets)]
 
 
 def row_groups(path: Path, pieces: int) -> tuple[tuple[int, ...], ...]:

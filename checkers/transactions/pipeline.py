@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from checkers.kernels.columns import NEVER
-from checkers.kernels.graph_edges import Edges
+from checkers.kernels.graph_edges import Edges, make_edges
 from checkers.transactions.buckets import Block
 from checkers.transactions.cycles import Cycles, find_cycles
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import unpack
-from checkers.transactions.pieces import Row
+from checkers.transactions.pieces import Row, Stage
 from checkers.transactions.windows import (
     Gatherer,
     Long,
-    NeighbourFinder,
     Plan,
     WindowJudge,
     WindowSplit,
@@ -28,11 +26,6 @@ from checkers.transactions.windows import (
 
 LEAST_STRIDE: Final = 1 << 18
 """Windows are at least so many events long."""
-
-_LONG: Final = 32
-"""Transactions that last longer than so many times the average are treated like those that never end."""
-
-Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 Fetch: TypeAlias = Callable[[Any], Txns]
 """The transactions with the given invocation indices, in order."""
@@ -48,42 +41,35 @@ class Blocks(Protocol):
         """The same, through a second stage that gets the first one's rows by bucket."""
 
 
-class Times(NamedTuple):
-    """Of all client transactions: how many by outcome, average and longest duration (in events) of those completed,
-    and whether none began after another had completed."""
+class Related(NamedTuple):
+    """Dependencies that may be on cycles, the `address_hashes` numbers that their keys are indices of, and the
+    transactions that they tie."""
 
-    outcomes: dict[str, int]
-    average: float
-    longest: int
-    orderless: bool
-
-
-class Named(NamedTuple):
-    """Cycles, the `address_hashes` numbers that their keys are indices of, and their transactions."""
-
-    cycles: Cycles
-    hashes: list[int]
+    edges: Edges
+    hashes: list[Any]
     txns: Txns
 
+    def cycles(self, orders: int, explain: int) -> Cycles:
+        """All classes of cycles; see `find_cycles`."""
+        return find_cycles(self.edges, self.txns, orders, explain) if self.txns.count else Cycles({}, {})
 
-def cycles_of(
-    blocks: Blocks, times: Times, orders: int, explain: int, fetch: Fetch, least_stride: int = LEAST_STRIDE
-) -> Named:
-    """All classes of cycles, from the strong components that windows of time show."""
-    most = min(times.longest, int(_LONG * times.average) + 1)
-    long, endless = settle_long([unpack(row.data) for row in blocks.collect(NeighbourFinder(most))])
-    plan = _plan(long, most, least_stride)
+
+def relate(
+    blocks: Blocks, usual: int, neighbours: list[list[Any]], fetch: Fetch, least_stride: int = LEAST_STRIDE
+) -> Related:
+    """The strong components that windows of time show, given `Times.usual` and what `NeighbourFinder` found."""
+    long, endless = settle_long(neighbours)
+    plan = _plan(long, usual, least_stride)
     rows = blocks.collect_grouped(WindowSplit(plan), WindowJudge(plan))
     extents = [(int(low), int(high)) for row in rows for low, high in unpack(row.data)[0]]
     extents += [(int(pair.min()), int(pair.max())) for pair in endless]
     if not extents:
         nothing = np.empty(0, np.int64)
-        return Named(Cycles({}, {}), [], Txns(nothing, nothing, np.empty(0, np.uint8), nothing))
+        return Related(make_edges(0, 0), [], Txns(nothing, nothing, np.empty(0, np.uint8), nothing))
     union = tuple(merged_extents(extents, 2 * plan.longest + 1))
     gathered = [Block(*unpack(row.data)) for row in blocks.collect(Gatherer(plan, union))]
     edges, hashes, ids = _edges_of(gathered)
-    txns = fetch(ids)
-    return Named(find_cycles(edges, txns, orders, explain), hashes, txns)
+    return Related(edges, hashes, fetch(ids))
 
 
 def _plan(long: Long, most: int, least_stride: int) -> Plan:

@@ -8,86 +8,76 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import unquote, urlparse
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from checkers.engines.spark import SparkEngine
+from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import Finding, Findings, merged
 from checkers.kernels.columns import NEVER
 from checkers.source import Source
-from checkers.transactions.buckets import COPIES, BucketJudge
+from checkers.transactions.buckets import COPIES, TIMES, BucketJudge
 from checkers.transactions.cycles import Cycles
 from checkers.transactions.found import NO_KEY, UNWRITTEN, Found
 from checkers.transactions.local import refuse_copies
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import address_hashes, unpack
-from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, row_groups
-from checkers.transactions.pipeline import Named, Stage, Times, cycles_of
+from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage, row_groups
+from checkers.transactions.pipeline import Related, relate
+from checkers.transactions.times import Times, merged_times
+from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder
 from harness.errors import UserError
 
 _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
-_FEW_ROWS: Final = 20_000
 
 
-def find_on_spark(source: Source, engine: SparkEngine, model: str, orders: int, sources: int, explain: int) -> Found:
-    """Anomalies of a transactional history; see `local.find_in_lists` and `find_in_registers`."""
+class OnSpark(NamedTuple):
+    """See `Inferred`: what needs no cycles, what may be on cycles, and how long transactions last."""
+
+    source: Source
+    alone: Findings
+    related: Related
+    times: Times
+
+    def found(self, orders: int, explain: int) -> Found:
+        return _found(self, self.related.cycles(orders, explain), explain)
+
+
+def infer_on_spark(source: Source, engine: SparkEngine, model: str, sources: int, explain: int) -> OnSpark:
+    """What the accesses of a transactional history say; see `local.infer_in_process`."""
     from pyspark import StorageLevel
 
-    with engine.frame(source) as frame:
-        parquet = Path(unquote(urlparse(frame.inputFiles()[0]).path))
-        times = _times(frame)
-        pieces = _pieces(frame.sparkSession, engine, source, parquet, model, explain)
-        buckets = _parts(engine, source.rows, _ROWS_PER_BUCKET)
+    with engine.parquet(source) as parquet:
+        pieces = _pieces(engine, source, parquet, model, explain)
+        buckets = engine.parts(source.rows, _ROWS_PER_BUCKET, 2)
         grouped = pieces.repartition(buckets, "bucket").sortWithinPartitions("bucket", "piece")
-        judged = grouped.mapInArrow(BucketJudge(model, sources, explain), SCHEMA).persist(StorageLevel.DISK_ONLY)
+        judge = NeighbourFinder(BucketJudge(model, sources, explain))
+        judged = mapped(grouped, judge, SCHEMA).persist(StorageLevel.DISK_ONLY)
         try:
-            alone = _alone(source, judged, model, explain)
-            named = cycles_of(_SparkBlocks(judged), times, orders, explain, partial(_txns_of, frame))
+            told = _rows(judged.where("bucket < 0"))
+            times = merged_times([unpack(row.data)[0] for row in told if row.bucket == TIMES][:1])
+            alone = _alone(source, told, model, explain)
+            neighbours = [unpack(row.data) for row in told if row.bucket == NEIGHBOURS]
+            related = relate(_SparkBlocks(judged, buckets), times.usual, neighbours, partial(_txns_of, source))
         finally:
             judged.unpersist()
-    return _found(source, alone, named, times, explain)
+    return OnSpark(source, alone, related, times)
 
 
-def _parts(engine: SparkEngine, rows: int, rows_each: int) -> int:
-    """Into how many parts rows are split: one if they are few, else enough for every core."""
-    return 1 if rows <= _FEW_ROWS else max(2 * engine.cores, -(-rows // rows_each))
-
-
-def _times(frame: Any) -> Times:
-    from pyspark.sql import functions as fn
-
-    clients = frame.where("process >= 0")
-    ok = fn.col("type") == "ok"
-    lasts = fn.when(ok, fn.col("complete_index") - fn.col("invoke_index"))
-    counts = [fn.count(fn.when(fn.col("type") == name, 1)).alias(name) for name in ("ok", "info", "fail")]
-    row = clients.agg(
-        *counts,
-        fn.avg(lasts).alias("average"),
-        fn.max(lasts).alias("longest"),
-        fn.min(fn.when(ok, fn.col("complete_index"))).alias("first"),
-        fn.max("invoke_index").alias("last"),
-    ).collect()[0]
-    orderless = row["first"] is None or row["last"] <= row["first"]
-    return Times(
-        {name: row[name] for name in ("ok", "info", "fail")}, row["average"] or 0.0, row["longest"] or 0, orderless
-    )
-
-
-def _pieces(session: Any, engine: SparkEngine, source: Source, parquet: Path, model: str, explain: int) -> Any:
-    groups = row_groups(parquet, _parts(engine, source.rows, _ROWS_PER_PIECE))
-    buckets = _parts(engine, source.rows, _ROWS_PER_BUCKET)
+def _pieces(engine: SparkEngine, source: Source, parquet: Path, model: str, explain: int) -> Any:
+    groups = row_groups(parquet, engine.parts(source.rows, _ROWS_PER_PIECE, 2))
+    buckets = engine.parts(source.rows, _ROWS_PER_BUCKET, 2)
     named = Source(source.path, source.format, source.rows)
     reader = PieceReader(named, str(parquet), groups, buckets, model, explain)
-    return session.range(0, len(groups), 1, max(1, len(groups))).mapInArrow(reader, SCHEMA)
+    return mapped(engine.numbers(len(groups), len(groups)), reader, SCHEMA)
 
 
-def _alone(source: Source, judged: Any, model: str, explain: int) -> Findings:
+def _alone(source: Source, rows: list[Row], model: str, explain: int) -> Findings:
     """What was found without cycles; raises UserError for what can't be judged."""
-    rows = _rows(judged.where("bucket < 0"))
     refused = sorted((row.piece, row.data.decode()) for row in rows if row.bucket == REFUSED)
     if refused:
         raise UserError(refused[0][1])
@@ -102,35 +92,34 @@ def _alone(source: Source, judged: Any, model: str, explain: int) -> Findings:
 class _SparkBlocks:
     """See `pipeline.Blocks`."""
 
-    def __init__(self, frame: Any) -> None:
+    def __init__(self, frame: Any, parts: int) -> None:
         self._frame = frame
+        self._parts = parts
 
     def collect(self, stage: Stage) -> list[Row]:
-        return _rows(self._frame.mapInArrow(stage, SCHEMA))
+        return _rows(mapped(self._frame, stage, SCHEMA))
 
     def collect_grouped(self, stage: Stage, judge: Stage) -> list[Row]:
-        made = self._frame.mapInArrow(stage, SCHEMA).repartition(self._frame.rdd.getNumPartitions(), "bucket")
-        return _rows(made.sortWithinPartitions("bucket").mapInArrow(judge, SCHEMA))
+        made = mapped(self._frame, stage, SCHEMA).repartition(self._parts, "bucket")
+        return _rows(mapped(made.sortWithinPartitions("bucket"), judge, SCHEMA))
 
 
 def _rows(frame: Any) -> list[Row]:
     return [Row(row["bucket"], row["piece"], bytes(row["data"])) for row in frame.collect()]
 
 
-def _txns_of(frame: Any, ids: Any) -> Txns:
+def _txns_of(source: Source, ids: Any) -> Txns:
     """The transactions with the given invocation indices."""
-    from pyspark.sql import functions as fn
-
-    low, high = int(ids.min()), int(ids.max())
-    wanted = frame.where(fn.col("invoke_index").between(low, high) & (fn.col("process") >= 0))
-    table = wanted.select("invoke_index", "complete_index", "type", "process").toArrow().sort_by("invoke_index")
-    invoke = table.column("invoke_index").to_numpy()
-    rows = np.searchsorted(invoke, ids)
-    outcome = np.array(
-        [{"ok": 0, "info": 1}.get(name, 2) for name in table.column("type").take(rows).to_pylist()], np.uint8
-    )
-    complete = table.column("complete_index").fill_null(NEVER).to_numpy()[rows]
-    return Txns(ids, np.where(outcome == 0, complete, NEVER), outcome, table.column("process").to_numpy()[rows])
+    columns = ("invoke_index", "complete_index", "type", "process")
+    wanted, parts = pa.array(ids), []
+    for batch in source.batches(columns):
+        chosen = pc.is_in(batch.column("invoke_index"), value_set=wanted)
+        parts.append(pa.Table.from_batches([batch]).select(columns).filter(chosen))
+    table = pa.concat_tables(parts).sort_by("invoke_index")
+    kinds = table.column("type").to_pylist()
+    outcome = np.array([{"ok": 0, "info": 1}.get(kind, 2) for kind in kinds], np.uint8)
+    complete = table.column("complete_index").fill_null(NEVER).to_numpy()
+    return Txns(ids, np.where(outcome == 0, complete, NEVER), outcome, table.column("process").to_numpy())
 
 
 def _cycle_findings(source: Source, cycles: Cycles, hashes: list[Any], txns: Txns) -> tuple[Finding, ...]:
@@ -149,7 +138,8 @@ def _cycle_findings(source: Source, cycles: Cycles, hashes: list[Any], txns: Txn
     return tuple(found)
 
 
-def _found(source: Source, alone: Findings, named: Named, times: Times, explain: int) -> Found:
+def _found(inferred: OnSpark, cycles: Cycles, explain: int) -> Found:
+    source, alone, related, times = inferred
     counts = dict(alone.counts)
     unwritten = counts.pop(UNWRITTEN, 0)
     dependencies = {name: alone.figures.get(name, 0) for name in ("ww", "wr", "rw")}
@@ -160,8 +150,8 @@ def _found(source: Source, alone: Findings, named: Named, times: Times, explain:
     }
     findings = tuple(finding for finding in alone.kept if finding.anomaly != UNWRITTEN)
     return Found(
-        counts | named.cycles.counts,
-        (*findings, *_cycle_findings(source, *named)) if explain else (),
+        counts | cycles.counts,
+        (*findings, *_cycle_findings(source, cycles, related.hashes, related.txns)) if explain else (),
         times.orderless and not any(dependencies.values()),
         sum(times.outcomes.values()),
         figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),

@@ -20,10 +20,11 @@ import pyarrow as pa
 from checkers.kernels.columns import NEVER
 from checkers.kernels.graph_edges import FREE
 from checkers.kernels.graph_order import leftovers
-from checkers.transactions.buckets import HELPER, UNKNOWN, Block
+from checkers.transactions.buckets import HELPER, TIMES, UNKNOWN, Block
 from checkers.transactions.graph import Graph, label, plain
 from checkers.transactions.packing import pack, unpack
-from checkers.transactions.pieces import Row, as_batch
+from checkers.transactions.pieces import Row, Stage, as_batch
+from checkers.transactions.times import Times
 
 EXTENTS: Final = -3
 NEIGHBOURS: Final = -4
@@ -87,32 +88,38 @@ def _only(data: Any, kept: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourFinder:
-    """Picklable: what blocks say of transactions that are unknown or last longer than `most` events: per long source
-    the earliest completion behind it, per long target the latest invocation before it, and edges between long ones."""
+    """Picklable: a `BucketJudge` whose blocks are followed by what they say of transactions that are unknown or last
+    longer than is usual: per long source the earliest completion behind it, per long target the latest invocation
+    before it, and edges between long ones."""
 
-    most: int
+    judge: Stage
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        times = Times()
+        for batch in self.judge(batches):
+            yield batch
             for bucket, data in zip(batch.column(0).to_pylist(), batch.column(2).to_pylist(), strict=True):
-                if bucket >= 0:
-                    yield as_batch([Row(NEIGHBOURS, 0, pack(self._of(Block(*unpack(data)))))])
+                if bucket == TIMES:
+                    times = Times(*unpack(data)[0].tolist())
+                elif bucket >= 0:
+                    yield as_batch([Row(NEIGHBOURS, 0, pack(_neighbours(Block(*unpack(data)), times.usual)))])
 
-    def _is_long(self, lasts: Any) -> Any:
-        return (lasts == UNKNOWN) | (lasts > self.most)
 
-    def _of(self, block: Block) -> list[Any]:
-        pairs = _pairs(block)
-        out, into = self._is_long(pairs.source_lasts), self._is_long(pairs.target_lasts)
-        behind, before, both = _only(pairs, out), _only(pairs, into), _only(pairs, out & into)
-        ended = np.where(behind.target_lasts < 0, NEVER, behind.target + behind.target_lasts)
-        own = np.where(behind.source_lasts < 0, NEVER, behind.source + behind.source_lasts)
-        return [
-            *_extreme(behind.source, np.minimum(ended, own), np.minimum),
-            *_extreme(before.target, before.source, np.maximum),
-            both.source,
-            both.target,
-        ]
+def _neighbours(block: Block, usual: int) -> list[Any]:
+    def is_long(lasts: Any) -> Any:
+        return (lasts == UNKNOWN) | (lasts > usual)
+
+    pairs = _pairs(block)
+    out, into = is_long(pairs.source_lasts), is_long(pairs.target_lasts)
+    behind, before, both = _only(pairs, out), _only(pairs, into), _only(pairs, out & into)
+    ended = np.where(behind.target_lasts < 0, NEVER, behind.target + behind.target_lasts)
+    own = np.where(behind.source_lasts < 0, NEVER, behind.source + behind.source_lasts)
+    return [
+        *_extreme(behind.source, np.minimum(ended, own), np.minimum),
+        *_extreme(before.target, before.source, np.maximum),
+        both.source,
+        both.target,
+    ]
 
 
 class _Pairs(NamedTuple):

@@ -15,10 +15,13 @@ import pyarrow.parquet as pq
 from checkers.findings import Findings, merged
 from checkers.kernels.columns import NEVER
 from checkers.source import Source
-from checkers.transactions.buckets import BucketJudge
+from checkers.transactions.buckets import TIMES, BucketJudge
 from checkers.transactions.mops import Txns
-from checkers.transactions.pieces import FINDINGS, PieceReader, Row, as_batch, row_groups
-from checkers.transactions.pipeline import Stage, Times, cycles_of
+from checkers.transactions.packing import unpack
+from checkers.transactions.pieces import FINDINGS, PieceReader, Row, Stage, as_batch, row_groups
+from checkers.transactions.pipeline import relate
+from checkers.transactions.times import merged_times
+from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder
 
 
 def run(stage: Stage, batches: Iterator[pa.RecordBatch]) -> list[Row]:
@@ -57,7 +60,7 @@ def find_in_pieces(
     groups = row_groups(path, source.rows)
     reader = PieceReader(Source(source.path, "test", source.rows), str(path), groups, buckets, model, 2)
     ids = iter([pa.RecordBatch.from_arrays([pa.array(range(len(groups)))], names=["id"])])
-    judged = run(BucketJudge(model, sources, 2), grouped(run(reader, ids)))
+    judged = run(NeighbourFinder(BucketJudge(model, sources, 2)), grouped(run(reader, ids)))
     alone = merged([msgspec.msgpack.decode(row.data, type=Findings) for row in judged if row.bucket == FINDINGS], 2)
     table = source.table.to_pydict()
     txns = _txns(table)
@@ -65,8 +68,10 @@ def find_in_pieces(
     def fetch(wanted: Any) -> Txns:
         return Txns(*(column[np.searchsorted(txns.invoke, wanted)] for column in txns))
 
-    named = cycles_of(MemoryBlocks(judged), _times(txns), orders, 2, fetch, least_stride=stride)
-    return dict(alone.counts) | named.cycles.counts
+    times = merged_times([unpack(row.data)[0] for row in judged if row.bucket == TIMES][:1])
+    neighbours = [unpack(row.data) for row in judged if row.bucket == NEIGHBOURS]
+    related = relate(MemoryBlocks(judged), times.usual, neighbours, fetch, least_stride=stride)
+    return dict(alone.counts) | related.cycles(orders, 2).counts
 
 
 def _txns(table: dict[str, list[Any]]) -> Txns:
@@ -74,9 +79,3 @@ def _txns(table: dict[str, list[Any]]) -> Txns:
     complete = np.array([NEVER if value is None else value for value in table["complete_index"]], np.int64)
     invoke, process = (np.array(table[name], np.int64) for name in ("invoke_index", "process"))
     return Txns(invoke, np.where(outcome == 0, complete, NEVER), outcome, process)
-
-
-def _times(txns: Txns) -> Times:
-    ok = txns.outcome == 0
-    lasts = (txns.complete - txns.invoke)[ok]
-    return Times({}, float(lasts.mean()) if len(lasts) else 0.0, int(lasts.max(initial=0)), False)
