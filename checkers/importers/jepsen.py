@@ -26,10 +26,7 @@ from harness.errors import HarnessError, UserError
 IN_MEMORY_BYTES: Final = 64 << 20
 """Longer texts become Parquet on disk."""
 
-_LOG_LINE: Final = re.compile(
-    rb"^[^\n]*?jepsen\.util\s+-\s+(\S+)[ \t]+:(invoke|ok|fail|info)[ \t]+:(\S+)(?:[ \t]+([^\n]*?))?[ \t]*\r?$",
-    re.MULTILINE,
-)
+_LOG_LINE: Final = re.compile(rb".*?jepsen\.util\s+-\s+(\S+)[ \t]+:(invoke|ok|fail|info)[ \t]+:(\S+)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ def _logged(data: Data) -> Iterator[bytes]:
 
 def _log_event(found: re.Match[bytes]) -> bytes:
     process, kind, f, value = found.groups()
-    return b"{:process %s :type :%s :f :%s :value %s}\n" % (process, kind, f, value or b"nil")
+    return b"{:process %s :type :%s :f :%s :value %s}\n" % (process, kind, f, value.strip() or b"nil")
 
 
 def _written(pieces: Iterator[bytes]) -> Data:

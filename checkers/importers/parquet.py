@@ -12,13 +12,18 @@ from checkers.importers.events import COLUMNS, EventOrder
 from checkers.source import Source, dictionary_of
 from harness.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import UserError
+from harness.history.seal import KEY as SEAL_KEY
+from harness.history.seal import check_seal
 
 MAGIC = b"PAR1"
 
 
 def open_parquet(path: Path) -> Source:
     """A source over `history.parquet`; raises UserError for anything that is not one, whole and of this version."""
+    sealed = _is_sealed(path)
     schema, rows = _footer(path)
+    if not sealed and SEAL_KEY in (schema.metadata or {}):
+        raise UserError(f"{path} is damaged: its checksum is gone.")
     _check_schema(path, schema)
     try:
         source = Source(path, "parquet", rows, parquet=path, dictionary=dictionary_of(schema))
@@ -26,6 +31,13 @@ def open_parquet(path: Path) -> Source:
         raise UserError(f"{path} has a dictionary of foreign values that can't be read: {error}.") from error
     EventOrder(path).check(source.batches(COLUMNS), rows)
     return source
+
+
+def _is_sealed(path: Path) -> bool:
+    try:
+        return check_seal(path)
+    except OSError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}.") from error
 
 
 def _footer(path: Path) -> tuple[pa.Schema, int]:

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 from harness.columns import DICTIONARY_KEY, MOP, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import HarnessError, UserError
+from harness.history.seal import KEY as SEAL_KEY
+from harness.history.seal import seal
 from harness.ops import Mop, Op
 
 ROWS_PER_GROUP = 65_536
@@ -89,6 +91,11 @@ def schema() -> pa.Schema:
     return SCHEMA.with_metadata({VERSION_KEY: str(SCHEMA_VERSION).encode(), DICTIONARY_KEY: b"[]"})
 
 
+def _sealed_schema() -> pa.Schema:
+    plain = schema()
+    return plain.with_metadata({**plain.metadata, SEAL_KEY: b"crc32"})
+
+
 def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """A writer of history tables: compressed, with a checksum of every page, so that damage is found in reading."""
     return pq.ParquetWriter(path, schema, **_PARQUET_OPTIONS)
@@ -97,16 +104,17 @@ def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 def write_parquet(events: Iterable[Op], path: Path, rows_per_group: int = ROWS_PER_GROUP) -> int:
     """Write a history as Parquet, one row group at a time, and return the number of rows.
 
-    The file appears whole or not at all. Raises UserError for an inconsistent history, HarnessError if it can't be
-    written.
+    The file appears whole or not at all, with a seal over all of it (`harness.history.seal`). Raises UserError for an
+    inconsistent history, HarnessError if it can't be written.
     """
     unfinished = path.with_name(path.name + ".unfinished")
     rows = 0
     try:
-        with parquet_writer(unfinished, schema()) as writer:
+        with parquet_writer(unfinished, _sealed_schema()) as writer:
             for batch in batches(events, rows_per_group):
                 writer.write_batch(batch, row_group_size=rows_per_group)
                 rows += batch.num_rows
+        seal(unfinished)
         unfinished.replace(path)
     except OSError as error:
         raise HarnessError(f"The history {path} can't be written: {error}.") from error
