@@ -42,9 +42,9 @@ def make_edges(room: int, first_helper: int) -> Edges:
 
 
 def grown_edges(edges: Edges, room: int) -> Edges:
-    """The same edges with room for that many more."""
-    count = int(edges.count[0])
-    bigger = make_edges(count + max(room, count // 2), int(edges.count[1]))
+    """The same edges with room for at least that many more, and for half as many again as before."""
+    count, held = int(edges.count[0]), len(edges.source)
+    bigger = make_edges(held + max(room, held // 2), int(edges.count[1]))
     for old, new in zip(edges[:4], bigger[:4], strict=True):
         new[:count] = old[:count]
     bigger.count[0] = count

@@ -95,6 +95,18 @@ def test_values_written_twice_are_refused():
         registers(txn(0, ("w", 1, 1), ("w", 1, 1)))
 
 
+def test_a_register_that_many_clients_write_at_once_needs_more_dependencies_than_accesses():
+    """Each of 40 concurrent writes comes after each of the 40 before it."""
+    rounds, clients = 20, 40
+    history = [
+        Txn(client, "ok", 2 * clients * turn + client, 2 * clients * turn + clients + client, (("w", 1, 1 + value),))
+        for value, (turn, client) in enumerate((turn, client) for turn in range(rounds) for client in range(clients))
+    ]
+    verdict = registers(*history)
+    assert verdict.valid is True
+    assert verdict.details["dependencies"]["ww"] == (rounds - 1) * clients**2
+
+
 def test_settings_and_consistency_have_to_exist():
     source = source_of([txn(0, ("w", 1, 1))])
     with pytest.raises(UserError, match="no consistency model 'eventual'"):

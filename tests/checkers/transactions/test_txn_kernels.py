@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from checkers.kernels.columns import NEVER
 from checkers.kernels.graph_components import components
-from checkers.kernels.graph_edges import FREE, RW, make_edges, put_product
+from checkers.kernels.graph_edges import FREE, RW, grown_edges, make_edges, put_product
 from checkers.kernels.graph_order import leftovers
 from checkers.kernels.txn_keys import make_key_table, number_keys
 from checkers.transactions.cycles import Cycle, find_cycles
@@ -135,3 +135,10 @@ def test_going_round_twice_is_no_long_fork():
 def test_two_read_skews_that_share_a_transaction():
     found = find_cycles(graph_of((0, 1, 0), (1, 0, RW), (0, 2, 0), (2, 0, RW)), txns_of(3), 0, 4)
     assert found.counts == {"G-single-item": 1}
+
+
+def test_room_for_edges_grows_even_where_none_were_kept():
+    """A key whose edges did not fit is begun again, so that growth can't be measured by the edges that are there."""
+    edges = make_edges(6000, 0)
+    assert len(grown_edges(edges, 4096).source) == 10096
+    assert len(grown_edges(make_edges(100_000, 0), 4096).source) == 150_000

@@ -43,7 +43,11 @@ def expected(history: list[Txn], model: str, orders: int, sources: int) -> tuple
 
 
 def compare(history: list[Txn], model: str, orders: int, sources: int) -> Found:
-    """Anomalies of single keys are the same; every cycle told is there; no class of cycles is missed."""
+    """Anomalies of single keys are the same; every cycle told is there; no class of cycles is missed.
+
+    Where real time orders versions, dependencies that follow from others are not drawn, so that a cycle may show in a
+    worse class only.
+    """
     found = find(history, model, orders, sources)
     alone, kinds = expected(history, model, orders, sources)
     cyclic = {name for name in found.counts if name.startswith(("G0", "G1c", "G-", "G2"))}
@@ -59,7 +63,8 @@ def compare(history: list[Txn], model: str, orders: int, sources: int) -> Found:
     theirs = naive.projected_classes(kinds, len(history))
     assert cyclic <= implied_anomalies(theirs)
     assert impossible_models(theirs) == impossible_models(cyclic)
-    assert {name for name in theirs if "nonadjacent" not in name} <= implied_anomalies(cyclic)
+    if not sources:
+        assert {name for name in theirs if "nonadjacent" not in name} <= implied_anomalies(cyclic)
     return found
 
 
