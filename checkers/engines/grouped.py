@@ -31,19 +31,49 @@ _ROWS_PER_PIECE: Final = 1 << 19
 _ROWS_PER_BUCKET: Final = 1 << 19
 """Operations in a bucket, whose micro-operations a kernel judges at once."""
 
+_SLICES: Final = 16
+_ROWS_PER_SLICE: Final = 1 << 16
+"""In-process a kernel's work is split into so many parts, or fewer that have so many operations each."""
+
 _DICTIONARY_COLUMNS: Final = ("type", "f", "mode")
 
 
 def judge_mops(
-    engine: Engine, source: Source, projection: MopProjection, keys: tuple[str, ...], kernel: MopKernel, explain: int
+    engine: Engine,
+    source: Source,
+    projection: MopProjection,
+    keys: tuple[str, ...],
+    kernel: MopKernel,
+    explain: int,
+    *,
+    in_slices: bool = False,
 ) -> Findings:
-    """The kernel's findings over all groups of rows that agree in `keys` (none: all rows are one group), merged."""
+    """The kernel's findings over all groups of rows that agree in `keys` (none: all rows are one group), merged.
+
+    In slices, the local engine too gives the kernel some groups at a time, which takes less memory; a kernel whose
+    budget is for the whole history should not be called so.
+    """
     if isinstance(engine, SparkEngine):
         return _on_spark(engine, source, projection, keys, kernel, explain)
+    if in_slices:
+        return merged(_slice_by_slice(source, projection, keys, kernel), explain)
     parts = [flatten_mops(batch, projection) for batch in source.batches(projection.columns)]
     rows = joined(parts, projection)
     parts.clear()
     return merged([kernel(rows)], explain)
+
+
+def _slice_by_slice(
+    source: Source, projection: MopProjection, keys: tuple[str, ...], kernel: MopKernel
+) -> Iterator[Findings]:
+    """The kernel's findings bucket by bucket; rows wait for their turn as few bytes."""
+    buckets = max(1, min(_SLICES, -(-source.rows // _ROWS_PER_SLICE)))
+    parts: dict[int, list[bytes]] = {0: []}
+    for batch in source.batches(projection.columns):
+        for bucket, data in split(flatten_mops(batch, projection), keys, buckets):
+            parts.setdefault(bucket, []).append(data)
+    while parts:
+        yield kernel(united(parts.popitem()[1], projection.names))
 
 
 def _on_spark(

@@ -45,7 +45,7 @@ def judge_guarantees(model: str, source: Source, engine: Engine, options: CheckO
     """The guarantee of that name, or all of them for `sessions`."""
     wanted = GUARANTEES if model == SESSIONS else (model,)
     kernel = SessionKernel(wanted, options.explain)
-    found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain)
+    found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain, in_slices=True)
     if found.unsupported:
         raise UserError(
             f"{source.path}, event {found.unsupported[0]}: not reads, writes, compare-and-sets or appends of integers, "

@@ -55,7 +55,7 @@ PROJECTION: Final = MopProjection(
 def judge_write_atomicity(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Whether every page of every read shows partition writes whole or not at all."""
     kernel = PageKernel(options.explain)
-    found = judge_mops(engine, source, PROJECTION, ("table", "partition"), kernel, options.explain)
+    found = judge_mops(engine, source, PROJECTION, ("table", "partition"), kernel, options.explain, in_slices=True)
     if found.unsupported:
         raise UserError(
             f"{source.path}, event {found.unsupported[0]}: not reads, writes or appends of integers, so the model "
