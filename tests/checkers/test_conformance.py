@@ -1,0 +1,122 @@
+"""Every line of the conformance corpus on both engines: verdicts that other tools state, and more only where listed."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkers.api import judge_source
+from checkers.engines.api import Engine
+from checkers.engines.local import LocalEngine
+from checkers.engines.spark import SparkEngine
+from checkers.importers.detect import open_source
+from checkers.options import CheckOptions
+from checkers.transactions.judge import judge_by_each
+from checkers.transactions.lattice import implied_anomalies, implied_models, impossible_models
+from checkers.verdict import Verdict
+
+CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[3] / "shared" / "corpus"))
+MORE_THAN_ELLE = Path(__file__).parent / "transactions" / "more_than_elle.tsv"
+SHARES = 4
+
+Line = dict[str, str]
+
+pytestmark = pytest.mark.skipif(
+    not (CORPUS / "index.tsv").exists(), reason=f"no conformance corpus at {CORPUS}; set ASSAY_CORPUS to where it is"
+)
+
+ENGINES = [pytest.param("local"), pytest.param("spark", marks=pytest.mark.spark)]
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[dict[str, Engine]]:
+    both: dict[str, Engine] = {"local": LocalEngine(), "spark": SparkEngine()}
+    yield both
+    for engine in both.values():
+        engine.close()
+
+
+@cache
+def lines_of(table: Path) -> tuple[Line, ...]:
+    with table.open() as file:
+        return tuple(csv.DictReader(file, delimiter="\t"))
+
+
+def elle_files(share: int) -> dict[tuple[str, str], list[Line]]:
+    """Every so many files of Elle's table with their lines."""
+    found: dict[tuple[str, str], list[Line]] = {}
+    for line in lines_of(CORPUS / "elle-random" / "truth.tsv"):
+        found.setdefault((line["file"], line["model"]), []).append(line)
+    return dict(list(found.items())[share::SHARES])
+
+
+def test_the_tables_are_whole() -> None:
+    lines = lines_of(CORPUS / "elle-random" / "truth.tsv")
+    assert sum(len(mine) for share in range(SHARES) for mine in elle_files(share).values()) == len(lines) == 600
+    assert len(lines_of(CORPUS / "index.tsv")) >= 100
+    assert len(lines_of(CORPUS / "linear-random" / "truth.tsv")) == 286
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("table", ["index.tsv", "linear-random/truth.tsv"])
+@pytest.mark.parametrize("half", [0, 1])
+def test_what_other_projects_say(engines: dict[str, Engine], engine: str, table: str, half: int) -> None:
+    wrong = []
+    for line in lines_of(CORPUS / table)[half::2]:
+        source = open_source((CORPUS / table).parent / line["file"], line.get("format") or "auto")
+        verdict = judge_source(source, line["model"], engines[engine])
+        assert verdict.engine == engine
+        found = f"strongest={verdict.strongest}" if "=" in line["valid"] else str(verdict.valid).lower()
+        if found != line["valid"]:
+            wrong.append((line["file"], line["model"], line["valid"], found, verdict.reason))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("share", range(SHARES))
+def test_what_elle_says(engines: dict[str, Engine], engine: str, share: int) -> None:
+    """`valid` on every line; whatever Elle rules out and names; and what we rule out besides is what is listed."""
+    options = CheckOptions(explain=1, settings={"linearizable-keys": "true"})
+    more = []
+    for (name, model), lines in elle_files(share).items():
+        source = open_source(CORPUS / "elle-random" / name, "edn")
+        asked = [line["consistency"] for line in lines]
+        for line, verdict in zip(lines, judge_by_each(model, source, engines[engine], options, asked), strict=True):
+            assert verdict.engine == engine
+            compare(line, verdict)
+            more += more_than_elle(line, verdict)
+    mine = {name for name, _ in elle_files(share)}
+    assert more == [line for line in lines_of(MORE_THAN_ELLE) if line["file"] in mine]
+
+
+def names(cell: str) -> set[str]:
+    return set(cell.split(",")) - {""}
+
+
+def compare(line: Line, verdict: Verdict) -> None:
+    """Elle's verdict, what it rules out, and its anomalies or some that rule out as much."""
+    note = (line, verdict.counts)
+    assert str(verdict.valid).lower() == line["valid"], note
+    assert names(line["not"]) <= {*verdict.rules_out, *verdict.also_rules_out}, note
+    ours = impossible_models(verdict.counts)
+    for anomaly in names(line["anomalies"]):
+        assert anomaly in implied_anomalies(verdict.counts) or impossible_models([anomaly]) <= ours, (anomaly, note)
+    assert not any(anomaly.endswith("cycle-exists") for anomaly in verdict.counts), note
+
+
+def more_than_elle(line: Line, verdict: Verdict) -> list[Line]:
+    """The weakest models that we rule out and Elle does not, with the anomalies that do it."""
+    elle = names(line["not"]) | names(line["also_not"])
+    more = {*verdict.rules_out, *verdict.also_rules_out} - elle
+    if not more:
+        return []
+    weakest = sorted(model for model in more if implied_models(model).isdisjoint(more))
+    because = sorted(anomaly for anomaly in verdict.counts if not impossible_models([anomaly]) <= elle)
+    told: dict[str, Any] = {"file": line["file"], "model": line["model"], "consistency": line["consistency"]}
+    return [told | {"not": ",".join(weakest), "because": ",".join(because)}]
