@@ -46,10 +46,10 @@ from checkers.kernels.search import (
     NEXT_COMPLETE,
     NEXT_INVOKE,
     PAUSED,
-    SPREAD,
-    WIDER,
-    WIDEST_BEAM,
     WORK,
+    enough,
+    is_choosy,
+    wider,
 )
 from checkers.kernels.states import NO_ROOM, empty
 from checkers.kernels.window import close_slot, open_slot
@@ -211,7 +211,7 @@ def _complete(ops, at, target, window, store, frontier, visited, after, stack, b
         stack[top] = place
         top += 1
     while top > 0:
-        if beam > 0 and (after.meta[1] >= SPREAD * beam or visited.meta[0] >= DEEPER * beam):
+        if beam > 0 and (after.meta[1] >= enough(beam) or visited.meta[0] >= DEEPER * beam):
             at[DROPPED] = 1
             break
         top -= 1
@@ -259,7 +259,7 @@ def explore_key(ops, at, window, store, frontier, visited, after, stack, budget)
             at[WORK] += cost
             if after.meta[1] == 0:
                 return DONE, row
-            at[DROPPED] |= adopt(frontier, after, at[BEAM])
+            at[DROPPED] |= adopt(frontier, after, at[BEAM] if is_choosy(at[BEAM]) else 0)
         close_slot(slot, window)
         at[NEXT_COMPLETE] += 1
     return DONE, np.int64(-1)
@@ -277,7 +277,7 @@ def explore_keys(ops, at, window, store, frontier, visited, after, stack, budget
             return answer
         at[FRESH] = 1
         if row >= 0 and at[DROPPED] == 1:
-            at[BEAM] = at[BEAM] * WIDER if at[BEAM] < WIDEST_BEAM else 0
+            at[BEAM] = wider(at[BEAM])
             continue
         stuck[at[KEY]] = row
         at[KEY] += 1

@@ -11,9 +11,9 @@ nothing is open the set is the set of possible states. What keeps the sets small
 - an intermediate write is tried only if it satisfies an owed read or enables a compare-and-set;
 - an indeterminate write is forgotten once nobody is left who could see its value.
 
-Where the sets grow all the same, a *beam* comes first: only the first so many configurations are followed. What is left
-at the end of a key is a witness that it is valid, however much was dropped; where nothing is left the key is searched
-again with a wider beam, and only a search that dropped nothing refutes.
+Where the sets grow all the same, a *beam* comes first: only so many configurations are followed. What is left at the
+end of a key is a witness that it is valid, however much was dropped; where nothing is left the key is searched again
+with another beam (`wider`), and only a search that dropped nothing refutes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from checkers.kernels.frontier import add, adopt, clear, has_bit, set_bit, unset
 FIRST_BEAM: Final = 16
 WIDER: Final = 8
 SPREAD: Final = 4
-"""So many times a beam's width of configurations are found before the best are chosen."""
+"""So many times its width of configurations a choosy beam chooses from."""
 WIDEST_BEAM: Final = 1 << 16
 """Past this the whole set is followed."""
 
@@ -43,6 +43,27 @@ PAUSED: Final = 1
 FULL: Final = 2
 
 Ints = npt.NDArray[np.int64]
+
+
+@lean_inline
+def is_choosy(beam):
+    """Whether a beam takes those of the configurations found that leave most open, not the first ones: odd ones do. The
+    first ones take the fewest steps; where operations of unknown outcome stay open these use them up."""
+    return beam & 1 == 1
+
+
+@lean_inline
+def enough(beam):
+    """How many configurations a beam looks for."""
+    return SPREAD * beam if is_choosy(beam) else beam
+
+
+@lean_inline
+def wider(beam):
+    """The beam to try after one that found no way: the choosy one of its width, then wider ones; in the end all."""
+    if not is_choosy(beam):
+        return beam + 1
+    return (beam - 1) * WIDER if beam < WIDEST_BEAM else 0
 
 
 class SearchOps(NamedTuple):
@@ -299,7 +320,7 @@ def _complete(ops, target, opened, frontier, visited, after, budget, at):
             work += add(visited, frontier.state[place], frontier.available, frontier.owed, place)
     place = 0
     while place < visited.meta[0]:
-        if beam > 0 and (after.meta[1] >= SPREAD * beam or visited.meta[0] >= WIDER * beam):
+        if beam > 0 and (after.meta[1] >= enough(beam) or visited.meta[0] >= WIDER * beam):
             at[DROPPED] = 1
             break
         if visited.state[place] >= 0:
@@ -343,7 +364,7 @@ def search_key(ops, at, opened, frontier, visited, after, budget):
             at[WORK] += cost
             if after.meta[1] == 0:
                 return DONE, row
-            at[DROPPED] |= adopt(frontier, after, at[BEAM])
+            at[DROPPED] |= adopt(frontier, after, at[BEAM] if is_choosy(at[BEAM]) else 0)
         _close_slot(ops, slot, opened)
         _drop_useless(ops, event, opened, frontier)
         at[NEXT_COMPLETE] += 1
@@ -362,7 +383,7 @@ def search_keys(ops, at, opened, frontier, visited, after, budget, stuck):
             return answer
         at[FRESH] = 1
         if row >= 0 and at[DROPPED] == 1:
-            at[BEAM] = at[BEAM] * WIDER if at[BEAM] < WIDEST_BEAM else 0
+            at[BEAM] = wider(at[BEAM])
             continue
         stuck[at[KEY]] = row
         at[KEY] += 1
