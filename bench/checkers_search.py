@@ -18,7 +18,7 @@ from checkers.engines.local import LocalEngine
 from checkers.objects.synthetic import MODELS, ObjectShape, object_source
 from checkers.options import CheckOptions
 
-LIMIT_S = 10.0
+LIMIT_S = 4.0
 
 WIDTHS = ((10, 10_000), (50, 10_000))
 """Clients and operations."""
