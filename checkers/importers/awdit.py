@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from checkers.importers.blocks import Data
+from checkers.importers.blocks import BYTE_ORDER_MARK, Data
 from checkers.importers.transactions import Transactions, integers, transactions_source
 from checkers.source import Source
 from harness.errors import UserError
@@ -19,7 +19,7 @@ LINE: Final = re.compile(rb"[ \t]*(?:[rw][ \t]+-?\d+[ \t]+-?\d+|-{5,}|={5,})?[ \
 def open_awdit(path: Path, data: Data) -> Source:
     """A history as AWDIT writes it; raises UserError naming the first line that is none of its lines."""
     kept = []
-    for number, line in enumerate(data[:].split(b"\n"), 1):
+    for number, line in enumerate(data[:].removeprefix(BYTE_ORDER_MARK).split(b"\n"), 1):
         if LINE.fullmatch(line) is None:
             shown = line[:40].decode(errors="replace")
             raise UserError(f"{path}, line {number}: {shown!r} is not an operation, ----- or =====.")

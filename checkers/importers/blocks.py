@@ -35,7 +35,7 @@ Data: TypeAlias = bytes | mmap
 _BYTES_PER_TOKEN: Final = 2
 _MOST_BYTES: Final = (1 << 31) - 16
 _LISTS: Final = {ord("["): ord("]"), ord("("): ord(")")}
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class BlockReader:
     def _begin(self) -> None:
         """Go behind the bracket of the list of operations, if there is one."""
         text = np.frombuffer(self._data, np.uint8)
-        begin = skip_blanks(text, len(_BYTE_ORDER_MARK) if self._data[:3] == _BYTE_ORDER_MARK else 0, self._classes)
+        begin = skip_blanks(text, len(BYTE_ORDER_MARK) if self._data[:3] == BYTE_ORDER_MARK else 0, self._classes)
         opener = int(text[begin]) if begin < len(text) else 0
         self._closer = _LISTS.get(opener, 0)
         if self._json and opener != ord("["):

@@ -9,7 +9,7 @@ from typing import Final
 
 from checkers.importers.awdit import LINE as AWDIT_LINE
 from checkers.importers.awdit import open_awdit
-from checkers.importers.blocks import Data
+from checkers.importers.blocks import BYTE_ORDER_MARK, Data
 from checkers.importers.events import COLUMNS, EventOrder
 from checkers.importers.jepsen import open_edn, open_jepsen_log, open_json
 from checkers.importers.parquet import MAGIC, open_parquet
@@ -101,7 +101,7 @@ def detected(path: Path) -> str:
         return "jepsen-log"
     if path.suffix in (".edn", ".json"):
         return path.suffix[1:]
-    text = head.lstrip()
+    text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
     first = text.split(b"\n", 1)[0]
     if first and PLUME_LINE.fullmatch(first):
         return "plume-text"

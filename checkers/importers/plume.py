@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from checkers.importers.blocks import Data
+from checkers.importers.blocks import BYTE_ORDER_MARK, Data
 from checkers.importers.transactions import Ints, Transactions, integers, transactions_source
 from checkers.source import Source
 from harness.errors import UserError
@@ -21,7 +21,7 @@ _SEPARATORS: Final = bytes.maketrans(b"(),", b"   ")
 
 def open_plume(path: Path, data: Data) -> Source:
     """A history as Plume writes it; raises UserError naming the first line that is no operation."""
-    data = data[:]
+    data = data[:].removeprefix(BYTE_ORDER_MARK)
     lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
         if LINE.fullmatch(line) is None:
