@@ -32,8 +32,8 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """A checker's answer: `valid`, the explained anomalies by class, and how many there are of each class in all.
 
-    `reason` says why the answer is unknown. `rules_out`/`also_rules_out` are Elle's `not` and `also-not`, and have
-    these names in JSON; `strongest` is the strongest isolation level that holds. `details` are further figures, JSON-able.
+    `reason` says why the answer is unknown. `rules_out` and `also_rules_out` are `not` and `also-not` in JSON, as
+    by Elle; `strongest` is the strongest isolation level that holds. `details` are further figures, JSON-able.
     """
 
     valid: Validity
