@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from checkers.transactions import lattice
 from harness.errors import UserError
 
-TABLES = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "elle-models"
+CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[4] / "shared" / "corpus"))
+TABLES = CORPUS / "elle-models"
 
 
 def rows(name: str) -> list[dict[str, str]]:
