@@ -215,6 +215,8 @@ def _collection(text, place):
 @lean
 def _close(tape, place, stack, children, depth, count):
     """A closing bracket: the problem, or COMPLETE."""
+    if depth == 0:
+        return CLOSED
     c, token = tape.text[place], stack[depth - 1]
     kind = tape.kind[token]
     fits = (c == 93 and kind == VECTOR) or (c == 41 and kind == LIST) or (c == 125 and kind in (MAP, SET))
@@ -287,11 +289,7 @@ def scan(tape, classes, stack, children, final):
             tagged, place = (place if tagged < 0 else tagged), end
             continue
         if code == _CLOSES:
-            problem = CLOSED
-            if tagged >= 0:
-                problem = NO_FORM
-            elif depth > 0:
-                problem = _close(tape, place, stack, children, depth, count)
+            problem = NO_FORM if tagged >= 0 else _close(tape, place, stack, children, depth, count)
             if problem != COMPLETE:
                 return problem, place, done, done_count
             depth, place, whole = depth - 1, place + 1, True
