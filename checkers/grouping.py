@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,19 @@ def group(flat: Flat) -> KeyedOps:
         order = np.empty(len(ids), np.int64)
         _place_rows(ids, fill[:-1].copy(), order)
     return _gathered(flat, order, offsets.astype(np.int64))
+
+
+def slices(keyed: KeyedOps, rows: int) -> Iterator[KeyedOps]:
+    """The keys in turn, so many at a time that they have at most so many operations (or are one key); at least one
+    slice."""
+    offsets, begin = keyed.columns.offsets, 0
+    keys = len(offsets) - 1
+    while begin < keys or begin == 0:
+        end = max(begin + 1, int(np.searchsorted(offsets, offsets[begin] + rows, "right")) - 1)
+        low, high = offsets[begin], offsets[min(end, keys)]
+        columns = (column[low:high] for column in keyed.columns[1:])
+        yield KeyedOps(keyed.addresses[begin:end], RegisterColumns(offsets[begin : end + 1] - low, *columns))
+        begin = end
 
 
 def split_sorted(flat: Flat) -> KeyedOps:
