@@ -81,9 +81,11 @@ def slices(keyed: KeyedOps, rows: int) -> Iterator[KeyedOps]:
     keys = len(offsets) - 1
     while begin < keys or begin == 0:
         end = max(begin + 1, int(np.searchsorted(offsets, offsets[begin] + rows, "right")) - 1)
-        low, high = offsets[begin], offsets[min(end, keys)]
-        columns = (column[low:high] for column in keyed.columns[1:])
-        yield KeyedOps(keyed.addresses[begin:end], RegisterColumns(offsets[begin : end + 1] - low, *columns))
+        low, mine = offsets[begin], slice(offsets[begin], offsets[min(end, keys)])
+        _, kind, value, expected, invoke, complete = keyed.columns
+        columns = (value[mine], expected[mine], invoke[mine], complete[mine])
+        shifted = RegisterColumns(offsets[begin : end + 1] - low, kind[mine], *columns)
+        yield KeyedOps(keyed.addresses[begin:end], shifted)
         begin = end
 
 
