@@ -1,4 +1,4 @@
-"""The command line: `assay run | check | list | report | doctor`, its exit codes and its one-sentence errors."""
+"""The command line: `assay run | check | export | list | report | doctor`, its exit codes, its one-sentence errors."""
 
 from __future__ import annotations
 
@@ -117,6 +117,23 @@ def check(
         return check_manifest(ManifestRequest(manifest, engine, options), json_output)
     request = CheckRequest(model, format, engine, options)
     return check_and_report(paths or [], request, json_output=json_output, report=report)
+
+
+@app.command()
+def export(
+    path: Annotated[Path, typer.Argument(metavar="SOURCE", help="A run directory or a history file.")],
+    to: Annotated[Path | None, typer.Option(help="The file to write; of a run its history.edn if not given.")] = None,
+    format: Annotated[str, typer.Option(help="The source's format; auto detects it.")] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Write a saved run's or another history as Jepsen EDN, for Jepsen's own tools."""
+    state_debug(debug)
+    from assay.export_command import export_history
+
+    for line in export_history(path, to, format, overwrite):
+        typer.echo(line)
+    return EXIT_VALID
 
 
 @app.command(name="list")

@@ -39,7 +39,8 @@ class Source:
 
     `failed_cas` is what its format says of failed compare-and-sets; `note` a sentence for the verdict, such as that a
     journal ended early. `independent` says that partitions are keys of independent objects and rows what is within them
-    (tuples of `jepsen.independent` around transactions or maps). `holder` keeps a temporary file alive.
+    (tuples of `jepsen.independent` around transactions or maps). `strings` says of each value of the dictionary whether
+    it was a string, where the format says so. `holder` keeps a temporary file alive.
     """
 
     path: Path
@@ -49,6 +50,7 @@ class Source:
     table: pa.Table | None = None
     failed_cas: FailedCas = "absent"
     dictionary: tuple[str, ...] = ()
+    strings: tuple[bool, ...] = ()
     note: str | None = None
     independent: bool = False
     holder: Any = None

@@ -140,6 +140,7 @@ def _finished(text: Text, spool: Spool, meaning: Meaning) -> Source:
         spool.rows,
         failed_cas=text.failed_cas,
         dictionary=values,
+        strings=meaning.interner.strings,
         independent=meaning.within > 0,
     )
     if not spool.on_disk:

@@ -15,7 +15,7 @@ from checkers.importers.maps import CLOCK, ERROR, ERROR_CLASS, FIELDS, ITSELF, K
 from checkers.importers.mops import ITSELF as OWN_NAME
 from checkers.importers.mops import PLAIN, TUPLE, MopColumns, emit_mops, shapes
 from checkers.importers.pairing import FAIL, INFO, OK, TYPES, Ints, Paired, number_names
-from checkers.importers.scalars import Interner, as_json, globally, intern_scalars, texts
+from checkers.importers.scalars import Interner, as_json, distinct, globally, intern_scalars, texts
 from checkers.importers.tape import INTEGER, KEYWORD, NULL, VECTOR, Tape
 from checkers.kernels.columns import NIL
 from checkers.source import NO_CLOCK
@@ -230,12 +230,22 @@ def _errors(tape: Tape, events: Tokens, values: Tokens, last: Ints, types: Ints)
         return pa.nulls(0, pa.string()), pa.nulls(0, pa.string())
     said = events[last, VALUE]
     tokens = np.where(types != OK, events[last, ERROR], -1)
-    is_word = (said >= 0) & (tape.kind[np.maximum(said, 0)] == KEYWORD) & (said != values)
-    tokens = np.where((tokens < 0) & is_word & ((types == FAIL) | (types == INFO)), said, tokens)
+    is_word = (said >= 0) & (tape.kind[np.maximum(said, 0)] == KEYWORD) & ((types == FAIL) | (types == INFO))
+    is_word &= (tokens < 0) & ~_alike(tape, said, values, is_word)
+    tokens = np.where(is_word, said, tokens)
     place = np.maximum(tokens, 0)
     inside = (tokens >= 0) & (tape.kind[place] == VECTOR) & (tape.after[place] > place + 1)
     heads = np.where(events[last, ERROR_CLASS] >= 0, events[last, ERROR_CLASS], np.where(inside, tokens + 1, tokens))
     return texts(tape, heads, name=True), texts(tape, tokens)
+
+
+def _alike(tape: Tape, one: Tokens, other: Tokens, asked: Bools) -> Bools:
+    """Which of the pairs asked about have the same text."""
+    found = np.zeros(len(asked), np.bool_)
+    places = np.flatnonzero(asked)
+    codes, _ = distinct(tape, np.concatenate((one[places], other[places])))
+    found[places] = codes[: len(places)] == codes[len(places) :]
+    return found
 
 
 def _json_values(tape: Tape, tokens: Tokens) -> pa.Array:

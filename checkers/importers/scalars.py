@@ -41,6 +41,11 @@ class Interner:
     def values(self) -> tuple[str, ...]:
         return tuple(text for _, text in self._ids)
 
+    @property
+    def strings(self) -> tuple[bool, ...]:
+        """Which of the values are strings."""
+        return tuple(string for string, _ in self._ids)
+
 
 def text_of(tape: Tape, token: int) -> str:
     """A token as text: strings unquoted, keywords with their colon, the rest as written."""

@@ -1,1 +1,1 @@
-"""Histories: the crash-safe journal written during a run, the table checkers read, and exports."""
+"""Histories: the crash-safe journal written during a run, and the table checkers read."""

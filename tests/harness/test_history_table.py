@@ -16,10 +16,9 @@ from harness.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import UserError
 from harness.generators import any_of, clients, draw, invoke, limit, nemesis
 from harness.generators.simulate import simulate
-from harness.history.edn import event_edn, write_edn
 from harness.history.summary import summarise_events, summarise_parquet
 from harness.history.table import pairs, to_table, write_parquet
-from harness.ops import Mop, Op, cas, read, write
+from harness.ops import Mop, Op, read, write
 
 
 def history(seed: int, ops: int, concurrency: int) -> list[Op]:
@@ -151,28 +150,3 @@ def test_pairing_holds_only_what_is_open() -> None:
     for _ in range(1000):
         next(rows)
     assert consumed <= 2002
-
-
-def test_events_in_edn() -> None:
-    invoked = Op("invoke", 3, "read", (read(5),), index=0, time=12)
-    assert event_edn(invoked) == "{:index 0, :time 12, :type :invoke, :process 3, :f :read, :value [5 nil]}"
-    swapped = Op("fail", 3, "cas", (cas(5, None, 2),), index=1, time=13, error_class="cas-mismatch", error='a "b"')
-    assert event_edn(swapped) == (
-        "{:index 1, :time 13, :type :fail, :process 3, :f :cas, :value [5 [nil 2]], "
-        ':error-class "cas-mismatch", :error "a \\"b\\""}'
-    )
-    txn = Op("ok", 1, "txn", (Mop("append", 1, 9), Mop("r", 2, values=(1, 2), row=3)), index=2, time=14)
-    assert ":value [[:append 1 9] [:r [2 3 0 0] [1 2]]]" in event_edn(txn)
-    fault = Op("invoke", -1, "kill", value={"targets": ["n1"], "observed": True, "x y": None}, index=3, time=15)
-    assert event_edn(fault) == (
-        "{:index 3, :time 15, :type :info, :process :nemesis, :f :kill, "
-        ':value {:targets ["n1"], :observed true, "x y" nil}}'
-    )
-
-
-def test_edn_file_has_one_event_a_line(tmp_path: Path) -> None:
-    events = history(3, 20, 2)
-    assert write_edn(events, tmp_path / "history.edn") == len(events)
-    lines = (tmp_path / "history.edn").read_text().splitlines()
-    assert len(lines) == len(events)
-    assert all(line.startswith(f"{{:index {index}, ") for index, line in enumerate(lines))

@@ -1,0 +1,48 @@
+"""`assay export`: a saved run or another history as Jepsen EDN, which Jepsen's, Elle's and Knossos' tools read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from checkers.exporters.edn import write_edn
+from checkers.importers.detect import open_source
+from harness.errors import UserError
+from harness.rundir import is_run, open_run
+
+
+def export_history(path: Path, to: Path | None, format: str, overwrite: bool) -> Iterator[str]:
+    """Write the history at `path` to a file (of a run: its `history.edn` unless told), and say what was written.
+
+    Raises UserError for a history that can't be read or said in Jepsen's form and for a file that is there already,
+    HarnessError if it can't be written.
+    """
+    if not path.exists():
+        raise UserError(f"There is no file or run directory {path}.")
+    target = _target(path, to, overwrite)
+    with Console(stderr=True).status(f"exporting {path}"):
+        source = open_source(path, format)
+        if target.exists() and target.samefile(source.path):
+            raise UserError(f"{target} is what is to be exported; name another file with --to.")
+        counts = write_edn(source, target)
+    yield f"{target}: {counts.operations} operations, {counts.events} events"
+    if source.note:
+        yield f"  {source.note}"
+    if source.failed_cas == "observed":
+        yield "  A failed compare-and-set found another value here; check the copy with --failed-cas observed."
+
+
+def _target(path: Path, to: Path | None, overwrite: bool) -> Path:
+    if to is None:
+        if not is_run(path):
+            raise UserError(f"{path} is not the directory of a run; name the file to write with --to.")
+        to = open_run(path).history_edn
+    if not to.parent.is_dir():
+        raise UserError(f"There is no directory {to.parent} for the history {to.name}.")
+    if to.is_dir():
+        raise UserError(f"{to} is a directory; name a file with --to.")
+    if to.exists() and not overwrite:
+        raise UserError(f"{to} is there already; name another file with --to, or replace it with --overwrite.")
+    return to

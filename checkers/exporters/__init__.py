@@ -1,0 +1,1 @@
+"""Histories in the forms that other tools read."""
