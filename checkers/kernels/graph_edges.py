@@ -25,14 +25,14 @@ _DIRECT: Final = 64
 
 
 class Edges(NamedTuple):
-    """Edge e goes from `source[e]` to `target[e]` and is about key `key[e]` (-1: none); `count` is (edges, next helper
+    """Edge e goes from `source[e]` to `target[e]` and is about key `key[e]` (-1: none); `used` is (edges, next helper
     node)."""
 
     source: Ids
     target: Ids
     kind: npt.NDArray[np.uint8]
     key: Ids
-    count: npt.NDArray[np.int64]
+    used: npt.NDArray[np.int64]
 
 
 def make_edges(room: int, first_helper: int) -> Edges:
@@ -43,28 +43,28 @@ def make_edges(room: int, first_helper: int) -> Edges:
 
 def grown_edges(edges: Edges, room: int) -> Edges:
     """The same edges with room for at least that many more, and for half as many again as before."""
-    count, held = int(edges.count[0]), len(edges.source)
-    bigger = make_edges(held + max(room, held // 2), int(edges.count[1]))
-    for old, new in zip(edges[:4], bigger[:4], strict=True):
-        new[:count] = old[:count]
-    bigger.count[0] = count
+    count, held = int(edges.used[0]), len(edges.source)
+    bigger = make_edges(held + max(room, held // 2), int(edges.used[1]))
+    bigger.source[:count], bigger.target[:count] = edges.source[:count], edges.target[:count]
+    bigger.kind[:count], bigger.key[:count] = edges.kind[:count], edges.key[:count]
+    bigger.used[0] = count
     return bigger
 
 
 def written(edges: Edges) -> Edges:
     """Just the edges that are there."""
-    count = int(edges.count[0])
-    return Edges(*(column[:count] for column in edges[:4]), edges.count)
+    count = int(edges.used[0])
+    return Edges(edges.source[:count], edges.target[:count], edges.kind[:count], edges.key[:count], edges.used)
 
 
 @lean
 def put(edges, source, target, kind, key):
     """Add an edge unless it is a loop; there must be room."""
     if source != target:
-        place = edges.count[0]
+        place = edges.used[0]
         edges.source[place], edges.target[place] = source, target
         edges.kind[place], edges.key[place] = kind, key
-        edges.count[0] += 1
+        edges.used[0] += 1
 
 
 @lean
@@ -85,8 +85,8 @@ def put_product(edges, readers, writers, stamp, kind, key):
             for writer in writers:
                 put(edges, reader, writer, kind, key)
         return
-    helper, mark = edges.count[1], edges.count[1]
-    edges.count[1] += 2
+    helper, mark = edges.used[1], edges.used[1]
+    edges.used[1] += 2
     for reader in readers:
         stamp[reader] = mark
     for writer in writers:

@@ -14,7 +14,7 @@ the search unless this much refutes them: a queue is a bag, and what is left of 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -185,7 +185,7 @@ def _queues(ops: ObjectOps) -> _Queues:
 
 
 def _chosen(elements: _Elements, rows: Flags) -> _Elements:
-    return _Elements(*(column[rows] for column in elements))
+    return _Elements(*[column[rows] for column in list[Any](elements)])
 
 
 def _overtaken(queues: _Queues) -> tuple[Ints, Ints]:

@@ -104,30 +104,29 @@ def _index_appends(work, accesses, key, problem):
         highest = value if i == begin else max(highest, value)
     reset(work.values, end - begin, lowest, highest)
     for i in range(begin, end):
-        work.stamp[i - begin] = -1
+        work.place[i - begin], work.stamp[i - begin] = -1, -1
         other = insert(work.values, accesses.value[i], i - begin)
         if other >= 0 and problem[0] < 0:
             problem[0], problem[1], problem[2] = key, accesses.append_txn[i], accesses.append_txn[begin + other]
 
 
 @lean
-def _index_order(work, accesses, key, values, begin, size):
-    """Fill `writer` by place, `place` by append and `following` for the order `values[begin:begin + size]`."""
+def _index_order(work, accesses, orders, key):
+    """Fill `writer` by place, `place` by append and `following`; returns the number of places."""
+    begin, size = orders.offsets[key], orders.offsets[key + 1] - orders.offsets[key]
     base = accesses.append_at[key]
-    for i in range(accesses.append_at[key + 1] - base):
-        work.place[i] = -1
     for at in range(size):
-        append = np.int64(lookup(work.values, values[begin + at]))
-        if append >= 0 and work.place[append] < 0:
+        append = np.int64(lookup(work.values, orders.values[begin + at]))
+        first = append >= 0 and work.place[append] < 0
+        if first:
             work.place[append] = at
-        elif append >= 0:
-            append = -1
-        work.writer[at] = append
+        work.writer[at] = append if first else -1
     work.following[size] = -1
     for at in range(size - 1, -1, -1):
         append = work.writer[at]
         known = append >= 0 and accesses.append_outcome[base + append] != FAILED
         work.following[at] = append if known else work.following[at + 1]
+    return size
 
 
 @lean
@@ -229,19 +228,18 @@ def _judge_order(work, accesses, key, size, out):
             if aborted >= 0:
                 txn = accesses.append_txn[base + append]
                 record(out, DIRTY_UPDATE, txn, key, accesses.append_txn[base + aborted], txn, -1, -1)
-            aborted = -1
+            aborted = np.int64(-1)
 
 
 @lean
-def _order_edges(work, accesses, key, size, known, edges):
-    """ww edges along an order to its elements from place `known` on; returns the last append that can have happened, or
-    -1."""
+def _order_edges(work, accesses, key, size, edges):
+    """ww edges along the version order; returns the last append that can have happened, or -1."""
     base, before = accesses.append_at[key], np.int64(-1)
     for at in range(size):
         append = work.writer[at]
         if append < 0 or accesses.append_outcome[base + append] == FAILED:
             continue
-        if before >= 0 and at >= known:
+        if before >= 0:
             put(edges, accesses.append_txn[base + before], accesses.append_txn[base + append], WW, key)
         before = append
     return before
@@ -285,15 +283,13 @@ def _seen_last(work, accesses, store, key, read):
 
 @lean
 def _infer_key(work, accesses, store, key, edges, out, problem, trunk_wrong):
-    orders = store.orders
-    begin, size = orders.offsets[key], orders.offsets[key + 1] - orders.offsets[key]
     _index_appends(work, accesses, key, problem)
-    _index_order(work, accesses, key, orders.values, begin, size)
+    size = _index_order(work, accesses, store.orders, key)
     _inspect_lists(work, accesses, store, key, trunk_wrong)
     for at in range(store.trunks.length[key] + 1):
         work.updater[at] = -1
     _judge_order(work, accesses, key, size, out)
-    last = _order_edges(work, accesses, key, size, 0, edges)
+    last = _order_edges(work, accesses, key, size, edges)
     base, readers = accesses.append_at[key], 0
     for read in range(accesses.read_at[key], accesses.read_at[key + 1]):
         past = _judge_read(work, accesses, store, key, read, trunk_wrong, out)
@@ -304,34 +300,13 @@ def _infer_key(work, accesses, store, key, edges, out, problem, trunk_wrong):
             put(edges, accesses.append_txn[base + seen], accesses.read_txn[read], WR, key)
         readers = _read_edges(work, accesses, key, read, past, readers, edges)
     _end_edges(work, accesses, key, last, readers, edges)
-    for rival in range(orders.rival_at[key], orders.rival_at[key + 1]):
-        _follow_rival(work, accesses, store, key, rival, size, edges)
 
 
 @lean
-def _follow_rival(work, accesses, store, key, rival, size, edges):
-    """The edges that a rival of the version order adds."""
-    orders = store.orders
-    known = orders.rival_agreed[rival]
-    _index_order(work, accesses, key, orders.rivals, orders.rival_begin[rival], size)
-    last, readers = _order_edges(work, accesses, key, size, known, edges), 0
-    for read in range(accesses.read_at[key], accesses.read_at[key + 1]):
-        seen = _seen_last(work, accesses, store, key, read)
-        if seen >= 0 and work.place[seen] >= 0:
-            past = work.place[seen] + 1
-        else:
-            past = np.int64(0 if accesses.length[read] == 0 else -1)
-        if past >= known:
-            readers = _read_edges(work, accesses, key, read, past, readers, edges)
-    _end_edges(work, accesses, key, last, readers, edges)
-
-
-@lean
-def _edge_bound(accesses, orders, key):
+def _edge_bound(accesses, key):
     appends = accesses.append_at[key + 1] - accesses.append_at[key]
     reads = accesses.read_at[key + 1] - accesses.read_at[key]
-    rivals = orders.rival_at[key + 1] - orders.rival_at[key]
-    return (1 + rivals) * (2 * appends + 2 * reads + product_bound(reads, appends))
+    return 2 * appends + 2 * reads + product_bound(reads, appends)
 
 
 @lean
@@ -340,15 +315,15 @@ def infer_keys(work, accesses, store, first_key, edges, out, problem, trunk_wron
 
     `trunk_wrong` is scratch for four numbers."""
     for key in range(first_key, accesses.append_at.shape[0] - 1):
-        if edges.count[0] + _edge_bound(accesses, store.orders, key) > edges.source.shape[0]:
+        if edges.used[0] + _edge_bound(accesses, key) > edges.source.shape[0]:
             return key
         _infer_key(work, accesses, store, key, edges, out, problem, trunk_wrong)
     return accesses.append_at.shape[0] - 1
 
 
-def edge_bound(accesses: Accesses, orders: Orders, key: int) -> int:
+def edge_bound(accesses: Accesses, key: int) -> int:
     """The room that a key may need."""
-    return int(_edge_bound(accesses, orders, key))
+    return int(_edge_bound(accesses, key))
 
 
 __all__ = ["CLASSES", "Accesses", "Edges", "Instances", "ListScratch", "Store", "edge_bound", "infer_keys"]

@@ -14,11 +14,11 @@ Ids = npt.NDArray[np.int32]
 
 
 class KeyTable(NamedTuple):
-    """Row k of `address` is key k's; `slots` is an open-addressing table of key numbers; `count[0]` keys are known."""
+    """Row k of `address` is key k's; `slots` is an open-addressing table of key numbers; `used[0]` keys are known."""
 
     address: Ints
     slots: Ids
-    count: Ints
+    used: Ints
 
 
 def make_key_table(room: int = 1 << 10) -> KeyTable:
@@ -45,13 +45,13 @@ def _number(keys, tables, partitions, rows, columns, begin, ids):
         while True:
             known = keys.slots[slot]
             if known < 0:
-                if keys.count[0] == keys.address.shape[0]:
+                if keys.used[0] == keys.address.shape[0]:
                     return i
-                known = keys.count[0]
+                known = keys.used[0]
                 keys.slots[slot] = known
                 keys.address[known, 0], keys.address[known, 1] = table, partition
                 keys.address[known, 2], keys.address[known, 3] = row, column
-                keys.count[0] += 1
+                keys.used[0] += 1
                 ids[i] = known
                 break
             address = keys.address[known]
@@ -68,7 +68,7 @@ def number_keys(keys: KeyTable, address: tuple[Ints, Ints, Ints, Ints]) -> tuple
     ids = np.empty(size, np.int32)
     place = _number(keys, *address, 0, ids)
     while place < size:
-        count = int(keys.count[0])
+        count = int(keys.used[0])
         known = keys.address[:count].T.copy()
         keys = make_key_table(4 * count)
         _number(keys, known[0], known[1], known[2], known[3], 0, np.empty(count, np.int32))

@@ -52,7 +52,7 @@ class Trunks(NamedTuple):
 
 class Forks(NamedTuple):
     """Nodes off the trunks; `parent` is a node, or `-1 - p` for the trunk after p elements. `slots` is the hash table;
-    `count[0]` nodes are there. `first` is the first transaction that read up to here."""
+    `used[0]` nodes are there. `first` is the first transaction that read up to here."""
 
     parent: Ints
     element: Ints
@@ -60,7 +60,7 @@ class Forks(NamedTuple):
     depth: Ids
     first: Ids
     slots: Ids
-    count: Ints
+    used: Ints
 
 
 class MopBatch(NamedTuple):
@@ -122,8 +122,8 @@ def _child(forks, key, parent, element, depth):
         if forks.parent[node] == parent and forks.element[node] == element and forks.key[node] == key:
             return node
         slot = (slot + 1) & mask
-    node = np.int32(forks.count[0])
-    forks.count[0] += 1
+    node = np.int32(forks.used[0])
+    forks.used[0] += 1
     forks.slots[slot] = node
     forks.parent[node], forks.element[node] = parent, element
     forks.key[node], forks.depth[node], forks.first[node] = key, depth, NOBODY
@@ -132,7 +132,7 @@ def _child(forks, key, parent, element, depth):
 
 def grown_forks(forks: Forks, room: int) -> Forks:
     """The same tree with room for at least that many nodes."""
-    count = int(forks.count[0])
+    count = int(forks.used[0])
     bigger = make_forks(room)
     _refill(forks, bigger, count)
     bigger.first[:count] = forks.first[:count]
@@ -254,7 +254,7 @@ def observe_batch(batch, trunks, pool, forks, scratch, seen, out, begin):
         total = np.int64(0)
         for mop in range(first, last):
             total += batch.stop[mop] - batch.start[mop]
-        if forks.count[0] + total > forks.parent.shape[0]:
+        if forks.used[0] + total > forks.parent.shape[0]:
             return row
         txn = np.int32(batch.first_txn + row)
         _link(batch, scratch, txn, first, last, seen)

@@ -21,11 +21,17 @@ from checkers.kernels.compiled import lean
 from checkers.kernels.graph_edges import RW, WR, WW, product_bound, put, put_product
 from checkers.kernels.instances import record
 from checkers.kernels.txn_lists import FAILED, FINAL, OK, UPDATES, Ids, Ints
+from checkers.kernels.txn_register_orders import (
+    forget_times,
+    have_order,
+    read_before_written,
+    sort_edges,
+    within_processes,
+)
 from checkers.kernels.txn_register_times import (
     EXTERNAL,
     collect_times,
     find_contradiction,
-    next_access,
     sort_by_time,
     sort_readers,
 )
@@ -47,7 +53,7 @@ ORDER_NONE: Final = 0
 ORDER_WFR: Final = 1
 ORDER_SESSIONS: Final = 2
 ORDER_REALTIME: Final = 4
-"""Where orders of versions come from; to be added up."""
+"""Where orders of versions come from; to be added up. One that contradicts those before it is left out for that key."""
 
 
 class RegisterAccesses(NamedTuple):
@@ -207,7 +213,7 @@ def _later(work, accesses, base, version, versions, count):
 def _put_after(work, accesses, base, version, writes, found, key, edges):
     """Edges from all that touched a version to `found` writers of later ones; False if there is no room."""
     low, high = work.reader_at[version], work.reader_at[version + 1]
-    if edges.count[0] + found + product_bound(high - low, found) > edges.source.shape[0]:
+    if edges.used[0] + found + product_bound(high - low, found) > edges.source.shape[0]:
         return False
     if _in_graph(accesses, base, version, writes):
         for i in range(found):
@@ -240,77 +246,10 @@ def _unset_edges(work, accesses, key, versions, edges):
 
 
 @lean
-def _stated_order(work, accesses, key, source, versions, first_unwritten, count):
-    """Add version edges by writes following reads, or by the order within processes; returns how many there are."""
-    base, low = accesses.write_at[key], accesses.read_at[key]
-    for i in range(base, accesses.write_at[key + 1]):
-        work.last[accesses.write_process[i]] = -1
-    for i in range(low, accesses.read_at[key + 1]):
-        work.last[accesses.read_process[i]] = -1
-    write, read, next_write, next_read = next_access(work, accesses, key, base, low)
-    while write >= 0 or read >= 0:
-        found = work.version[read - low] if read >= 0 else write - base
-        left = write - base if write >= 0 else found
-        known = read >= 0 or accesses.write_outcome[write] == OK
-        known = known and not first_unwritten <= found < versions - 1
-        if source == ORDER_WFR and known and found != left:
-            work.before[count], work.after[count] = found, left
-            count += 1
-        if source == ORDER_SESSIONS and known:
-            process = accesses.read_process[read] if read >= 0 else accesses.write_process[write]
-            before = work.last[process]
-            if before >= 0 and before != found:
-                work.before[count], work.after[count] = before, found
-                count += 1
-            work.last[process] = left
-        write, read, next_write, next_read = next_access(work, accesses, key, next_write, next_read)
-    return count
-
-
-@lean
-def _sort_edges(work, versions, count):
-    """Offsets of version edges by version in `edge_at`, the edges in that order in `edge_order`."""
-    work.edge_at[: versions + 2] = 0
-    for i in range(count):
-        work.edge_at[work.before[i] + 2] += 1
-    for version in range(versions):
-        work.edge_at[version + 2] += work.edge_at[version + 1]
-    for i in range(count):
-        work.edge_order[work.edge_at[work.before[i] + 1]] = i
-        work.edge_at[work.before[i] + 1] += 1
-
-
-@lean
-def _is_cyclic(work, versions, count):
-    """Whether version edges, with unset first, have a cycle."""
-    entering, queue, head, tail = work.best, work.ranked, 0, 0
-    entering[:versions] = 0
-    for i in range(count):
-        if work.after[i] == versions - 1:
-            return True
-        entering[work.after[i]] += 1
-    _sort_edges(work, versions, count)
-    for version in range(versions):
-        if entering[version] == 0:
-            queue[tail] = version
-            tail += 1
-    while head < tail:
-        version = queue[head]
-        head += 1
-        for i in range(work.edge_at[version], work.edge_at[version + 1]):
-            after = work.after[work.edge_order[i]]
-            entering[after] -= 1
-            if entering[after] == 0:
-                queue[tail] = after
-                tail += 1
-    return tail < versions
-
-
-@lean
 def _put_stated(work, accesses, key, versions, count, edges):
     """Edges between transactions by explicit version edges."""
     base, writes = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key]
-    _sort_edges(work, versions, count)
+    sort_edges(work, versions, count)
     for version in range(versions):
         found = 0
         for i in range(work.edge_at[version], work.edge_at[version + 1]):
@@ -327,7 +266,7 @@ def _put_stated(work, accesses, key, versions, count, edges):
 def _wr_edges(work, accesses, key, edges):
     base, low = accesses.write_at[key], accesses.read_at[key]
     writes, high = accesses.write_at[key + 1] - base, accesses.read_at[key + 1]
-    if edges.count[0] + high - low > edges.source.shape[0]:
+    if edges.used[0] + high - low > edges.source.shape[0]:
         return False
     for read in range(low, high):
         version = work.version[read - low]
@@ -337,36 +276,46 @@ def _wr_edges(work, accesses, key, edges):
 
 
 @lean
+def _accepted(work, versions, count, more, contradiction):
+    """How many version edges stay: all `more`, or the first `count` if the rest leaves the versions no order."""
+    if have_order(work, versions, more):
+        return more
+    contradiction[0], contradiction[1], contradiction[2] = True, -1, -1
+    return count
+
+
+@lean
 def _order_edges(work, accesses, key, versions, first_unwritten, sources, edges, contradiction):
-    """ww and rw edges by all sources of version order that have no cycle; False if there is no room."""
+    """ww and rw edges by all sources of version order that go together; False if there is no room."""
     count = 0
-    for source in (ORDER_WFR, ORDER_SESSIONS):
-        if sources & source:
-            more = _stated_order(work, accesses, key, source, versions, first_unwritten, count)
-            if _is_cyclic(work, versions, more):
-                contradiction[0] = source
-            else:
-                count = more
+    forget_times(work, versions)
+    if sources & ORDER_WFR:
+        more = read_before_written(work, accesses, key, versions, first_unwritten, count)
+        count = _accepted(work, versions, count, more, contradiction)
+    if sources & ORDER_SESSIONS:
+        more = within_processes(work, accesses, key, versions, first_unwritten, count)
+        count = _accepted(work, versions, count, more, contradiction)
     if count and not _put_stated(work, accesses, key, versions, count, edges):
         return False
     if sources & ORDER_REALTIME:
         collect_times(work, accesses, key, versions, first_unwritten)
         one, other = find_contradiction(work, versions)
-        if other < 0:
+        if other < 0 and (count == 0 or have_order(work, versions, count)):
             return _realtime_edges(work, accesses, key, versions, edges)
-        contradiction[0], contradiction[1], contradiction[2] = ORDER_REALTIME, one, other
+        contradiction[0], contradiction[1], contradiction[2] = True, one, other
     return _unset_edges(work, accesses, key, versions, edges)
 
 
 @lean
 def _judge_versions(work, accesses, key, versions, contradiction, out):
-    """Record that the versions have no order: who left one before somebody found the other, both ways round."""
+    """Record that the versions have no order: who left one before somebody found the other, both ways round, if two
+    versions show it."""
     if contradiction[0] == 0:
         return
     one, other = contradiction[1], contradiction[2]
     low = accesses.read_at[key]
     first = accesses.read_txn[low] if accesses.read_at[key + 1] > low else accesses.write_txn[accesses.write_at[key]]
-    if contradiction[0] != ORDER_REALTIME:
+    if one < 0:
         record(out, CYCLIC_VERSIONS, first, key, first, -1, -1, -1)
     elif one == versions - 1:
         late, early = work.begun_by[one], work.ended_by[other]
@@ -412,9 +361,9 @@ def _judge_reads(work, accesses, key, versions, out):
 def infer_registers(work, accesses, sources, first_key, edges, out, problem, contradiction):
     """Judge keys from `first_key` on; returns the key before which there must be room for more edges, or their number.
 
-    `contradiction` is scratch for three numbers."""
+    `contradiction` is scratch for three numbers: whether a key's versions have no order, and two that show it or -1."""
     for key in range(first_key, accesses.write_at.shape[0] - 1):
-        before, helper = edges.count[0], edges.count[1]
+        before, helper = edges.used[0], edges.used[1]
         contradiction[:] = 0
         versions = _index_writes(work, accesses, key, problem)
         first_unwritten = accesses.write_at[key + 1] - accesses.write_at[key]
@@ -422,7 +371,7 @@ def infer_registers(work, accesses, sources, first_key, edges, out, problem, con
         roomy = _wr_edges(work, accesses, key, edges)
         roomy = roomy and _order_edges(work, accesses, key, versions, first_unwritten, sources, edges, contradiction)
         if not roomy:
-            edges.count[0], edges.count[1] = before, helper
+            edges.used[0], edges.used[1] = before, helper
             return key
         _judge_versions(work, accesses, key, versions, contradiction, out)
         _judge_reads(work, accesses, key, versions, out)

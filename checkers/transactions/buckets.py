@@ -19,11 +19,11 @@ from checkers.kernels.instances import Instances, make_instances
 from checkers.kernels.txn_append import CLASSES as LIST_CLASSES
 from checkers.kernels.txn_append import Store
 from checkers.kernels.txn_keys import KeyTable, make_key_table, number_keys
-from checkers.kernels.txn_lists import ON_TRUNK, Ints, Trunks, grown_forks, make_forks, move_trunks, observe
+from checkers.kernels.txn_lists import ON_TRUNK, Ints, Trunks, grown_forks, make_forks, observe
 from checkers.kernels.txn_orders import settle
 from checkers.kernels.txn_register import CLASSES as REGISTER_CLASSES
 from checkers.transactions.found import OWN, address_of, instance_findings
-from checkers.transactions.lists import group_accesses, infer, no_trunks
+from checkers.transactions.lists import group_accesses, infer, make_room, no_trunks
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import address_hashes, pack, unpack
 from checkers.transactions.pieces import FINDINGS, TIMED, Row, as_batch, encode_findings
@@ -112,7 +112,7 @@ class _Judged(NamedTuple):
 def blocks_of(edges: Edges, txns: Txns, addresses: Ints, bucket: int) -> Iterator[Block]:
     """Dependencies by invocation indices, sorted by time, in blocks."""
     lasts = np.where(txns.complete == NEVER, UNKNOWN, txns.complete - txns.invoke)
-    helpers = int(edges.count[1]) - txns.count
+    helpers = int(edges.used[1]) - txns.size
     invoke = np.concatenate((txns.invoke, -1 - (np.int64(bucket) << 32) - np.arange(helpers)))
     lasts = np.concatenate((lasts, np.full(helpers, HELPER)))
     source, target = invoke[edges.source], invoke[edges.target]
@@ -182,14 +182,8 @@ class _Merger:
         """Observe lists; returns the fork of each, or ON_TRUNK."""
         longest = np.zeros(len(self.trunks.length), np.int64)
         np.maximum.at(longest, keys, lengths)
-        used = int(move_trunks(self.trunks, longest, self.pool, self._used))
-        if used < 0:
-            pool = np.empty(max(-used, 2 * len(self.pool)), np.int64)
-            pool[: self._used] = self.pool[: self._used]
-            self.pool = pool
-            used = int(move_trunks(self.trunks, longest, pool, self._used))
-        self._used = used
-        need = int(self.forks.count[0]) + len(values)
+        self.pool, self._used = make_room(self.trunks, longest, self.pool, self._used)
+        need = int(self.forks.used[0]) + len(values)
         if need > len(self.forks.parent):
             self.forks = grown_forks(self.forks, 2 * need)
         became = np.empty(len(keys), np.int32)
@@ -201,7 +195,7 @@ def _judge_lists(parts: list[list[Any]], explain: int) -> _Judged:
     keys, numbers = _key_numbers(parts)
     timed = [(part[9], part[10]) for part in parts] + [(part[15], part[16]) for part in parts]
     txns, txn = _numbered(timed)
-    merger, appends, reads = _Merger(int(keys.count[0])), [], []
+    merger, appends, reads = _Merger(int(keys.used[0])), [], []
     for i, part in enumerate(parts):
         key = numbers[i]
         firsts = [np.searchsorted(txns.invoke, part[place]).astype(np.int32) for place in (3, 7)]
@@ -214,8 +208,8 @@ def _judge_lists(parts: list[list[Any]], explain: int) -> _Judged:
     out = make_instances(len(LIST_CLASSES), max(1, explain))
     trunks = Trunks(*merger.trunks)
     store = Store(trunks, merger.pool, merger.forks, settle(trunks, merger.pool, merger.forks))
-    edges, problem = infer(group_accesses(int(keys.count[0]), appends, reads), store, txns.count, out)
-    return _Judged(keys.address[: int(keys.count[0])], txns, edges, out, LIST_CLASSES, problem)
+    edges, problem = infer(group_accesses(int(keys.used[0]), appends, reads), store, txns.size, out)
+    return _Judged(keys.address[: int(keys.used[0])], txns, edges, out, LIST_CLASSES, problem)
 
 
 def _judge_registers(parts: list[list[Any]], sources: int, explain: int) -> _Judged:
@@ -226,5 +220,5 @@ def _judge_registers(parts: list[list[Any]], sources: int, explain: int) -> _Jud
         writes.append((numbers[i][part[1]], txn[i], *part[2:8]))
         reads.append((numbers[i][part[8]], txn[len(parts) + i], *part[9:14]))
     out = make_instances(len(REGISTER_CLASSES), max(1, explain))
-    edges, problem = infer_edges(group_registers(int(keys.count[0]), writes, reads), txns.count, sources, out)
-    return _Judged(keys.address[: int(keys.count[0])], txns, edges, out, REGISTER_CLASSES, problem)
+    edges, problem = infer_edges(group_registers(int(keys.used[0]), writes, reads), txns.size, sources, out)
+    return _Judged(keys.address[: int(keys.used[0])], txns, edges, out, REGISTER_CLASSES, problem)

@@ -71,7 +71,7 @@ def core_of(edges: Edges, txns: Txns, orders: int) -> tuple[Graph, Ints]:
 
     `orders` is 0 for dependencies alone, 1 with the order within processes, 2 also with real time.
     """
-    nodes = int(edges.count[1])
+    nodes = int(edges.used[1])
     complete = np.where(txns.outcome == 0, txns.complete, NEVER)
     source, target, kind, key = edges[:4]
     if orders >= 1:
@@ -88,7 +88,7 @@ def core_of(edges: Edges, txns: Txns, orders: int) -> tuple[Graph, Ints]:
     sizes = np.bincount(found, minlength=1)
     cyclic = np.flatnonzero(sizes[found] > 1)
     core = _graph_of(cyclic, graph.nodes, *graph[1:5], None, graph.complete, graph.invoke)
-    return core, np.where(left[cyclic] < txns.count, left[cyclic], -1)
+    return core, np.where(left[cyclic] < txns.size, left[cyclic], -1)
 
 
 def _with_sessions(edges: Edges, begin: Ints, end: Ints) -> tuple[Ids, Ids, Any, Ids]:

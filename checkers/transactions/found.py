@@ -73,7 +73,7 @@ def cycle_findings(cycles: Cycles, addresses: Ints, txns: Txns) -> tuple[Finding
 
 def orderless(edges: int, txns: Txns) -> bool:
     """Whether there is neither a dependency nor a transaction that began after another had completed."""
-    if edges or not txns.count:
+    if edges or not txns.size:
         return not edges
     done = txns.complete[txns.outcome == 0]
     return not (len(done) and bool((txns.invoke > int(done.min())).any()))

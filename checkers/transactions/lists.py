@@ -15,7 +15,6 @@ from checkers.kernels.txn_lists import (
     APPEND,
     INFO,
     NOBODY,
-    OK,
     READ,
     SKIPPED,
     Ids,
@@ -87,7 +86,7 @@ class ListReader:
     @property
     def addresses(self) -> Ints:
         """Row k is key k's (table, partition, row, column)."""
-        return self._keys.address[: int(self._keys.count[0])]
+        return self._keys.address[: int(self._keys.used[0])]
 
     def take(self, txns: Txns, mops: Mops) -> None:
         """Take up the next transactions."""
@@ -106,23 +105,17 @@ class ListReader:
         )
         columns = (key, txn, outcome, seen.flags, seen.length, seen.fork)
         self._reads.append(tuple(column[is_read] for column in columns))
-        self._txns += txns.count
+        self._txns += txns.size
 
     def _make_room(self, batch: MopBatch) -> None:
-        count = int(self._keys.count[0])
+        count = int(self._keys.used[0])
         more = count - len(self._trunks.length)
         if more:
             self._trunks = Trunks(*_extended(self._trunks, no_trunks(max(more, count // 2))))
-            self._by_key = Scratch(*_extended(self._by_key[:4], _no_scratch(max(more, count // 2))[:4]), batch.start)
+            self._by_key = Scratch(*_extended(self._by_key, _no_scratch(max(more, count // 2))))
         longest = np.zeros(len(self._trunks.length), np.int64)
         longest_lists(batch, longest)
-        used = int(move_trunks(self._trunks, longest, self._pool, self._used))
-        if used < 0:
-            pool = np.empty(max(-used, 2 * len(self._pool)), np.int64)
-            pool[: self._used] = self._pool[: self._used]
-            self._pool = pool
-            used = int(move_trunks(self._trunks, longest, pool, self._used))
-        self._used = used
+        self._pool, self._used = make_room(self._trunks, longest, self._pool, self._used)
 
     def _observe(self, batch: MopBatch) -> Seen:
         size, txns = len(batch.f), len(batch.offsets) - 1
@@ -135,12 +128,12 @@ class ListReader:
                 return seen
             mops = slice(batch.offsets[done], batch.offsets[done + 1])
             most = int((batch.stop[mops] - batch.start[mops]).sum())
-            self._forks = grown_forks(self._forks, 2 * int(self._forks.count[0]) + most)
+            self._forks = grown_forks(self._forks, 2 * int(self._forks.used[0]) + most)
 
     def store(self) -> Store:
         """The lists observed so far and their version orders."""
-        keys = int(self._keys.count[0])
-        trunks = Trunks(*(column[:keys] for column in self._trunks))
+        keys = int(self._keys.used[0])
+        trunks = Trunks(*[column[:keys] for column in list[Any](self._trunks)])
         return Store(trunks, self._pool, self._forks, settle(trunks, self._pool, self._forks))
 
     def accesses(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
@@ -151,18 +144,21 @@ class ListReader:
 
     def infer(self) -> tuple[Edges, Ints]:
         """All dependencies, and (key, transaction, transaction) of a value that two appends share (or -1s)."""
-        accesses = group_accesses(int(self._keys.count[0]), *self.accesses())
+        accesses = group_accesses(int(self._keys.used[0]), *self.accesses())
         return infer(accesses, self.store(), self._txns, self.out)
 
 
 def group_accesses(keys: int, appends: list[tuple[Any, ...]], reads: list[tuple[Any, ...]]) -> Accesses:
     """Sort accesses by key; within keys they stay in order."""
-    append = _joined(appends, (np.int32, np.int32, np.uint8, np.uint8, np.int64))
-    read = _joined(reads, (np.int32, np.int32, np.uint8, np.uint8, np.int32, np.int32))
-    append_at, order = sort_by_key(append[0], keys)
-    columns = [column[order] for column in append[1:]]
-    read_at, order = sort_by_key(read[0], keys)
-    return Accesses(append_at, *columns, read_at, *(column[order] for column in read[1:]))
+    append = joined_columns(appends, (np.int32, np.int32, np.uint8, np.uint8, np.int64))
+    read = joined_columns(reads, (np.int32, np.int32, np.uint8, np.uint8, np.int32, np.int32))
+    return Accesses(*sorted_by_key(append, keys), *sorted_by_key(read, keys))
+
+
+def sorted_by_key(columns: list[Any], keys: int) -> list[Any]:
+    """Offsets by key, and the columns but the first, which is the key, in that order."""
+    offsets, order = sort_by_key(columns[0], keys)
+    return [offsets, *(column[order] for column in columns[1:])]
 
 
 def infer(accesses: Accesses, store: Store, txns: int, out: Instances) -> tuple[Edges, Ints]:
@@ -175,14 +171,14 @@ def infer(accesses: Accesses, store: Store, txns: int, out: Instances) -> tuple[
         done = infer_keys(work, accesses, store, done, edges, out, problem, wrong)
         if done == keys:
             return written(edges), problem
-        edges = grown_edges(edges, edge_bound(accesses, store.orders, done))
+        edges = grown_edges(edges, edge_bound(accesses, done))
 
 
 def _make_scratch(accesses: Accesses, store: Store, txns: int) -> ListScratch:
     appends = int(np.diff(accesses.append_at).max(initial=0))
     reads = int(np.diff(accesses.read_at).max(initial=0))
     places = int(np.diff(store.orders.offsets).max(initial=0)) + 1
-    forks = int(store.forks.count[0])
+    forks = int(store.forks.used[0])
     return ListScratch(
         make_value_map(max(1, appends)),
         np.empty(appends, np.int64),
@@ -198,7 +194,8 @@ def _make_scratch(accesses: Accesses, store: Store, txns: int) -> ListScratch:
     )
 
 
-def _joined(parts: list[tuple[Any, ...]], types: tuple[Any, ...]) -> list[Any]:
+def joined_columns(parts: list[tuple[Any, ...]], types: tuple[Any, ...]) -> list[Any]:
+    """The parts' columns one after the other, of these types if there are none."""
     if not parts:
         return [np.empty(0, type) for type in types]
     return [np.concatenate([part[i] for part in parts]) for i in range(len(types))]
@@ -210,13 +207,34 @@ def _extended(columns: Any, more: Any) -> list[Any]:
 
 def no_trunks(keys: int) -> Trunks:
     """Empty trunks of that many keys."""
-    columns = [np.zeros(keys, np.int64) for _ in range(3)]
-    return Trunks(*columns, np.full(keys, NOBODY, np.int32))
+    start, length, room = np.zeros((3, keys), np.int64)
+    return Trunks(start, length, room, np.full(keys, NOBODY, np.int32))
+
+
+def make_room(trunks: Trunks, longest: Ints, pool: Ints, used: int) -> tuple[Ints, int]:
+    """Give each key's trunk room for its longest list, in the same pool or in a larger one; returns the pool and how
+    much of it is used then."""
+    after = int(move_trunks(trunks, longest, pool, used))
+    if after >= 0:
+        return pool, after
+    larger = np.empty(max(-after, 2 * len(pool)), np.int64)
+    larger[:used] = pool[:used]
+    return larger, int(move_trunks(trunks, longest, larger, used))
 
 
 def _no_scratch(keys: int) -> Scratch:
     txn: Ids = np.full(keys, -1, np.int32)
-    return Scratch(txn, *(np.zeros(keys, np.int64) for _ in range(3)), np.empty(0, np.int64))
+    opened, last, appended = np.zeros((3, keys), np.int64)
+    return Scratch(txn, opened, last, appended, np.empty(0, np.int64))
 
 
-__all__ = ["LIST_APPEND", "OK", "ListReader", "group_accesses", "infer", "sort_by_key"]
+__all__ = [
+    "LIST_APPEND",
+    "ListReader",
+    "group_accesses",
+    "infer",
+    "joined_columns",
+    "make_room",
+    "no_trunks",
+    "sorted_by_key",
+]

@@ -23,7 +23,7 @@ from checkers.transactions.found import (
     outcome_counts,
 )
 from checkers.transactions.lists import LIST_APPEND, ListReader
-from checkers.transactions.mops import Ints, Txns, joined, read_all
+from checkers.transactions.mops import Ints, Txns, read_all, take_all
 from checkers.transactions.registers import RW_REGISTER, RegisterReader
 from checkers.words import Speaker
 from harness.errors import UserError
@@ -77,23 +77,19 @@ def find_in_registers(source: Source, orders: int, sources: int, explain: int) -
 
 
 def _in_lists(source: Source, explain: int) -> InProcess:
-    reader, parts = ListReader(max(1, explain)), list[Txns]()
-    for txns, mops in read_all(source, LIST_APPEND):
-        parts.append(txns)
-        reader.take(txns, mops)
+    reader = ListReader(max(1, explain))
+    txns = take_all(reader, read_all(source, LIST_APPEND))
     edges, problem = reader.infer()
-    inferred = InProcess(joined(parts), edges, reader.addresses, reader.out, LIST_CLASSES)
+    inferred = InProcess(txns, edges, reader.addresses, reader.out, LIST_CLASSES)
     _refuse_problem(source, "append", inferred, problem)
     return inferred
 
 
 def _in_registers(source: Source, sources: int, explain: int) -> InProcess:
-    reader, parts = RegisterReader(max(1, explain)), list[Txns]()
-    for txns, mops in read_all(source, RW_REGISTER):
-        parts.append(txns)
-        reader.take(txns, mops)
+    reader = RegisterReader(max(1, explain))
+    txns = take_all(reader, read_all(source, RW_REGISTER))
     edges, problem = reader.infer(sources)
-    inferred = InProcess(joined(parts), edges, reader.addresses, reader.out, REGISTER_CLASSES)
+    inferred = InProcess(txns, edges, reader.addresses, reader.out, REGISTER_CLASSES)
     _refuse_problem(source, "write", inferred, problem)
     return inferred
 
@@ -116,6 +112,6 @@ def _found(inferred: InProcess, orders: int, explain: int) -> Found:
         counts | cycles.counts,
         (*findings, *cycle_findings(cycles, addresses, txns)) if explain else (),
         orderless(len(edges.source), txns),
-        txns.count,
+        txns.size,
         figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ class Txns(NamedTuple):
     process: Ints
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return len(self.invoke)
 
 
@@ -173,6 +173,22 @@ def read_all(source: Source, dialect: Dialect) -> Iterator[tuple[Txns, Mops]]:
     """All batches of a history, in order of invocation."""
     for batch in source.batches(COLUMNS):
         yield read_batch(source, dialect, batch)
+
+
+class Reader(Protocol):
+    """Whoever takes up a history batch by batch."""
+
+    def take(self, txns: Txns, mops: Mops) -> None:
+        """Take up the next transactions."""
+
+
+def take_all(reader: Reader, batches: Iterable[tuple[Txns, Mops]]) -> Txns:
+    """Let a reader take up a history; returns its transactions."""
+    parts = []
+    for txns, mops in batches:
+        parts.append(txns)
+        reader.take(txns, mops)
+    return joined(parts)
 
 
 def joined(parts: list[Txns]) -> Txns:

@@ -20,7 +20,7 @@ from checkers.kernels.txn_register import CLASSES as REGISTER_CLASSES
 from checkers.source import Source
 from checkers.transactions.found import OWN, instance_findings
 from checkers.transactions.lists import LIST_APPEND, ListReader
-from checkers.transactions.mops import COLUMNS, Txns, joined, read_batch
+from checkers.transactions.mops import COLUMNS, Dialect, Txns, read_batch, take_all
 from checkers.transactions.packing import address_hashes, pack
 from checkers.transactions.registers import RW_REGISTER, RegisterReader
 from checkers.transactions.times import times_of
@@ -67,7 +67,7 @@ class PieceReader:
 
     def _rows(self, piece: int) -> list[Row]:
         try:
-            return self._read_lists(piece) if self.model == "list-append" else self._read_registers(piece)
+            return self._read(piece)
         except UserError as error:
             return [Row(REFUSED, piece, str(error).encode())]
 
@@ -78,25 +78,12 @@ class PieceReader:
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"{self.source.path} can't be read to its end as Parquet: {error}.") from error
 
-    def _read_lists(self, piece: int) -> list[Row]:
-        reader, parts = ListReader(max(1, self.explain)), list[Txns]()
-        for batch in self._batches(piece):
-            txns, mops = read_batch(self.source, LIST_APPEND, batch)
-            parts.append(txns)
-            reader.take(txns, mops)
-        txns = joined(parts)
-        found = _findings(reader.out, LIST_CLASSES, reader.addresses, txns)
-        return [Row(FINDINGS, piece, found), *self._times(txns), *pack_lists(reader, txns, self.buckets, piece)]
-
-    def _read_registers(self, piece: int) -> list[Row]:
-        reader, parts = RegisterReader(max(1, self.explain)), list[Txns]()
-        for batch in self._batches(piece):
-            txns, mops = read_batch(self.source, RW_REGISTER, batch)
-            parts.append(txns)
-            reader.take(txns, mops)
-        txns = joined(parts)
-        found = _findings(reader.out, REGISTER_CLASSES, reader.addresses, txns)
-        return [Row(FINDINGS, piece, found), *self._times(txns), *pack_registers(reader, txns, self.buckets, piece)]
+    def _read(self, piece: int) -> list[Row]:
+        model = _MODELS[self.model]
+        reader = model.reader(max(1, self.explain))
+        txns = take_all(reader, (read_batch(self.source, model.dialect, batch) for batch in self._batches(piece)))
+        found = _findings(reader.out, model.classes, reader.addresses, txns)
+        return [Row(FINDINGS, piece, found), *self._times(txns), *model.pack(reader, txns, self.buckets, piece)]
 
     def _times(self, txns: Txns) -> list[Row]:
         """What each bucket is told of the piece's transactions, ahead of its rows."""
@@ -203,7 +190,7 @@ def pack_lists(reader: ListReader, txns: Txns, buckets: int, piece: int) -> Iter
         lengths = store.trunks.length[keys]
         trunks = np.empty(int(lengths.sum()), np.int64)
         _trunk_lists(store.trunks.start[keys], lengths, store.pool, trunks)
-        first = np.append(txns.invoke, -1)[np.minimum(store.trunks.first[keys], txns.count)]
+        first = np.append(txns.invoke, -1)[np.minimum(store.trunks.first[keys], txns.size)]
         key, txn, outcome, flags, length, fork = read_parts[bucket]
         nodes, numbered = np.unique(fork[fork >= 0], return_inverse=True)
         fork = fork.copy()
@@ -235,3 +222,18 @@ def pack_registers(reader: RegisterReader, txns: Txns, buckets: int, piece: int)
             write, read = write_parts[bucket], read_parts[bucket]
             packed = (reader.addresses[keys], write[0], *write[2:], read[0], *read[2:])
             yield Row(bucket, piece, pack(packed))
+
+
+class _Model(NamedTuple):
+    """How a model's history is read, and packed by bucket: `pack(reader, txns, buckets, piece)`."""
+
+    dialect: Dialect
+    reader: Callable[[int], Any]
+    classes: tuple[str, ...]
+    pack: Callable[[Any, Txns, int, int], Iterator[Row]]
+
+
+_MODELS: Final = {
+    "list-append": _Model(LIST_APPEND, ListReader, LIST_CLASSES, pack_lists),
+    "rw-register": _Model(RW_REGISTER, RegisterReader, REGISTER_CLASSES, pack_registers),
+}

@@ -51,7 +51,7 @@ class Related(NamedTuple):
 
     def cycles(self, orders: int, explain: int) -> Cycles:
         """All classes of cycles; see `find_cycles`."""
-        return find_cycles(self.edges, self.txns, orders, explain) if self.txns.count else Cycles({}, {})
+        return find_cycles(self.edges, self.txns, orders, explain) if self.txns.size else Cycles({}, {})
 
 
 def relate(

@@ -19,7 +19,7 @@ from checkers.kernels.txn_register import (
     link_registers,
 )
 from checkers.kernels.valuemap import make_value_map
-from checkers.transactions.lists import sort_by_key
+from checkers.transactions.lists import joined_columns, sorted_by_key
 from checkers.transactions.mops import Codes, Dialect, Mops, Txns, txn_of_mops
 
 READ: Final = 0
@@ -64,12 +64,12 @@ class RegisterReader:
     @property
     def addresses(self) -> Ints:
         """Row k is key k's (table, partition, row, column)."""
-        return self._keys.address[: int(self._keys.count[0])]
+        return self._keys.address[: int(self._keys.used[0])]
 
     def take(self, txns: Txns, mops: Mops) -> None:
         """Take up the next transactions."""
         self._keys, key = number_keys(self._keys, mops.address)
-        more = int(self._keys.count[0]) - len(self._by_key)
+        more = int(self._keys.used[0]) - len(self._by_key)
         if more > 0:
             self._by_key = np.concatenate((self._by_key, np.full((max(more, len(self._by_key) // 2), 4), -1)))
         rows, is_read = txn_of_mops(mops), mops.f == READ
@@ -80,7 +80,7 @@ class RegisterReader:
         wrote, read = ~is_read, is_read & (outcome == OK)
         self._writes.append(tuple(column[wrote] for column in (key, txn, outcome, flags, mops.value, *times)))
         self._reads.append(tuple(column[read] for column in (key, txn, flags, mops.value, *times)))
-        self._txns += txns.count
+        self._txns += txns.size
 
     def accesses(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
         """What was collected, for `group_registers`: writes and reads, by batch; the reader forgets them."""
@@ -91,20 +91,16 @@ class RegisterReader:
     def infer(self, sources: int) -> tuple[Edges, Ints]:
         """All dependencies by the given sources of version order (ORDER_… added up), and (key, transaction,
         transaction) of a value that two writes share (or -1s)."""
-        accesses = group_registers(int(self._keys.count[0]), *self.accesses())
+        accesses = group_registers(int(self._keys.used[0]), *self.accesses())
         return infer_edges(accesses, self._txns, sources, self.out)
 
 
 def group_registers(keys: int, writes: list[tuple[Any, ...]], reads: list[tuple[Any, ...]]) -> RegisterAccesses:
     """Sort accesses by key; within keys they stay in order."""
     write, read = joined_columns(writes, _WRITE_TYPES), joined_columns(reads, _READ_TYPES)
-    write_at, write_order = sort_by_key(write[0], keys)
-    read_at, read_order = sort_by_key(read[0], keys)
     processes = np.unique(np.concatenate((write[7], read[6])), return_inverse=True)[1]
     write[7], read[6] = processes[: len(write[7])], processes[len(write[7]) :]
-    return RegisterAccesses(
-        write_at, *(column[write_order] for column in write[1:]), read_at, *(column[read_order] for column in read[1:])
-    )
+    return RegisterAccesses(*sorted_by_key(write, keys), *sorted_by_key(read, keys))
 
 
 def infer_edges(accesses: RegisterAccesses, txns: int, sources: int, out: Instances) -> tuple[Edges, Ints]:
@@ -144,10 +140,3 @@ def _make_scratch(accesses: RegisterAccesses, txns: int) -> RegisterScratch:
         np.full(processes, -1),
         np.full(txns, -1),
     )
-
-
-def joined_columns(parts: list[tuple[Any, ...]], types: tuple[Any, ...]) -> list[Any]:
-    """The parts' columns one after the other, of these types if there are none."""
-    if not parts:
-        return [np.empty(0, type) for type in types]
-    return [np.concatenate([part[i] for part in parts]) for i in range(len(types))]

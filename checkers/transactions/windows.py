@@ -252,8 +252,8 @@ class WindowJudge:
                     yield as_batch([Row(EXTENTS, 0, pack([np.array(extents).reshape(-1, 2)]))])
 
     def _judge(self, parts: list[list[Any]]) -> list[tuple[int, int]]:
-        columns = [np.concatenate([part[i] for part in parts]) for i in range(4)]
-        block = Block(*columns, np.zeros(len(columns[0]), np.uint8), columns[0])
+        source, source_lasts, target, target_lasts = (np.concatenate([part[i] for part in parts]) for i in range(4))
+        block = Block(source, source_lasts, target, target_lasts, np.zeros(len(source), np.uint8), source)
         ends = self.plan.ends(block)
         ids, first = np.unique(np.concatenate((block.source, block.target)), return_index=True)
         invoke = np.concatenate((ends.source_invoke, ends.target_invoke))[first]

@@ -76,8 +76,8 @@ def _why(speaker: TxnSpeaker, source: int, target: int, kind: int, key: Key | No
     if speaker.is_register(source, target, key):
         return _why_register(speaker, source, target, kind, key, where)
     if kind == WR:
-        seen, last = speaker.read_of(target, source, key)
-        return f"{other} read {seen} of {where}, whose last element {last} {one} appended"
+        seen, end = speaker.read_of(target, source, key)
+        return f"{other} read {seen} of {where}, whose last element {end} {one} appended"
     if kind == WW:
         first, then = speaker.written(source, key)[-1], speaker.written(target, key)[0]
         return f"{one} appended {first} to {where}, and {other} appended {then} after that"

@@ -10,6 +10,8 @@ import networkx as nx
 import numpy as np
 from weak_store import Txn
 
+from checkers.kernels.txn_register import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
+
 Kinds = dict[tuple[int, int], set[str]]
 
 
@@ -93,11 +95,11 @@ def _list_key(
 ) -> None:
     reads = [(i, v) for i, txn in _possible(history) for _, k, v in _reads(txn) if k == key]
     most = max((len(value) for _, value in reads), default=0)
-    orders = list(dict.fromkeys(value for _, value in reads if len(value) == most)) or [()]
-    if any(value != orders[0][: len(value)] for _, value in reads):
+    longest = next((value for _, value in reads if len(value) == most), ())
+    if any(value != longest[: len(value)] for _, value in reads):
         anomalies.add("incompatible-order")
     aborted = False
-    for e in orders[0]:
+    for e in longest:
         outcome = history[writer[key, e]].outcome
         if outcome == "ok" and aborted:
             anomalies.add("dirty-update")
@@ -105,12 +107,7 @@ def _list_key(
     for i, value in reads:
         if value and history[writer[key, value[-1]]].outcome != "fail":
             _add(kinds, writer[key, value[-1]], i, "wr")
-    for order in orders[:MOST_ORDERS]:
-        _list_order(history, key, tuple(dict.fromkeys(order)), reads, writer, kinds)
-
-
-MOST_ORDERS = 8
-"""Of several longest lists each gives dependencies; of more than these the ones read first."""
+    _list_order(history, key, tuple(dict.fromkeys(longest)), reads, writer, kinds)
 
 
 def _list_order(
@@ -136,8 +133,8 @@ def _list_order(
             _add(kinds, i, writer[key, e], "rw")
 
 
-def register_anomalies(history: list[Txn], linearizable: bool) -> tuple[set[str], Kinds]:
-    """The same for registers."""
+def register_anomalies(history: list[Txn], sources: int) -> tuple[set[str], Kinds]:
+    """The same for registers; `sources` are those of version orders (`txn_register.ORDER_…` added up)."""
     anomalies: set[str] = set()
     kinds: Kinds = defaultdict(set)
     _common(history, anomalies)
@@ -152,11 +149,11 @@ def register_anomalies(history: list[Txn], linearizable: bool) -> tuple[set[str]
                 if value in theirs[:-1] and i != j:
                     anomalies.add("G1b")
     for key in {k for txn in history for _, k, _ in txn.mops}:
-        _register_key(history, key, linearizable, anomalies, kinds)
+        _register_key(history, key, sources, anomalies, kinds)
     return anomalies, kinds
 
 
-def _register_key(history: list[Txn], key: int, linearizable: bool, anomalies: set[str], kinds: Kinds) -> None:
+def _register_key(history: list[Txn], key: int, sources: int, anomalies: set[str], kinds: Kinds) -> None:
     final: dict[int, Any] = {}
     external: dict[int, Any] = {}
     for i, txn in _possible(history):
@@ -166,19 +163,13 @@ def _register_key(history: list[Txn], key: int, linearizable: bool, anomalies: s
             final[i] = written[-1]
         if mine and mine[0][0] == "r" and txn.outcome == "ok":
             external[i] = mine[0][1]
-    versions = {None, *final.values(), *external.values()}
-    versions |= {v for i, v in external.items() if v is not None}
-    before = {(None, v) for v in versions if v is not None}
-    if linearizable:
-        found = {i: external.get(i, final.get(i)) for i in {*final, *external}}
-        left = {i: final.get(i, external.get(i)) for i in {*final, *external}}
-        timed = set()
-        for i, j in product(found, found):
-            complete = history[i].complete
-            if complete is not None and complete < history[j].invoke and left[i] != found[j]:
-                timed.add((left[i], found[j]))
-        if nx.is_directed_acyclic_graph(nx.DiGraph([(a or 0, b or 0) for a, b in before | timed])):
-            before |= timed
+    before = {(None, v) for v in {*final.values(), *external.values()} if v is not None}
+    told = {None, *(v for txn in history for _, k, v in _writes(txn) if k == key)}
+    for source in (ORDER_WFR, ORDER_SESSIONS, ORDER_REALTIME):
+        said = _stated(history, external, final, told, source) if sources & source else set()
+        more = before | {(one, other) for one, other in said if one != other and {one, other} <= told}
+        if nx.is_directed_acyclic_graph(nx.DiGraph([(a or 0, b or 0) for a, b in more])):
+            before = more
         else:
             anomalies.add("cyclic-versions")
     writer = {v: i for i, v in final.items()}
@@ -189,6 +180,30 @@ def _register_key(history: list[Txn], key: int, linearizable: bool, anomalies: s
         for i, value in external.items():
             if value == one:
                 _add(kinds, i, writer.get(other), "rw")
+
+
+def _stated(
+    history: list[Txn], external: dict[int, Any], final: dict[int, Any], told: set[Any], source: int
+) -> set[tuple[Any, Any]]:
+    """Which version of a key one source says comes before which; values but those `told` take no part."""
+    touching = sorted({*final, *external})
+    found = {i: external.get(i, final.get(i)) for i in touching}
+    left = {i: final.get(i, external.get(i)) for i in touching}
+    if source == ORDER_WFR:
+        return {(external[i], final[i]) for i in touching if i in external and i in final}
+    if source == ORDER_REALTIME:
+        ended = {i: history[i].complete for i in touching}
+        return {(left[i], found[j]) for i, j in product(touching, touching) if _over(ended[i], history[j].invoke)}
+    said = set()
+    for j in touching:
+        before = [i for i in touching if i < j and history[i].process == history[j].process]
+        done = [i for i in before if history[i].outcome == "ok" and left[i] in told]
+        said |= {(left[i], found[j]) for i in done[-1:]}
+    return said
+
+
+def _over(complete: int | None, invoke: int) -> bool:
+    return complete is not None and complete < invoke
 
 
 def add_orders(history: list[Txn], kinds: Kinds, orders: int) -> None:

@@ -19,6 +19,7 @@ from weak_store import Txn
 
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
+from checkers.kernels.txn_register import ORDER_REALTIME
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.transactions.judge import judge_by_each, orders_of
@@ -73,7 +74,9 @@ def value_of(mop: dict[str, Any], silent: Any) -> Any:
 def by_definition(source: Source, model: str, consistency: str) -> set[str]:
     """All anomalies that there are."""
     history = history_of(source, model)
-    infer = naive.list_anomalies if model == "list-append" else partial(naive.register_anomalies, linearizable=True)
+    infer = (
+        naive.list_anomalies if model == "list-append" else partial(naive.register_anomalies, sources=ORDER_REALTIME)
+    )
     anomalies, kinds = infer(history)
     naive.add_orders(history, kinds, orders_of(friendly_name(consistency)))
     return anomalies | naive.projected_classes(kinds, len(history))

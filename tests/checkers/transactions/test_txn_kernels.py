@@ -78,9 +78,9 @@ def test_products_of_readers_and_writers(helped):
     writers = np.arange(size - 2, 2 * size - 2, dtype=np.int32)
     edges = make_edges(4000, 100)
     put_product(edges, readers, writers, np.full(100, -1), RW, 0)
-    count = int(edges.count[0])
+    count = int(edges.used[0])
     graph = nx.DiGraph(list(zip(edges.source[:count].tolist(), edges.target[:count].tolist(), strict=True)))
-    assert (int(edges.count[1]) > 100) is helped
+    assert (int(edges.used[1]) > 100) is helped
     assert not helped or count < size * size
     for reader in readers.tolist():
         assert set(writers.tolist()) - {reader} <= nx.descendants(graph, reader)
@@ -107,7 +107,7 @@ def graph_of(*edges: tuple[int, int, int]):
     made = make_edges(len(edges), 1 + max(max(edge[:2]) for edge in edges))
     for place, (source, target, kind) in enumerate(edges):
         made.source[place], made.target[place], made.kind[place], made.key[place] = source, target, kind, place
-    made.count[0] = len(edges)
+    made.used[0] = len(edges)
     return made
 
 

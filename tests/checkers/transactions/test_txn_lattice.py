@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkers.transactions import lattice
+from checkers.transactions.cycles import BASES, ORDERS
 from harness.errors import UserError
 
 CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[4] / "shared" / "corpus"))
@@ -59,6 +60,15 @@ def test_several_anomalies_keep_the_weakest_models():
     assert weakest == ("read-committed",)
     assert "repeatable-read" in stronger
     assert lattice.ruled_out([]) == ((), ())
+
+
+def test_what_cycles_add_to_lists_that_contradict_each_other():
+    """Why dependencies are read off one of several longest lists only: of the classes of cycles nothing but G0 can
+    depend on which."""
+    known = lattice.impossible_models(["incompatible-order"])
+    classes = [base + order for base in BASES for order in ORDERS]
+    more = {name for name in classes if not lattice.impossible_models([name]) <= known}
+    assert more == {"G0", "G0-process", "G0-realtime"}
 
 
 def test_which_orders_a_model_needs():

@@ -12,12 +12,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 import naive
 from weak_store import Txn, random_history, source_of
 
-from checkers.kernels.txn_register import ORDER_REALTIME
+from checkers.kernels.txn_register import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.transactions.lattice import impossible_models
 from checkers.transactions.local import find_in_lists, find_in_registers
 
 SEEDS = range(400)
 CAMPAIGN = range(1000, 9000)
+STATED = [
+    stated + realtime
+    for stated in (ORDER_WFR, ORDER_SESSIONS, ORDER_WFR + ORDER_SESSIONS)
+    for realtime in (0, ORDER_REALTIME)
+]
 
 
 def compare(history: list[Txn], ours: set[str], theirs: set[str], note: object) -> None:
@@ -36,10 +41,11 @@ def check_lists(seed: int) -> None:
 
 
 def check_registers(seed: int) -> None:
+    """One of the settings by turns: what sessions and transactions say of versions, with real time or without."""
     history = random_history(seed, False)
     for orders in range(3):
-        for sources in (0, ORDER_REALTIME):
-            alone, kinds = naive.register_anomalies(history, bool(sources))
+        for sources in (0, ORDER_REALTIME, STATED[seed % len(STATED)]):
+            alone, kinds = naive.register_anomalies(history, sources)
             naive.add_orders(history, kinds, orders)
             found = find_in_registers(source_of(history), orders, sources, 2)
             compare(history, set(found.counts), alone | naive.cycle_classes(kinds), (seed, orders, sources))

@@ -16,7 +16,7 @@ from pipeline_in_memory import find_in_pieces
 from stepwise_store import stepwise_history
 from weak_store import Txn, source_of
 
-from checkers.kernels.txn_register import ORDER_REALTIME
+from checkers.kernels.txn_register import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.transactions.found import UNWRITTEN, Found
 from checkers.transactions.lattice import implied_anomalies, impossible_models
 from checkers.transactions.local import find_in_lists, find_in_registers
@@ -25,6 +25,7 @@ from checkers.transactions.words import KIND_NAMES
 MODELS = ["list-append", "rw-register"]
 SEEDS = range(60)
 CAMPAIGN = range(1000, 5000)
+EVERY_SOURCE = ORDER_WFR + ORDER_SESSIONS + ORDER_REALTIME
 
 
 def find(history: list[Txn], model: str, orders: int, sources: int) -> Found:
@@ -37,7 +38,7 @@ def expected(history: list[Txn], model: str, orders: int, sources: int) -> tuple
     if model == "list-append":
         alone, kinds = naive.list_anomalies(history)
     else:
-        alone, kinds = naive.register_anomalies(history, bool(sources))
+        alone, kinds = naive.register_anomalies(history, sources)
     naive.add_orders(history, kinds, orders)
     return alone, kinds
 
@@ -63,7 +64,7 @@ def compare(history: list[Txn], model: str, orders: int, sources: int) -> Found:
     theirs = naive.projected_classes(kinds, len(history))
     assert cyclic <= implied_anomalies(theirs)
     assert impossible_models(theirs) == impossible_models(cyclic)
-    if not sources:
+    if not sources & ORDER_REALTIME:
         assert {name for name in theirs if "nonadjacent" not in name} <= implied_anomalies(cyclic)
     return found
 
@@ -71,7 +72,19 @@ def compare(history: list[Txn], model: str, orders: int, sources: int) -> Found:
 def choose(seed: int, model: str) -> tuple[list[Txn], int, int]:
     dice = random.Random(f"orders {seed}")
     history = stepwise_history(seed, model == "list-append", dice.choice([10, 40, 120]))
-    return history, dice.randrange(3), 0 if model == "list-append" else dice.choice([0, ORDER_REALTIME])
+    orders = dice.randrange(3)
+    if model == "list-append":
+        return history, orders, 0
+    if dice.random() < 0.2:
+        history = without_some_writes(history, dice)
+    return history, orders, dice.choice([0, ORDER_REALTIME, dice.randrange(EVERY_SOURCE + 1)])
+
+
+def without_some_writes(history: list[Txn], dice: random.Random) -> list[Txn]:
+    """The same, but for some values nobody wrote."""
+    return [
+        txn._replace(mops=tuple(mop for mop in txn.mops if mop[0] == "r" or dice.random() < 0.9)) for txn in history
+    ]
 
 
 def check(model: str, seed: int) -> None:
