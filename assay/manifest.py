@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from rich.console import Console
 
-from checkers.api import MODELS, judge_source
+from checkers.api import MODELS, judge_source_by_each
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
 from checkers.importers.detect import open_source
@@ -116,12 +116,19 @@ def _names(cell: str) -> tuple[str, ...]:
 
 
 class Judges:
-    """Opens histories once each and keeps one engine of each kind for the whole table."""
+    """Opens histories once each and keeps one engine of each kind for the whole table.
 
-    def __init__(self, request: ManifestRequest) -> None:
+    Lines that differ only in their consistency model are judged together when the first of them is asked for.
+    """
+
+    def __init__(self, request: ManifestRequest, rows: Sequence[ManifestRow]) -> None:
         self._request = request
         self._engines: dict[str, Engine] = {}
         self._source: tuple[tuple[str, str], Source] | None = None
+        self._alike: dict[tuple[str, ...], list[ManifestRow]] = {}
+        self._ahead: dict[int, Verdict] = {}
+        for row in rows:
+            self._alike.setdefault((row.file, row.format, row.model), []).append(row)
 
     def outcome(self, row: ManifestRow) -> Outcome:
         """Judge one line; whatever goes wrong with it is its outcome."""
@@ -139,12 +146,23 @@ class Judges:
         )
 
     def _verdict(self, row: ManifestRow) -> Verdict:
-        source = self._open(row)
+        if row.line not in self._ahead:
+            alike = self._alike.pop((row.file, row.format, row.model), [row])
+            try:
+                self._judge(alike)
+            except UserError:
+                self._judge([row])  # One of them may be to blame for all, so each is judged alone from here on.
+        return self._ahead.pop(row.line)
+
+    def _judge(self, rows: Sequence[ManifestRow]) -> None:
+        """Judge lines of one file and model."""
+        source = self._open(rows[0])
         chosen = choose_engine(self._request.engine, source)
         engine = self._engines.setdefault(chosen.name, chosen)
         options = self._request.options
-        options = replace(options, consistency=row.consistency) if row.consistency else options
-        return judge_source(source, row.model, engine, options)
+        asked = [row.consistency or options.consistency for row in rows]
+        verdicts = judge_source_by_each(source, rows[0].model, engine, options, asked)
+        self._ahead |= {row.line: verdict for row, verdict in zip(rows, verdicts, strict=True)}
 
     def _open(self, row: ManifestRow) -> Source:
         path = self._request.table.parent / row.file
@@ -200,7 +218,7 @@ def check_manifest(request: ManifestRequest, json_output: bool) -> int:
 
 def judge_rows(rows: Sequence[ManifestRow], request: ManifestRequest) -> list[Outcome]:
     """The outcome of every line, in order."""
-    judges = Judges(request)
+    judges = Judges(request, rows)
     outcomes = []
     try:
         with Console(stderr=True).status(f"checking {request.table}") as status:

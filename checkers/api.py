@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -27,7 +27,7 @@ from checkers.snapshots.feed import judge_change_feed
 from checkers.snapshots.reads import judge_snapshot_reads
 from checkers.source import Source
 from checkers.stats import judge_stats
-from checkers.transactions.judge import REGISTER_SETTINGS, judge_list_append, judge_rw_register
+from checkers.transactions.judge import REGISTER_SETTINGS, judge_by_each, judge_list_append, judge_rw_register
 from checkers.verdict import Verdict
 from harness.errors import UserError
 
@@ -43,6 +43,10 @@ class ModelInfo:
     summary: str
     judge: Judge
     settings: tuple[str, ...] = ()
+
+
+_TRANSACTIONS: Final = ("list-append", "rw-register")
+"""The models whose verdicts by several consistency models share nearly all work."""
 
 
 def _stats(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
@@ -106,6 +110,29 @@ def judge_source(source: Source, model: str, engine: Engine, options: CheckOptio
     return _judged(MODELS[model], source, engine, options or CheckOptions())
 
 
+def judge_source_by_each(
+    source: Source, model: str, engine: Engine, options: CheckOptions, consistencies: Sequence[str | None]
+) -> list[Verdict]:
+    """Judge an opened history by each of several consistency models, of which transactions are looked at only once."""
+    if model in _TRANSACTIONS and len(consistencies) > 1:
+        begin = time.perf_counter()
+        try:
+            verdicts = judge_by_each(model, source, engine, options, consistencies)
+        except UserError:
+            raise
+        except Exception:  # noqa: BLE001 - judged one by one, each that the checker dies of is its own unknown
+            return _one_by_one(source, model, engine, options, consistencies)
+        seconds = (time.perf_counter() - begin) / len(verdicts)
+        return [_finished(verdict, source, seconds) for verdict in verdicts]
+    return _one_by_one(source, model, engine, options, consistencies)
+
+
+def _one_by_one(
+    source: Source, model: str, engine: Engine, options: CheckOptions, consistencies: Sequence[str | None]
+) -> list[Verdict]:
+    return [judge_source(source, model, engine, replace(options, consistency=name)) for name in consistencies]
+
+
 def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     begin = time.perf_counter()
     try:
@@ -114,9 +141,12 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
         raise
     except Exception as error:  # noqa: BLE001 - whatever a checker dies of is its own unknown, not the end of the others
         verdict = _crashed(model, engine, error, options)
+    return _finished(verdict, source, time.perf_counter() - begin)
+
+
+def _finished(verdict: Verdict, source: Source, seconds: float) -> Verdict:
     details = verdict.details if source.note is None else verdict.details | {"note": source.note}
-    verdict = readable(verdict, source)
-    return msgspec.structs.replace(verdict, seconds=time.perf_counter() - begin, details=details)
+    return msgspec.structs.replace(readable(verdict, source), seconds=seconds, details=details)
 
 
 def _crashed(model: ModelInfo, engine: Engine, error: Exception, options: CheckOptions) -> Verdict:

@@ -10,6 +10,7 @@ from command_line import INVALID, READ, UNKNOWN_SET, VALID, assay, files
 
 from assay.manifest import REQUIRED
 from checkers.api import MODELS
+from checkers.transactions import judge as transactions
 
 CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[3] / "shared" / "corpus"))
 HEADER = "file\tformat\tmodel\tvalid\tanomalies\tsource\n"
@@ -105,6 +106,37 @@ def test_settings_reach_the_models_that_know_them(tmp_path: Path, capsys: pytest
     assert assay(capsys, "check", "--manifest", path).code == 1
     assert assay(capsys, "check", "--manifest", path, "-o", "initial=100").code == 0
     assert "of any model" in assay(capsys, "check", "--manifest", path, "-o", "initail=100").complaint
+
+
+STALE = """{:process 0 :type :invoke :f :txn :value [[:append 1 5]]}
+{:process 0 :type :ok :f :txn :value [[:append 1 5]]}
+{:process 1 :type :invoke :f :txn :value [[:r 1 nil]]}
+{:process 1 :type :ok :f :txn :value [[:r 1 []]]}
+"""
+
+
+def test_lines_of_one_file_are_inferred_once_and_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(files(tmp_path, stale=STALE))
+    models = ("strict-serializable", "serializable", "", "serialisable", "read-committed")
+    verdicts = ("false", "true", "false", "true", "true")
+    path = tmp_path / "table.tsv"
+    lines = [f"stale.edn\tlist-append\t{valid}\t{name}" for name, valid in zip(models, verdicts, strict=True)]
+
+    def outcomes(*chosen: int) -> list[dict[str, object]]:
+        path.write_text("\n".join(["file\tmodel\tvalid\tconsistency", *(lines[place] for place in chosen)]))
+        (found,) = assay(capsys, "check", "--manifest", path, "--engine", "local", "--json").objects
+        return [row | {"seconds": 0} for row in found["rows"]]
+
+    alone = [outcomes(place)[0] for place in range(5)]
+    assert [row["agrees"] for row in alone] == [True, True, True, False, True]
+    assert outcomes(0, 1, 2, 3, 4) == alone
+    calls: list[str] = []
+    infer = transactions.infer_in_process
+    monkeypatch.setattr(transactions, "infer_in_process", lambda *told: calls.append(told[1]) or infer(*told))
+    assert outcomes(4, 0, 1) == [alone[4], alone[0], alone[1]]
+    assert calls == ["list-append"]
 
 
 def test_only_three_columns_are_needed_and_their_order_is_free(
