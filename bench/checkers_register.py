@@ -1,4 +1,4 @@
-"""Measures the register checker: `python -m bench.checkers_register [local|keys|spark|search|all]`.
+"""Measures the register checker: `python -m bench.checkers_register [local|keys|spark|loaded|search|all]`.
 
 Prints one line a measurement, with the machine it was measured on. Histories are made in a temporary directory unless
 `--folder` names one.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
 import tempfile
 import threading
@@ -19,11 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from checkers.api import check
-from checkers.grouping import KeyedOps
+from checkers.grouping import KeyedOps, group
+from checkers.importers.detect import open_source
 from checkers.kernels.columns import CAS, NIL, READ, WRITE, RegisterColumns
 from checkers.kernels.linear import Budget
 from checkers.options import CheckOptions
-from checkers.register import RegisterKernel
+from checkers.projection import concatenated, flatten
+from checkers.register import RegisterKernel, projection
 from checkers.synthetic import RegisterShape, write_register_history
 
 _SAMPLE_EVERY_S = 0.1
@@ -129,9 +132,28 @@ def searched(operations: int) -> None:
         say(f"search, 5 values, {many} operations, {keys} keys, {clients} clients", seconds, many)
 
 
+def loaded(operations: int, keys: int = 100) -> None:
+    """Unique values, from columns in memory to the findings: the median of five."""
+    asked = projection(failed_cas_observed=False)
+    with tempfile.TemporaryDirectory(prefix="assay-bench-") as folder:
+        path = Path(folder) / "history.parquet"
+        write_register_history(RegisterShape(operations, keys=keys), path)
+        source = open_source(path)
+        batches = source.batches(asked.columns(source.key_columns()))
+        flat = concatenated([flatten(batch, asked) for batch in batches])
+    kernel, times = RegisterKernel(CheckOptions().explain, Budget()), []
+    for _ in range(6):
+        begin = time.perf_counter()
+        found = kernel(group(flat))
+        times.append(time.perf_counter() - begin)
+        if found.counts or found.undecided:
+            sys.exit(f"wrong verdict: {found}")
+    say(f"loaded, {operations} operations on {keys} keys", statistics.median(times[1:]), operations)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", default="all", choices=["local", "keys", "spark", "search", "all"])
+    parser.add_argument("what", nargs="?", default="all", choices=["local", "keys", "spark", "loaded", "search", "all"])
     parser.add_argument("--operations", type=lambda text: int(float(text)), default=10_000_000)
     parser.add_argument("--keys", type=lambda text: int(float(text)), default=10_000)
     parser.add_argument("--folder", type=Path, help="where histories are kept between runs")
@@ -144,6 +166,8 @@ def main() -> None:
         judged(f"local, {many} operations on {keys} keys", RegisterShape(many, keys=keys), "local", args.folder)
     if args.what in ("spark", "all"):
         judged(f"Spark, {many} operations on {keys} keys", RegisterShape(many, keys=keys), "spark", args.folder)
+    if args.what in ("loaded", "all"):
+        loaded(many // 10)
     if args.what in ("search", "all"):
         searched(many // 10)
 

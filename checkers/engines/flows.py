@@ -74,7 +74,8 @@ def run_flow(engine: Engine, source: Source, flow: Flow[P]) -> list[P]:
     parts = [flow.flatten(batch) for batch in source.batches(flow.columns)]
     rows = pa.Table.from_batches(parts, schema=flow.schema)
     parts.clear()
-    return [flow.judge(_sorted(rows, (*flow.keys, *flow.order)))]
+    rows = _sorted(rows, (*flow.keys, *flow.order))
+    return [flow.judge(rows)]
 
 
 def _sorted(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
@@ -101,6 +102,7 @@ def _on_spark(engine: SparkEngine, source: Source, flow: Flow[P]) -> list[P]:
 
 def _spark_schema(schema: pa.Schema) -> str:
     names = {pa.int8(): "tinyint", pa.int32(): "int", pa.int64(): "bigint", pa.string(): "string"}
+    names |= {pa.list_(pa.int64()): "array<bigint>"}
     return ", ".join(f"`{field.name}` {names[field.type]}" for field in schema)
 
 

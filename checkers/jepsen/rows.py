@@ -133,7 +133,7 @@ def read_mops(batch: pa.RecordBatch, operations: Operations, chosen: Bools, kind
         ~_nulls(lists)[place],
         (stop - size)[place],
         stop[place],
-        np.where(nil_item, 0, items),
+        np.where(nil_item, 0, items) if nil_item.any() else items,
         nil_item,
     )
 
@@ -149,6 +149,13 @@ def exploded(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
     which = np.repeat(np.arange(len(start)), lengths)
     before = np.cumsum(lengths) - lengths
     return which, np.repeat(start - before, lengths) + np.arange(len(which))
+
+
+def lists_of(mops: Mops, rows: Ints) -> pa.ListArray:
+    """The lists of some micro-operations, named in order; empty where they have none."""
+    bounds = np.column_stack((mops.list_start[rows], mops.list_stop[rows])).ravel()
+    spans = pa.ListArray.from_arrays(pa.array(np.append(bounds, len(mops.items)), pa.int32()), pa.array(mops.items))
+    return spans.take(pa.array(np.arange(0, len(bounds), 2)))
 
 
 def flat(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:

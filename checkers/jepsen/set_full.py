@@ -22,11 +22,12 @@ from checkers.engines.flows import run_flow
 from checkers.findings import Finding
 from checkers.jepsen.elements import Elements, follow
 from checkers.jepsen.parts import Part, earliest, merged
-from checkers.jepsen.rows import COLUMNS, OBJECT, column, exploded, flat, group_starts, ints, key_at
-from checkers.jepsen.sets import ADD, ITEM, READ, STRANGE, problems_of, read_set_rows
+from checkers.jepsen.rows import COLUMNS, OBJECT, column, flat, ints, key_at, lists_of
+from checkers.jepsen.sets import STRANGE, problems_of, read_set_rows
 from checkers.jepsen.settings import bool_setting
 from checkers.jepsen.words import conclude, thing, whose
 from checkers.kernels.columns import Ints
+from checkers.kernels.shown import ADD
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -44,9 +45,10 @@ _SCHEMA: Final = pa.schema(
         pa.field("complete", pa.int64(), nullable=False),
         pa.field("began", pa.int64(), nullable=False),
         pa.field("ended", pa.int64(), nullable=False),
+        pa.field("items", pa.list_(pa.int64())),
     ]
 )
-"""One row an add, a successful read, or an element of one; `began` and `ended` in ns (0 where no times are stated)."""
+"""One row an add or a successful read with what it shows; `began` and `ended` in ns (0 where no times are stated)."""
 
 _LEAST_SHOWN_NS: Final = 1_000
 """Latencies below are no more than the order of events."""
@@ -67,71 +69,60 @@ class SetFullFlow:
     def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         found = read_set_rows(batch)
         mops, operations = found.mops, found.operations
-        listed = found.reads[mops.listed[found.reads]]
-        which, places = exploded(mops.list_start[listed], mops.list_stop[listed])
-        rows = np.concatenate((found.adds, found.reads, listed[which]))
-        sizes = (len(found.adds), len(found.reads), len(which))
-        kind = np.repeat(np.array([ADD, READ, ITEM], np.int8), sizes)
-        value = mops.value[rows]
-        value[kind == ITEM] = mops.items[places]
+        rows = np.sort(np.concatenate((found.adds, found.reads)))
         of = mops.of[rows]
-        began = ints(batch.column("invoke_time"))[operations.row]
-        ended = ints(batch.column("complete_time"))[operations.row]
+        began, ended = (ints(batch.column(name))[operations.row[of]] for name in ("invoke_time", "complete_time"))
         columns: dict[str, Any] = {name: part[rows] for name, part in zip(OBJECT, mops.address, strict=True)}
-        columns |= {"kind": kind, "value": value, "outcome": operations.outcome[of], "invoke": operations.invoke[of]}
-        columns |= {"complete": operations.complete[of], "began": began[of], "ended": ended[of]}
+        columns |= {"kind": mops.kind[rows], "value": mops.value[rows], "outcome": operations.outcome[of]}
+        columns |= {"invoke": operations.invoke[of], "complete": operations.complete[of]}
+        columns |= {"began": began, "ended": ended, "items": lists_of(mops, rows)}
         odd = np.concatenate((operations.invoke[mops.of[found.strange]], operations.invoke[found.unfit]))
-        zeros = {field.name: np.zeros(len(odd), np.int64) for field in _SCHEMA}
-        zeros |= {"kind": np.full(len(odd), STRANGE), "invoke": odd}
-        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, zeros)])
+        if not len(odd):
+            return flat(_SCHEMA, columns)
+        other: dict[str, Any] = {field.name: np.zeros(len(odd), np.int64) for field in _SCHEMA}
+        other |= {"kind": np.full(len(odd), STRANGE), "invoke": odd, "items": pa.nulls(len(odd), pa.list_(pa.int64()))}
+        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, other)])
 
     def judge(self, rows: pa.Table) -> Part:
         problems = problems_of(rows)
         if problems or not rows.num_rows:
             return Part(problems=problems)
-        objects = np.zeros(rows.num_rows, np.int64)
-        starts = group_starts([column(rows, name) for name in OBJECT])
-        objects[starts] = 1
-        objects = np.cumsum(objects) - 1
-        elements = follow(*_split(rows, objects))
-        return _part(rows, elements, len(starts), self.explain)
+        return _part(rows, follow(rows), self.explain)
 
 
-def _split(table: pa.Table, objects: Ints) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Adds, reads and shown elements as tables, with the number of the object and the place in the rows."""
-    kind = column(table, "kind")
-    wide = table.append_column("object", pa.array(objects)).append_column("place", pa.array(np.arange(len(kind))))
-    adds, reads, items = (wide.filter(pa.array(kind == code)) for code in (ADD, READ, ITEM))
-    return adds, reads, items
-
-
-def _part(rows: pa.Table, elements: Elements, objects: int, explain: int) -> Part:
+def _part(rows: pa.Table, elements: Elements, explain: int) -> Part:
     stable, lost, stale = elements.stable, elements.lost, elements.stale
-    duplicated = elements.most_shown > 1
-    flags = {"lost": lost, "stale": stale, "duplicated": duplicated}
+    flags = {"lost": lost, "stale": stale, "duplicated": elements.most > 1}
     kept: list[Finding] = []
+    begun = column(rows, "invoke")[elements.place]
     for name, flag in flags.items():
         found = np.flatnonzero(flag)
-        for i in found[np.argsort(elements.add_invoke[found], kind="stable")][:explain].tolist():
+        for i in found[np.argsort(begun[found], kind="stable")][:explain].tolist():
             kept.append(_finding(rows, elements, name, i))
-    unstable = objects - len(np.unique(elements.object[stable]))
+    unstable = elements.objects - len(np.unique(elements.object[stable]))
     figures = {
         "attempts": len(stable),
         "stable": int(stable.sum()),
         "never_read": int((~stable & ~lost).sum()),
-        "objects": objects,
+        "objects": elements.objects,
         "objects_without_stable": unstable,
         "unexpected": elements.unexpected,
     }
-    for row, value, times, read in elements.strays:
-        kept.append(Finding("duplicated", read, key_at(rows, row), (-1, read, -1), {"element": value, "times": times}))
+    for stray in elements.strays:
+        read, facts = _index(rows, stray.row), {"element": stray.value, "times": stray.times}
+        kept.append(Finding("duplicated", read, key_at(rows, stray.row), (-1, read, -1), facts))
     counts = {name: int(flag.sum()) for name, flag in flags.items()}
     counts["duplicated"] += len(elements.strays)
     for name, latency in (("stable", elements.stable_latency[stable]), ("lost", elements.lost_latency[lost])):
         figures |= _histogram(name, latency)
     highest = {"stable_latency_ns": int(elements.stable_latency.max(initial=0))}
     highest["lost_latency_ns"] = int(elements.lost_latency.max(initial=0))
-    return Part(elements.operations, counts, earliest(kept, explain), figures, {}, highest)
+    return Part(rows.num_rows, counts, earliest(kept, explain), figures, {}, highest)
+
+
+def _index(rows: pa.Table, row: int) -> int:
+    """The invocation of the operation of a row, -1 for none."""
+    return rows.column("invoke")[row].as_py() if row >= 0 else -1
 
 
 def _histogram(name: str, latency: Ints) -> dict[str, int]:
@@ -157,19 +148,17 @@ def _quantiles(name: str, figures: Mapping[str, int], highest_ns: int) -> dict[s
 
 
 def _finding(rows: pa.Table, elements: Elements, name: str, i: int) -> Finding:
-    add = int(elements.add_invoke[i])
+    place, known_by = int(elements.place[i]), int(elements.known_by[i])
     facts = {
         "element": int(elements.value[i]),
-        "known_by_add": bool(elements.known[i] == elements.acknowledged[i]),
-        "times": int(elements.most_shown[i]),
+        "known_by_add": known_by >= 0 and rows.column("kind")[known_by].as_py() == ADD,
+        "times": int(elements.most[i]),
         "latency_ns": int(elements.stable_latency[i] if name == "stale" else elements.lost_latency[i]),
     }
-    last = {
-        "lost": (int(elements.last_absent[i]), int(elements.last_present[i])),
-        "stale": (int(elements.last_absent[i]), int(elements.last_present[i])),
-        "duplicated": (int(elements.most_shown_by[i]), -1),
-    }[name]
-    return Finding(name, add, key_at(rows, int(elements.place[i])), (add, *last), facts)
+    absent, present = int(elements.absent[i]), int(elements.present[i])
+    shows = (int(elements.most_by[i]), -1) if name == "duplicated" else (absent, present)
+    add, *reads = (_index(rows, row) for row in (place, *shows))
+    return Finding(name, add, key_at(rows, place), (add, *reads), facts)
 
 
 def judge_set_full(source: Source, engine: Engine, options: CheckOptions) -> Verdict:

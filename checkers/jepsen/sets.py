@@ -33,12 +33,13 @@ from checkers.jepsen.rows import (
 )
 from checkers.jepsen.words import conclude, thing, who, whose
 from checkers.kernels.columns import Ints
+from checkers.kernels.shown import ADD, READ
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
 from checkers.words import Speaker
 
-ADD, READ, ITEM, STRANGE = 0, 1, 2, 3
+ITEM, STRANGE = 2, 3
 
 SCHEMA: Final = pa.schema(
     [
@@ -77,8 +78,9 @@ def read_set_rows(batch: pa.RecordBatch) -> SetRows:
     adds = mops.kind == ADD
     reads = (mops.kind == READ) & (outcome == OK)
     strange = (mops.kind == UNKNOWN_F) | (adds & mops.listed) | (reads & ~mops.listed & ~mops.nil)
-    nil_items = np.concatenate(([0], np.cumsum(mops.nil_item)))
-    strange |= reads & mops.listed & (nil_items[mops.list_stop] > nil_items[mops.list_start])
+    if mops.nil_item.any():
+        nil_items = np.concatenate(([0], np.cumsum(mops.nil_item)))
+        strange |= reads & mops.listed & (nil_items[mops.list_stop] > nil_items[mops.list_start])
     strange |= adds & mops.nil
     null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
     unfit = np.flatnonzero(null & ~((operations.outcome != OK) & operations.named(("read", "r"))))
