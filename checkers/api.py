@@ -140,6 +140,7 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a checker dies of is its own unknown, not the end of the others
+        source.require_whole()
         verdict = _crashed(model, engine, error, options)
     return _finished(verdict, source, time.perf_counter() - begin)
 

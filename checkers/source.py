@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.columns import DICTIONARY_KEY, FOREIGN_BASE
+from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
 from harness.errors import UserError
 
 FailedCas: TypeAlias = Literal["observed", "absent"]
@@ -66,6 +66,11 @@ class Source:
                 yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
         except (OSError, pa.ArrowException) as error:
             raise damaged(self.path, error) from error
+
+    def require_whole(self) -> None:
+        """Raise UserError if the Parquet file can't be read to its end, which may be what a checker died of."""
+        for _ in self.batches(SCHEMA.names):
+            pass
 
     def key_columns(self) -> tuple[str, ...]:
         """The parts of cells' addresses that can differ from zero, by the file's statistics; the partition always."""

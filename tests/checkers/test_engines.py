@@ -11,8 +11,9 @@ from pathlib import Path
 from random import Random
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
-from register_histories import Row, random_rows, write_history
+from register_histories import Row, random_rows, table, write_history
 
 from checkers.api import MODELS
 from checkers.api import _judged as judged
@@ -26,6 +27,7 @@ from checkers.source import Source
 from checkers.synthetic import Anomaly, RegisterShape, write_register_history
 from checkers.verdict import Verdict
 from harness.errors import UserError
+from harness.history.table import parquet_writer, schema
 
 OPTIONS = CheckOptions(explain=5)
 
@@ -78,6 +80,24 @@ def test_small_sources_and_refusals_are_alike(tmp_path: Path, spark: SparkEngine
     for engine in (LocalEngine(), spark):
         with pytest.raises(UserError, match="event 0: not one read, write"):
             judged(MODELS["register"], open_source(path), engine, OPTIONS)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("column", ["process", "mops.list.element.value"])
+def test_damage_is_refused_alike(tmp_path: Path, spark: SparkEngine, column: str) -> None:
+    """Only pages have checksums here, and no seal was looked at, so each engine finds it on its way."""
+    path = tmp_path / "h.parquet"
+    with parquet_writer(path, schema()) as writer:
+        writer.write_table(table([random_rows(Random(seed), 8, True) for seed in range(20)]).cast(schema()))
+    group = pq.read_metadata(path).row_group(0)
+    places = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
+    found = places[column]
+    data = bytearray(path.read_bytes())
+    data[(found.dictionary_page_offset or found.data_page_offset) + found.total_compressed_size - 2] ^= 8
+    path.write_bytes(data)
+    for engine in (LocalEngine(), spark):
+        with pytest.raises(UserError, match=r"h\.parquet is damaged: it can't be read to its end as Parquet"):
+            judged(MODELS["cas-register"], open_source(path), engine, OPTIONS)
 
 
 def test_without_java_the_spark_engine_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
