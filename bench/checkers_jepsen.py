@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from checkers.api import check
 from checkers.options import CheckOptions
-from checkers.synthetic import schema
 from harness.columns import MOP, SCHEMA
+from harness.history.table import schema
 
 ACCOUNTS = 8
 READS = 100

@@ -27,9 +27,10 @@ from checkers.engines.local import LocalEngine
 from checkers.options import CheckOptions
 from checkers.sessions.synthetic import PageShape, write_page_history
 from checkers.source import Source
-from checkers.synthetic import RegisterShape, register_batches, schema, write_register_history
+from checkers.synthetic import RegisterShape, register_batches, write_register_history
 from checkers.transactions.synthetic import TxnShape, write_txn_history
 from harness.columns import MOP
+from harness.history.table import schema
 
 SMALL_VALUES: Final = 5
 WARM: Final = 20_000

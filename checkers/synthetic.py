@@ -14,9 +14,9 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from harness.columns import DICTIONARY_KEY, MOP, SCHEMA, SCHEMA_VERSION, VERSION_KEY
+from harness.columns import MOP, SCHEMA
+from harness.history.table import schema, write_batches
 
 Anomaly: TypeAlias = Literal["none", "stale-read", "read-of-unwritten", "lost-update"]
 
@@ -135,11 +135,6 @@ def _record_batch(shape: RegisterShape, batch: _Batch, first: int) -> pa.RecordB
     return pa.RecordBatch.from_arrays(arrays, schema=schema())
 
 
-def schema() -> pa.Schema:
-    """The history schema with its version and an empty dictionary of foreign values."""
-    return SCHEMA.with_metadata({VERSION_KEY: str(SCHEMA_VERSION).encode(), DICTIONARY_KEY: b"[]"})
-
-
 def register_batches(shape: RegisterShape) -> Iterator[pa.RecordBatch]:
     """The history in pieces of the table, in order of invocation."""
     random, held, done = np.random.default_rng(shape.seed), np.zeros(shape.keys, np.int64), 0
@@ -153,7 +148,4 @@ def register_batches(shape: RegisterShape) -> Iterator[pa.RecordBatch]:
 
 def write_register_history(shape: RegisterShape, path: Path) -> None:
     """Write the history as Parquet; memory is bounded by one batch and one integer a key."""
-    low_cardinality = ["type", "f", "mops.list.element.f"]
-    with pq.ParquetWriter(path, schema(), compression="zstd", use_dictionary=low_cardinality) as writer:
-        for batch in register_batches(shape):
-            writer.write_batch(batch)
+    write_batches(register_batches(shape), path)

@@ -12,10 +12,10 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 from numba import njit
 
 from checkers.importers.transactions import Transactions, transactions_source
+from harness.history.table import write_batches
 
 Anomaly: TypeAlias = Literal["none", "ThinAirRead", "AbortedRead", "fractured", "causal"]
 
@@ -97,4 +97,5 @@ def _planted(shape: TransactionShape, told: Transactions) -> Transactions:
 def write_transaction_history(shape: TransactionShape, path: Path) -> None:
     """Write the history as Parquet."""
     table = transactions_source(path, "parquet", transactions(shape)).table
-    pq.write_table(table, path, row_group_size=_ROWS_PER_GROUP, compression="zstd")
+    assert table is not None
+    write_batches(table.to_batches(max_chunksize=_ROWS_PER_GROUP), path)

@@ -14,10 +14,9 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from checkers.synthetic import schema
 from harness.columns import MOP, SCHEMA
+from harness.history.table import schema, write_batches
 
 Anomaly: TypeAlias = Literal["none", "torn-read", "non-monotonic-read"]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -154,7 +153,4 @@ def page_batches(shape: PageShape) -> Iterator[pa.RecordBatch]:
 
 def write_page_history(shape: PageShape, path: Path) -> None:
     """Write the history as Parquet; memory is bounded by one batch and one integer a row of each partition."""
-    names = ["type", "f", "mops.list.element.f"]
-    with pq.ParquetWriter(path, schema(), compression="zstd", use_dictionary=names) as writer:
-        for batch in page_batches(shape):
-            writer.write_batch(batch)
+    write_batches(page_batches(shape), path)

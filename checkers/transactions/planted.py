@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from checkers.synthetic import schema
 from harness.columns import SCHEMA
+from harness.history.table import schema
 
 
 class PlantedTxn(NamedTuple):

@@ -16,12 +16,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numba import njit
 
-from checkers.synthetic import schema
 from checkers.transactions.planted import PLANTED, PlantedTxn, planted_rows
 from harness.columns import MOP, SCHEMA
+from harness.history.table import schema, write_batches
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -223,7 +222,4 @@ def txn_batches(shape: TxnShape) -> Iterator[pa.RecordBatch]:
 
 def write_txn_history(shape: TxnShape, path: Path) -> None:
     """Write the history as Parquet; memory is bounded by the plan (about 100 bytes a transaction) and one row group."""
-    named = ["type", "f", "mops.list.element.f", "mops.list.element.values.list.element"]
-    with pq.ParquetWriter(path, schema(), compression="zstd", use_dictionary=named) as writer:
-        for batch in txn_batches(shape):
-            writer.write_batch(batch)
+    write_batches(txn_batches(shape), path)

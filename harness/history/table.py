@@ -28,7 +28,10 @@ _FROM_COMPLETION = (
 )
 _PARQUET_OPTIONS: dict[str, Any] = {
     "compression": "zstd",
-    "use_dictionary": ["type", "phase", "f", "mode", "node", "clock", "error_class", "error", "mops.list.element.f"],
+    "use_dictionary": [
+        *("type", "phase", "f", "mode", "node", "clock", "error_class", "error"),
+        *("mops.list.element.f", "mops.list.element.values.list.element"),
+    ],
     "write_page_checksum": True,
 }
 
@@ -102,17 +105,25 @@ def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def write_parquet(events: Iterable[Op], path: Path, rows_per_group: int = ROWS_PER_GROUP) -> int:
-    """Write a history as Parquet, one row group at a time, and return the number of rows.
+    """Write a history as Parquet, one row group at a time, and return the number of rows; see `write_batches`.
 
-    The file appears whole or not at all, with a seal over all of it (`harness.history.seal`). Raises UserError for an
-    inconsistent history, HarnessError if it can't be written.
+    Raises UserError for an inconsistent history.
+    """
+    return write_batches(batches(events, rows_per_group), path)
+
+
+def write_batches(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    """Write the history table as Parquet, a row group a batch, and return the number of rows.
+
+    The file appears whole or not at all, with a seal over all of it (`harness.history.seal`). Raises HarnessError if it
+    can't be written.
     """
     unfinished = path.with_name(path.name + ".unfinished")
     rows = 0
     try:
         with parquet_writer(unfinished, _sealed_schema()) as writer:
-            for batch in batches(events, rows_per_group):
-                writer.write_batch(batch, row_group_size=rows_per_group)
+            for batch in batches:
+                writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
                 rows += batch.num_rows
         seal(unfinished)
         unfinished.replace(path)

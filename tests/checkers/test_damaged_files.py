@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from checkers.api import check
+from checkers.importers.detect import open_source
+from checkers.isolation.synthetic import TransactionShape, write_transaction_history
+from checkers.sessions.synthetic import PageShape, write_page_history
 from checkers.source import opened_parquet
+from checkers.synthetic import RegisterShape, write_register_history
+from checkers.transactions.synthetic import TxnShape, write_txn_history
 from harness.errors import UserError
 from harness.history.seal import check_seal
 from harness.history.table import parquet_writer, schema, to_table, write_parquet
@@ -44,6 +51,23 @@ def test_a_sealed_file_is_plain_parquet(tmp_path: Path) -> None:
     path = saved(tmp_path)
     assert check_seal(path) and pq.read_table(path).num_rows == 400
     assert check(path, "register").valid is True
+
+
+@pytest.mark.parametrize(
+    ("write", "shape"),
+    [
+        (write_register_history, RegisterShape(300)),
+        (write_txn_history, TxnShape(300)),
+        (write_page_history, PageShape(300)),
+        (write_transaction_history, TransactionShape(300)),
+    ],
+)
+def test_made_histories_are_sealed_too(tmp_path: Path, write: Callable[[Any, Path], None], shape: Any) -> None:
+    path = tmp_path / "history.parquet"
+    write(shape, path)
+    assert check_seal(path) and open_source(path).rows == pq.read_metadata(path).num_rows > 0
+    with pytest.raises(UserError, match=r"is damaged: its checksum does not match\.$"):
+        open_source(flipped(path, path.stat().st_size // 2, 0))
 
 
 @pytest.mark.parametrize("seed", range(4))

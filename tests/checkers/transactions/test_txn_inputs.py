@@ -19,10 +19,10 @@ from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.synthetic import schema
 from checkers.transactions.judge import judge_list_append, judge_rw_register
 from checkers.verdict import Verdict
 from harness.errors import UserError
+from harness.history.table import schema
 
 LEAST, MOST = -(2**63), 2**63 - 1
 
