@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from checkers.api import check
+from checkers.api import check, judge_source
+from checkers.engines.api import Engine
+from checkers.engines.local import LocalEngine
+from checkers.engines.spark import SparkEngine
+from checkers.importers.detect import open_source
 from checkers.importers.jepsen import Plan, open_edn
 from checkers.options import CheckOptions
 from harness.errors import UserError
@@ -149,14 +154,25 @@ APART = {
 }
 
 
+@pytest.fixture(scope="module")
+def engines() -> Iterator[dict[str, Engine]]:
+    both: dict[str, Engine] = {"local": LocalEngine(), "spark": SparkEngine()}
+    yield both
+    for engine in both.values():
+        engine.close()
+
+
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
-def test_objects_of_different_keys_are_judged_apart(tmp_path: Path, name: str, engine: str) -> None:
+def test_objects_of_different_keys_are_judged_apart(
+    tmp_path: Path, engines: dict[str, Engine], name: str, engine: str
+) -> None:
     model = name.split(" ", 1)[0]
     for text, valid in zip(APART[name], (True, False), strict=True):
         path = tmp_path / f"{valid}.edn"
         path.write_text(text)
-        assert check(path, model, engine=engine).valid is valid, text
+        verdict = judge_source(open_source(path), model, engines[engine])
+        assert (verdict.valid, verdict.engine) == (valid, engine), text
 
 
 def test_a_key_field_does_the_same(tmp_path: Path) -> None:
