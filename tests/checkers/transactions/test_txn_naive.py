@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import naive
-from weak_store import Txn, random_history, source_of
+from weak_store import Txn, random_history, source_of, with_strange_reads
 
 from checkers.kernels.txn_register import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.transactions.lattice import impossible_models
@@ -41,14 +43,15 @@ def check_lists(seed: int) -> None:
 
 
 def check_registers(seed: int) -> None:
-    """One of the settings by turns: what sessions and transactions say of versions, with real time or without."""
-    history = random_history(seed, False)
-    for orders in range(3):
-        for sources in (0, ORDER_REALTIME, STATED[seed % len(STATED)]):
-            alone, kinds = naive.register_anomalies(history, sources)
-            naive.add_orders(history, kinds, orders)
-            found = find_in_registers(source_of(history), orders, sources, 2)
-            compare(history, set(found.counts), alone | naive.cycle_classes(kinds), (seed, orders, sources))
+    """What sessions and transactions say of versions, with real time or without: one of these settings by turns."""
+    dice = random.Random(f"reads {seed}")
+    history = with_strange_reads(random_history(seed, False), dice, dice.choice([0.0, 0.2, 0.5]))
+    cases = [*product(range(3), (0, ORDER_REALTIME)), (dice.randrange(3), STATED[seed % len(STATED)])]
+    for orders, sources in cases:
+        alone, kinds = naive.register_anomalies(history, sources)
+        naive.add_orders(history, kinds, orders)
+        found = find_in_registers(source_of(history), orders, sources, 2)
+        compare(history, set(found.counts), alone | naive.cycle_classes(kinds), (seed, orders, sources))
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -20,7 +20,7 @@ from checkers.verdict import Verdict
 JUDGES = {"list-append": judge_list_append, "rw-register": judge_rw_register}
 
 
-def judge(model: str, history: list[Txn], consistency: str = "strict-serializable", **settings: str) -> Verdict:
+def judge(model: str, history: list[Txn], consistency: str | None = None, **settings: str) -> Verdict:
     options = CheckOptions(
         consistency=consistency, settings={name.replace("_", "-"): settings[name] for name in settings}
     )
@@ -160,6 +160,56 @@ def test_registers(case):
     verdict = judge("rw-register", history)
     assert set(verdict.counts) == anomalies
     assert verdict.valid is (not anomalies) or (not anomalies and verdict.valid == "unknown")
+
+
+SOURCES: dict[str, tuple[list[Txn], set[str], dict[str, str]]] = {
+    "a write of unknown outcome is behind what its process left": (
+        [
+            after(0, ("w", 1, 1), process=0),
+            after(1, ("w", 1, 2), process=0, outcome="info"),
+            after(2, ("r", 1, 2), process=1),
+            after(3, ("r", 1, 1), process=1),
+        ],
+        {"cyclic-versions"},
+        {"sequential_keys": "true", "linearizable_keys": "false"},
+    ),
+    "what was written over what was read, and real time, contradict each other": (
+        [
+            Txn(0, "ok", 0, 9, (("w", 1, 1),)),
+            Txn(1, "ok", 1, 2, (("r", 1, 1), ("w", 1, 2))),
+            Txn(2, "ok", 3, 4, (("r", 1, 1),)),
+        ],
+        {"cyclic-versions", "G-single-item-realtime"},
+        {"wfr_keys": "true"},
+    ),
+    "a value that nobody wrote says nothing, but what is written over it does": (
+        [
+            after(0, ("r", 1, 7), ("w", 1, 1), process=0),
+            after(1, ("r", 1, 2), process=0),
+            after(2, ("w", 1, 2), process=1),
+            after(3, ("r", 1, 1), process=1),
+        ],
+        {"cyclic-versions"},
+        {"sequential_keys": "true", "linearizable_keys": "false"},
+    ),
+    "what was read and written over by turns has an order": (
+        [
+            after(0, ("w", 1, 1), process=0),
+            after(1, ("r", 1, 1), ("w", 1, 2), process=1),
+            after(2, ("r", 1, 2), ("w", 1, 3), process=0),
+            after(3, ("r", 1, 3), process=1),
+        ],
+        set(),
+        {"sequential_keys": "true", "wfr_keys": "true"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SOURCES)
+def test_sources_of_version_order(case):
+    history, anomalies, settings = SOURCES[case]
+    verdict = judge("rw-register", history, "serializable" if "linearizable_keys" in settings else None, **settings)
+    assert set(verdict.counts) == anomalies
 
 
 @pytest.mark.parametrize("model", JUDGES)

@@ -118,6 +118,19 @@ def random_history(seed: int, lists: bool, txns: int = 8, keys: int = 2, mops: i
     return sorted(found, key=lambda txn: txn.invoke)
 
 
+def with_strange_reads(history: list[Txn], dice: random.Random, chance: float) -> list[Txn]:
+    """The same history of registers, but some reads return any value that was ever written to the key, or unset."""
+    written: dict[int, list[Any]] = {}
+    for txn in history:
+        for f, key, value in txn.mops:
+            written.setdefault(key, [None]).extend([value] if f != "r" else [])
+
+    def strange(mop: tuple[str, int, Any]) -> tuple[str, int, Any]:
+        return (*mop[:2], dice.choice(written[mop[1]])) if mop[0] == "r" and dice.random() < chance else mop
+
+    return [txn._replace(mops=tuple(strange(mop) for mop in txn.mops)) for txn in history]
+
+
 def source_of(history: list[Txn]) -> Source:
     """The history as a source in memory."""
     rows = []
