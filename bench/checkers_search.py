@@ -29,6 +29,9 @@ LONG = ((50, 100_000), (100, 100_000))
 VALUES = {"register": 5, "cas-register": 5, "mutex": 5, "lin-set": 30}
 """How many values there are; where none is named, each is written once."""
 
+REPEATED = {"fifo-queue": (10, 2_000, 5), "kv-append": (50, 10_000, 20)}
+"""Clients, operations and values of models whose elements are unique above, besides."""
+
 HEADER = "model          clients operations values unknown  history  verdict        s MiB"
 
 
@@ -36,12 +39,14 @@ def shapes(model: str) -> list[ObjectShape]:
     """The histories of a model."""
     sizes = WIDTHS + (LONG if model in ("register", "cas-register") else ())
     shares = (0.0, 0.01)
+    clients, operations, values = REPEATED.get(model, (0, 0, 0))
+    more = [ObjectShape(model, operations, clients, values, 0.0, spoiled, seed=1) for spoiled in (False, True)]
     return [
         ObjectShape(model, operations, clients, VALUES.get(model, 0), share, spoiled, seed=1)
         for clients, operations in sizes
         for share in (shares if operations <= 10_000 else shares[:1])
         for spoiled in (False, True)
-    ]
+    ] + (more if values else [])
 
 
 def judged_apart(shape: ObjectShape) -> bool:

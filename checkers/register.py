@@ -8,11 +8,13 @@ from typing import Any, Final
 import numpy as np
 
 from checkers.engines.api import Engine
-from checkers.findings import Finding, Findings, Key
+from checkers.findings import Finding, Findings, Key, merged
 from checkers.grouping import KeyedOps
 from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NIL, READ, WRITE, Ints, RegisterColumns
 from checkers.kernels.instances import Instances, make_instances
-from checkers.kernels.linear import Budget, SearchAnswers, explain_stuck, judge_search
+from checkers.kernels.linear import Budget, SearchAnswers, explain_stuck, search_prepared
+from checkers.kernels.prepare import prepare
+from checkers.kernels.stale import judge_stale
 from checkers.kernels.zones import INVALID, UNDECIDED, judge_zones
 from checkers.options import CheckOptions
 from checkers.projection import UNSUPPORTED, Projection
@@ -29,7 +31,7 @@ ZONE_ANOMALIES: Final = (
     "lost-update",
     "cas-cycle",
 )
-"""By the zone kernel's codes."""
+"""By the zone kernel's codes; the first three are also found where values repeat."""
 
 NONLINEARIZABLE: Final = "nonlinearizable"
 
@@ -49,10 +51,11 @@ def projection(failed_cas_observed: bool) -> Projection:
 
 @dataclass(frozen=True, slots=True)
 class RegisterKernel:
-    """Judges many keys at once: by zones, and by search where zones do not apply."""
+    """Judges many keys at once: by zones, and where these do not apply by stale reads and, if asked, by search."""
 
     explain: int
     budget: Budget
+    search: bool = True
 
     def __call__(self, keyed: KeyedOps) -> Findings:
         """Findings over all the keys; nothing is judged if there are operations that the model does not know."""
@@ -62,20 +65,29 @@ class RegisterKernel:
             return Findings(ops=len(columns.kind), unsupported=tuple(int(i) for i in np.sort(strange)[:8]))
         out = make_instances(len(ZONE_ANOMALIES), self.explain)
         answers = judge_zones(columns, out)
-        open_keys = np.flatnonzero(answers == UNDECIDED)
-        counts = {name: int(n) for name, n in zip(ZONE_ANOMALIES, out.counts, strict=True) if n}
-        kept = _zone_findings(keyed, out)
-        why: tuple[str, ...] = ()
-        undecided = 0
-        if len(open_keys):
-            selected = columns.select(open_keys)
-            found = judge_search(selected, self.budget)
-            refuted = int((found.answers == INVALID).sum())
-            undecided = int((found.answers == UNDECIDED).sum())
-            counts |= {NONLINEARIZABLE: refuted} if refuted else {}
-            kept += self._stuck_findings(keyed.addresses[open_keys], selected, found)
-            why = (found.why,) if found.why and undecided else ()
-        return Findings(len(columns.kind), len(answers), counts, kept, undecided, why, len(open_keys))
+        zones = Findings(len(columns.kind), len(answers), _counts(out), _zone_findings(keyed, out))
+        left = np.flatnonzero(answers == UNDECIDED)
+        return self._with_searched(zones, _part(keyed, left)) if len(left) else zones
+
+    def _with_searched(self, zones: Findings, keyed: KeyedOps) -> Findings:
+        """The findings of zones, and those over the keys that zones do not decide: first by their stale reads."""
+        prepared, searched = prepare(keyed.columns), len(keyed.addresses)
+        out = make_instances(len(ZONE_ANOMALIES), self.explain)
+        refuted = judge_stale(prepared, out)
+        stale = Findings(counts=_counts(out), kept=_zone_findings(keyed, out))
+        if not self.search:
+            return merged((zones, stale, Findings(undecided=int((~refuted).sum()))), self.explain)
+        if refuted.any():
+            keyed = _part(keyed, np.flatnonzero(~refuted))
+            prepared = prepare(keyed.columns)
+        found = search_prepared(prepared, self.budget)
+        wrong = int((found.answers == INVALID).sum())
+        undecided = int((found.answers == UNDECIDED).sum())
+        kept = self._stuck_findings(keyed.addresses, keyed.columns, found)
+        reasons = (found.why,) if found.why and undecided else ()
+        counts = {NONLINEARIZABLE: wrong} if wrong else {}
+        stuck = Findings(counts=counts, kept=kept, undecided=undecided, reasons=reasons, searched=searched)
+        return merged((zones, stale, stuck), self.explain)
 
     def _stuck_findings(self, addresses: Ints, columns: RegisterColumns, found: SearchAnswers) -> tuple[Finding, ...]:
         refuted = np.flatnonzero(found.answers == INVALID)
@@ -100,6 +112,14 @@ class RegisterKernel:
                 "placed": int((one.complete < columns.complete[begin + stuck.row]).sum()),
             }
         return Finding(NONLINEARIZABLE, ops[0], _key(addresses[key]), ops, facts)
+
+
+def _part(keyed: KeyedOps, keys: Ints) -> KeyedOps:
+    return KeyedOps(keyed.addresses[keys], keyed.columns.select(keys))
+
+
+def _counts(out: Instances) -> dict[str, int]:
+    return {name: int(n) for name, n in zip(ZONE_ANOMALIES, out.counts, strict=True) if n}
 
 
 def _key(address: Ints) -> Key:

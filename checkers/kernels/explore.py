@@ -21,12 +21,25 @@ from checkers.kernels.foresight import (
     is_free,
     is_lost,
     is_premature,
-    is_wanted,
     owes_empty,
 )
 from checkers.kernels.frontier import add, adopt, clear, has_bit, set_bit, unset_bit
+from checkers.kernels.marks import (
+    BEAM,
+    DROPPED,
+    FRESH,
+    KEY,
+    NEXT_COMPLETE,
+    NEXT_INVOKE,
+    WORK,
+    forget,
+    mark,
+    recall,
+    turn_back,
+)
 from checkers.kernels.objects import (
     IMPOSSIBLE,
+    SET,
     faded,
     first_state,
     is_observer,
@@ -35,24 +48,10 @@ from checkers.kernels.objects import (
     may_change_nothing,
     step,
 )
-from checkers.kernels.search import (
-    BEAM,
-    DONE,
-    DROPPED,
-    FIRST_BEAM,
-    FRESH,
-    FULL,
-    KEY,
-    NEXT_COMPLETE,
-    NEXT_INVOKE,
-    PAUSED,
-    WORK,
-    enough,
-    is_choosy,
-    wider,
-)
+from checkers.kernels.search import DONE, FULL, PAUSED, enough, is_choosy, next_key, relax, wider
+from checkers.kernels.set_goals import distances, farthest, reach
 from checkers.kernels.states import NO_ROOM, empty
-from checkers.kernels.window import close_slot, open_slot
+from checkers.kernels.window import close_slot, enter, free_slot, vacate
 
 STORE_FULL = 3
 
@@ -64,11 +63,7 @@ DEEPER = 64
 
 @lean
 def _begin_key(ops, key, window, frontier, store):
-    window.row[:] = -1
-    window.rivals[:] = 0
-    window.available[:] = 0
-    window.owed[:] = 0
-    window.top[0] = 0
+    vacate(window)
     empty(store)
     clear(frontier)
     add(frontier, first_state(ops, key, store), window.available, window.owed, 0)
@@ -77,7 +72,8 @@ def _begin_key(ops, key, window, frontier, store):
 @lean
 def _invoke(ops, row, window, frontier):
     """An operation begins: in every configuration it may, and if it completes it must, be linearized."""
-    slot = open_slot(ops, row, window)
+    slot = free_slot(window)
+    enter(ops, row, slot, window)
     for place in range(frontier.meta[0]):
         if not is_observer(ops.kind[row]):
             set_bit(frontier.available, place, slot)
@@ -148,6 +144,8 @@ def _put(ops, target, owing, state, window, store, visited, after, event):
 @lean
 def _expand(ops, target, place, window, store, visited, after, event):
     """Extend one configuration by every open operation. Returns the work done, -1 if a set is full, or NO_ROOM."""
+    if ops.model == SET:
+        return _expand_set(ops, target, place, window, store, visited, after, event)
     work, seen_empty = np.int64(1), owes_empty(ops, place, window, visited)
     owing = has_bit(visited.owed, place, target)
     for slot in range(window.top[0]):
@@ -161,7 +159,6 @@ def _expand(ops, target, place, window, store, visited, after, event):
             continue
         if is_premature(ops, row, place, window, visited, event):
             continue
-        wanted = is_wanted(ops, row, target, place, window, visited)
         if is_fatal(ops, row, state, place, window, visited, store, event):
             continue
         new = step(ops, row, state, store, event)
@@ -171,7 +168,7 @@ def _expand(ops, target, place, window, store, visited, after, event):
         if new < 0:
             continue
         _load(visited, place, window)
-        if not forgive(ops, row, window) and (new == state or not wanted):
+        if not forgive(ops, row, window) and new == state:
             continue
         unset_bit(window.available, 0, slot)
         unset_bit(window.owed, 0, slot)
@@ -179,6 +176,41 @@ def _expand(ops, target, place, window, store, visited, after, event):
         if cost < 0:
             return cost
         work += cost
+    return work
+
+
+@lean
+def _expand_set(ops, target, place, window, store, visited, after, event):
+    """Extend a configuration of a set to what each owed read shows, the nearest last, which is gone on from first; and
+    by the target. Returns the work done, -1 if a set is full, or NO_ROOM."""
+    work, state = np.int64(1), visited.state[place]
+    owing, row = has_bit(visited.owed, place, target), window.row[target]
+    if has_bit(visited.available, place, target) and not is_plain_add(ops, row):
+        _load(visited, place, window)
+        new = step(ops, row, state, store, event)
+        if new == NO_ROOM:
+            return np.int64(NO_ROOM)
+        if forgive(ops, row, window) or new != state:
+            unset_bit(window.available, 0, target)
+            unset_bit(window.owed, 0, target)
+            cost = _put(ops, target, True, new, window, store, visited, after, event)
+            if cost < 0:
+                return cost
+            work += cost
+    distances(ops, place, state, window, store, visited, window.places)
+    slot = farthest(window)
+    while slot >= 0 and visited.state[place] >= 0:
+        _load(visited, place, window)
+        new = reach(ops, window.row[slot], state, window, store, event, window.places)
+        if new == NO_ROOM:
+            return np.int64(NO_ROOM)
+        if new >= 0:
+            cost = _put(ops, target, owing, new, window, store, visited, after, event)
+            if cost < 0:
+                return cost
+            work += cost
+        work += 1
+        slot = farthest(window)
     return work
 
 
@@ -231,7 +263,7 @@ def _complete(ops, at, target, window, store, frontier, visited, after, stack, b
 
 
 @lean
-def explore_key(ops, at, window, store, frontier, visited, after, stack, budget):
+def explore_key(ops, at, window, store, frontier, visited, after, stack, marks, budget):
     """Search on from the cursor `at` to the end of its key, a refutation or the end of the budget.
 
     Returns (DONE, stuck row or -1), or (PAUSED, FULL or STORE_FULL, -1): then the same call goes on where it was.
@@ -243,6 +275,7 @@ def explore_key(ops, at, window, store, frontier, visited, after, stack, budget)
         at[NEXT_INVOKE] = ops.offsets[key]
         at[NEXT_COMPLETE] = ops.offsets[key]
         at[FRESH], at[DROPPED] = 0, 0
+        forget(marks)
     work = np.int64(0)
     while at[NEXT_COMPLETE] < stop and ops.complete[ops.order[at[NEXT_COMPLETE]]] != NEVER:
         row = ops.order[at[NEXT_COMPLETE]]
@@ -262,26 +295,42 @@ def explore_key(ops, at, window, store, frontier, visited, after, stack, budget)
             at[DROPPED] |= adopt(frontier, after, at[BEAM] if is_choosy(at[BEAM]) else 0)
         close_slot(slot, window)
         at[NEXT_COMPLETE] += 1
+        relax(at)
+        mark(marks, at, window, frontier)
     return DONE, np.int64(-1)
 
 
 @lean
-def explore_keys(ops, at, window, store, frontier, visited, after, stack, budget, stuck):
+def _try_again(ops, at, window, frontier, marks):
+    """After a beam that found no way: a wider one from a mark, or, if it follows everything, from the beginning."""
+    level = turn_back(marks, at)
+    at[BEAM] = wider(at[BEAM])
+    if at[BEAM] == 0 or level < 0:
+        at[FRESH] = 1
+        return
+    recall(marks, level, at, frontier)
+    vacate(window)
+    for slot in range(window.row.shape[0]):
+        if marks.row[level, slot] >= 0:
+            enter(ops, marks.row[level, slot], slot, window)
+
+
+@lean
+def explore_keys(ops, at, window, store, frontier, visited, after, stack, marks, budget, stuck):
     """Search key after key from the cursor; `stuck[k]` becomes the row that refutes key k, or -1. Returns DONE when all
     keys are through, else why it stopped at the key `at[KEY]`."""
     keys = ops.offsets.shape[0] - 1
     spent = at[WORK]
     while at[KEY] < keys:
-        answer, row = explore_key(ops, at, window, store, frontier, visited, after, stack, budget - (at[WORK] - spent))
+        left = budget - (at[WORK] - spent)
+        answer, row = explore_key(ops, at, window, store, frontier, visited, after, stack, marks, left)
         if answer != DONE:
             return answer
-        at[FRESH] = 1
         if row >= 0 and at[DROPPED] == 1:
-            at[BEAM] = wider(at[BEAM])
+            _try_again(ops, at, window, frontier, marks)
             continue
         stuck[at[KEY]] = row
-        at[KEY] += 1
-        at[BEAM] = FIRST_BEAM
+        next_key(at)
         if at[WORK] - spent >= budget:
             return PAUSED
     return DONE

@@ -20,9 +20,7 @@ from checkers.kernels.objects import (
     ITEM,
     MEMBERS,
     PUT,
-    REMOVE,
     ROW,
-    SET,
     STRING,
     UNSEEN,
     R,
@@ -183,25 +181,6 @@ def is_fatal(ops, row, state, place, window, configs, store, event):
         if old != new and _is_kept(ops, row, register, old, place, window, configs, event):
             return True
         if _is_too_early(ops, row, register, new, place, window, configs):
-            return True
-    return False
-
-
-@lean_inline
-def is_wanted(ops, row, target, place, window, configs):
-    """Whether what this does to a set is shown by a read that is still owed; else it may as well come later.
-
-    In any right order take the last change before the target completes that no owed read behind it shows. It commutes
-    with the changes of other elements, and reads between agree without it or are none; a later change of the same
-    element hides it, so it is forgiven (`forgive`). So the order in which it comes later, or is forgiven, is right too.
-    """
-    if ops.model != SET or row == window.row[target]:
-        return True
-    for slot in range(window.top[0]):
-        other = window.row[slot]
-        if other < 0 or ops.kind[other] != MEMBERS or not has_bit(configs.owed, place, slot):
-            continue
-        if lacks(ops, other, ops.value[row]) == (ops.kind[row] == REMOVE):
             return True
     return False
 

@@ -11,20 +11,9 @@ import numpy.typing as npt
 
 from checkers.kernels.columns import Ints, RegisterColumns
 from checkers.kernels.frontier import ConfigSet, grown, make_config_set
+from checkers.kernels.marks import BEAM, CURSOR, FRESH, KEY, NEXT_COMPLETE, REACHED, Marks, make_marks
 from checkers.kernels.prepare import Prepared, prepare
-from checkers.kernels.search import (
-    BEAM,
-    DONE,
-    FIRST_BEAM,
-    FRESH,
-    FULL,
-    KEY,
-    NEXT_COMPLETE,
-    Open,
-    make_open,
-    search_key,
-    search_keys,
-)
+from checkers.kernels.search import DONE, FIRST_BEAM, FULL, Open, make_open, search_key, search_keys
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
 
 _SLICE: Final = 20_000_000
@@ -53,22 +42,19 @@ class SearchAnswers:
 
 @dataclass(slots=True)
 class _Run:
-    """The moving parts of one search: the cursor, the open operations and the three sets."""
+    """The moving parts of one search: the cursor, the open operations, the three sets and the marks."""
 
     at: Ints
     opened: Open
-    frontier: ConfigSet
-    visited: ConfigSet
-    after: ConfigSet
+    sets: list[ConfigSet]
+    marks: Marks
 
     def grow(self, most: int) -> bool:
         """Double the sets' room; False if that would take more than `most` configurations."""
-        capacity = 4 * len(self.frontier.state)
+        capacity = 4 * len(self.sets[0].state)
         if capacity > most:
             return False
-        self.frontier = grown(self.frontier, capacity)
-        self.visited = grown(self.visited, capacity)
-        self.after = grown(self.after, capacity)
+        self.sets = [grown(one, capacity) for one in self.sets]
         return True
 
 
@@ -76,9 +62,9 @@ def _start(prepared: Prepared, beam: int) -> _Run:
     slots = max(64, -(-prepared.slots // 64) * 64)
     sets = [make_config_set(1024, slots // 64) for _ in range(3)]
     opened = make_open(slots, int(prepared.ops.values.max(initial=1)), len(prepared.ops.kind))
-    at = np.zeros(7, np.int64)
-    at[FRESH], at[BEAM] = 1, beam
-    return _Run(at, opened, *sets)
+    at = np.zeros(CURSOR, np.int64)
+    at[FRESH], at[BEAM], at[REACHED] = 1, beam, -1
+    return _Run(at, opened, sets, make_marks(slots))
 
 
 def _most_configurations(prepared: Prepared, budget: Budget) -> int:
@@ -88,8 +74,12 @@ def _most_configurations(prepared: Prepared, budget: Budget) -> int:
 
 def judge_search(columns: RegisterColumns, budget: Budget) -> SearchAnswers:
     """Judge every key by search; exact within the budget."""
-    prepared = prepare(columns)
-    keys = len(columns.offsets) - 1
+    return search_prepared(prepare(columns), budget)
+
+
+def search_prepared(prepared: Prepared, budget: Budget) -> SearchAnswers:
+    """The same for columns made ready."""
+    keys = len(prepared.ops.offsets) - 1
     if prepared.slots > _MOST_SLOTS:
         many = f"{prepared.slots} operations on one key are open at once, and the search takes {_MOST_SLOTS}"
         return SearchAnswers(np.full(keys, UNDECIDED, np.uint8), np.full(keys, -1), many)
@@ -97,7 +87,7 @@ def judge_search(columns: RegisterColumns, budget: Budget) -> SearchAnswers:
     deadline, work = time.perf_counter() + budget.time_s, _SLICE
     why: str | None = None
     while why is None:
-        answer = search_keys(prepared.ops, run.at, run.opened, run.frontier, run.visited, run.after, work, stuck)
+        answer = search_keys(prepared.ops, run.at, run.opened, *run.sets, run.marks, work, stuck)
         if answer == DONE:
             break
         if answer == FULL:
@@ -137,13 +127,14 @@ def explain_stuck(columns: RegisterColumns, budget: Budget) -> Stuck | None:
     run = _start(prepared, 0)
     deadline, work, answer, row = time.perf_counter() + budget.time_s, _SLICE, FULL, np.int64(-1)
     while answer != DONE:
-        answer, row = search_key(prepared.ops, run.at, run.opened, run.frontier, run.visited, run.after, work)
+        answer, row = search_key(prepared.ops, run.at, run.opened, *run.sets, run.marks, work)
         if answer == FULL and not run.grow(_most_configurations(prepared, budget)):
             return None
         if answer != DONE and time.perf_counter() > deadline:
             return None
         work *= 2
-    states = run.frontier.state[: run.frontier.meta[0]]
+    frontier = run.sets[0]
+    states = frontier.state[: frontier.meta[0]]
     held = sorted({int(prepared.value_of[state]) for state in states if state >= 0})
-    others = [int(prepared.rows[r]) for r in run.opened.row[: run.opened.top[0]] if r >= 0 and r != row]
-    return Stuck(int(prepared.rows[row]), tuple(sorted(others)), tuple(held), int(run.frontier.meta[1]))
+    others = [int(prepared.rows[r]) for r in run.opened.window.row[: run.opened.window.top[0]] if r >= 0 and r != row]
+    return Stuck(int(prepared.rows[row]), tuple(sorted(others)), tuple(held), int(frontier.meta[1]))

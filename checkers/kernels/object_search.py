@@ -13,8 +13,19 @@ from checkers.kernels.columns import NEVER, Ints
 from checkers.kernels.explore import STORE_FULL, explore_key, explore_keys
 from checkers.kernels.frontier import ConfigSet, grown, make_config_set
 from checkers.kernels.linear import Budget, SearchAnswers
+from checkers.kernels.marks import (
+    BEAM,
+    CURSOR,
+    FRESH,
+    KEY,
+    LEVELS,
+    NEXT_COMPLETE,
+    REACHED,
+    Marks,
+    make_marks,
+)
 from checkers.kernels.objects import MUTEX, OBSERVERS, STRING, ObjectOps, longest_word
-from checkers.kernels.search import BEAM, DONE, FIRST_BEAM, FRESH, FULL, KEY, NEXT_COMPLETE, PAUSED
+from checkers.kernels.search import DONE, FIRST_BEAM, FULL, PAUSED
 from checkers.kernels.states import Store, kept, make_store, word_at
 from checkers.kernels.window import Window, make_window
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
@@ -42,7 +53,7 @@ def most_open(ops: ObjectOps) -> int:
 
 @dataclass(slots=True)
 class _Run:
-    """The moving parts of one search: the cursor, the open operations, the states and the three sets."""
+    """The moving parts of one search: the cursor, the open operations, the states, the three sets and the marks."""
 
     ops: ObjectOps
     at: Ints
@@ -50,6 +61,7 @@ class _Run:
     store: Store
     sets: list[ConfigSet]
     stack: npt.NDArray[np.int32]
+    marks: Marks
     slots: int
 
     def grow_sets(self, budget: Budget) -> bool:
@@ -62,15 +74,18 @@ class _Run:
         return True
 
     def make_room(self, budget: Budget) -> bool:
-        """Keep only the states of the frontier, with more room if these are many; False past the budget."""
+        """Keep only the states of frontier and marks, with more room if these are many; False past the budget."""
         frontier = self.sets[0]
         used = frontier.state[: frontier.meta[0]]
-        words = sorted({int(state) for state in used if state >= 0})
+        marked = [self.marks.state[level, : self.marks.size[level]] for level in range(LEVELS)]
+        kept_states = [used, *[one for level, one in enumerate(marked) if self.marks.cursor[level, 1] >= 0]]
+        words = sorted({int(state) for one in kept_states for state in one if state >= 0})
         room = len(self.store.start) * (4 if 4 * len(words) > len(self.store.start) or self._refilled() else 1)
         if room * 32 + len(self.store.pool) * 8 > budget.memory_bytes // 4:
             return False
         self.store, numbers = kept(self.store, words, room)
-        used[:] = [numbers[int(state)] if state >= 0 else -1 for state in used]
+        for one in kept_states:
+            one[:] = [numbers[int(state)] if state >= 0 else -1 for state in one]
         self._last_room = int(self.at[NEXT_COMPLETE])
         return True
 
@@ -83,11 +98,12 @@ class _Run:
 def _start(ops: ObjectOps, beam: int) -> _Run:
     slots = max(64, -(-most_open(ops) // 64) * 64)
     sets = [make_config_set(1024, slots // 64) for _ in range(3)]
-    at = np.zeros(7, np.int64)
-    at[FRESH], at[BEAM] = 1, beam
+    at = np.zeros(CURSOR, np.int64)
+    at[FRESH], at[BEAM], at[REACHED] = 1, beam, -1
     plain = ops.model in (MUTEX, STRING)
     store = make_store(2 if plain else _FIRST_WORDS, 0 if plain else longest_word(ops))
-    return _Run(ops, at, make_window(slots, len(ops.kind)), store, sets, np.empty(1024, np.int32), slots)
+    window, stack = make_window(slots, len(ops.kind)), np.empty(1024, np.int32)
+    return _Run(ops, at, window, store, sets, stack, make_marks(slots), slots)
 
 
 def _relieved(run: _Run, answer: int, budget: Budget, deadline: float) -> str | None:
@@ -116,7 +132,7 @@ def search_objects(ops: ObjectOps, budget: Budget) -> SearchAnswers:
     deadline, work = np.inf, _SLICE
     why, answer = None, FULL
     while why is None:
-        answer = explore_keys(ops, run.at, run.window, run.store, *run.sets, run.stack, work, stuck)
+        answer = explore_keys(ops, run.at, run.window, run.store, *run.sets, run.stack, run.marks, work, stuck)
         if answer == DONE:
             break
         deadline = min(deadline, time.perf_counter() + budget.time_s)
@@ -149,7 +165,7 @@ def explain_object(ops: ObjectOps, budget: Budget, most: int) -> StuckAt | None:
     run = _start(ops, 0)
     deadline, work, answer, row = time.perf_counter() + budget.time_s, _SLICE, FULL, np.int64(-1)
     while answer != DONE:
-        answer, row = explore_key(ops, run.at, run.window, run.store, *run.sets, run.stack, work)
+        answer, row = explore_key(ops, run.at, run.window, run.store, *run.sets, run.stack, run.marks, work)
         if answer != DONE and _relieved(run, answer, budget, deadline) is not None:
             return None
         work = _more(work, answer)

@@ -65,7 +65,8 @@ class ObjectOps(NamedTuple):
     first invocation of a put after this completes, and `next_get`, the first completion of a get that begins after. For
     rows of registers a letter is a value of one register (0 nil, 1 whatever nobody looks at any more): `late` and
     `early` are the last invocations of what needs it and of what writes it, `barrier` the first completion of what
-    needs it if only one transaction writes it, `gone` the last completion of what depends on it.
+    needs it if only one transaction writes it, `gone` the last completion of what depends on it. Rows of an object that
+    are `alike` do the same.
     """
 
     model: int
@@ -88,6 +89,7 @@ class ObjectOps(NamedTuple):
     next_put: Ints
     next_get: Ints
     gone: Ints
+    alike: Ints
 
 
 def plainly(ops: ObjectOps) -> ObjectOps:

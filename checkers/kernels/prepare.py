@@ -117,6 +117,8 @@ def prepare(columns: RegisterColumns) -> Prepared:
     needed = np.empty(int(values.max(initial=1)), np.int64)
     _last_uses(cut.offsets, cut.kind, value, expected, cut.complete, values, needed, last_use)
     order = np.lexsort((cut.complete, keys))
-    ops = SearchOps(cut.offsets, cut.kind, value, expected, cut.invoke, cut.complete, order, values, last_use)
+    most = int(values.max(initial=1))
+    alike = (value.astype(np.int64) * most + expected) * (FAILED_WRITE + 1) + cut.kind
+    ops = SearchOps(cut.offsets, cut.kind, value, expected, cut.invoke, cut.complete, order, values, last_use, alike)
     value_start = np.concatenate(([0], np.cumsum(values)[:-1])).astype(np.int64)
     return Prepared(ops, rows, _most_open(cut.offsets, keys, cut.invoke, last_use), value_start, value_of)

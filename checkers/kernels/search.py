@@ -12,8 +12,9 @@ nothing is open the set is the set of possible states. What keeps the sets small
 - an indeterminate write is forgotten once nobody is left who could see its value.
 
 Where the sets grow all the same, a *beam* comes first: only so many configurations are followed. What is left at the
-end of a key is a witness that it is valid, however much was dropped; where nothing is left the key is searched again
-with another beam (`wider`), and only a search that dropped nothing refutes.
+end of a key is a witness that it is valid, however much was dropped; where nothing is left the search is taken up again
+a while before (`marks`), and ever longer before, with another beam (`wider`). Only a search from the beginning that
+dropped nothing refutes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,22 @@ import numpy.typing as npt
 from checkers.kernels.columns import CAS, FAILED_CAS, NEVER, READ, WRITE
 from checkers.kernels.compiled import lean, lean_inline
 from checkers.kernels.frontier import add, adopt, clear, has_bit, set_bit, unset_bit
+from checkers.kernels.marks import (
+    BEAM,
+    DROPPED,
+    FRESH,
+    KEY,
+    NEXT_COMPLETE,
+    NEXT_INVOKE,
+    REACHED,
+    TRIES,
+    WORK,
+    forget,
+    mark,
+    recall,
+    turn_back,
+)
+from checkers.kernels.window import Window, close_slot, enter, free_slot, make_window, vacate
 
 FIRST_BEAM: Final = 16
 WIDER: Final = 8
@@ -33,10 +50,8 @@ SPREAD: Final = 4
 """So many times its width of configurations a choosy beam chooses from."""
 WIDEST_BEAM: Final = 1 << 16
 """Past this the whole set is followed."""
-
-KEY, NEXT_INVOKE, NEXT_COMPLETE, FRESH, WORK, BEAM, DROPPED = range(7)
-"""The cursor of a search: the key, its next invocation's row, its next place in `order`, whether it is still to begin,
-the work done so far, the beam's width (0: everything is followed), whether anything was dropped."""
+PAST: Final = 64
+"""So many completions past the farthest place a wider beam goes on."""
 
 DONE: Final = 0
 PAUSED: Final = 1
@@ -66,10 +81,25 @@ def wider(beam):
     return (beam - 1) * WIDER if beam < WIDEST_BEAM else 0
 
 
+@lean_inline
+def relax(at):
+    """The first beam does again where others led past the place that it did not pass."""
+    if at[TRIES] > 0 and at[BEAM] > 0 and at[NEXT_COMPLETE] > at[REACHED] + PAST:
+        at[BEAM], at[TRIES] = FIRST_BEAM, 0
+
+
+@lean_inline
+def next_key(at):
+    """The next key begins."""
+    at[KEY] += 1
+    at[FRESH], at[BEAM], at[REACHED], at[TRIES] = 1, FIRST_BEAM, -1, 0
+
+
 class SearchOps(NamedTuple):
     """Operations of many keys: as RegisterColumns, with values numbered within their key (0 is nil, `values[k]` many).
 
-    `order` lists each key's rows by completion; `last_use` is the event after which an indeterminate row is useless.
+    `order` lists each key's rows by completion; `last_use` is the event after which an indeterminate row is useless;
+    rows of a key that are `alike` do the same.
     """
 
     offsets: Ints
@@ -81,26 +111,21 @@ class SearchOps(NamedTuple):
     order: Ints
     values: Ints
     last_use: Ints
+    alike: Ints
 
 
 class Open(NamedTuple):
-    """The open operations by slot, and masks of slots by what they do.
+    """The open operations, and masks of slots by what they do.
 
-    `row` is -1 for a free slot; `rivals[s]` are the slots with an equal operation that completes earlier;
     `reads[v]`, `refusals[v]`, `cas_from[v]` are the reads of v, failed compare-and-sets of v, compare-and-sets from v;
-    `totals` has all writes and all refusals in its rows; `available` and `owed` one row, the configuration in work.
+    `totals` has all writes and all refusals in its rows.
     """
 
-    row: npt.NDArray[np.int64]
-    rivals: npt.NDArray[np.uint64]
+    window: Window
     reads: npt.NDArray[np.uint64]
     refusals: npt.NDArray[np.uint64]
     cas_from: npt.NDArray[np.uint64]
     totals: npt.NDArray[np.uint64]
-    available: npt.NDArray[np.uint64]
-    owed: npt.NDArray[np.uint64]
-    slot_of: npt.NDArray[np.int32]
-    top: npt.NDArray[np.int64]
 
 
 WRITES: Final = 0
@@ -111,57 +136,33 @@ def make_open(slots: int, values: int, rows: int) -> Open:
     """Room for `slots` operations open at once (a multiple of 64), `values` values a key and `rows` rows in all."""
     words = slots // 64
     reads, refusals, cas_from = (np.zeros((values, words), np.uint64) for _ in range(3))
-    return Open(
-        np.full(slots, -1),
-        np.zeros((slots, words), np.uint64),
-        reads,
-        refusals,
-        cas_from,
-        np.zeros((2, words), np.uint64),
-        np.zeros((1, words), np.uint64),
-        np.zeros((1, words), np.uint64),
-        np.full(rows, -1, np.int32),
-        np.zeros(1, np.int64),
-    )
+    return Open(make_window(slots, rows), reads, refusals, cas_from, np.zeros((2, words), np.uint64))
+
+
+@lean
+def _clear_slots(ops, key, opened):
+    """Nothing is open."""
+    vacate(opened.window)
+    opened.totals[:] = 0
+    for value in range(ops.values[key]):
+        opened.reads[value, :] = 0
+        opened.refusals[value, :] = 0
+        opened.cas_from[value, :] = 0
 
 
 @lean
 def _begin_key(ops, key, opened, frontier):
     """Nothing open, the register unset."""
-    opened.row[:] = -1
-    opened.rivals[:] = 0
-    opened.totals[:] = 0
-    opened.top[0] = 0
-    for value in range(ops.values[key]):
-        opened.reads[value, :] = 0
-        opened.refusals[value, :] = 0
-        opened.cas_from[value, :] = 0
+    _clear_slots(ops, key, opened)
     clear(frontier)
-    opened.available[:] = 0
-    opened.owed[:] = 0
-    add(frontier, np.int32(0), opened.available, opened.owed, 0)
+    add(frontier, np.int32(0), opened.window.available, opened.window.owed, 0)
 
 
 @lean
-def _open_slot(ops, row, opened):
-    """Give the operation a slot and enter it in the masks."""
-    slot = 0
-    while opened.row[slot] >= 0:
-        slot += 1
+def _fill_slot(ops, row, slot, opened):
+    """Put the operation into a slot and enter it in the masks."""
+    enter(ops, row, slot, opened.window)
     kind = ops.kind[row]
-    for other in range(opened.top[0]):
-        twin = opened.row[other]
-        if twin < 0 or ops.kind[twin] != kind or ops.value[twin] != ops.value[row]:
-            continue
-        if kind == CAS and ops.expected[twin] != ops.expected[row]:
-            continue
-        if ops.complete[twin] < ops.complete[row] or (ops.complete[twin] == ops.complete[row] and twin < row):
-            set_bit(opened.rivals, slot, other)
-        else:
-            set_bit(opened.rivals, other, slot)
-    opened.row[slot] = row
-    opened.slot_of[row] = slot
-    opened.top[0] = max(opened.top[0], slot + 1)
     if kind == READ:
         set_bit(opened.reads, ops.value[row], slot)
     elif kind == WRITE:
@@ -171,12 +172,11 @@ def _open_slot(ops, row, opened):
     elif kind == FAILED_CAS:
         set_bit(opened.totals, REFUSALS, slot)
         set_bit(opened.refusals, ops.expected[row], slot)
-    return slot
 
 
 @lean
 def _close_slot(ops, slot, opened):
-    row = opened.row[slot]
+    row = opened.window.row[slot]
     kind = ops.kind[row]
     if kind == READ:
         unset_bit(opened.reads, ops.value[row], slot)
@@ -187,20 +187,14 @@ def _close_slot(ops, slot, opened):
     elif kind == FAILED_CAS:
         unset_bit(opened.totals, REFUSALS, slot)
         unset_bit(opened.refusals, ops.expected[row], slot)
-    opened.row[slot] = -1
-    opened.slot_of[row] = -1
-    opened.rivals[slot, :] = 0
-    for other in range(opened.top[0]):
-        unset_bit(opened.rivals, other, slot)
-    while opened.top[0] > 0 and opened.row[opened.top[0] - 1] < 0:
-        opened.top[0] -= 1
+    close_slot(slot, opened.window)
 
 
 @lean
 def _invoke(ops, row, opened, frontier):
     """An operation begins: it becomes available or owed in every configuration, a read whose value is there is done."""
-    slot = _open_slot(ops, row, opened)
-    kind = ops.kind[row]
+    slot, kind = free_slot(opened.window), ops.kind[row]
+    _fill_slot(ops, row, slot, opened)
     for place in range(frontier.meta[0]):
         state = frontier.state[place]
         if state < 0:
@@ -215,8 +209,8 @@ def _invoke(ops, row, opened, frontier):
 @lean
 def _drop_useless(ops, event, opened, frontier):
     """Forget indeterminate operations that nobody can see any more."""
-    for slot in range(opened.top[0]):
-        row = opened.row[slot]
+    for slot in range(opened.window.top[0]):
+        row = opened.window.row[slot]
         if row < 0 or ops.complete[row] != NEVER or ops.last_use[row] > event:
             continue
         for place in range(frontier.meta[0]):
@@ -228,30 +222,30 @@ def _drop_useless(ops, event, opened, frontier):
 def _apply(ops, slot, source, place, opened):
     """Linearize an open write or compare-and-set; leaves its masks in `opened`. Returns (state, whether the state gave
     something that another write would not: a read done, a compare-and-set enabled)."""
-    row = opened.row[slot]
+    row = opened.window.row[slot]
     state = ops.value[row]
     useful = ops.kind[row] == CAS
     for word in range(source.available.shape[1]):
-        opened.available[0, word] = source.available[place, word]
+        opened.window.available[0, word] = source.available[place, word]
         left = source.owed[place, word]
         if ops.kind[row] == WRITE:
             left &= ~opened.totals[WRITES, word]
         done = opened.reads[state, word] | (opened.totals[REFUSALS, word] & ~opened.refusals[state, word])
         useful |= (left & done) != 0 or (source.available[place, word] & opened.cas_from[state, word]) != 0
-        opened.owed[0, word] = left & ~done
-    unset_bit(opened.available, 0, slot)
-    unset_bit(opened.owed, 0, slot)
+        opened.window.owed[0, word] = left & ~done
+    unset_bit(opened.window.available, 0, slot)
+    unset_bit(opened.window.owed, 0, slot)
     return state, useful
 
 
 @lean_inline
 def _keep(configs, state, target, opened):
     """Add to the next frontier, in which the completing operation is no longer available."""
-    held = has_bit(opened.available, 0, target)
-    unset_bit(opened.available, 0, target)
-    cost = add(configs, state, opened.available, opened.owed, 0)
+    held = has_bit(opened.window.available, 0, target)
+    unset_bit(opened.window.available, 0, target)
+    cost = add(configs, state, opened.window.available, opened.window.owed, 0)
     if held:
-        set_bit(opened.available, 0, target)
+        set_bit(opened.window.available, 0, target)
     return cost
 
 
@@ -260,29 +254,29 @@ def _expand(ops, target, place, opened, visited, after):
     """Extend one configuration by every open operation. Returns the work done, or -1 if a set is full."""
     work = 1
     owing = has_bit(visited.owed, place, target)
-    for slot in range(opened.top[0]):
+    for slot in range(opened.window.top[0]):
         if visited.state[place] < 0:
             break
         if not has_bit(visited.available, place, slot):
             continue
-        row = opened.row[slot]
+        row = opened.window.row[slot]
         work += 1
         if ops.kind[row] == CAS and ops.expected[row] != visited.state[place]:
             continue
         blocked = False
         for word in range(visited.available.shape[1]):
-            blocked |= (visited.available[place, word] & opened.rivals[slot, word]) != 0
+            blocked |= (visited.available[place, word] & opened.window.rivals[slot, word]) != 0
         if blocked:
             continue
         state, useful = _apply(ops, slot, visited, place, opened)
-        settled = not has_bit(opened.owed, 0, target)
+        settled = not has_bit(opened.window.owed, 0, target)
         if slot == target or (owing and settled):
             cost = _keep(after, state, target, opened)
             if cost < 0:
                 return -1
             work += cost
-        if useful and (not settled or has_bit(opened.available, 0, target)):
-            cost = add(visited, state, opened.available, opened.owed, 0)
+        if useful and (not settled or has_bit(opened.window.available, 0, target)):
+            cost = add(visited, state, opened.window.available, opened.window.owed, 0)
             if cost < 0:
                 return -1
             work += cost
@@ -311,8 +305,8 @@ def _complete(ops, target, opened, frontier, visited, after, budget, at):
         if frontier.state[place] < 0:
             continue
         for word in range(frontier.available.shape[1]):
-            opened.available[0, word] = frontier.available[place, word]
-            opened.owed[0, word] = frontier.owed[place, word]
+            opened.window.available[0, word] = frontier.available[place, word]
+            opened.window.owed[0, word] = frontier.owed[place, word]
         settled = not has_bit(frontier.owed, place, target)
         if settled:
             work += _keep(after, frontier.state[place], target, opened)
@@ -335,7 +329,7 @@ def _complete(ops, target, opened, frontier, visited, after, budget, at):
 
 
 @lean
-def search_key(ops, at, opened, frontier, visited, after, budget):
+def search_key(ops, at, opened, frontier, visited, after, marks, budget):
     """Search on from the cursor `at` to the end of its key, a refutation or the end of the budget.
 
     Returns (DONE, stuck row or -1), (PAUSED, -1) or (FULL, -1); after the last two the same call goes on where it was.
@@ -347,6 +341,7 @@ def search_key(ops, at, opened, frontier, visited, after, budget):
         at[NEXT_INVOKE] = ops.offsets[key]
         at[NEXT_COMPLETE] = ops.offsets[key]
         at[FRESH], at[DROPPED] = 0, 0
+        forget(marks)
     work = 0
     while at[NEXT_COMPLETE] < stop and ops.complete[ops.order[at[NEXT_COMPLETE]]] != NEVER:
         row = ops.order[at[NEXT_COMPLETE]]
@@ -355,7 +350,7 @@ def search_key(ops, at, opened, frontier, visited, after, budget):
             if ops.complete[at[NEXT_INVOKE]] != NEVER or ops.last_use[at[NEXT_INVOKE]] > ops.invoke[at[NEXT_INVOKE]]:
                 _invoke(ops, at[NEXT_INVOKE], opened, frontier)
             at[NEXT_INVOKE] += 1
-        slot = opened.slot_of[row]
+        slot = opened.window.slot_of[row]
         if not _is_done(slot, frontier):
             cost = _complete(ops, slot, opened, frontier, visited, after, budget - work, at)
             if cost < 0:
@@ -368,26 +363,41 @@ def search_key(ops, at, opened, frontier, visited, after, budget):
         _close_slot(ops, slot, opened)
         _drop_useless(ops, event, opened, frontier)
         at[NEXT_COMPLETE] += 1
+        relax(at)
+        mark(marks, at, opened.window, frontier)
     return DONE, np.int64(-1)
 
 
 @lean
-def search_keys(ops, at, opened, frontier, visited, after, budget, stuck):
+def _try_again(ops, at, opened, frontier, marks):
+    """After a beam that found no way: a wider one from a mark, or, if it follows everything, from the beginning."""
+    level = turn_back(marks, at)
+    at[BEAM] = wider(at[BEAM])
+    if at[BEAM] == 0 or level < 0:
+        at[FRESH] = 1
+        return
+    recall(marks, level, at, frontier)
+    _clear_slots(ops, at[KEY], opened)
+    for slot in range(opened.window.row.shape[0]):
+        if marks.row[level, slot] >= 0:
+            _fill_slot(ops, marks.row[level, slot], slot, opened)
+
+
+@lean
+def search_keys(ops, at, opened, frontier, visited, after, marks, budget, stuck):
     """Search key after key from the cursor; `stuck[k]` becomes the row that refutes key k, or -1. Returns DONE when all
     keys are through, else PAUSED or FULL at the key `at[0]`."""
     keys = ops.offsets.shape[0] - 1
     spent = at[WORK]
     while at[KEY] < keys:
-        answer, row = search_key(ops, at, opened, frontier, visited, after, budget - (at[WORK] - spent))
+        answer, row = search_key(ops, at, opened, frontier, visited, after, marks, budget - (at[WORK] - spent))
         if answer != DONE:
             return answer
-        at[FRESH] = 1
         if row >= 0 and at[DROPPED] == 1:
-            at[BEAM] = wider(at[BEAM])
+            _try_again(ops, at, opened, frontier, marks)
             continue
         stuck[at[KEY]] = row
-        at[KEY] += 1
-        at[BEAM] = FIRST_BEAM
+        next_key(at)
         if at[WORK] - spent >= budget:
             return PAUSED
     return DONE

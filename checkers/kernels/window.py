@@ -1,4 +1,4 @@
-"""The operations open at one moment of a search for objects, in slots."""
+"""The operations open at one moment of a search, in slots."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from checkers.kernels.frontier import set_bit, unset_bit
 
 
 class Window(NamedTuple):
-    """The open operations by slot: `row` is -1 for a free one, `rivals[s]` are the slots with an equal operation that
-    completes earlier; `available` and `owed` have one row, the configuration in work."""
+    """The open operations by slot: `row` is -1 for a free one, `rivals[s]` are the slots with an operation that does
+    the same (`alike` in the operations' columns) and completes earlier; `available` and `owed` have one row, the
+    configuration in work. `far` is scratch by slot, `places` scratch of two."""
 
     row: npt.NDArray[np.int64]
     rivals: npt.NDArray[np.uint64]
@@ -21,6 +22,8 @@ class Window(NamedTuple):
     owed: npt.NDArray[np.uint64]
     slot_of: npt.NDArray[np.int32]
     top: npt.NDArray[np.int64]
+    far: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
 
 
 def make_window(slots: int, rows: int) -> Window:
@@ -28,37 +31,42 @@ def make_window(slots: int, rows: int) -> Window:
     words = slots // 64
     available, owed = (np.zeros((1, words), np.uint64) for _ in range(2))
     rivals, slot_of = np.zeros((slots, words), np.uint64), np.full(rows, -1, np.int32)
-    return Window(np.full(slots, -1), rivals, available, owed, slot_of, np.zeros(1, np.int64))
-
-
-@lean_inline
-def _equal(ops, one, other):
-    same = ops.kind[one] == ops.kind[other] and ops.value[one] == ops.value[other]
-    size = ops.last[one] - ops.first[one]
-    if not same or size != ops.last[other] - ops.first[other]:
-        return False
-    for i in range(size):
-        same &= ops.items[ops.first[one] + i] == ops.items[ops.first[other] + i]
-    return same
+    scratch = np.zeros(slots, np.int64), np.zeros(2, np.int64)
+    return Window(np.full(slots, -1), rivals, available, owed, slot_of, np.zeros(1, np.int64), *scratch)
 
 
 @lean
-def open_slot(ops, row, window):
-    """Give an operation that begins a slot. Returns it."""
-    slot = 0
-    while window.row[slot] >= 0:
-        slot += 1
+def vacate(window):
+    """Free all slots."""
+    window.row[:] = -1
+    window.rivals[:] = 0
+    window.available[:] = 0
+    window.owed[:] = 0
+    window.top[0] = 0
+
+
+@lean
+def enter(ops, row, slot, window):
+    """Put an open operation into a free slot."""
     window.row[slot] = row
     window.slot_of[row] = slot
     window.top[0] = max(window.top[0], slot + 1)
     for other in range(window.top[0]):
         twin = window.row[other]
-        if other == slot or twin < 0 or not _equal(ops, row, twin):
+        if other == slot or twin < 0 or ops.alike[twin] != ops.alike[row]:
             continue
         if ops.complete[twin] < ops.complete[row] or (ops.complete[twin] == ops.complete[row] and twin < row):
             set_bit(window.rivals, slot, other)
         else:
             set_bit(window.rivals, other, slot)
+
+
+@lean_inline
+def free_slot(window):
+    """The first slot that nothing is in."""
+    slot = 0
+    while window.row[slot] >= 0:
+        slot += 1
     return slot
 
 

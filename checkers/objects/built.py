@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from checkers.grouping import KeyedOps
 from checkers.kernels.columns import NEVER, Ints
 from checkers.kernels.dense import together
-from checkers.kernels.objects import ObjectOps
+from checkers.kernels.objects import OBSERVERS, ObjectOps
 from checkers.mops import ADDRESS, Columns
 
 Key: TypeAlias = tuple[int, int, int, int]
@@ -28,8 +29,18 @@ class Built:
     cells: Ints = field(default_factory=lambda: np.empty((0, 4), np.int64))
 
 
+class Registers(NamedTuple):
+    """Registers that are linearizable if their objects are: their operations, of which object each is, and the objects
+    that are linearizable if their only register is; and whether it pays to search them."""
+
+    keyed: KeyedOps
+    of: Ints
+    decided: Ints
+    searched: bool = True
+
+
 _NONE = np.empty(0, np.int64)
-_BY_ROW: Final = ("kind", "value", "first", "last", "invoke", "complete", "next_put", "next_get")
+_BY_ROW: Final = ("kind", "value", "first", "last", "invoke", "complete", "next_put", "next_get", "alike")
 
 
 def sorted_rows(rows: Columns) -> Columns:
@@ -72,6 +83,7 @@ def make_ops(model: int, rows: Columns, kind: Ints, value: Ints, **more: Any) ->
         "next_get": nothing,
         "gone": _NONE,
     } | more
+    fields["alike"] = _alike(kind, value, fields["first"], fields["last"], fields["items"])
     return ObjectOps(
         model=model,
         offsets=offsets,
@@ -82,6 +94,15 @@ def make_ops(model: int, rows: Columns, kind: Ints, value: Ints, **more: Any) ->
         order=np.lexsort((rows["complete"], key)),
         **fields,
     )
+
+
+def _alike(kind: Ints, value: Ints, first: Ints, last: Ints, items: npt.NDArray[np.int32]) -> Ints:
+    """A number for each operation, equal for those that do the same; what changes nothing need not be told apart."""
+    words, content = {b"": 0}, np.zeros(len(kind), np.int64)
+    for row in np.flatnonzero((last > first) & ~np.isin(kind, OBSERVERS)).tolist():
+        content[row] = words.setdefault(items[first[row] : last[row]].tobytes(), len(words))
+    ids, _ = together([kind, value, content])
+    return ids
 
 
 def without(ops: ObjectOps, useless: npt.NDArray[np.bool_]) -> ObjectOps:

@@ -42,8 +42,10 @@ from checkers.kernels.queue_order import judge_queues, what_is_wrong
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
 from checkers.mops import ADDRESS, STRANGE, Columns, MopProjection, strangers
 from checkers.objects.build import ELEMENT, NIL_READ, build_mutex, build_queue, build_set
-from checkers.objects.built import Built, only, sorted_rows, without
-from checkers.objects.rows import Registers, build_rows
+from checkers.objects.built import Built, Registers, only, sorted_rows, without
+from checkers.objects.rows import build_rows
+from checkers.objects.set_registers import set_registers
+from checkers.objects.string_registers import string_registers
 from checkers.objects.strings import build_strings
 from checkers.objects.words import explain_all
 from checkers.options import CheckOptions
@@ -145,9 +147,11 @@ class ObjectKernel:
         if self.model == "mutex":
             return build_mutex(rows), None
         if self.model == "lin-set":
-            return build_set(rows), None
+            built = build_set(rows)
+            return built, set_registers(built)
         if self.model == "kv-append":
-            return build_strings(rows, self._text), None
+            built, node_object = build_strings(rows, self._text)
+            return built, string_registers(built, node_object)
         return build_queue(FIFO if self.model == "fifo-queue" else BAG, rows), None
 
     def _text(self, value: int) -> str:
@@ -167,27 +171,40 @@ class _Judged:
     searched: int = 0
 
     def project(self, registers: Registers) -> None:
-        """Judge each register by itself: refutes its object, and decides it if it is the only one."""
+        """Judge each register by itself: refutes its object, or decides it."""
         count = len(self.built.addresses)
         self.answers = np.full(count, UNDECIDED, np.uint8)
         budget = self.kernel.budget
-        judge = RegisterKernel(self.kernel.explain, Budget(budget.time_s / 4, budget.memory_bytes))
+        judge = RegisterKernel(self.kernel.explain, Budget(budget.time_s / 4, budget.memory_bytes), registers.searched)
         found = judge(registers.keyed)
-        alone = self.built.ops.width == 1
-        alone[registers.odd] = False
         if not found.undecided:
-            self.answers[alone] = VALID
+            self.answers[registers.decided] = VALID
         if found.counts:
             self._refute_registers(judge, registers)
 
     def _refute_registers(self, judge: RegisterKernel, registers: Registers) -> None:
-        for object_number in range(len(self.answers)):
-            found = judge(_part(registers, np.flatnonzero(registers.of == object_number)))
-            if found.counts:
+        found: list[tuple[Finding, int]] = []
+        for object_number in np.unique(registers.of).tolist():
+            one = judge(_part(registers, np.flatnonzero(registers.of == object_number)))
+            if one.counts:
                 self.answers[object_number] = INVALID
-                first = min(found.kept, key=lambda finding: finding.order)
-                facts = first.facts | {"register": list(first.key), "because": first.anomaly}
-                self.kept.append(Finding(NONLINEARIZABLE, first.order, self._key(object_number), first.ops, facts))
+                found.append((min(one.kept, key=lambda finding: finding.order), object_number))
+        found.sort(key=lambda pair: pair[0].order)
+        self.kept += [self._register_finding(first, key) for first, key in found[: self.kernel.explain]]
+
+    def _register_finding(self, first: Finding, key: int) -> Finding:
+        """What refutes a register; if that is all of the object, with where the search is stuck, if it soon is."""
+        facts = first.facts | {"register": list(first.key), "because": first.anomaly}
+        ops = tuple(index for index in first.ops if index >= 0)
+        alone, _ = only(self.built.ops, np.array([key]))
+        stuck = None
+        if alone.model != ROW:
+            budget = replace(self.kernel.budget, time_s=_PLAIN_S / self.kernel.explain)
+            stuck = explain_object(plainly(alone), budget, _SHOWN)
+        if stuck is not None:
+            facts |= self._stuck_facts(key, alone, stuck)
+            ops = (facts["stuck"], *facts["open"], *facts["before"], *facts["changes"], *ops)
+        return Finding(NONLINEARIZABLE, first.order, self._key(key), tuple(dict.fromkeys(ops)), facts)
 
     def search(self) -> None:
         """Decide all objects that are not decided yet: queues by their order, what is left by search."""

@@ -6,8 +6,6 @@ linearizable too; that is judged first, by the means that registers have. Rows o
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from checkers.grouping import KeyedOps
@@ -16,25 +14,19 @@ from checkers.kernels.dense import together
 from checkers.kernels.object_inputs import ODD, project, unite
 from checkers.kernels.objects import FADED, ITEM, LOOK, REFUSED, ROW, TXN, C, R, W
 from checkers.mops import ADDRESS, FAIL, Columns
-from checkers.objects.built import Built, highest, lowest, make_ops, taken
+from checkers.objects.built import Built, Registers, highest, lowest, make_ops, taken
 
 
-class Registers(NamedTuple):
-    """The registers one by one: their operations, and of which object (row of registers) each is; `odd` are the objects
-    with operations that say more than a register's operations can."""
-
-    keyed: KeyedOps
-    of: Ints
-    odd: Ints
-
-
-def _registers(rows: Columns, register: Ints, component: Ints) -> Registers:
+def _registers(rows: Columns, register: Ints, component: Ints, width: Ints) -> Registers:
+    """The registers one by one; where nothing is said of another register, or of one by several operations of a
+    transaction at odds with each other, it decides its row."""
     order = np.lexsort((rows["place"], rows["invoke"], register))
     out = np.full((len(order), 3), -1)
     refused = rows["status"] == FAIL
     columns = [rows[name] for name in ("invoke", "kind", "value", "expected")]
     project(columns[0], register, *columns[1:], refused, order, out)
-    odd = np.unique(component[out[:, 0] == ODD])
+    alone = width == 1
+    alone[component[out[:, 0] == ODD]] = False
     order = order[out[order, 0] >= 0]
     key, kind = register[order], out[order, 0].astype(np.uint8)
     _, first = np.unique(key, return_index=True)
@@ -42,7 +34,7 @@ def _registers(rows: Columns, register: Ints, component: Ints) -> Registers:
     invoke, complete = rows["invoke"][order], rows["complete"][order]
     addresses = np.stack([rows[name][order[first]] for name in ADDRESS], axis=1)
     columns_of = RegisterColumns(offsets, kind, out[order, 1].copy(), out[order, 2].copy(), invoke, complete)
-    return Registers(KeyedOps(addresses, columns_of), component[order[first]], odd)
+    return Registers(KeyedOps(addresses, columns_of), component[order[first]], np.flatnonzero(alone))
 
 
 def build_rows(rows: Columns) -> tuple[Built, Registers]:
@@ -87,7 +79,7 @@ def build_rows(rows: Columns) -> tuple[Built, Registers]:
     addresses = np.stack([rows[name][first_register] for name in ADDRESS], axis=1)
     _, of_register = np.unique(register, return_index=True)
     cells = np.stack([rows[name][of_register] for name in ADDRESS], axis=1)[pairs[:, 1]]
-    return Built(ops, addresses, values, cells=cells), _registers(rows, register, component)
+    return Built(ops, addresses, values, cells=cells), _registers(rows, register, component, width)
 
 
 def _letters(rows: Columns, register: Ints) -> tuple[Ints, dict[int, int | None]]:

@@ -72,14 +72,14 @@ class _Trie:
                     self.edges.append((here, piece, there))
 
 
-def build_strings(rows: Columns, text_of: Callable[[int], str]) -> Built:
-    """Strings that begin as ""; a get of nothing reads that."""
+def build_strings(rows: Columns, text_of: Callable[[int], str]) -> tuple[Built, Ints]:
+    """Strings that begin as ""; a get of nothing reads that. And the object of each node."""
     known: dict[int, str] = {int(v): "" if v == NIL else text_of(int(v)) for v in np.unique(rows["value"])}
     numbers = {text: number for number, text in enumerate(sorted(set(known.values())))}
     kind, value = rows["kind"], np.zeros(len(rows["kind"]), np.int64)
     objects, key = np.unique(rows["object"], return_inverse=True)
     offsets = np.searchsorted(key, np.arange(len(objects) + 1))
-    nodes, late, width = [""], [-1], list[int]()
+    nodes, late, width, node_object = [""], [-1], list[int](), [-1]
     edges: list[tuple[int, int, int]] = []
     for number in range(len(objects)):
         mine = range(offsets[number], offsets[number + 1])
@@ -91,6 +91,7 @@ def build_strings(rows: Columns, text_of: Callable[[int], str]) -> Built:
         for row in mine:
             value[row] = numbers[texts[row]] if kind[row] == APPEND else trie.nodes.get(texts[row], UNSEEN)
         nodes.extend(trie.nodes)
+        node_object.extend([number] * len(trie.nodes))
         late.extend(_last_reads(trie, [(texts[r], int(rows["complete"][r])) for r in mine if kind[r] == GET]))
         edges.extend((here, numbers[piece], there) for here, piece, there in trie.edges)
     edges.sort()
@@ -108,7 +109,7 @@ def build_strings(rows: Columns, text_of: Callable[[int], str]) -> Built:
         next_put=next_put,
         next_get=next_get,
     )
-    return Built(ops, addresses_of(rows), nodes=tuple(nodes))
+    return Built(ops, addresses_of(rows), nodes=tuple(nodes)), np.array(node_object)
 
 
 def _nexts(rows: Columns, key: Ints) -> tuple[Ints, Ints]:

@@ -38,9 +38,11 @@ class _Teller:
     def anomaly(self, finding: Finding) -> Anomaly:
         rows = self._speaker.rows
         ops = tuple(rows[index] for index in dict.fromkeys(finding.ops) if index in rows)
-        if "because" in finding.facts:
-            return Anomaly(self._of_register(finding), self._key(finding), ops)
         said = [self._pattern(finding)] if "pattern" in finding.facts else []
+        if "because" in finding.facts and self._model == "multi-register":
+            return Anomaly(self._of_register(finding), self._key(finding), ops)
+        if "because" in finding.facts and "states" not in finding.facts:
+            return Anomaly(self._of_reads(finding), self._key(finding), ops)
         if "states" not in finding.facts:
             said = said or [f"No order of the operations on {self._where(finding)} is right."]
             said.append("The search was not repeated to say where it got stuck.")
@@ -97,6 +99,11 @@ class _Teller:
             f"Already by itself {register} is not linearizable: {finding.facts['because']}, shown by "
             f"{listed(ops[:_NAMED], len(ops) - len(ops[:_NAMED]))}."
         )
+
+    def _of_reads(self, finding: Finding) -> str:
+        what = "One element" if self._model == "lin-set" else "The string"
+        shown, where = self._listed(finding.ops), self._where(finding)
+        return f"{what} of {where} can't have changed as was seen: {finding.facts['because']}, shown by {shown}."
 
     def _pattern(self, finding: Finding) -> str:
         """What is wrong with a queue, without states."""

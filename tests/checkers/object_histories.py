@@ -85,7 +85,8 @@ def _asked(random: Random, model: str, number: int, spread: int) -> Call:
         return f, None if f == "r" else random.randint(1, spread), UNKNOWN
     if model == "kv-append":
         f = random.choice(("r", "append", "append", "w") if spread > 2 else ("r", "append"))
-        return f, random.choice(("a", "b", "ab", "")) if f != "r" else None, UNKNOWN
+        piece = f"{number}," if spread > 3 else random.choice(("a", "b", "ab", ""))
+        return f, piece if f != "r" else None, UNKNOWN
     mops = []
     for _ in range(random.choice((1, 1, 2, 2, 3))):
         value = None if random.random() < 0.05 else random.randint(1, spread)
@@ -102,7 +103,7 @@ def _answer(random: Random, model: str, call: Call, state: Any, wrong: bool) -> 
         seen = random.choice((None, 1, 2, 3)) if wrong else state[place] if state else None
         return (f, given, seen), state if wrong or not state else (*state[:place], *state[place + 1 :])
     if f == "r":
-        odd = {"lin-set": frozenset(random.sample(range(1, 4), 2)), "kv-append": random.choice(TEXTS)}.get(model)
+        odd = {"lin-set": frozenset(random.sample(range(1, 4), 2)), "kv-append": _odd_text(random, state)}.get(model)
         return (f, given, odd if wrong else state), state
     if model == "multi-register":
         now, seen_mops = list(state), []
@@ -115,6 +116,14 @@ def _answer(random: Random, model: str, call: Call, state: Any, wrong: bool) -> 
         return (f, asked, tuple(seen_mops)), tuple(now)
     after = list(OBJECTS[model][1](state, call))
     return (f, given, None), after[0] if after and not wrong else state
+
+
+def _odd_text(random: Random, state: Any) -> str:
+    """A string that is not the object's, unless by chance; of pieces that are there, if pieces have numbers."""
+    if not isinstance(state, str) or "," not in state:
+        return random.choice(TEXTS)
+    pieces = state.split(",")[:-1]
+    return "".join(f"{piece}," for piece in random.sample(pieces, random.randint(0, len(pieces))))
 
 
 def random_calls(random: Random, model: str, operations: int) -> list[tuple[Call, int, int]]:

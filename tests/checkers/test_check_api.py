@@ -58,7 +58,19 @@ def test_a_stale_read_is_explained_in_two_sentences(tmp_path: Path) -> None:
             ],
             "wholly before the other",
         ),
-        ("nonlinearizable", [(WRITE, 1, NIL, 0, 1), (WRITE, 1, NIL, 2, 3), (READ, 2, NIL, 4, 5)], "could hold only 1"),
+        (
+            "nonlinearizable",
+            [
+                *[(WRITE, 1, NIL, 0, 100), (WRITE, 1, NIL, 1, 101), (WRITE, 2, NIL, 2, 102), (READ, 1, NIL, 3, 4)],
+                *[(READ, 2, NIL, 5, 6), (READ, 1, NIL, 7, 8), (READ, 2, NIL, 9, 10)],
+            ],
+            "could hold only 1",
+        ),
+        (
+            "stale-read",
+            [(WRITE, 1, NIL, 0, 1), (WRITE, 1, NIL, 2, 3), (WRITE, 2, NIL, 4, 5), (READ, 1, NIL, 6, 7)],
+            "was replaced for good before it was seen again",
+        ),
     ],
 )
 def test_every_anomaly_has_words(tmp_path: Path, name: str, rows: list[Row], words: str) -> None:
@@ -138,7 +150,8 @@ def test_a_search_without_budget_is_unknown(tmp_path: Path) -> None:
     rows: list[Row] = [(WRITE, 0, NIL, 0, 1), (WRITE, 0, NIL, 2, 3)]
     rows += [(CAS, 10 + i, 0, 4 + i, 10_000 + i) for i in range(40)]
     rows += [(CAS, 0, 10 + i, 100 + i, 20_000 + i) for i in range(40)]
-    rows += [(WRITE, 77, NIL, 300, 301), (READ, 88, NIL, 302, 303)]
+    rows += [(WRITE, 77, NIL, 300, 400), (WRITE, 88, NIL, 301, 401)]
+    rows += [(READ, value, NIL, 302 + 2 * i, 303 + 2 * i) for i, value in enumerate((88, 77, 88))]
     path = write_history(tmp_path / "h.parquet", [rows, [(WRITE, 1, NIL, 0, 1)]])
     verdict = check(path, "register", options=CheckOptions(memory_mib=1))
     assert verdict.valid == "unknown"

@@ -47,6 +47,15 @@ def test_search_and_brute_force_agree(model: str, first: int, count: int, sizes:
     print(f"{model}: {seen[True]} valid and {seen[False]} invalid histories of {sizes[0]} to {sizes[1]} operations")
 
 
+def test_strings_of_pieces_that_do_not_repeat_are_decided_without_search() -> None:
+    shapes = [
+        ObjectShape("kv-append", 300, 20, 0, 0.1, spoiled, seed) for seed in range(6) for spoiled in (False, True)
+    ]
+    for shape in shapes:
+        verdict = judge_source(object_source(shape), "kv-append", LocalEngine())
+        assert verdict.valid is not shape.spoiled and verdict.details["objects_searched"] == 0, shape
+
+
 def wide(model: str, seed: int) -> ObjectShape:
     random = Random(seed)
     operations, clients, values = random.randint(10, 80), random.randint(2, 10), random.choice((0, 2, 3, 5))

@@ -15,6 +15,8 @@ from register_histories import Row, columns, joined, random_rows
 from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE
 from checkers.kernels.instances import make_instances
 from checkers.kernels.linear import Budget, explain_stuck, judge_search
+from checkers.kernels.prepare import prepare
+from checkers.kernels.stale import judge_stale
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID, judge_zones
 from checkers.register import ZONE_ANOMALIES
 
@@ -38,14 +40,19 @@ def test_zones_search_and_brute_force_agree_on_random_histories(first: int, coun
     histories = [random_rows(random := Random(seed), random.randint(0, 8), random.random() < 0.6) for seed in seeds]
     kept = [columns(rows) for rows in histories]
     zones = judge_zones(joined(kept), make_instances(len(ZONE_ANOMALIES), 1))
+    stale = judge_stale(prepare(joined(kept)), make_instances(len(ZONE_ANOMALIES), 1))
     search = judge_search(joined(kept), Budget()).answers
     seen: Counter[tuple[bool, int]] = Counter()
+    seen_stale: Counter[tuple[bool, bool]] = Counter()
     for number, one in enumerate(kept):
         truth = linearizable(one)
         seen[truth, int(zones[number])] += 1
+        seen_stale[truth, bool(stale[number])] += zones[number] == UNDECIDED
+        assert not (truth and stale[number]), histories[number]
         assert search[number] == (VALID if truth else INVALID), histories[number]
         assert zones[number] in (UNDECIDED, VALID if truth else INVALID), histories[number]
     assert min(seen[True, VALID], seen[False, INVALID], seen[True, UNDECIDED], seen[False, UNDECIDED]) > 300
+    assert min(seen_stale[False, True], seen_stale[False, False]) > 200
     print({f"{'valid' if truth else 'invalid'}, zones say {zone}": many for (truth, zone), many in seen.items()})
 
 
