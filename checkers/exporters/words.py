@@ -38,8 +38,8 @@ def is_keyword(text: str) -> bool:
 
 
 def is_vector(text: str) -> bool:
-    """Whether a text is one whole vector and nothing else."""
-    if text[:1] != "[":
+    """Whether a text is one whole vector on one line and nothing else."""
+    if text[:1] != "[" or "\n" in text or "\r" in text:
         return False
     raw = np.frombuffer(text.encode(), np.uint8)
     tape = empty_tape(raw, len(raw) + 1, 1)

@@ -195,7 +195,7 @@ def test_foreign_values_of_parquet_are_known_by_their_looks(tmp_path: Path) -> N
 
 def test_vectors_are_known() -> None:
     assert is_vector('[:a ["b" {}]]') and is_vector("[]")
-    for text in ("[:a", "[1] [2]", "[1] ; c", "[1]]", " [1]", "[#", '["]', "(1)", "[{:a}]"):
+    for text in ("[:a", "[1] [2]", "[1] ; c", "[1]]", " [1]", "[#", '["]', "(1)", "[{:a}]", "[1\n]", "[\r]"):
         assert not is_vector(text), text
 
 
