@@ -12,6 +12,7 @@ from object_histories import OBJECTS, Call, columns, random_calls, texts_of
 
 from checkers.api import check, judge_source
 from checkers.engines.local import LocalEngine
+from checkers.kernels import object_search
 from checkers.kernels.columns import NEVER
 from checkers.kernels.linear import Budget
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
@@ -72,6 +73,21 @@ def test_what_is_valid_by_construction_is_never_refuted(model: str) -> None:
         seen[verdict.valid] += 1
         assert verdict.valid is not False, shape
     assert seen[True] > 100, seen
+
+
+@pytest.mark.parametrize("model", sorted(OBJECTS))
+@pytest.mark.parametrize("count", [8, pytest.param(400, marks=pytest.mark.campaign)])
+def test_a_narrow_beam_that_goes_back_is_right(model: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements that repeat keep queues and strings from being decided without search."""
+    start = object_search._start
+    monkeypatch.setattr(object_search, "_start", lambda ops, beam: start(ops, min(beam, 2)))
+    seen: Counter[object] = Counter()
+    for seed in range(count):
+        shape = ObjectShape(model, 150, 4, seed % 4 + 2, spoiled=seed % 2 == 1, seed=seed)
+        verdict = judge_source(object_source(shape), model, LocalEngine(), CheckOptions(time_limit_s=0.5))
+        seen[verdict.valid] += 1
+        assert verdict.valid in (not shape.spoiled, "unknown"), shape
+    assert seen["unknown"] <= count // 8, seen
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -6,15 +6,18 @@ from collections import Counter
 from random import Random
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from bruteforce import linearizable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from register_histories import Row, columns, joined, random_rows
 
+from checkers.kernels import linear, search
 from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE
 from checkers.kernels.instances import make_instances
 from checkers.kernels.linear import Budget, explain_stuck, judge_search
+from checkers.kernels.marks import FRESH
 from checkers.kernels.prepare import prepare
 from checkers.kernels.stale import judge_stale
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID, judge_zones
@@ -41,7 +44,7 @@ def test_zones_search_and_brute_force_agree_on_random_histories(first: int, coun
     kept = [columns(rows) for rows in histories]
     zones = judge_zones(joined(kept), make_instances(len(ZONE_ANOMALIES), 1))
     stale = judge_stale(prepare(joined(kept)), make_instances(len(ZONE_ANOMALIES), 1))
-    search = judge_search(joined(kept), Budget()).answers
+    found = judge_search(joined(kept), Budget()).answers
     seen: Counter[tuple[bool, int]] = Counter()
     seen_stale: Counter[tuple[bool, bool]] = Counter()
     for number, one in enumerate(kept):
@@ -49,11 +52,52 @@ def test_zones_search_and_brute_force_agree_on_random_histories(first: int, coun
         seen[truth, int(zones[number])] += 1
         seen_stale[truth, bool(stale[number])] += zones[number] == UNDECIDED
         assert not (truth and stale[number]), histories[number]
-        assert search[number] == (VALID if truth else INVALID), histories[number]
+        assert found[number] == (VALID if truth else INVALID), histories[number]
         assert zones[number] in (UNDECIDED, VALID if truth else INVALID), histories[number]
     assert min(seen[True, VALID], seen[False, INVALID], seen[True, UNDECIDED], seen[False, UNDECIDED]) > 300
     assert min(seen_stale[False, True], seen_stale[False, False]) > 200
     print({f"{'valid' if truth else 'invalid'}, zones say {zone}": many for (truth, zone), many in seen.items()})
+
+
+def long_rows(seed: int) -> list[Row]:
+    """Sixty operations, all completed, of which a late read may have found another value."""
+    random = Random(seed)
+    while True:
+        rows = random_rows(random, 60, unique=False)
+        wrong = [place for place, row in enumerate(rows) if row[0] == READ and place > 40]
+        if wrong and all(row[4] != NEVER for row in rows) and linearizable(columns(rows)):
+            break
+    if random.random() < 0.6:
+        place = random.choice(wrong)
+        rows[place] = (READ, random.randint(1, 4), *rows[place][2:])
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [(0, 100), pytest.param(10_000, 2000, marks=pytest.mark.campaign)],
+)
+def test_a_narrow_beam_that_goes_back_is_right(monkeypatch: pytest.MonkeyPatch, first: int, count: int) -> None:
+    back: Counter[int] = Counter()
+
+    def counted(ops: object, at: npt.NDArray[np.int64], *more: object) -> None:
+        compiled(ops, at, *more)
+        back[int(at[FRESH])] += 1
+
+    compiled, start = search._try_again, linear._start
+    monkeypatch.setattr(linear, "_start", lambda prepared, beam: start(prepared, min(beam, 2)))
+    monkeypatch.setattr(search, "_try_again", counted)
+    monkeypatch.setattr(linear, "search_keys", search.search_keys.py_func)
+    seen: Counter[bool] = Counter()
+    for seed in range(first, first + count):
+        rows = long_rows(seed)
+        truth = linearizable(columns(rows))
+        seen[truth] += 1
+        answers = judge_search(columns(rows), Budget()).answers
+        assert answers.tolist() == [VALID if truth else INVALID], rows
+    assert min(seen[True], seen[False]) > count // 6, seen
+    assert back[0] > 0, "never taken up again from a mark"
+    print(f"{seen[True]} valid and {seen[False]} invalid; back to marks {back[0]} times, to the start {back[1]}")
 
 
 @settings(deadline=None, max_examples=150)
