@@ -8,7 +8,6 @@ the batches it was given, decompressed.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bench._measure import machine
 from bench.checkers_jepsen import shown
 from bench.checkers_transactions import settings
 from checkers.api import judge_source
@@ -129,8 +129,7 @@ def main() -> None:
     if arguments.child:
         child(arguments.child[0], Path(arguments.child[1]), Path(arguments.child[2]))
         return
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    sys.stdout.write(f"machine: {os.cpu_count()} cores, {memory} GiB\n")
+    sys.stdout.write(f"machine: {machine()}\n")
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)

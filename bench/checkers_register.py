@@ -7,18 +7,15 @@ Prints one line a measurement, with the machine it was measured on. Histories ar
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from bench._measure import machine, peak_memory
 from checkers.api import check
 from checkers.grouping import KeyedOps, group
 from checkers.importers.detect import open_source
@@ -29,53 +26,10 @@ from checkers.projection import concatenated, flatten
 from checkers.register import RegisterKernel, projection
 from checkers.synthetic import RegisterShape, write_register_history
 
-_SAMPLE_EVERY_S = 0.1
-
-
-def family_bytes() -> int:
-    """Resident memory of this process and all its descendants (the JVM, Python workers)."""
-    page, own = os.sysconf("SC_PAGE_SIZE"), os.getpid()
-    parent, resident = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            except OSError:  # the process ended meanwhile
-                continue
-            parent[int(entry.name)], resident[int(entry.name)] = int(fields[1]), int(fields[21]) * page
-    return sum(size for process, size in resident.items() if _descends(process, own, parent))
-
-
-def _descends(process: int, ancestor: int, parent: dict[int, int]) -> bool:
-    while process in parent and process != ancestor:
-        process = parent[process]
-    return process == ancestor
-
-
-@contextmanager
-def peak_memory(report: Callable[[int], None]) -> Iterator[None]:
-    """Samples the family's memory while the block runs."""
-    stop, peak = threading.Event(), [0]
-
-    def sample() -> None:
-        while not stop.wait(_SAMPLE_EVERY_S):
-            peak[0] = max(peak[0], family_bytes())
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        report(peak[0])
-
 
 def say(what: str, seconds: float, operations: int, more: str = "") -> None:
     """One measurement on a line."""
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    machine = f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, load {os.getloadavg()[0]:.1f}"
-    print(f"{what}: {seconds:.2f} s, {operations / seconds / 1e6:.2f} M op/s{more}  [{machine}]", flush=True)
+    print(f"{what}: {seconds:.2f} s, {operations / seconds / 1e6:.2f} M op/s{more}  [{machine()}]", flush=True)
 
 
 def judged(what: str, shape: RegisterShape, engine: str, kept: Path | None) -> None:
@@ -87,14 +41,13 @@ def judged(what: str, shape: RegisterShape, engine: str, kept: Path | None) -> N
         path = (kept or Path(folder)) / f"register-{shape.operations}-{shape.keys}.parquet"
         if not path.exists():
             write_register_history(shape, path)
-        peak: list[int] = []
         begin = time.perf_counter()
-        with peak_memory(peak.append):
+        with peak_memory() as peak:
             verdict = check(path, "register", engine=engine)
         seconds = time.perf_counter() - begin
         if verdict.valid is not True:
             sys.exit(f"wrong verdict: {verdict}")
-        say(what, seconds, shape.operations, f", peak {peak[0] / 2**30:.2f} GiB, checker {verdict.seconds:.2f} s")
+        say(what, seconds, shape.operations, f", {peak}, checker {verdict.seconds:.2f} s")
 
 
 def repeated_values(operations: int, keys: int, clients: int) -> KeyedOps:

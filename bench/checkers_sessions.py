@@ -1,18 +1,17 @@
 """Monotonic reads, write atomicity and isolation levels: time and memory, on either engine.
 
-python bench/checkers_sessions.py [--reads 10000000] [--engine spark] [--model monotonic-reads]
+python -m bench.checkers_sessions [--reads 10000000] [--engine spark] [--model monotonic-reads]
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import resource
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from bench._measure import machine, peak_memory
 from checkers.api import check
 from checkers.isolation.synthetic import TransactionShape, write_transaction_history
 from checkers.sessions.synthetic import PageShape, write_page_history
@@ -37,12 +36,11 @@ def measure(model: str, reads: int, engine: str, folder: Path) -> str:
     if not path.exists():
         make(model, reads, path)
     begin = time.perf_counter()
-    verdict = check(path, model, engine=engine)
+    with peak_memory() as peak:
+        verdict = check(path, model, engine=engine)
     seconds = time.perf_counter() - begin
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
     said = f"{model}: {reads} reads, {engine}: {verdict.valid} in {seconds:.1f} s (judging {verdict.seconds:.1f} s)"
-    return f"{said}, peak {peak} MiB here, {workers} MiB in the largest child; {verdict.details}"
+    return f"{said}, {peak}; {verdict.details}  [{machine()}]"
 
 
 def main() -> None:
@@ -52,8 +50,6 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, action="append")
     parser.add_argument("--folder", type=Path, help="where histories are kept between runs")
     arguments = parser.parse_args()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    sys.stdout.write(f"machine: {os.cpu_count()} cores, {memory} GiB\n")
     with tempfile.TemporaryDirectory() as scratch:
         for model in arguments.model or MODELS:
             folder = arguments.folder or Path(scratch)

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 
+from bench._measure import machine
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
 from checkers.source import Source
@@ -129,8 +130,7 @@ def main() -> None:
     parser.add_argument("--figures", type=Path, help="a file of JSON lines")
     parser.add_argument("--picture", type=Path, default=PICTURE)
     arguments = parser.parse_args()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    sys.stdout.write(f"machine: {os.cpu_count()} cores, {memory} GiB\n| model | n | CPU s | ns / (n log2 n) | load |\n")
+    sys.stdout.write(f"machine: {machine()}\n| model | n | CPU s | ns / (n log2 n) | load |\n")
     kept = arguments.figures.read_bytes() if arguments.figures and arguments.figures.exists() else b""
     known = {(f.model, f.n): f for f in (msgspec.json.decode(line, type=Figure) for line in kept.splitlines())}
     sizes = [n for n in (round(10 ** (half / 2)) for half in range(8, 15)) if n <= arguments.most]
