@@ -63,6 +63,17 @@ def _by_key(key: Ints, amount: Ints) -> Ints:
     return out
 
 
+def processes(op: Ints, info: npt.NDArray[np.bool_], lost: Ints) -> Ints:
+    """The process of each operation, where clients take turns; after an operation of unknown outcome a client goes on
+    as another process, as Jepsen's do. `lost`, by client, counts such operations so far and is updated."""
+    clients = len(lost)
+    client, indeterminate = op % clients, info.astype(np.int64)
+    before = _by_key(client, indeterminate) - indeterminate
+    process: Ints = client + clients * (lost[client] + before)
+    np.add.at(lost, client, indeterminate)
+    return process
+
+
 def _make(shape: RegisterShape, rows: int, held: Ints, random: np.random.Generator) -> _Batch:
     """The next operations in the order in which they take effect; `held` is each key's value, updated."""
     draw = random.random(rows)
@@ -103,7 +114,7 @@ def _dictionary(codes: npt.NDArray[np.int8], names: tuple[str, ...]) -> pa.Array
     return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(names)).cast(pa.string())
 
 
-def _record_batch(shape: RegisterShape, batch: _Batch, first: int) -> pa.RecordBatch:
+def _record_batch(shape: RegisterShape, batch: _Batch, first: int, lost: Ints) -> pa.RecordBatch:
     rows = len(batch.kind)
     invoke, complete = _event_indices(first, rows, shape.clients)
     op = np.arange(first, first + rows)
@@ -127,7 +138,7 @@ def _record_batch(shape: RegisterShape, batch: _Batch, first: int) -> pa.RecordB
         "invoke_time": pa.array(invoke * _TICK_NS),
         "complete_time": pa.array(complete * _TICK_NS, mask=batch.info),
         "type": _dictionary(batch.info.astype(np.int8), _TYPES),
-        "process": pa.array(op % shape.clients),
+        "process": pa.array(processes(op, batch.info, lost)),
         "f": _dictionary(batch.kind, _FS),
         "mops": pa.ListArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32)), structs, type=pa.list_(MOP)),
     }
@@ -138,11 +149,12 @@ def _record_batch(shape: RegisterShape, batch: _Batch, first: int) -> pa.RecordB
 def register_batches(shape: RegisterShape) -> Iterator[pa.RecordBatch]:
     """The history in pieces of the table, in order of invocation."""
     random, held, done = np.random.default_rng(shape.seed), np.zeros(shape.keys, np.int64), 0
+    lost = np.zeros(shape.clients, np.int64)
     while done < shape.operations:
         rows = min(_ROWS_PER_GROUP // shape.clients * shape.clients, shape.operations - done)
         batch = _make(shape, rows, held, random)
         _plant(shape, batch, done)
-        yield _record_batch(shape, batch, done)
+        yield _record_batch(shape, batch, done, lost)
         done += rows
 
 

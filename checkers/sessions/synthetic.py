@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from checkers.synthetic import processes
 from harness.columns import MOP, SCHEMA
 from harness.history.table import schema, write_batches
 
@@ -116,7 +117,7 @@ def _mops(shape: PageShape, batch: _Batch) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), structs, type=pa.list_(MOP))
 
 
-def _record_batch(shape: PageShape, batch: _Batch, first: int) -> pa.RecordBatch:
+def _record_batch(shape: PageShape, batch: _Batch, first: int, lost: Ints) -> pa.RecordBatch:
     count = len(batch.write)
     op = np.arange(first, first + count)
     invoke = op // shape.clients * 2 * shape.clients + op % shape.clients
@@ -131,7 +132,7 @@ def _record_batch(shape: PageShape, batch: _Batch, first: int) -> pa.RecordBatch
         "invoke_time": pa.array(invoke * _TICK_NS),
         "complete_time": pa.array(complete * _TICK_NS, mask=batch.info),
         "type": kinds.cast(pa.string()),
-        "process": pa.array(op % shape.clients),
+        "process": pa.array(processes(op, batch.info, lost)),
         "f": names.cast(pa.string()),
         "mops": _mops(shape, batch),
         "served_ts": pa.array(op, mask=unstamped),
@@ -144,11 +145,12 @@ def page_batches(shape: PageShape) -> Iterator[pa.RecordBatch]:
     """The history in pieces of the table, in order of invocation."""
     random = np.random.default_rng(shape.seed)
     held = np.zeros((shape.rows, shape.partitions), np.int64)
+    lost = np.zeros(shape.clients, np.int64)
     for first in range(0, shape.operations, _OPS_PER_GROUP // shape.clients * shape.clients):
         count = min(_OPS_PER_GROUP // shape.clients * shape.clients, shape.operations - first)
         batch = _make(shape, first, count, held, random)
         _plant(shape, batch, first)
-        yield _record_batch(shape, batch, first)
+        yield _record_batch(shape, batch, first, lost)
 
 
 def write_page_history(shape: PageShape, path: Path) -> None:

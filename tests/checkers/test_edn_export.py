@@ -19,7 +19,10 @@ from checkers.exporters.words import foreign_forms, is_vector
 from checkers.importers.detect import open_source
 from checkers.importers.jepsen import open_edn
 from checkers.options import CheckOptions
+from checkers.sessions.synthetic import PageShape, write_page_history
 from checkers.source import Source
+from checkers.synthetic import RegisterShape, write_register_history
+from checkers.transactions.synthetic import TxnShape, write_txn_history
 from harness.columns import DICTIONARY_KEY, FOREIGN_BASE
 from harness.errors import HarnessError, UserError
 from harness.history.table import schema, to_table
@@ -365,3 +368,18 @@ def test_the_corpus_survives(tmp_path: Path) -> None:
         assert (after.valid, after.counts, after.strongest) == (before.valid, before.counts, before.strongest), name
         judged.add((source.format, model))
     assert len(judged) >= 12, judged
+
+
+def test_made_histories_can_be_exported(tmp_path: Path) -> None:
+    """A client whose operation ended indeterminate goes on as another process, as in Jepsen; else this is refused."""
+    register, pages, transactions = (tmp_path / f"{name}.parquet" for name in ("register", "pages", "transactions"))
+    write_register_history(RegisterShape(500, keys=5, info_share=0.3), register)
+    write_page_history(PageShape(500, partitions=5, info_share=0.3), pages)
+    write_txn_history(TxnShape(200, info_share=0.3), transactions)
+    for path, model in ((register, "register"), (pages, "write-atomicity"), (transactions, "list-append")):
+        copy = path.with_suffix(".edn")
+        write_edn(open_source(path), copy)
+        assert check(copy, model).valid is check(path, model).valid is True
+        processes, types = (pq.read_table(path).column(name).to_pylist() for name in ("process", "type"))
+        ended = [process for process, type in zip(processes, types, strict=True) if type == "info"]
+        assert len(ended) == len(set(ended)) > 10
