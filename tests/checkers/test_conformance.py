@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ import pytest
 
 from checkers.api import judge_source
 from checkers.engines.api import Engine
-from checkers.engines.local import LocalEngine
-from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
 from checkers.transactions.judge import judge_by_each
@@ -32,14 +29,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 ENGINES = [pytest.param("local"), pytest.param("spark", marks=pytest.mark.spark)]
-
-
-@pytest.fixture(scope="module")
-def engines() -> Iterator[dict[str, Engine]]:
-    both: dict[str, Engine] = {"local": LocalEngine(), "spark": SparkEngine()}
-    yield both
-    for engine in both.values():
-        engine.close()
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -33,13 +32,6 @@ def truth(models: tuple[str, ...]) -> list[tuple[Path, str, bool]]:
             rows = [row for row in csv.DictReader(lines, delimiter="\t") if row["model"] in models]
         found += [(table.parent / row["file"], row["model"], row["valid"] == "true") for row in rows]
     return found
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkEngine]:
-    engine = SparkEngine()
-    yield engine
-    engine.close()
 
 
 def test_verdicts_agree_and_refuted_ones_are_explained() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from checkers.api import check, judge_source
 from checkers.engines.api import Engine
-from checkers.engines.local import LocalEngine
-from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.importers.jepsen import Plan, open_edn
 from checkers.options import CheckOptions
@@ -152,14 +149,6 @@ APART = {
         history("0 enqueue [1 5]", "0 enqueue [2 6]", "1 dequeue [1 nil] => [1 6]", "1 dequeue [2 nil] => [2 5]"),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def engines() -> Iterator[dict[str, Engine]]:
-    both: dict[str, Engine] = {"local": LocalEngine(), "spark": SparkEngine()}
-    yield both
-    for engine in both.values():
-        engine.close()
 
 
 @pytest.mark.parametrize("name", APART)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -27,13 +26,6 @@ from harness.history.table import write_parquet
 from harness.rundir import create
 
 CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[4] / "shared" / "corpus"))
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkEngine]:
-    engine = SparkEngine()
-    yield engine
-    engine.close()
 
 
 def comparable(verdict: Verdict) -> Verdict:

@@ -1,14 +1,11 @@
 """The same verdicts on both engines: planted anomalies, valid histories, and what must not hurt."""
 
-import shutil
-
 import msgspec
 import pytest
 from session_histories import Row, events_of
 
 from checkers.api import check_run
 from checkers.engines.local import LocalEngine
-from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.isolation.synthetic import TransactionShape, write_transaction_history
 from checkers.options import CheckOptions
@@ -101,15 +98,6 @@ def test_what_a_model_does_not_know_is_refused(tmp_path):
     for model in MODELS:
         with pytest.raises(UserError, match="event 0"):
             verdicts(path, (model,))
-
-
-@pytest.fixture(scope="module")
-def spark():
-    if shutil.which("java") is None:
-        pytest.skip("no Java runtime for Spark")
-    engine = SparkEngine()
-    yield engine
-    engine.close()
 
 
 def same(path, model, spark):

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from checkers.engines.local import LocalEngine
-from checkers.engines.spark import SparkEngine
 from checkers.importers.parquet import open_parquet
 from checkers.options import CheckOptions
 from checkers.transactions.judge import judge_list_append, judge_rw_register
@@ -23,13 +22,6 @@ CASES = [
     ("rw-register", "cyclic-versions"),
     ("rw-register", "lost-update"),
 ]
-
-
-@pytest.fixture(scope="module")
-def spark():
-    engine = SparkEngine()
-    yield engine
-    engine.close()
 
 
 @pytest.mark.spark

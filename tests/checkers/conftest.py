@@ -1,0 +1,24 @@
+"""Engines that a module's tests share; Spark's session starts with the first test that uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from checkers.engines.api import Engine
+from checkers.engines.local import LocalEngine
+from checkers.engines.spark import SparkEngine
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkEngine]:
+    engine = SparkEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def engines(spark: SparkEngine) -> dict[str, Engine]:
+    """By name."""
+    return {"local": LocalEngine(), "spark": spark}
