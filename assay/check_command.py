@@ -13,6 +13,7 @@ from rich.console import Console
 
 from assay.judging import as_object, judge_run
 from assay.options import key_values
+from assay.progress import working
 from assay.run_command import anomaly_sentences
 from checkers.api import MODELS, check
 from checkers.options import CheckOptions
@@ -95,7 +96,7 @@ def judged(path: Path, request: CheckRequest) -> dict[str, Any]:
     """The verdict on one input as the object that `--json` prints."""
     if not path.exists():
         raise UserError(f"There is no file or run directory {path}.")
-    with Console(stderr=True).status(f"checking {path}"):
+    with working(f"checking {path}"):
         if request.model is not None:
             verdict = check(path, request.model, engine=request.engine, format=request.format, options=request.options)
             return {"input": str(path), **as_object(verdict)}

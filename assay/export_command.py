@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
-
+from assay.progress import working
 from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
 from harness.errors import UserError
@@ -22,7 +21,7 @@ def export_history(path: Path, to: Path | None, format: str, overwrite: bool) ->
     if not path.exists():
         raise UserError(f"There is no file or run directory {path}.")
     target = _target(path, to, overwrite)
-    with Console(stderr=True).status(f"exporting {path}"):
+    with working(f"exporting {path}"):
         source = open_source(path, format)
         if target.exists() and target.samefile(source.path):
             raise UserError(f"{target} is what is to be exported; name another file with --to.")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console
 
+from assay.progress import working
 from checkers.api import MODELS, judge_source_by_each
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
@@ -221,9 +221,9 @@ def judge_rows(rows: Sequence[ManifestRow], request: ManifestRequest) -> list[Ou
     judges = Judges(request, rows)
     outcomes = []
     try:
-        with Console(stderr=True).status(f"checking {request.table}") as status:
+        with working(f"checking {request.table}") as change:
             for number, row in enumerate(rows, start=1):
-                status.update(f"checking {request.table}: {number} of {len(rows)}")
+                change(f"checking {request.table}: {number} of {len(rows)}")
                 outcomes.append(judges.outcome(row))
     finally:
         judges.close()

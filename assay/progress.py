@@ -1,12 +1,15 @@
-"""What a user sees while a run goes on: its stage, and how much of the load is done."""
+"""What a user sees meanwhile: of a run its stage and how much of the load is done, of other work what it is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from checkers.compile_cache import compilation_told
 from harness.ops import Op
 
 EVENTS_PER_UPDATE = 256
@@ -52,3 +55,22 @@ class RunProgress:
             done = min(1.0, op.time / self._limit_ns)
             note = f"{op.time / 1e9:.0f} s, {self._events} events"
             self._bar.update(self._task, completed=low + done * (high - low), note=note)
+
+
+@contextmanager
+def working(text: str) -> Iterator[Callable[[str], None]]:
+    """Shows a text on standard error where that is a terminal, and says when kernels are compiled; yields what changes
+    the text."""
+    shown = text
+    with Console(stderr=True).status(text) as status:
+
+        def change(to: str) -> None:
+            nonlocal shown
+            shown = to
+            status.update(to)
+
+        def tell(compiling: bool) -> None:
+            status.update(f"{shown} (compiling, once after each update)" if compiling else shown)
+
+        with compilation_told(tell):
+            yield change

@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept between processes.
+"""Where compiled kernels are kept between processes, and when they are compiled.
 
 numba notices a change only in the very file of a cached function, not in those it calls; so the directory's name is a
 digest of all compiled sources of this package, and an update never meets stale code.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 VARIABLE: Final = "NUMBA_CACHE_DIR"
 
@@ -42,3 +44,25 @@ def cache_base() -> Path:
         if os.access(base, os.W_OK):
             return base
     return Path(tempfile.gettempdir())
+
+
+@contextmanager
+def compilation_told(tell: Callable[[bool], None]) -> Iterator[None]:
+    """Calls `tell` with True whenever this process begins to compile kernels, and with False when it has done so."""
+    from numba.core import event
+
+    class Compilation(event.Listener):
+        depth = 0
+
+        def on_start(self, event: Any) -> None:
+            self.depth += 1
+            if self.depth == 1:
+                tell(True)
+
+        def on_end(self, event: Any) -> None:
+            self.depth -= 1
+            if self.depth == 0:
+                tell(False)
+
+    with event.install_listener("numba:compile", Compilation()):
+        yield
