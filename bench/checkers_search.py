@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 
+from bench._measure import machine
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
 from checkers.objects.synthetic import MODELS, ObjectShape, object_source
@@ -73,8 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"some of {', '.join(MODELS)}")
     chosen = parser.parse_args().models or MODELS
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    print(f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, load {os.getloadavg()[0]:.1f}; at most {LIMIT_S:g} s each")
+    print(f"{machine()}; at most {LIMIT_S:g} s each")
     print(HEADER, flush=True)
     for model in chosen:
         for spoiled in (False, True):

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from harness.errors import HarnessError, UserError
+from harness.whole import appearing
 
 _MAX_SAME_MOMENT = 10_000
 
@@ -143,16 +144,10 @@ def open_run(path: Path) -> RunDir:
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Replace a file, all or nothing; raises HarnessError."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise HarnessError(f"{path} can't be written: {error.strerror}.") from error
+    with appearing(path, str(path)) as unfinished, unfinished.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _make_parents(path: Path, made: list[Path]) -> None:

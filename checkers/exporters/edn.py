@@ -7,7 +7,7 @@ from pathlib import Path
 from checkers.exporters.events import Counts, event_lines
 from checkers.exporters.readback import check_reads_back
 from checkers.source import Source
-from harness.errors import HarnessError
+from harness.whole import appearing
 
 
 def write_edn(source: Source, path: Path) -> Counts:
@@ -16,18 +16,12 @@ def write_edn(source: Source, path: Path) -> Counts:
     The file appears whole or not at all, once it was read back and found to hold the same client operations. Raises
     UserError for a history that Jepsen's form can't say, HarnessError if it can't be written.
     """
-    unfinished = path.with_name(path.name + ".unfinished")
     counts = Counts()
-    try:
+    with appearing(path, f"The history {path}") as unfinished:
         with unfinished.open("w", encoding="utf-8") as file:
             for line in event_lines(source, counts):
                 file.write(line + "\n")
             if not counts.events:
                 file.write("[]\n")  # A file without anything in it could be one that was cut short.
         check_reads_back(source, unfinished)
-        unfinished.replace(path)
-    except OSError as error:
-        raise HarnessError(f"The history {path} can't be written: {error.strerror or error}.") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
     return counts

@@ -33,9 +33,8 @@ from checkers.kernels.marks import (
     NEXT_INVOKE,
     WORK,
     forget,
+    go_back,
     mark,
-    recall,
-    turn_back,
 )
 from checkers.kernels.objects import (
     IMPOSSIBLE,
@@ -303,12 +302,9 @@ def explore_key(ops, at, window, store, frontier, visited, after, stack, marks, 
 @lean
 def _try_again(ops, at, window, frontier, marks):
     """After a beam that found no way: a wider one from a mark, or, if it follows everything, from the beginning."""
-    level = turn_back(marks, at)
-    at[BEAM] = wider(at[BEAM])
-    if at[BEAM] == 0 or level < 0:
-        at[FRESH] = 1
+    level = go_back(marks, at, frontier, wider(at[BEAM]))
+    if level < 0:
         return
-    recall(marks, level, at, frontier)
     vacate(window)
     for slot in range(window.row.shape[0]):
         if marks.row[level, slot] >= 0:

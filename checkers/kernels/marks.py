@@ -79,7 +79,20 @@ def mark(marks, at, window, frontier):
 
 
 @lean
-def turn_back(marks, at):
+def go_back(marks, at, frontier, beam):
+    """After a beam that found no way, try another (0: all is followed, from the beginning) from a mark. Returns the
+    mark's level, for the operations in `marks.row[level]` are to be opened again, or -1 for the beginning."""
+    level = _turn_back(marks, at)
+    at[BEAM] = beam
+    if beam == 0 or level < 0:
+        at[FRESH] = 1
+        return -1
+    _recall(marks, level, at, frontier)
+    return level
+
+
+@lean
+def _turn_back(marks, at):
     """The level of the mark from which a beam that is stuck should be tried again, or -1 for the beginning; later marks
     are forgotten."""
     at[REACHED] = max(at[REACHED], at[NEXT_COMPLETE])
@@ -95,8 +108,8 @@ def turn_back(marks, at):
 
 
 @lean
-def recall(marks, level, at, frontier):
-    """Put cursor and configurations back to a mark; the operations in `marks.row[level]` are to be opened again."""
+def _recall(marks, level, at, frontier):
+    """Put cursor and configurations back to a mark."""
     at[NEXT_INVOKE] = marks.cursor[level, 0]
     at[NEXT_COMPLETE] = marks.cursor[level, 1]
     at[DROPPED] = marks.cursor[level, 2]

@@ -38,9 +38,8 @@ from checkers.kernels.marks import (
     TRIES,
     WORK,
     forget,
+    go_back,
     mark,
-    recall,
-    turn_back,
 )
 from checkers.kernels.window import Window, close_slot, enter, free_slot, make_window, vacate
 
@@ -371,12 +370,9 @@ def search_key(ops, at, opened, frontier, visited, after, marks, budget):
 @lean
 def _try_again(ops, at, opened, frontier, marks):
     """After a beam that found no way: a wider one from a mark, or, if it follows everything, from the beginning."""
-    level = turn_back(marks, at)
-    at[BEAM] = wider(at[BEAM])
-    if at[BEAM] == 0 or level < 0:
-        at[FRESH] = 1
+    level = go_back(marks, at, frontier, wider(at[BEAM]))
+    if level < 0:
         return
-    recall(marks, level, at, frontier)
     _clear_slots(ops, at[KEY], opened)
     for slot in range(opened.window.row.shape[0]):
         if marks.row[level, slot] >= 0:

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.columns import DICTIONARY_KEY, MOP, SCHEMA, SCHEMA_VERSION, VERSION_KEY
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.history.seal import KEY as SEAL_KEY
 from harness.history.seal import seal
 from harness.ops import Mop, Op
+from harness.whole import appearing
 
 ROWS_PER_GROUP = 65_536
 
@@ -118,19 +119,13 @@ def write_batches(batches: Iterable[pa.RecordBatch], path: Path) -> int:
     The file appears whole or not at all, with a seal over all of it (`harness.history.seal`). Raises HarnessError if it
     can't be written.
     """
-    unfinished = path.with_name(path.name + ".unfinished")
     rows = 0
-    try:
+    with appearing(path, f"The history {path}") as unfinished:
         with parquet_writer(unfinished, _sealed_schema()) as writer:
             for batch in batches:
                 writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
                 rows += batch.num_rows
         seal(unfinished)
-        unfinished.replace(path)
-    except OSError as error:
-        raise HarnessError(f"The history {path} can't be written: {error}.") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
     return rows
 
 
