@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from assay.options import RunOptions
-from cluster.database_sim import SimDatabase, sample_disk_options, sample_knobs
-from cluster.wire import WIRE_VERSION
+from cluster.deploy.database_sim import SimDatabase, sample_disk_options, sample_knobs
+from cluster.wire.messages import WIRE_VERSION
 from harness import rundir as rundirs
 from harness.env.sim import SimEnvironment
 from harness.protocols import Database, Environment
@@ -99,7 +99,7 @@ def run_in_docker(
     """Run in containers, in real time."""
     import uvloop
 
-    from cluster.database_docker import DockerDatabase
+    from cluster.deploy.database_docker import DockerDatabase
     from harness.env.docker.environment import DockerEnvironment
     from harness.real.clock import RealClock
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import uvloop
 
-from cluster.database_docker import DockerDatabase
+from cluster.deploy.database_docker import DockerDatabase
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import UserError
 from harness.ops import Op, read, write

@@ -10,7 +10,7 @@ import platform
 import random
 import time
 
-from cluster.database_sim import SimDatabase
+from cluster.deploy.database_sim import SimDatabase
 from harness.ops import Op, read, write
 from harness.ports import Clock
 from harness.sim.world import World

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from cluster.flaws import FLAWS
-from cluster.wire import Replica
+from cluster.wire.messages import Replica
 from harness.errors import UserError
 
 NodeRole: TypeAlias = Literal["master", "tserver"]

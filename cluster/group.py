@@ -16,7 +16,8 @@ from typing import Protocol, TypeAlias
 
 from cluster.alarm import Alarm
 from cluster.config import Knobs
-from cluster.log_writer import LogWriter
+from cluster.log.storage import GroupStorage
+from cluster.log.writer import LogWriter
 from cluster.nodelog import node_logger
 from cluster.raft.config import RaftConfig
 from cluster.raft.core import Raft
@@ -39,9 +40,8 @@ from cluster.raft.types import (
     Tick,
     TransferLeadership,
 )
-from cluster.storage import GroupStorage
 from cluster.waiters import NotLeader, OutcomeUnknown, Waiters, fail_future
-from cluster.wire import GroupState, Replica
+from cluster.wire.messages import GroupState, Replica
 from harness.ports import Ports
 
 __all__ = ["FAILPOINTS", "Group", "GroupSpec", "NotLeader", "OutcomeUnknown", "StateMachine", "Transport"]

@@ -16,7 +16,7 @@ import uvloop
 from cluster.config import NodeConfig, load_config
 from cluster.group import OnFailure
 from cluster.nodelog import ClockFormatter, node_logger
-from cluster.wire import WIRE_VERSION
+from cluster.wire.messages import WIRE_VERSION
 from harness.errors import UserError
 from harness.ports import Hello, Peer, Ports
 from harness.real.clock import RealClock

@@ -56,7 +56,7 @@ def relative(path: Path) -> str:
 
 def is_deterministic(name: str) -> bool:
     """Code that runs in the simulator: nodes, simulator, generators, interpreter, nemeses, workloads."""
-    if name.startswith(REAL_WORLD) or name == "cluster/database_docker.py":
+    if name.startswith(REAL_WORLD) or name == "cluster/deploy/database_docker.py":
         return False
     return name.startswith(("cluster/", "nemesis/", "workloads/", "harness/sim/", "harness/generators/")) or name in (
         "harness/interpreter.py",

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from enum import Enum
 
-from cluster.wire import Fault, Reply, decode_reply
+from cluster.wire.messages import Fault, Reply, decode_reply
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ports import CallLost, Clock, Network, Refused, Unreachable
 

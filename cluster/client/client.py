@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt
 from cluster.client.route import Route
-from cluster.wire import (
+from cluster.wire.messages import (
     Column,
     CompareAndSet,
     CreateTable,

@@ -9,7 +9,7 @@ from cluster.master.locks import table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
 from cluster.master.placement import Placement, place, replica_load
 from cluster.master.records import TableRecord, TabletRecord, TabletState
-from cluster.wire import CreateTablet
+from cluster.wire.messages import CreateTablet
 
 SCAN_INTERVAL_S = 1.0
 CREATING_TIMEOUT_NS = 15_000_000_000

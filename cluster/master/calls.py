@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from cluster.master.tservers import ServerMap
-from cluster.wire import CreateTablet, DeleteTablet, Replica, encode
+from cluster.wire.messages import CreateTablet, DeleteTablet, Replica, encode
 from harness.ports import CallLost, Ports, Refused, Unreachable
 
 CALL_TIMEOUT_S = 2.0

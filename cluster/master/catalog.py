@@ -8,8 +8,8 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.master.records import TableRecord, TabletRecord
-from cluster.requests import RequestRows, RequestTable
-from cluster.wire import RequestId
+from cluster.store.requests import RequestRows, RequestTable
+from cluster.wire.messages import RequestId
 
 CATALOG_GROUP = "catalog"
 CATALOG_FORMAT = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster.master.locks import LockClass
 from cluster.master.manager import MAX_BATCH_BYTES, CatalogManager, Conflict, Leadership, Refusal, invalid, too_large
 from cluster.master.records import TabletRecord, new_table, new_tablet
-from cluster.wire import CreateTable, CreateTableReply, Fault, Partition, Reply, decode_reply, encode
+from cluster.wire.messages import CreateTable, CreateTableReply, Fault, Partition, Reply, decode_reply, encode
 
 MIN_TABLET_RECORD_BYTES = 40
 """Lower bound of one tablet record's size, so that an absurd number of buckets is refused before it is built."""

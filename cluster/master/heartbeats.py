@@ -7,7 +7,7 @@ import asyncio
 from cluster.master.locks import tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
 from cluster.master.reports import Fate, fate, next_hint, next_record
-from cluster.wire import Heartbeat, HeartbeatReply, Replica, TabletReport
+from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport
 
 
 async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatReply:

@@ -15,7 +15,7 @@ from cluster.master.records import TableRecord, TabletRecord
 from cluster.master.reports import LeaderHint
 from cluster.master.tservers import ServerMap
 from cluster.waiters import NotLeader, OutcomeUnknown
-from cluster.wire import Fault, Replica, RequestId
+from cluster.wire.messages import Fault, Replica, RequestId
 from harness.ports import Ports
 
 MAX_BATCH_BYTES = 1 << 20

@@ -12,8 +12,7 @@ from cluster.master.catalog import CATALOG_GROUP, Catalog
 from cluster.master.manager import CatalogManager, Refusal
 from cluster.master.tservers import ServerMap
 from cluster.raft.types import Role, SoftState
-from cluster.transport import NodeTransport
-from cluster.wire import (
+from cluster.wire.messages import (
     CreateTable,
     Fault,
     GetStatus,
@@ -29,6 +28,7 @@ from cluster.wire import (
     decode_request,
     encode,
 )
+from cluster.wire.transport import NodeTransport
 from harness.ports import Peer, Ports
 
 LIVE_HEARTBEATS = 6

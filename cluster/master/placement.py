@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState, changed_tablet, new_tablet
 from cluster.master.tservers import ServerEntry, select_replicas
-from cluster.wire import Replica
+from cluster.wire.messages import Replica
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.master.manager import CatalogManager, Leadership, not_found
 from cluster.master.records import TableRecord, TabletRecord, TabletState, creation_done, table_info
-from cluster.wire import (
+from cluster.wire.messages import (
     DoneReply,
     GetTableLocations,
     IsCreateTableDone,

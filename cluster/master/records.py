@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from cluster.wire import Column, Partition, Replica, TableInfo
+from cluster.wire.messages import Column, Partition, Replica, TableInfo
 
 
 class TableState(StrEnum):

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState, changed_tablet
-from cluster.wire import Replica, TabletReport
+from cluster.wire.messages import Replica, TabletReport
 
 
 class Fate(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cluster.wire import Heartbeat, Replica
+from cluster.wire.messages import Heartbeat, Replica
 
 
 @dataclass(frozen=True, slots=True)

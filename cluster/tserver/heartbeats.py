@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from cluster.alarm import Alarm
 from cluster.config import NodeConfig
 from cluster.nodelog import node_logger
-from cluster.wire import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode
+from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode
 from harness.ports import CallLost, Ports, Refused, Unreachable
 
 _MS = 1_000_000

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from cluster.storage import frame, unframe
-from cluster.wire import CreateTablet, encode
+from cluster.log.storage import frame, unframe
+from cluster.wire.messages import CreateTablet, encode
 from harness.ports import Disk
 
 IDENTITY_FILE = "identity"

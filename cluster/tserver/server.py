@@ -7,14 +7,13 @@ from collections.abc import Iterable
 
 from cluster.config import NodeConfig
 from cluster.group import OnFailure
-from cluster.hlc import Hlc
 from cluster.nodelog import node_logger
-from cluster.transport import NodeTransport
+from cluster.ranges.replica import TabletReplica
+from cluster.store.hlc import Hlc
 from cluster.tserver import metadata
 from cluster.tserver.heartbeats import HeartbeatSender
 from cluster.tserver.metadata import TabletMeta
-from cluster.tserver.replica import TabletReplica
-from cluster.wire import (
+from cluster.wire.messages import (
     CompareAndSet,
     CreateTablet,
     DeleteTablet,
@@ -30,6 +29,7 @@ from cluster.wire import (
     decode_request,
     encode,
 )
+from cluster.wire.transport import NodeTransport
 from harness.ports import DiskFull, Peer, Ports
 
 _MS = 1_000_000

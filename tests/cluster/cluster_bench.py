@@ -7,8 +7,8 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from cluster.database_sim import SimDatabase, sample_disk_options, sample_knobs
-from cluster.readiness import leaders
+from cluster.deploy.database_sim import SimDatabase, sample_disk_options, sample_knobs
+from cluster.deploy.readiness import leaders
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ops import Mop, Op, cas, read, write
 from harness.protocols import Client

@@ -8,7 +8,7 @@ from typing import TypeVar
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
 from cluster.master.master import Master
-from cluster.wire import (
+from cluster.wire.messages import (
     Column,
     CreateTable,
     CreateTablet,

@@ -21,7 +21,7 @@ from cluster.master.records import (
     new_table,
     new_tablet,
 )
-from cluster.wire import Column, Partition, Replica, RequestId
+from cluster.wire.messages import Column, Partition, Replica, RequestId
 
 COLUMNS = (Column(0, "value", "int64"),)
 

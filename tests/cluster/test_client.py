@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pytest
 
 from cluster.client.client import ClusterClient
-from cluster.wire import (
+from cluster.wire.messages import (
     CompareAndSet,
     Done,
     Fault,

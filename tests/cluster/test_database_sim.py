@@ -8,8 +8,8 @@ import random
 import pytest
 from cluster_bench import ClusterBench, play_cluster
 
-from cluster.adapter import REGISTER_COLUMNS
-from cluster.database_sim import SimDatabase, sample_knobs
+from cluster.deploy.adapter import REGISTER_COLUMNS
+from cluster.deploy.database_sim import SimDatabase, sample_knobs
 from cluster.flaws import FLAWS
 from harness.errors import DefiniteError, UserError
 from harness.ops import Mop, Op, read, write

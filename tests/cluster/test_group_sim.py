@@ -12,10 +12,10 @@ import pytest
 
 from cluster.config import Knobs
 from cluster.group import FAILPOINTS, Group, GroupSpec, NotLeader, OutcomeUnknown
+from cluster.log.storage import CorruptLog
 from cluster.raft.types import SoftState
-from cluster.storage import CorruptLog
-from cluster.transport import NodeTransport
-from cluster.wire import Replica, decode_envelope
+from cluster.wire.messages import Replica, decode_envelope
+from cluster.wire.transport import NodeTransport
 from harness.ports import Disk, Peer, Ports
 from harness.protocols import ProcessState
 from harness.sim.world import World

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.hlc import LOGICAL_BITS, ClockOffsetTooLarge, Hlc, physical
+from cluster.store.hlc import LOGICAL_BITS, ClockOffsetTooLarge, Hlc, physical
 
 SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from master_bench import COLUMNS, MASTERS, Bench, create
 
-from cluster.wire import (
+from cluster.wire.messages import (
     CreateTableReply,
     Fault,
     GetTableLocations,

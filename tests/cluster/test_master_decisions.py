@@ -18,7 +18,7 @@ from cluster.master.records import (
 )
 from cluster.master.reports import Fate, LeaderHint, fate, next_hint, next_record
 from cluster.master.tservers import ServerEntry, ServerMap, select_replicas
-from cluster.wire import Column, Heartbeat, Partition, Replica, TabletReport
+from cluster.wire.messages import Column, Heartbeat, Partition, Replica, TabletReport
 
 TABLE = new_table("table", "a", (Column(0, "value", "int64"),), 3)
 VOTERS = (Replica("t1", "t1:1"), Replica("t2", "t2:1"), Replica("t3", "t3:1"))

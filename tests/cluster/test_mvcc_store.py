@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.mvcc import LATEST, BelowThreshold, Key, MvccStore, TimestampCache
+from cluster.store.mvcc import LATEST, BelowThreshold, Key, MvccStore, TimestampCache
 
 KEYS: list[Key] = [(0, 0, 0), (0, 1, 0), (7, 0, 2)]
 WRITES = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(1, 5), st.none() | st.integers(0, 9)), max_size=40)

@@ -13,7 +13,7 @@ import pytest
 
 from cluster.config import Knobs, NodeConfig, dump_config, load_config
 from cluster.node import next_incarnation
-from cluster.wire import (
+from cluster.wire.messages import (
     WIRE_VERSION,
     CreateTablet,
     Done,

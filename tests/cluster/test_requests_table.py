@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.requests import RequestTable
-from cluster.wire import RequestId
+from cluster.store.requests import RequestTable
+from cluster.wire.messages import RequestId
 
 
 def test_the_first_answer_is_kept_until_the_client_is_done_with_it() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.log.storage import CorruptLog, GroupStorage, Recovered
 from cluster.raft.types import Entry, HardState, Persist, Snapshot, SnapshotMeta
-from cluster.storage import CorruptLog, GroupStorage, Recovered
 
 T = TypeVar("T")
 VOTERS = ("a", "b", "c")

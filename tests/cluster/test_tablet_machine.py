@@ -4,11 +4,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.hlc import Hlc
-from cluster.lease import Lease, LeaseTimes, acquired, extended
-from cluster.mvcc import LATEST, Key
-from cluster.tablet import AcquireLease, Change, CompareAndSetCell, RenewLease, TabletMachine, WriteCell
-from cluster.wire import Done, Fault, Reply, RequestId, decode_reply, encode
+from cluster.ranges.lease import Lease, LeaseTimes, acquired, extended
+from cluster.ranges.tablet import AcquireLease, Change, CompareAndSetCell, RenewLease, TabletMachine, WriteCell
+from cluster.store.hlc import Hlc
+from cluster.store.mvcc import LATEST, Key
+from cluster.wire.messages import Done, Fault, Reply, RequestId, decode_reply, encode
 
 KEY: Key = (1, 0, 0)
 OTHER: Key = (2, 0, 0)

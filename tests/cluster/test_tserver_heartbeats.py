@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.tserver.heartbeats import MasterLink
-from cluster.wire import HeartbeatReply
+from cluster.wire.messages import HeartbeatReply
 
 
 def reply(leader_term: int | None = None, need_full: bool = False) -> HeartbeatReply:

@@ -11,7 +11,7 @@ import pytest
 from cluster.config import Knobs, NodeConfig
 from cluster.node import run_node
 from cluster.tserver.metadata import ForeignDisk
-from cluster.wire import (
+from cluster.wire.messages import (
     CompareAndSet,
     CreateTablet,
     DeleteTablet,

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from fake_cluster import FakeDatabase, FakeEnvironment
 
-from cluster.database_sim import SimDatabase, sample_disk_options, sample_knobs
+from cluster.deploy.database_sim import SimDatabase, sample_disk_options, sample_knobs
 from harness.env.sim import SimEnvironment
 from harness.errors import HarnessError
 from harness.sim.world import World

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from cluster.database_sim import SimDatabase
-from cluster.wire import WIRE_VERSION
+from cluster.deploy.database_sim import SimDatabase
+from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.facts import load_faults
 from harness.protocols import ProcessState

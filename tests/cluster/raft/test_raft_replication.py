@@ -34,7 +34,7 @@ from cluster.raft.types import (
     SnapshotMeta,
     Tick,
 )
-from cluster.wire import RaftEnvelope, decode_envelope, encode
+from cluster.wire.messages import RaftEnvelope, decode_envelope, encode
 
 VOTERS = ("a", "b", "c")
 

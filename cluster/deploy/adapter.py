@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cluster.client.client import ClusterClient
-from cluster.wire import Column, Done, StatusReply
+from cluster.wire.messages import Column, Done, StatusReply
 from harness.errors import DefiniteError, UserError
 from harness.ops import Mop, Op
 from harness.ports import Ports

@@ -2,7 +2,7 @@
 
 Deterministic: everything is decided by the commands and their order in the log. A command carries the sequence of the
 lease it was proposed under and is refused at apply under another (R2); a request id that took effect gets its first
-answer again (R1), also when the double is found here only. Results are encoded replies of `cluster.wire`.
+answer again (R1), also when the double is found here only. Results are encoded replies of `cluster.wire.messages`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.lease import Lease, acquired, extended
-from cluster.mvcc import Key, MvccStore, StoreRows, Version
-from cluster.requests import RequestRows, RequestTable
-from cluster.wire import Done, Fault, RequestId, encode
+from cluster.ranges.lease import Lease, acquired, extended
+from cluster.store.mvcc import Key, MvccStore, StoreRows, Version
+from cluster.store.requests import RequestRows, RequestTable
+from cluster.wire.messages import Done, Fault, RequestId, encode
 
 SNAPSHOT_VERSION = 1
 

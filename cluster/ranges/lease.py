@@ -13,8 +13,8 @@ from collections import deque
 
 import msgspec
 
-from cluster.hlc import Hlc
-from cluster.mvcc import Key, TimestampCache
+from cluster.store.hlc import Hlc
+from cluster.store.mvcc import Key, TimestampCache
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):

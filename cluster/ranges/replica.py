@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from cluster.config import Knobs
 from cluster.group import Group, GroupSpec, NotLeader, OnFailure, OutcomeUnknown, Transport
-from cluster.hlc import Hlc
-from cluster.lease import Lease, LeaseTimes
-from cluster.mvcc import Key
 from cluster.raft.types import Message, Role, SoftState
-from cluster.tablet import AcquireLease, Change, CompareAndSetCell, RenewLease, TabletMachine, WriteCell
+from cluster.ranges.lease import Lease, LeaseTimes
+from cluster.ranges.tablet import AcquireLease, Change, CompareAndSetCell, RenewLease, TabletMachine, WriteCell
+from cluster.store.hlc import Hlc
+from cluster.store.mvcc import Key
 from cluster.tserver.metadata import tablet_directory
-from cluster.wire import (
+from cluster.wire.messages import (
     CompareAndSet,
     CreateTablet,
     Fault,

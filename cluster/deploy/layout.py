@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.wire import MASTER_PORT, TSERVER_PORT
+from cluster.wire.messages import MASTER_PORT, TSERVER_PORT
 from harness.protocols import Node
 
 MASTER_ROLE = "master"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from cluster.wire import RequestId
+from cluster.wire.messages import RequestId
 
 RequestRows: TypeAlias = list[tuple[str, int, list[tuple[int, bytes]]]]
 """A table as plain data: (client, done_below, [(sequence, reply)])."""

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cluster.adapter import DATABASE_NAME, OPERATIONS, create_registers
 from cluster.client.client import ClusterClient
-from cluster.readiness import await_ready
+from cluster.deploy.adapter import DATABASE_NAME, OPERATIONS, create_registers
+from cluster.deploy.readiness import await_ready
 from harness.ports import Clock
 from harness.protocols import Node, NodeStatus
 

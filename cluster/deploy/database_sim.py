@@ -8,14 +8,14 @@ import random
 import traceback
 from collections.abc import Mapping, Sequence
 
-from cluster.adapter import ClusterOpClient, node_status
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
-from cluster.database import ADMIN, ReferenceDatabase
-from cluster.layout import MASTER_ROLE, cluster_nodes, port_of
+from cluster.deploy.adapter import ClusterOpClient, node_status
+from cluster.deploy.database import ADMIN, ReferenceDatabase
+from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
-from cluster.wire import Replica
+from cluster.wire.messages import Replica
 from harness.errors import DefiniteError
 from harness.ports import Clock
 from harness.protocols import Node, NodeStatus, ProcessState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cluster.raft.types import Message
-from cluster.wire import RaftEnvelope, Replica, encode
+from cluster.wire.messages import RaftEnvelope, Replica, encode
 from harness.ports import Address, Network
 
 

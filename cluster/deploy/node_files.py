@@ -29,7 +29,7 @@ UNPACK_COMMAND = f"mkdir -p {CODE_DIRECTORY} && tar -xzf - -C {CODE_DIRECTORY}"
 
 def code_archive() -> bytes:
     """The source of the node program's packages, as installed here, in a gzipped tar."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=4) as archive:
         for package in PACKAGES:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from cluster.config import Knobs
+from cluster.log.storage import GroupStorage
 from cluster.raft.types import Persist, Snapshot
-from cluster.storage import GroupStorage
 from harness.ports import DiskFull, Ports
 
 T = TypeVar("T")

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from cluster.adapter import ClusterOpClient, node_status
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig, dump_config
-from cluster.database import ADMIN, ReferenceDatabase
-from cluster.layout import MASTER_ROLE, cluster_nodes, port_of
-from cluster.node_files import CONFIG_PATH, DATA_DIRECTORY, LOG_PATH, NODE_DAEMON, UNPACK_COMMAND, code_archive
-from cluster.wire import WIRE_VERSION, Replica
+from cluster.deploy.adapter import ClusterOpClient, node_status
+from cluster.deploy.database import ADMIN, ReferenceDatabase
+from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
+from cluster.deploy.node_files import CONFIG_PATH, DATA_DIRECTORY, LOG_PATH, NODE_DAEMON, UNPACK_COMMAND, code_archive
+from cluster.wire.messages import WIRE_VERSION, Replica
 from harness.env import daemon
 from harness.env.ssh import SshFleet
 from harness.errors import DefiniteError, HarnessError

@@ -1,0 +1,1 @@
+"""The database adapters for environments: who the nodes are, how they are deployed, when they are ready."""

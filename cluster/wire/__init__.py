@@ -1,0 +1,1 @@
+"""Messages between nodes and clients, and how they travel (G6)."""
