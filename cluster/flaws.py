@@ -10,13 +10,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """A known bug: the mechanism it breaks, what goes wrong, and the workload and nemesis that find it."""
+    """A known bug: the mechanism it breaks, what goes wrong, and the workload and nemesis that find it.
+
+    `world` is what `--world` has to be told for it, if anything. `seen_by` says what shows it: `clients`, through the
+    workload's checkers, or the name of an invariant.
+    """
 
     name: str
     mechanism: str
     consequence: str
     workload: str
     nemesis: str
+    world: str = ""
+    seen_by: str = "clients"
 
 
 FLAWS: dict[str, Flaw] = {

@@ -19,6 +19,9 @@ FOUND_BY = {
 }
 """The first seed that finds each flaw under its nemesis."""
 
+UNPROVEN: tuple[str, ...] = ()
+"""Flaws that the cluster can be started with and that no pinned command finds yet."""
+
 
 @pytest.mark.parametrize("seed", CLEAN_SEEDS)
 def test_clean_seeds_are_valid(seed: int) -> None:
@@ -27,7 +30,7 @@ def test_clean_seeds_are_valid(seed: int) -> None:
     assert result.ops > 1000
 
 
-@pytest.mark.parametrize("name", FLAWS)
+@pytest.mark.parametrize("name", FOUND_BY)
 def test_flaw_is_found_and_the_same_run_is_valid_without_it(name: str) -> None:
     options = flawed_options(FLAWS[name], FOUND_BY[name])
     result = try_seed(options)
@@ -37,4 +40,5 @@ def test_flaw_is_found_and_the_same_run_is_valid_without_it(name: str) -> None:
 
 
 def test_every_flaw_has_its_seed() -> None:
-    assert FOUND_BY.keys() == FLAWS.keys()
+    assert {*FOUND_BY, *UNPROVEN} == FLAWS.keys()
+    assert not FOUND_BY.keys() & set(UNPROVEN)
