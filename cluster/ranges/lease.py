@@ -27,6 +27,23 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     expiration: int
 
 
+class AcquireLease(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """First command of a new leader: `start` is its HLC reading; the record may start later (see `acquired`)."""
+
+    holder: str
+    term: int
+    start: int
+    duration_ns: int
+
+
+class RenewLease(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Moves the expiration ahead where no write does."""
+
+    lease_sequence: int
+    timestamp: int
+    duration_ns: int
+
+
 def acquired(old: Lease | None, holder: str, term: int, start: int, last_write: int, duration_ns: int) -> Lease:
     """The lease that follows `old`: it starts above the old one's expiration and above every write so far."""
     begin = max(start, last_write + 1, old.expiration + 1 if old else 0)

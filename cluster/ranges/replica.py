@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from cluster.config import Knobs
 from cluster.group import Group, GroupSpec, NotLeader, OnFailure, OutcomeUnknown, Transport
-from cluster.raft.types import Message, Role, SoftState
-from cluster.ranges.lease import Lease, LeaseTimes
-from cluster.ranges.tablet import AcquireLease, Change, CompareAndSetCell, RenewLease, TabletMachine, WriteCell
-from cluster.store.hlc import Hlc
+from cluster.raft.types import Message, SoftState
+from cluster.ranges.holding import HeldLease, Holding, not_leader
+from cluster.ranges.lease import LeaseTimes
+from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
 from cluster.store.mvcc import Key
+from cluster.store.node_clock import NodeClock
 from cluster.tserver.metadata import tablet_directory
 from cluster.wire.messages import (
     CompareAndSet,
@@ -27,14 +27,6 @@ from cluster.wire.messages import (
 from harness.ports import Ports
 
 _MS = 1_000_000
-_FOR_EVER_S = 1e6
-"""A lease command waits as long as its group leads; its fate is read from the state machine."""
-
-_NO_LEASE = encode(Fault("NO_LEASE", "the new leader's lease record is not applied yet", definite=True))
-
-
-def _not_leader(error: NotLeader) -> bytes:
-    return encode(Fault("NOT_THE_LEADER", str(error), definite=True, leader=error.leader))
 
 
 def _timed_out(definite: bool) -> bytes:
@@ -48,16 +40,15 @@ class TabletReplica:
     is then asked of Raft for each read, on the monotonic clock.
     """
 
-    def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs, hlc: Hlc) -> None:
+    def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs, node_clock: NodeClock) -> None:
         self.created = created
-        self._ports, self._clock, self._node_id, self._hlc = ports, ports.clock, ports.node_id, hlc
+        self._ports, self._clock, self._node_id, self._hlc = ports, ports.clock, ports.node_id, node_clock.hlc
         self._knobs = knobs
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._duration_ns = knobs.tablet_lease_ms * _MS
         self._machine = TabletMachine(knobs.version_retention_ms * _MS)
+        self._holding = Holding(ports.node_id, node_clock, self._machine, self._duration_ns, self._timeout_s)
         self._times: LeaseTimes | None = None
-        self._acquisition: asyncio.Future[bytes] | None = None
-        self._renewal: asyncio.Future[bytes] | None = None
         self._group: Group | None = None
         self._on_change: Callable[[], None] = lambda: None
 
@@ -76,8 +67,7 @@ class TabletReplica:
         group = await Group.open(self._ports, spec, self._machine, transport, self._leadership, on_failure)
         self._group = group
         self._on_change = on_change
-        if group.is_leader:
-            self._acquire(group)
+        self._holding.attach(group)
 
     async def close(self) -> None:
         """Stop serving."""
@@ -115,31 +105,30 @@ class TabletReplica:
 
     async def read(self, request: ReadRow) -> bytes:
         """A strong read: an encoded ReadReply or Fault."""
-        if self._group is None or self._held() is None:
-            return self._refusal()
+        if self._group is None or self._holding.held() is None:
+            return self._holding.refusal()
         try:
             await self._group.read_barrier(self._timeout_s)
         except NotLeader as error:
-            return _not_leader(error)
+            return not_leader(error)
         except OutcomeUnknown:
             return _timed_out(definite=True)
-        held = self._held()
+        held = self._holding.held()
         if held is None:
-            return self._refusal()
-        return self._read_now(held[0], held[1], request)
+            return self._holding.refusal()
+        return self._read_now(held, request)
 
     async def change(self, request: WriteRow | CompareAndSet) -> bytes:
         """A write or a compare-and-set (decided where it stands in the log): an encoded Done or Fault."""
         answer = self._machine.answered(request.request_id)
         if answer is not None:
             return answer
-        held = self._held()
+        held = self._holding.held()
         if held is None:
-            return self._refusal()
-        lease, times = held
+            return self._holding.refusal()
         key = (request.partition, request.row, request.column)
-        timestamp = times.write_at(key, self._clock.wall_ns())
-        return await self._replicate(encode(self._command(request, key, lease.sequence, timestamp)))
+        timestamp = self._times_of(held).write_at(key, self._clock.wall_ns())
+        return await self._replicate(encode(self._command(request, key, held.sequence, timestamp)))
 
     def _command(self, request: WriteRow | CompareAndSet, key: Key, lease_sequence: int, timestamp: int) -> Change:
         request_id, duration_ns = request.request_id, self._duration_ns
@@ -151,64 +140,28 @@ class TabletReplica:
 
     async def _replicate(self, command: bytes) -> bytes:
         if self._group is None:
-            return self._refusal()
+            return self._holding.refusal()
         try:
             return await self._group.submit(command, self._timeout_s)
         except NotLeader as error:
-            return _not_leader(error)
+            return not_leader(error)
         except OutcomeUnknown:
             return _timed_out(definite=False)
 
-    def _held(self) -> tuple[Lease, LeaseTimes] | None:
-        """The lease, if its record says that this replica acquired it in the term that it now leads."""
-        group, lease = self._group, self._machine.lease
-        if group is None or not group.is_leader or lease is None:
-            return None
-        if lease.holder != self._node_id or lease.term != group.term:
-            return None
-        if self._times is None or self._times.sequence != lease.sequence:
-            self._times = LeaseTimes(lease, self._hlc)
-            self._renewal = None
-        return lease, self._times
+    def _times_of(self, held: HeldLease) -> LeaseTimes:
+        if self._times is None or self._times.sequence != held.sequence:
+            self._times = LeaseTimes(held.lease, self._hlc)
+        return self._times
 
-    def _read_now(self, lease: Lease, times: LeaseTimes, request: ReadRow) -> bytes:
+    def _read_now(self, held: HeldLease, request: ReadRow) -> bytes:
         key = (request.partition, request.row, request.column)
+        times = self._times_of(held)
         times.settle(self._machine.last_write)
-        timestamp = times.read_at(key, self._clock.wall_ns(), lease)
-        if self._hlc.last > lease.expiration - self._duration_ns // 2:
-            self._renew(lease)
+        timestamp = times.read_at(key, self._clock.wall_ns(), held.lease)
+        self._holding.renew_ahead(held.lease)
         version = self._machine.read(key, timestamp)
         return encode(ReadReply(version[1] if version else None, timestamp))
 
-    def _renew(self, lease: Lease) -> None:
-        """Move the expiration ahead for reads where no write does; one renewal at a time."""
-        if self._group is not None and (self._renewal is None or self._renewal.done()):
-            command = RenewLease(lease.sequence, self._hlc.last, self._duration_ns)
-            self._renewal = self._group.submit(encode(command), self._timeout_s)
-            self._renewal.add_done_callback(_look_at)
-
     def _leadership(self, state: SoftState) -> None:
         self._on_change()
-        if state.role is Role.LEADER and self._group is not None:
-            self._acquire(self._group)
-
-    def _acquire(self, group: Group) -> None:
-        start = self._hlc.now(self._clock.wall_ns())
-        command = AcquireLease(self._node_id, group.term, start, self._duration_ns)
-        self._acquisition = group.submit(encode(command), _FOR_EVER_S)
-        self._acquisition.add_done_callback(_look_at)
-
-    def _refusal(self) -> bytes:
-        """Why nothing is served here; a leader whose lease command was refused (its disk was full) asks again."""
-        group = self._group
-        if group is not None and group.is_leader:
-            if self._acquisition is None or self._acquisition.done():
-                self._acquire(group)
-            return _NO_LEASE
-        return _not_leader(NotLeader(group.leader if group else None))
-
-
-def _look_at(future: asyncio.Future[bytes]) -> None:
-    """The outcome of a lease command is read from the state machine; its future only must not complain."""
-    if not future.cancelled():
-        future.exception()
+        self._holding.on_leadership(state)

@@ -11,29 +11,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.ranges.lease import Lease, acquired, extended
+from cluster.ranges.lease import AcquireLease, Lease, RenewLease, acquired, extended
 from cluster.store.mvcc import Key, MvccStore, StoreRows, Version
 from cluster.store.requests import RequestRows, RequestTable
 from cluster.wire.messages import Done, Fault, RequestId, encode
 
 SNAPSHOT_VERSION = 1
-
-
-class AcquireLease(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """First command of a new leader: `start` is its HLC reading; the record may start later (see `lease.acquired`)."""
-
-    holder: str
-    term: int
-    start: int
-    duration_ns: int
-
-
-class RenewLease(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Moves the expiration ahead where no write does."""
-
-    lease_sequence: int
-    timestamp: int
-    duration_ns: int
 
 
 class WriteCell(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -6,12 +6,26 @@ resolution of 65.536 µs and its integer order is its time order; a counter that
 
 from __future__ import annotations
 
+from typing import NewType
+
+ClockReading = NewType("ClockReading", int)
+"""What a node's clock showed. Readings travel with messages and move the clocks of those who receive them."""
+
+Timestamp = NewType("Timestamp", int)
+"""A time that data carries or that somebody asks for: requested, written, read, closed. It may lie in the future and
+never moves a clock."""
+
 LOGICAL_BITS = 16
 _PHYSICAL_MASK = ~((1 << LOGICAL_BITS) - 1)
 
 
 class ClockOffsetTooLarge(Exception):
     """A remote reading lies further ahead than the declared maximum offset: some clock is wrong, and it is refused."""
+
+
+def as_timestamp(reading: ClockReading) -> Timestamp:
+    """A reading taken as a time of data; there is no way back."""
+    return Timestamp(reading)
 
 
 def physical(wall_ns: int) -> int:
@@ -27,16 +41,16 @@ class Hlc:
         self._last = 0
 
     @property
-    def last(self) -> int:
-        """The highest timestamp given out or seen."""
-        return self._last
+    def last(self) -> ClockReading:
+        """The highest reading given out or seen."""
+        return ClockReading(self._last)
 
-    def now(self, wall_ns: int) -> int:
-        """A timestamp above every one given out or seen before."""
+    def now(self, wall_ns: int) -> ClockReading:
+        """A reading above every one given out or seen before."""
         self._last = max(wall_ns & _PHYSICAL_MASK, self._last + 1)
-        return self._last
+        return ClockReading(self._last)
 
-    def observe(self, remote: int, wall_ns: int) -> None:
+    def observe(self, remote: ClockReading, wall_ns: int) -> None:
         """Take in a reading that came with a message; raises ClockOffsetTooLarge if it is too far ahead."""
         if remote > wall_ns + self._max_offset_ns:
             raise ClockOffsetTooLarge(f"a reading {(remote - wall_ns) / 1e9:.3f} s ahead of this node's clock")

@@ -9,7 +9,7 @@ from cluster.config import NodeConfig
 from cluster.group import OnFailure
 from cluster.nodelog import node_logger
 from cluster.ranges.replica import TabletReplica
-from cluster.store.hlc import Hlc
+from cluster.store.node_clock import NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.heartbeats import HeartbeatSender
 from cluster.tserver.metadata import TabletMeta
@@ -46,7 +46,7 @@ class TabletServer:
     def __init__(self, ports: Ports, config: NodeConfig, on_failure: OnFailure) -> None:
         self._ports, self._config, self._on_failure = ports, config, on_failure
         self._log = node_logger(config.node_id)
-        self._hlc = Hlc(config.knobs.max_clock_offset_ms * _MS)
+        self._clock = NodeClock(ports.clock, config.knobs.max_clock_offset_ms * _MS)
         self._transport = NodeTransport(ports.network)
         self._replicas: dict[str, TabletReplica] = {}
         self._deleted: dict[str, None] = {}
@@ -131,7 +131,7 @@ class TabletServer:
 
     async def _open(self, created: CreateTablet) -> None:
         self._transport.learn(created.voters)
-        replica = TabletReplica(self._ports, created, self._config.knobs, self._hlc)
+        replica = TabletReplica(self._ports, created, self._config.knobs, self._clock)
         flaws = frozenset(self._config.flaws)
         tablet_id = created.tablet_id
         await replica.open(self._transport, flaws, lambda: self._heartbeats.changed(tablet_id), self._on_failure)

@@ -4,8 +4,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.ranges.lease import Lease, LeaseTimes, acquired, extended
-from cluster.ranges.tablet import AcquireLease, Change, CompareAndSetCell, RenewLease, TabletMachine, WriteCell
+from cluster.ranges.lease import AcquireLease, Lease, LeaseTimes, RenewLease, acquired, extended
+from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
 from cluster.store.hlc import Hlc
 from cluster.store.mvcc import LATEST, Key
 from cluster.wire.messages import Done, Fault, Reply, RequestId, decode_reply, encode
