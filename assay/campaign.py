@@ -50,7 +50,9 @@ class Result:
 
 def flawed_options(flaw: Flaw, seed: int) -> RunOptions:
     """The run that finds a flaw."""
-    return RunOptions(flaw.workload, nemesis=(flaw.nemesis,), time_limit=TIME_LIMIT_S, seed=seed, flaw=(flaw.name,))
+    return RunOptions(
+        flaw.workload, nemesis=(flaw.nemesis,), time_limit=TIME_LIMIT_S, seed=seed, flaw=(flaw.name,), world=flaw.world
+    )
 
 
 def clean_options(seed: int) -> RunOptions:

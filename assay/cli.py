@@ -44,6 +44,7 @@ def run(
     nodes: Annotated[int, typer.Option(help="Tablet servers.")] = 5,
     seed: Annotated[int | None, typer.Option(help="The seed of all choices; a random one if not given.")] = None,
     flaw: Annotated[str, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")] = "",
+    world: Annotated[str, typer.Option(help="KEY=VALUE,… of the simulated world; see `assay list worlds`.")] = "",
     store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
     op_timeout: Annotated[float, typer.Option(help="Seconds a client waits for one operation.")] = 5.0,
     recovery_budget: Annotated[float, typer.Option(help="Seconds the cluster has to recover after the last heal.")] = (
@@ -69,6 +70,7 @@ def run(
         nodes=nodes,
         seed=random.SystemRandom().getrandbits(32) if seed is None else seed,
         flaw=split_names(flaw),
+        world=world,
         store=store,
         op_timeout=op_timeout,
         recovery_budget=recovery_budget,
@@ -138,7 +140,7 @@ def export(
 
 @app.command(name="list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="workloads, nemeses, flaws or models")], debug: Debug = False
+    what: Annotated[str, typer.Argument(help="workloads, nemeses, flaws, worlds or models")], debug: Debug = False
 ) -> int:
     """List what can be named on the command line."""
     state_debug(debug)

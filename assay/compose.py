@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
 from typing import Any
 
 from assay.options import RunOptions
-from cluster.deploy.database_sim import SimDatabase, sample_disk_options, sample_knobs
+from assay.worlds import WorldSpec, draw_world
+from cluster.deploy.database_sim import SimDatabase
 from cluster.wire.messages import WIRE_VERSION
 from harness import rundir as rundirs
 from harness.env.sim import SimEnvironment
@@ -72,23 +73,24 @@ def child(entropy: Random) -> Random:
     return Random(entropy.getrandbits(64))
 
 
-def make_world(options: RunOptions) -> World:
-    """The simulated world of a run; the seed also draws how fast its disks are."""
-    disk = sample_disk_options(Random(f"{options.seed}/disk"))
-    return World(options.seed, disk=disk, version=WIRE_VERSION, record_decisions=False)
+def make_world(options: RunOptions, spec: WorldSpec) -> World:
+    """The simulated world of a run."""
+    physical = spec.physical
+    links, disk = physical.link_options(), physical.disk_options()
+    return World(options.seed, network=links, disk=disk, version=WIRE_VERSION, record_decisions=False)
 
 
-def simulated_database(world: World, options: RunOptions) -> SimDatabase:
-    """The reference cluster in that world, with knobs that the seed draws."""
-    knobs = sample_knobs(Random(f"{options.seed}/knobs"))
-    return SimDatabase(world, options.masters, options.nodes, options.flaw, knobs)
+def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> SimDatabase:
+    """The reference cluster in that world."""
+    return SimDatabase(world, options.masters, options.nodes, options.flaw, spec.knobs)
 
 
 def run_simulated(options: RunOptions, rundir: RunDir, judge: Judge, progress: Progress, started: datetime) -> Finished:
     """Run in the simulator, in virtual time; the seed decides everything."""
-    with make_world(options) as world:
-        environment, database = SimEnvironment(world), simulated_database(world, options)
-        test = make_test(options, environment, database, started)
+    spec = draw_world(options.seed, options.world)
+    with make_world(options, spec) as world:
+        environment, database = SimEnvironment(world), simulated_database(world, options, spec)
+        test = replace(make_test(options, environment, database, started), world=spec.values)
         outcome = world.run(run(test, rundir, judge, progress))
         return Finished(outcome, world.trace_digest())
 

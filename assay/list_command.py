@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rich.console import Console
 from rich.table import Table
@@ -32,6 +32,18 @@ def flaws() -> tuple[tuple[str, ...], Rows]:
     return ("flaw", "breaks", "what goes wrong", "workload", "nemesis"), rows
 
 
+def worlds() -> tuple[tuple[str, ...], Rows]:
+    from assay.worlds import WORLD_KEYS
+
+    rows: Rows = [(k.name, str(k.values), *map(choices, (k.mild, k.harsh)), k.meaning) for k in WORLD_KEYS.values()]
+    return ("key", "values", "mild worlds draw", "harsh worlds draw", "what it is"), rows
+
+
+def choices(values: Iterable[object]) -> str:
+    """The values of which one is drawn, without repetitions."""
+    return " ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in dict.fromkeys(values))
+
+
 def models() -> tuple[tuple[str, ...], Rows]:
     from checkers.api import MODELS
 
@@ -43,6 +55,7 @@ LISTS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
     "workloads": workloads,
     "nemeses": nemeses,
     "flaws": flaws,
+    "worlds": worlds,
     "models": models,
 }
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from assay.worlds import draw_world
 from cluster.flaws import FLAWS
 from harness.errors import UserError
 from nemesis.registry import NEMESES
@@ -30,6 +31,7 @@ class RunOptions:
     nodes: int = 5
     seed: int = 0
     flaw: tuple[str, ...] = ()
+    world: str = ""
     store: Path = Path("store")
     op_timeout: float = 5.0
     recovery_budget: float = 10.0
@@ -48,6 +50,8 @@ class RunOptions:
             words += [f"--{name.replace('_', '-')}", f"{getattr(self, name):g}" if name != "seed" else str(self.seed)]
         for flaw in self.flaw:
             words += ["--flaw", flaw]
+        if self.world:
+            words += ["--world", self.world]
         for key, value in self.workload_options.items():
             words += ["-o", f"{key}={value}"]
         if self.store != Path("store"):
@@ -84,6 +88,9 @@ def validate(options: RunOptions) -> RunOptions:
     within("--op-timeout", options.op_timeout, 0.1, 600)
     within("--recovery-budget", options.recovery_budget, 0.1, 3600)
     within("--seed", options.seed, 0, 2**63 - 1)
+    if options.world and options.on != "sim":
+        raise UserError(f"--world tells what the simulator does; on {options.on} the world is what it is.")
+    draw_world(options.seed, options.world)
     if options.masters % 2 == 0:
         raise UserError(f"--masters is {options.masters}; a Raft configuration needs an odd number, such as 3.")
     return options

@@ -14,6 +14,7 @@ from assay.compose import Finished, carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
 from assay.progress import RunProgress
+from assay.worlds import draw_world
 from harness.rundir import RunDir
 from nemesis.registry import NEMESES
 from results.report import build_report
@@ -24,6 +25,8 @@ SHOWN_ANOMALIES = 3
 def run_and_report(options: RunOptions, json_output: bool) -> int:
     """Make one run, print its verdict and where it is saved, and return its exit code."""
     print(f"seed {options.seed}", file=sys.stderr)
+    if options.on == "sim":
+        print(f"world: {draw_world(options.seed, options.world).line()}", file=sys.stderr)
     with RunProgress(options.time_limit) as progress:
         finished = carry_out(options, judge_saved_run, progress, datetime.now(), tell)
     if not finished.outcome.rundir.verdict_json.exists():

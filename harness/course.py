@@ -78,6 +78,7 @@ class Course:
             environment=test.environment.name,
             database=test.database.name,
             options=dict(test.options),
+            world=dict(test.world),
             started=test.started.isoformat(),
             provenance=provenance(),
         )

@@ -17,7 +17,8 @@ from harness.verdict import Facts, Recovery, RunVerdict, conclude
 
 
 class RunRecord(msgspec.Struct, frozen=True):
-    """`run.json`: what was asked. `options` is all that the command line gave, to run it again."""
+    """`run.json`: what was asked. `options` is all that the command line gave, to run it again, `world` the
+    keys and values of the simulated world."""
 
     name: str
     workload: str
@@ -34,6 +35,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     options: dict[str, Any]
     started: str
     provenance: dict[str, Any]
+    world: dict[str, Any] = {}
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True):

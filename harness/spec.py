@@ -47,7 +47,8 @@ class Test:
     goes) and ends it after `time_limit_s`. `final_generator` is finite: the final reads; the recovery probe cycles
     through it too. `nemesis_generator` gives the faults during the load, `heal_generator` the steps that end them.
     `fs` must each succeed at least once; `requested_faults` must each be observed at least once; `rate_floor` is the
-    share of `rate_hz` that must succeed. `options` is everything the user gave, with seed and flaws, for `run.json`.
+    share of `rate_hz` that must succeed. `options` is everything the user gave, with seed and flaws, and `world` what
+    the simulated world was drawn to be, for `run.json`.
     """
 
     __test__: ClassVar[bool] = False
@@ -77,6 +78,7 @@ class Test:
     limits: HardLimits = field(default_factory=HardLimits)
     workload_options: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    world: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

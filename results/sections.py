@@ -211,6 +211,12 @@ def command(saved: Saved) -> str:
     return shlex.join(words)
 
 
+def _world(saved: Saved) -> Markup | None:
+    """What the simulated world was drawn or told to be, if the run was in one."""
+    rows = [(name, _plain(value)) for name, value in _object(saved.run.get("world")).items()]
+    return tag("div", tag("h3", "World"), table(("key", "value"), rows, "small")) if rows else None
+
+
 def again(saved: Saved) -> Markup:
     """The command, and everything that decided the run."""
     options = {**saved.options, **_object(saved.options.get("workload_options"))}
@@ -223,6 +229,7 @@ def again(saved: Saved) -> Markup:
             tag(
                 "div",
                 tag("div", tag("h3", "Options"), table(("option", "value"), rows, "small")),
+                _world(saved),
                 tag("div", tag("h3", "Versions"), table(("what", "version"), _pairs(versions), "small")),
                 tag("div", tag("h3", "Course"), _course(saved)),
                 class_="columns",

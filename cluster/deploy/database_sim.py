@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import random
 import traceback
 from collections.abc import Mapping, Sequence
 
@@ -19,28 +18,9 @@ from cluster.wire.messages import Replica
 from harness.errors import DefiniteError
 from harness.ports import Clock
 from harness.protocols import Node, NodeStatus, ProcessState
-from harness.sim.disk import DiskOptions
 from harness.sim.world import World
 
 STATUS_TIMEOUT_S = 0.5
-
-
-def sample_knobs(entropy: random.Random) -> Knobs:
-    """Knobs for one seed: batches, windows, snapshot interval and Raft's timing vary from small to large."""
-    election_timeout_ms = entropy.choice((300, 600, 1_000))
-    return Knobs(
-        max_batch_entries=entropy.choice((1, 4, 64)),
-        max_inflight=entropy.choice((1, 4, 32)),
-        retained_entries=entropy.choice((0, 16, 256)),
-        snapshot_entries=entropy.choice((20, 200, 2_000)),
-        election_timeout_ms=election_timeout_ms,
-        raft_heartbeat_ms=election_timeout_ms // 6,
-    )
-
-
-def sample_disk_options(entropy: random.Random) -> DiskOptions:
-    """Disks for one seed: fsyncs of a fast, a common and a slow device."""
-    return DiskOptions(sync_ns=entropy.choice(((50_000, 300_000), (200_000, 3_000_000), (1_000_000, 20_000_000))))
 
 
 class SimDatabase(ReferenceDatabase):

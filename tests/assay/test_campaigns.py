@@ -14,7 +14,7 @@ CLEAN_SEEDS = range(1, 21)
 FOUND_BY = {
     "raft-ack-before-fsync": 1,
     "raft-forget-vote": 1,
-    "raft-commit-old-term": 1,
+    "raft-commit-old-term": 4,
     "read-without-lease": 2,
 }
 """The first seed that finds each flaw under its nemesis."""

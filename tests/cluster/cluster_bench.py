@@ -7,13 +7,16 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from cluster.deploy.database_sim import SimDatabase, sample_disk_options, sample_knobs
+from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.drawn_knobs import draw_knobs
 from cluster.deploy.readiness import leaders
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ops import Mop, Op, cas, read, write
 from harness.protocols import Client
+from harness.sim.disk import DiskOptions
 from harness.sim.link import LinkOptions
 from harness.sim.world import World
+from harness.sim.worlds import PHYSICAL_KEYS, draw_values, physical_world
 
 FLAKY = LinkOptions(duplication=0.05, reorder=0.05, slow=0.02)
 """What every network may do to one-way messages, and slow replies; calls are never lost without a fault."""
@@ -111,12 +114,15 @@ class ClusterBench:
             assert len(taken) <= (final.value or 0) <= len(taken) + self.tally.unknown.get(key, 0)
 
 
+def drawn_disk(seed: int) -> DiskOptions:
+    return physical_world(draw_values(PHYSICAL_KEYS, seed, "harsh", {})).disk_options()
+
+
 def play_cluster(
     scenario: Callable[[ClusterBench], Awaitable[None]], seed: int = 1, sampled: bool = True, masters: int = 3
 ) -> str:
     """Run a scenario on a fresh cluster of the seed's own knobs; nothing in it may panic. The trace digest."""
-    entropy = random.Random(seed)
-    knobs, disk = (sample_knobs(entropy), sample_disk_options(entropy)) if sampled else (None, None)
+    knobs, disk = (draw_knobs(seed), drawn_disk(seed)) if sampled else (None, None)
     with World(seed, network=FLAKY, disk=disk) as world:
         database = SimDatabase(world, masters=masters, knobs=knobs)
         bench = ClusterBench(world, database)

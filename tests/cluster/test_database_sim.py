@@ -9,7 +9,7 @@ import pytest
 from cluster_bench import ClusterBench, play_cluster
 
 from cluster.deploy.adapter import REGISTER_COLUMNS
-from cluster.deploy.database_sim import SimDatabase, sample_knobs
+from cluster.deploy.database_sim import SimDatabase
 from cluster.flaws import FLAWS
 from harness.errors import DefiniteError, UserError
 from harness.ops import Mop, Op, read, write
@@ -245,10 +245,3 @@ def test_it_is_a_database_of_the_harness() -> None:
         assert database.operations == {"r", "w", "cas"}
         client: Client = world.run(database.open_client(0, 1.0))
         world.run(client.close())
-
-
-def test_knobs_vary_with_the_seed_and_with_nothing_else() -> None:
-    sampled = [sample_knobs(random.Random(seed)) for seed in range(30)]
-    assert sampled == [sample_knobs(random.Random(seed)) for seed in range(30)]
-    assert {knobs.max_batch_entries for knobs in sampled} == {1, 4, 64}
-    assert len({knobs.snapshot_entries for knobs in sampled}) > 1

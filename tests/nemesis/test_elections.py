@@ -8,7 +8,9 @@ from random import Random
 import pytest
 from fake_cluster import FakeDatabase, FakeEnvironment
 
-from cluster.deploy.database_sim import SimDatabase, sample_disk_options, sample_knobs
+from assay.worlds import draw_world
+from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.drawn_knobs import draw_knobs
 from harness.env.sim import SimEnvironment
 from harness.errors import HarnessError
 from harness.sim.world import World
@@ -28,7 +30,7 @@ class Play:
     """A simulated cluster, and a scene whose actions are carried out as soon as they are offered."""
 
     def __init__(self, world: World, seed: int) -> None:
-        self.database = SimDatabase(world, knobs=sample_knobs(Random(seed)))
+        self.database = SimDatabase(world, knobs=draw_knobs(seed))
         self.environment = SimEnvironment(world)
         self.injector = Injector(self.database, self.environment)
         self.scene = Scene(Observer(self.database, self.environment, 5.0, 0.02), Random(seed), Stage())
@@ -80,7 +82,7 @@ def test_lonely_leaders_have_their_first_entry_to_themselves() -> None:
 
     made: list[bool] = []
     for seed in range(3):
-        with World(seed, disk=sample_disk_options(Random(seed))) as world:
+        with World(seed, disk=draw_world(seed).physical.disk_options()) as world:
             made += world.run(scenario(Play(world, seed)))
     assert len(made) == ATTEMPTS
     assert sum(made) >= ATTEMPTS / 3

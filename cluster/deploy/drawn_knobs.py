@@ -1,0 +1,75 @@
+"""The cluster's knobs as keys of a simulated world: each can be told, sizes and periods are drawn small to large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from cluster.config import Knobs
+from harness.errors import UserError
+from harness.sim.worlds import Between, Severity, Value, WorldKey, draw_values
+
+Choices: TypeAlias = tuple[Value, ...]
+
+MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
+    "election_timeout_ms": ((600, 1_000), (300, 600, 1_000)),
+    "check_quorum_ms": ((0,), (0, 1_000, 5_000)),
+    "max_batch_entries": ((4, 64), (1, 4, 64)),
+    "max_batch_bytes": ((1 << 20,), (200, 4_096, 1 << 20)),
+    "max_inflight": ((4, 32), (1, 4, 32)),
+    "retained_entries": ((16, 256), (0, 16, 256)),
+    "snapshot_entries": ((200, 2_000, 10_000), (2, 20, 200, 2_000, 10_000)),
+    "disk_retry_ms": ((200,), (20, 200, 1_000)),
+    "tserver_heartbeat_ms": ((500,), (100, 500, 1_000)),
+    "master_call_timeout_ms": ((1_000,), (500, 1_000, 2_000)),
+    "tablet_lease_ms": ((3_000,), (1_000, 3_000)),
+    "max_clock_offset_ms": ((500,), (100, 500)),
+    "version_retention_ms": ((60_000,), (1_000, 60_000)),
+}
+"""What mild and harsh worlds draw for a knob, each value equally likely."""
+
+SHARES: dict[str, tuple[str, Choices, Choices]] = {
+    "raft_heartbeat_ms": ("election_timeout_ms", (1 / 6,), (1 / 20, 1 / 6, 1 / 3)),
+    "lease_ms": ("election_timeout_ms", (0,), (0, 0.5, 1)),
+}
+"""Knobs that are drawn as a share of another, with what mild and harsh worlds draw."""
+
+NOT_DRAWN = ("max_clock_drift", "request_timeout_ms")
+"""Knobs that worlds leave alone: what is promised of clocks, and what only clients wait for."""
+
+_LARGEST = 1_000_000_000
+
+
+def _key(field: msgspec.structs.FieldInfo) -> WorldKey:
+    name = field.name
+    values = Between(0.0, 1.0) if field.type is float else Between(0, _LARGEST)
+    meaning = f"knob {name} of every node, {field.default} by default"
+    if name in SHARES:
+        other, mild, harsh = SHARES[name]
+        return WorldKey(_kebab(name), values, meaning, mild, harsh, share_of=_kebab(other))
+    mild, harsh = MILD_AND_HARSH.get(name, ((), ()))
+    return WorldKey(_kebab(name), values, meaning, mild, harsh)
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+KNOB_KEYS: tuple[WorldKey, ...] = tuple(_key(field) for field in msgspec.structs.fields(Knobs))
+
+
+def knobs_of(values: Mapping[str, Value]) -> Knobs:
+    """The knobs of a world's values, the default where there is none; raises UserError where they contradict."""
+    names = {key.name for key in KNOB_KEYS}
+    told = {name.replace("-", "_"): value for name, value in values.items() if name in names}
+    try:
+        return msgspec.convert(told, Knobs)
+    except msgspec.ValidationError as error:
+        raise UserError(f"This world can't be: {error}; tell the keys that belong together.") from error
+
+
+def draw_knobs(seed: object, severity: Severity = "harsh") -> Knobs:
+    """The knobs that a world of this seed and severity has."""
+    return knobs_of(draw_values(KNOB_KEYS, seed, severity, {}))

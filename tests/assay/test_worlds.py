@@ -1,0 +1,93 @@
+"""Worlds of runs: drawn, told, printed, saved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import assay
+
+from assay.options import RunOptions, validate
+from assay.worlds import WORLD_KEYS, draw_world, parse_world
+from harness.errors import UserError
+from harness.rundir import open_run
+
+SHORT = ("--time-limit", "2", "--rate", "40", "--concurrency", "4", "--nodes", "3")
+
+
+def test_the_line_of_a_world_is_the_same_world_under_any_seed() -> None:
+    for seed in range(100):
+        drawn = draw_world(seed)
+        assert draw_world(seed + 1, drawn.line()) == drawn
+        assert draw_world(seed) == drawn
+
+
+def test_half_of_the_worlds_are_mild() -> None:
+    severities = [draw_world(seed).values["severity"] for seed in range(1000)]
+    assert 400 < severities.count("mild") < 600
+    for seed in range(100):
+        assert draw_world(seed, "severity=mild").physical.loss == 0
+
+
+def test_what_is_told_leaves_the_rest_as_it_was() -> None:
+    for seed in range(50):
+        drawn, told = draw_world(seed), draw_world(seed, "loss=0.03,snapshot-entries=2")
+        assert told.values == {**drawn.values, "loss": 0.03, "snapshot-entries": 2}
+        assert (told.physical.loss, told.knobs.snapshot_entries) == (0.03, 2)
+
+
+def test_every_key_can_be_told() -> None:
+    for name, key in WORLD_KEYS.items():
+        for value in dict.fromkeys((*key.mild, *key.harsh)):
+            if key.share_of is None:
+                assert parse_world(f"{name}={value}") == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gravity=2", "no 'gravity'"),
+        ("loss", "KEY=VALUE"),
+        ("=1", "KEY=VALUE"),
+        ("loss=2", "between 0 and 0.5"),
+        ("loss=nan", "between 0 and 0.5"),
+        ("latency=moon", "one of lan"),
+        ("snapshot-entries=1.5", "a whole number"),
+        ("snapshot-entries=0", "above 0"),
+        ("loss=0.1,loss=0.2", "twice"),
+        ("severity=odd", "one of mild, harsh"),
+        ("raft-heartbeat-ms=5000", "raft_heartbeat_ms"),
+    ],
+)
+def test_mistakes_get_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, words: str) -> None:
+    answer = assay(capsys, "run", "register", "--seed", "1", "--world", text, "--store", tmp_path / "store")
+    assert answer.code == 254 and words in answer.complaint
+    assert not (tmp_path / "store").exists()
+
+
+def test_worlds_are_the_simulator_s() -> None:
+    with pytest.raises(UserError, match="on docker the world is what it is"):
+        validate(RunOptions("register", on="docker", world="loss=0.1"))
+
+
+def test_a_run_prints_its_world_saves_it_and_can_be_told_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = ("--world", "severity=mild,snapshot-entries=3")
+    first = assay(capsys, "run", "register", *SHORT, "--seed", "5", *told, "--store", tmp_path, "--json")
+    assert first.code == 0, first
+    (line,) = [line for line in first.err.splitlines() if line.startswith("world: ")]
+    spec = draw_world(5, told[1])
+    assert line == f"world: {spec.line()}" and "snapshot-entries=3" in line
+    run = open_run(Path(first.objects[0]["run"]))
+    assert json.loads(run.run_json.read_text())["world"] == spec.values
+    assert "snapshot-entries" in run.report_html.read_text()
+    whole = ("--world", line.removeprefix("world: "))
+    again = assay(capsys, "run", "register", *SHORT, "--seed", "5", *whole, "--store", tmp_path, "--json")
+    assert again.objects[0]["trace"] == first.objects[0]["trace"]
+    assert "--world" in first.objects[0]["command"]
+
+
+def test_worlds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [line.split("\t") for line in assay(capsys, "list", "worlds").out.splitlines()]
+    assert [row[0] for row in rows] == list(WORLD_KEYS)
+    assert all(row[4] for row in rows)
