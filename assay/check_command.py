@@ -110,8 +110,8 @@ def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
     """
     rundir = open_run(path)
     verdicts = judge_run(rundir, request.options, request.engine)
-    checkers = {name: as_object(verdict) for name, verdict in verdicts.items()}
-    concluded = conclude_run(rundir, checkers)
+    concluded = conclude_run(rundir, {name: as_object(verdict) for name, verdict in verdicts.items()})
+    checkers = dict(concluded.checkers)
     history = worst([verdict.valid for verdict in verdicts.values()])
     anomalies = {kind: found for checker in checkers.values() for kind, found in checker["anomalies"].items()}
     return {

@@ -19,6 +19,7 @@ from cluster.config import Knobs
 from cluster.log.storage import GroupStorage
 from cluster.log.writer import LogWriter
 from cluster.nodelog import node_logger
+from cluster.observer import SILENT, Observer
 from cluster.raft.config import RaftConfig
 from cluster.raft.core import Raft
 from cluster.raft.types import (
@@ -71,6 +72,10 @@ class StateMachine(Protocol):
     def restore(self, data: bytes) -> None:
         """Replace the state by a snapshot's."""
 
+    @property
+    def digest(self) -> int:
+        """64 bits of the state: equal states have equal digests, whether applied or restored (G10)."""
+
 
 class Transport(Protocol):
     """Sends Raft messages to other nodes; may lose, double and reorder them."""
@@ -83,7 +88,7 @@ class Transport(Protocol):
 class GroupSpec:
     """Which group this is, where its files are (`directory`, no trailing slash), and how it is run.
 
-    `kind` prefixes the names of its failpoints (`tablet.before_fsync`, …).
+    `kind` prefixes the names of its failpoints (`tablet.before_fsync`, …). `observer` is told what happens (G10).
     """
 
     group_id: str
@@ -93,6 +98,7 @@ class GroupSpec:
     knobs: Knobs = field(default_factory=Knobs)
     flaws: frozenset[str] = frozenset()
     kind: str = "tablet"
+    observer: Observer = SILENT
 
 
 OnLeadership: TypeAlias = Callable[[SoftState], None]
@@ -149,6 +155,7 @@ class Group:
         self._spec, self._machine, self._transport, self._storage = spec, machine, transport, storage
         self._clock, self._hit = ports.clock, ports.failpoints.hit
         self._on_leadership, self._on_failure = on_leadership, on_failure
+        self._observer = spec.observer
         self._raft = raft
         self._log = node_logger(spec.node_id)
         self._applied_index = self._applied_term = self._snapshot_index = 0
@@ -328,6 +335,8 @@ class Group:
         self._carry_out(ready)
 
     def _carry_out(self, ready: Ready) -> None:
+        if ready.apply:
+            self._observer.committed(self._spec.group_id, ready.apply)
         if ready.send_now:
             self._transport.send(self._spec.group_id, ready.send_now)
         if ready.persist is not None:
@@ -347,6 +356,8 @@ class Group:
     def _changed(self, soft_state: SoftState) -> None:
         role, term, leader = soft_state.role, soft_state.term, soft_state.leader
         self._log.info("%s: %s in term %d, leader %s", self._spec.group_id, role, term, leader)
+        if role is Role.LEADER:
+            self._observer.became_leader(self._spec.group_id, term)
         self._on_leadership(soft_state)
 
     def _durable(self, batch: list[Persist]) -> None:
@@ -376,6 +387,7 @@ class Group:
         self._machine.restore(snapshot.data)
         self._waiters.skip(meta.index, meta.term, self._raft.leader)
         self._applied_index, self._applied_term, self._snapshot_index = meta.index, meta.term, meta.index
+        self._observer.restored(self._spec.group_id, meta, self._machine)
 
     def _apply(self, entry: Entry) -> None:
         if entry.term > self._applied_term:
@@ -384,6 +396,7 @@ class Group:
         self._applied_index = entry.index
         if entry.kind == EntryKind.COMMAND:
             self._waiters.resolve(entry.term, entry.index, self._machine.apply(entry.index, entry.data))
+        self._observer.applied(self._spec.group_id, entry.index, self._machine)
 
     def _snapshot_if_due(self) -> None:
         due = self._applied_index - self._snapshot_index >= self._spec.knobs.snapshot_entries

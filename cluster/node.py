@@ -16,6 +16,7 @@ import uvloop
 from cluster.config import NodeConfig, load_config
 from cluster.group import OnFailure
 from cluster.nodelog import ClockFormatter, node_logger
+from cluster.observer import SILENT, Observer
 from cluster.wire.messages import WIRE_VERSION
 from harness.errors import UserError
 from harness.ports import Hello, Peer, Ports
@@ -27,7 +28,7 @@ INCARNATION_FILE = "incarnation"
 
 
 class NodeServer(Protocol):
-    """What a role's server offers its node; made with (ports, config, on_failure)."""
+    """What a role's server offers its node; made with (ports, config, on_failure, observer)."""
 
     async def start(self) -> None:
         """Recover from disk and begin; raises when what is found can't be trusted."""
@@ -42,19 +43,22 @@ class NodeServer(Protocol):
         """Take one one-way message."""
 
 
-def make_server(ports: Ports, config: NodeConfig, on_failure: OnFailure) -> NodeServer:
+def make_server(ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer) -> NodeServer:
     """The server of the configured role."""
     if config.role == "master":
         from cluster.master.master import Master
 
-        return Master(ports, config, on_failure)
+        return Master(ports, config, on_failure, observer)
     from cluster.tserver.server import TabletServer
 
-    return TabletServer(ports, config, on_failure)
+    return TabletServer(ports, config, on_failure, observer)
 
 
-async def run_node(ports: Ports, config: NodeConfig) -> None:
-    """Run a node until cancelled (a graceful stop); raises what makes it unfit to go on (a panic)."""
+async def run_node(ports: Ports, config: NodeConfig, observer: Observer = SILENT) -> None:
+    """Run a node until cancelled (a graceful stop); raises what makes it unfit to go on (a panic).
+
+    `observer` is told of the decisive events of this life.
+    """
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def fail(error: BaseException) -> None:
@@ -63,7 +67,7 @@ async def run_node(ports: Ports, config: NodeConfig) -> None:
 
     log = node_logger(config.node_id)
     log.info("starting as %s, incarnation %d", config.role, ports.incarnation)
-    server = make_server(ports, config, fail)
+    server = make_server(ports, config, fail, observer)
     await server.start()
     listener = await ports.network.listen(config.listen, server.on_call, server.on_notify)
     log.info("listening at %s", listener.address)

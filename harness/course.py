@@ -21,7 +21,9 @@ from harness.history.journal import JournalWriter, read_journal
 from harness.history.recorder import Recorder
 from harness.history.table import write_parquet
 from harness.interpreter import interpret
+from harness.invariants import InvariantsRecord
 from harness.ops import Op
+from harness.protocols import Watched
 from harness.provenance import provenance
 from harness.rundir import RunDir
 from harness.spec import Judge, Progress, Silent, Test
@@ -57,6 +59,7 @@ class Course:
         self._first_ok_ns: dict[str, int] = {}
         self._healed = False
         self._recovery = Recovery(None, test.recovery_budget_s)
+        self._invariants: InvariantsRecord | None = None
         self._verdict: RunVerdict | None = None
 
     # ---- the stages ----
@@ -138,6 +141,11 @@ class Course:
         source = time_limit(self._test.final_limit_s, clients(self._test.final_generator))
         await self._stage("final reads", self._interpret("final", source), stoppable=True)
 
+    async def check_invariants(self) -> None:
+        """What was found to be broken inside the database while it ran, where it has that power."""
+        if self._recorder is not None and isinstance(self._test.database, Watched):
+            await self._stage("invariants", self._check_invariants(self._test.database))
+
     async def collect_logs(self) -> None:
         """The nodes' logs, as far as they can be had."""
         await self._stage("logs", self._collect_logs())
@@ -149,6 +157,8 @@ class Course:
         self._attempt("save", self._opened().close)
         self._attempt("save", lambda: write_parquet(read_journal(rundir.journal), rundir.history_parquet))
         self._attempt("save", lambda: rundir.write_json(rundir.faults_json, faults_of(read_journal(rundir.journal))))
+        if self._invariants is not None:
+            self._attempt("save", lambda: rundir.write_json(rundir.invariants_json, self._invariants))
         self._save_outcome()
 
     def judge(self, judge: Judge) -> None:
@@ -239,6 +249,9 @@ class Course:
             self._recovery = Recovery(False, budget_s, seconds, "it said it was ready, but no operation succeeded")
         else:
             self._recovery = Recovery(True, budget_s, seconds)
+
+    async def _check_invariants(self, database: Watched) -> None:
+        self._invariants = await database.invariants()
 
     async def _collect_logs(self) -> None:
         self._rundir.write_logs(await self._test.database.collect_logs())
@@ -376,6 +389,7 @@ class Course:
             recovery=self._recovery,
             failures=self.failures.failures(),
             interrupted=self.interrupted,
+            invariants=self._invariants,
         )
 
     def _opened(self) -> JournalWriter:

@@ -12,6 +12,7 @@ from harness.failures import HarnessFailure
 from harness.faults import Fault, faults_of
 from harness.history.journal import read_journal
 from harness.history.summary import Summary, summarise_events, summarise_parquet
+from harness.invariants import InvariantsRecord
 from harness.rundir import RunDir
 from harness.verdict import Facts, Recovery, RunVerdict, conclude
 
@@ -74,6 +75,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         final_counts=summary.types_of_phase("final") if record.final_reads else None,
         interrupted=outcome.interrupted if outcome else False,
         ended=ended,
+        invariants=load_invariants(rundir),
     )
 
 
@@ -97,6 +99,13 @@ def load_faults(rundir: RunDir) -> tuple[Fault, ...]:
         faults: tuple[Fault, ...] = _convert(saved, tuple[Fault, ...], rundir, "faults.json")
         return faults
     return faults_of(read_journal(rundir.journal))
+
+
+def load_invariants(rundir: RunDir) -> InvariantsRecord | None:
+    """From `invariants.json`; None if the run saved none."""
+    saved = rundir.read_json(rundir.invariants_json)
+    record: InvariantsRecord | None = _convert(saved, InvariantsRecord | None, rundir, "invariants.json")
+    return record
 
 
 def conclude_run(rundir: RunDir, checkers: Mapping[str, Any], outcome: OutcomeRecord | None = None) -> RunVerdict:

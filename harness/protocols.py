@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from harness.invariants import InvariantsRecord
 from harness.ops import Op
 from harness.ports import Clock
 
@@ -128,6 +129,14 @@ class Database(Protocol):
 
     async def teardown(self) -> None:
         """Stop everything; never raises for what is already gone."""
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A power that a Database may have: its inner invariants are checked while it runs."""
+
+    async def invariants(self) -> InvariantsRecord:
+        """What was checked and what broke, from its start to now."""
 
 
 class Environment(Protocol):

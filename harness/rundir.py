@@ -50,6 +50,11 @@ class RunDir:
         return self.path / "faults.json"
 
     @property
+    def invariants_json(self) -> Path:
+        """Which invariants were checked during the run and which broke; absent where the database knows of none."""
+        return self.path / "invariants.json"
+
+    @property
     def outcome_json(self) -> Path:
         """What the run went through: stages, recovery, the harness's own failures."""
         return self.path / "outcome.json"

@@ -13,6 +13,7 @@ import msgspec
 
 from harness.failures import HarnessFailure
 from harness.faults import Fault, missed, unobserved_kinds
+from harness.invariants import CHECKER, InvariantsRecord, as_checker
 
 Validity: TypeAlias = Literal[True, False, "unknown"]
 
@@ -38,7 +39,8 @@ class Facts(msgspec.Struct, frozen=True):
     """What is known of a run beside the checkers' verdicts.
 
     `counts` are of client operations in the load phase, by `f` and type; `final_counts` by type in the final reads
-    (None if the run has no final reads); `load_s` is how long the load lasted; `rate_hz` None means no rate was asked.
+    (None if the run has no final reads); `load_s` is how long the load lasted; `rate_hz` None means no rate was asked;
+    `invariants` are those that were checked meanwhile, if the database has any.
     """
 
     fs: tuple[str, ...]
@@ -53,6 +55,7 @@ class Facts(msgspec.Struct, frozen=True):
     final_counts: Mapping[str, int] | None = None
     interrupted: bool = False
     ended: bool = True
+    invariants: InvariantsRecord | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -86,7 +89,12 @@ class RunVerdict(msgspec.Struct, frozen=True):
 
 
 def conclude(facts: Facts, checkers: Mapping[str, Any]) -> RunVerdict:
-    """The verdict from the facts of a run and its checkers' verdicts (JSON-able, each with `valid`, maybe `reason`)."""
+    """The verdict from the facts of a run and its checkers' verdicts (JSON-able, each with `valid`, maybe `reason`).
+
+    Invariants that were checked during the run stand among the checkers.
+    """
+    if facts.invariants is not None:
+        checkers = {**checkers, CHECKER: as_checker(facts.invariants)}
     safety, adequacy = judge_safety(checkers), judge_adequacy(facts)
     liveness, harness = judge_liveness(facts), judge_harness(facts)
     answers = (safety, adequacy, liveness, harness)
@@ -110,7 +118,7 @@ def judge_safety(checkers: Mapping[str, Any]) -> Answer:
     if not checkers:
         return Answer("unknown", ("no checker judged the history",))
     words = {name: _validity(verdict) for name, verdict in checkers.items()}
-    reasons = [f"{name} found the history invalid" for name, word in words.items() if word is False]
+    reasons = [_finding(name) for name, word in words.items() if word is False]
     for name, word in words.items():
         if word == "unknown":
             why = checkers[name].get("reason") or "it does not say why"
@@ -171,6 +179,10 @@ def judge_harness(facts: Facts) -> Answer:
     if not facts.ended:
         reasons.append("the harness ended before the run did; what it had saved is judged")
     return Answer(not reasons, tuple(reasons), {"failures": [msgspec.to_builtins(failure) for failure in ours]})
+
+
+def _finding(name: str) -> str:
+    return "an invariant broke during the run" if name == CHECKER else f"{name} found the history invalid"
 
 
 def _validity(verdict: Any) -> Validity:

@@ -12,11 +12,13 @@ from cluster.config import Knobs, NodeConfig
 from cluster.deploy.adapter import ClusterOpClient, node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
+from cluster.invariants.watch import Watch
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.wire.messages import Replica
 from harness.errors import DefiniteError
-from harness.ports import Clock
+from harness.invariants import InvariantsRecord
+from harness.ports import Clock, Ports
 from harness.protocols import Node, NodeStatus, ProcessState
 from harness.sim.world import World
 
@@ -42,6 +44,7 @@ class SimDatabase(ReferenceDatabase):
     ) -> None:
         super().__init__(cluster_nodes(masters, tservers, zones))
         self._world = world
+        self._watch = Watch(lambda: (world.loop.now_ns, world.loop.steps))
         self._masters = tuple(Replica(node.name, _address(node)) for node in self._nodes if node.role == MASTER_ROLE)
         self._configs = {
             node.name: self._config(node, tuple(flaws), Knobs() if knobs is None else knobs) for node in self._nodes
@@ -61,7 +64,7 @@ class SimDatabase(ReferenceDatabase):
     async def start(self, node: str) -> None:
         machine = self._world.node(node)
         if machine.state == ProcessState.DEAD:
-            machine.start(lambda ports: run_node(ports, self._configs[node]))
+            machine.start(self._run)
 
     async def stop(self, node: str) -> None:
         self._world.node(node).stop()
@@ -91,6 +94,10 @@ class SimDatabase(ReferenceDatabase):
         """`NODE/node.log`, with a line for everything that nothing in the node handled."""
         return {f"{name}/node.log": log.contents() for name, log in self._logs.items()}
 
+    async def invariants(self) -> InvariantsRecord:
+        """What was checked at every step so far, and what broke (G10)."""
+        return self._watch.record()
+
     # ---- clients ----
 
     async def open_client(self, process: int, timeout_s: float) -> ClusterOpClient:
@@ -110,6 +117,10 @@ class SimDatabase(ReferenceDatabase):
             self._world.node(node.name).kill()
         for log in self._logs.values():
             log.detach()
+
+    async def _run(self, ports: Ports) -> None:
+        observer = self._watch.observer(ports.node_id, ports.incarnation)
+        await run_node(ports, self._configs[ports.node_id], observer)
 
     def _addresses(self) -> tuple[str, ...]:
         return tuple(master.address for master in self._masters)

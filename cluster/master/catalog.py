@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.master.records import TableRecord, TabletRecord
+from cluster.store.digest import MASK, fingerprint
 from cluster.store.requests import RequestRows, RequestTable
 from cluster.wire.messages import RequestId
 
@@ -79,7 +80,13 @@ class Catalog:
         self.tablets: dict[str, TabletRecord] = {}
         self.requests = RequestTable()
         self.observer: Observer | None = None
+        self._records_digest = 0
         self._owners: dict[str, str] = {}
+
+    @property
+    def digest(self) -> int:
+        """64 bits of everything that a snapshot holds (G10)."""
+        return self._records_digest + self.requests.digest & MASK
 
     def apply(self, index: int, command: bytes) -> bytes:
         batch = _decode_batch(command)
@@ -97,6 +104,7 @@ class Catalog:
             raise UnknownFormat(f"catalog snapshot has format {state.format}, expected {CATALOG_FORMAT}")
         self.tables = {table.table_id: table for table in state.tables}
         self.tablets = {tablet.tablet_id: tablet for tablet in state.tablets}
+        self._records_digest = sum(fingerprint(record) for record in (*state.tables, *state.tablets)) & MASK
         self.requests = RequestTable.from_rows(state.requests)
         self._owners = {table.name: table.table_id for table in state.tables if not table.removed}
 
@@ -127,11 +135,17 @@ class Catalog:
 
     def _take(self, batch: CatalogBatch) -> None:
         for tablet in batch.tablets:
+            self._count(self.tablets.get(tablet.tablet_id), tablet)
             self.tablets[tablet.tablet_id] = tablet
         for table in batch.tables:
+            self._count(self.tables.get(table.table_id), table)
             self._take_table(table)
         if self.observer is not None:
             self.observer(batch.tables, batch.tablets)
+
+    def _count(self, before: TableRecord | TabletRecord | None, after: TableRecord | TabletRecord) -> None:
+        gone = 0 if before is None else fingerprint(before)
+        self._records_digest = self._records_digest + fingerprint(after) - gone & MASK
 
     def _take_table(self, table: TableRecord) -> None:
         previous = self.tables.get(table.table_id)

@@ -11,6 +11,7 @@ from cluster.master.background import run_background
 from cluster.master.catalog import CATALOG_GROUP, Catalog
 from cluster.master.manager import CatalogManager, Refusal
 from cluster.master.tservers import ServerMap
+from cluster.observer import Observer
 from cluster.raft.types import Role, SoftState
 from cluster.wire.messages import (
     CreateTable,
@@ -40,8 +41,9 @@ MIN_LIVE_MS = 2_000
 class Master:
     """Answers calls and Raft messages between `start` and `close`; `on_failure` is told when it can't go on."""
 
-    def __init__(self, ports: Ports, config: NodeConfig, on_failure: OnFailure) -> None:
+    def __init__(self, ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer) -> None:
         self._ports = ports
+        self._observer = observer
         self._config = config
         self._on_failure = on_failure
         live_ms = max(MIN_LIVE_MS, LIVE_HEARTBEATS * config.knobs.tserver_heartbeat_ms)
@@ -135,4 +137,5 @@ class Master:
             knobs=self._config.knobs,
             flaws=frozenset(self._config.flaws),
             kind=CATALOG_GROUP,
+            observer=self._observer,
         )

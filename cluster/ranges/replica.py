@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from cluster.config import Knobs
 from cluster.group import Group, GroupSpec, NotLeader, OnFailure, OutcomeUnknown, Transport
+from cluster.observer import Observer
 from cluster.raft.types import Message, SoftState
 from cluster.ranges.holding import HeldLease, Holding, not_leader
 from cluster.ranges.lease import LeaseTimes
@@ -40,8 +41,11 @@ class TabletReplica:
     is then asked of Raft for each read, on the monotonic clock.
     """
 
-    def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs, node_clock: NodeClock) -> None:
+    def __init__(
+        self, ports: Ports, created: CreateTablet, knobs: Knobs, node_clock: NodeClock, observer: Observer
+    ) -> None:
         self.created = created
+        self._observer = observer
         self._ports, self._clock, self._node_id, self._hlc = ports, ports.clock, ports.node_id, node_clock.hlc
         self._knobs = knobs
         self._timeout_s = knobs.request_timeout_ms / 1e3
@@ -63,6 +67,7 @@ class TabletReplica:
             directory=tablet_directory(self.created.tablet_id),
             knobs=self._knobs,
             flaws=flaws,
+            observer=self._observer,
         )
         group = await Group.open(self._ports, spec, self._machine, transport, self._leadership, on_failure)
         self._group = group

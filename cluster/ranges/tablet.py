@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.ranges.lease import AcquireLease, Lease, RenewLease, acquired, extended
+from cluster.store.digest import MASK, fingerprint
 from cluster.store.mvcc import Key, MvccStore, StoreRows, Version
 from cluster.store.requests import RequestRows, RequestTable
 from cluster.wire.messages import Done, Fault, RequestId, encode
@@ -80,6 +81,12 @@ class TabletMachine:
         self._requests = RequestTable()
         self.lease: Lease | None = None
         self.last_write = 0
+
+    @property
+    def digest(self) -> int:
+        """64 bits of everything that a snapshot holds (G10)."""
+        head = fingerprint((self.lease, self.last_write, self._store.threshold))
+        return head + self._store.digest + self._requests.digest & MASK
 
     def read(self, key: Key, as_of: int) -> Version | None:
         """The version in force at `as_of`."""

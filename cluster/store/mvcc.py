@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import TypeAlias
 
+from cluster.store.digest import MASK, fingerprint
+
 Key: TypeAlias = tuple[int, int, int]
 """(partition, row, column)."""
 
@@ -25,26 +27,25 @@ class MvccStore:
     """Cells with their versions, oldest first; per cell, timestamps rise.
 
     Versions that a newer one had replaced `retention_ns` before the latest write are collected; reads below
-    `threshold` are refused then.
+    `threshold` are refused then. `digest` is of the versions (G10).
     """
 
     def __init__(self, retention_ns: int) -> None:
         self._retention_ns = retention_ns
         self._cells: dict[Key, tuple[list[int], list[int | None]]] = {}
         self.threshold = 0
+        self.digest = 0
 
     def write(self, key: Key, timestamp: int, value: int | None) -> None:
         """Add a version; raises ValueError unless it is the cell's newest."""
-        cell = self._cells.get(key)
-        if cell is None:
-            self._cells[key] = ([timestamp], [value])
-            return
+        cell = self._cells.setdefault(key, ([], []))
         times, values = cell
-        if timestamp <= times[-1]:
+        if times and timestamp <= times[-1]:
             raise ValueError(f"version {timestamp} of {key} is not above {times[-1]}")
         times.append(timestamp)
         values.append(value)
-        self._collect(times, values, timestamp - self._retention_ns)
+        self.digest = self.digest + fingerprint((key, timestamp, value)) & MASK
+        self._collect(key, times, values, timestamp - self._retention_ns)
 
     def read(self, key: Key, as_of: int = LATEST) -> Version | None:
         """The version in force at `as_of` (inclusive), or None; raises BelowThreshold."""
@@ -68,13 +69,16 @@ class MvccStore:
         store.threshold = threshold
         for key, versions in rows:
             store._cells[key] = ([time for time, _ in versions], [value for _, value in versions])
+            store.digest = store.digest + sum(fingerprint((key, *version)) for version in versions) & MASK
         return store
 
-    def _collect(self, times: list[int], values: list[int | None], below: int) -> None:
+    def _collect(self, key: Key, times: list[int], values: list[int | None], below: int) -> None:
         """Drop versions that were already replaced at `below`; the one in force there stays."""
         if len(times) < 2 or times[1] > below:
             return
         dropped = bisect_right(times, below) - 1
+        gone = zip(times[:dropped], values[:dropped], strict=True)
+        self.digest = self.digest - sum(fingerprint((key, *version)) for version in gone) & MASK
         del times[:dropped], values[:dropped]
         self.threshold = max(self.threshold, below)
 

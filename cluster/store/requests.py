@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from cluster.store.digest import MASK, fingerprint
 from cluster.wire.messages import RequestId
 
 RequestRows: TypeAlias = list[tuple[str, int, list[tuple[int, bytes]]]]
@@ -14,11 +15,15 @@ RequestRows: TypeAlias = list[tuple[str, int, list[tuple[int, bytes]]]]
 
 
 class RequestTable:
-    """First answers by client and sequence. A client promises that what lies below `done_below` is never retried."""
+    """First answers by client and sequence. A client promises that what lies below `done_below` is never retried.
+
+    `digest` is of the rows (G10).
+    """
 
     def __init__(self) -> None:
         self._replies: dict[str, dict[int, bytes]] = {}
         self._done_below: dict[str, int] = {}
+        self.digest = 0
 
     def lookup(self, request_id: RequestId) -> bytes | None:
         """The first answer of a request that took effect, or None."""
@@ -31,12 +36,17 @@ class RequestTable:
 
     def record(self, request_id: RequestId, reply: bytes) -> None:
         """Remember an answer, and forget what the client says it will not ask again."""
-        replies = self._replies.setdefault(request_id.client, {})
+        client, done_below = request_id.client, request_id.done_below
+        replies = self._replies.setdefault(client, {})
         replies[request_id.sequence] = reply
-        if request_id.done_below > self._done_below.get(request_id.client, 0):
-            self._done_below[request_id.client] = request_id.done_below
-            for sequence in [sequence for sequence in replies if sequence < request_id.done_below]:
-                del replies[sequence]
+        digest = self.digest + fingerprint((client, request_id.sequence, reply))
+        before = self._done_below.get(client, 0)
+        if done_below > before:
+            self._done_below[client] = done_below
+            digest += fingerprint((client, done_below)) - fingerprint((client, before))
+            for sequence in [sequence for sequence in replies if sequence < done_below]:
+                digest -= fingerprint((client, sequence, replies.pop(sequence)))
+        self.digest = digest & MASK
 
     def rows(self) -> RequestRows:
         """The whole table, for a snapshot; the same table gives the same rows whatever its history."""
@@ -52,4 +62,7 @@ class RequestTable:
         for client, done_below, replies in rows:
             table._replies[client] = dict(replies)
             table._done_below[client] = done_below
+            told = sum(fingerprint((client, sequence, reply)) for sequence, reply in replies)
+            bound = fingerprint((client, done_below)) - fingerprint((client, 0))
+            table.digest = table.digest + told + bound & MASK
         return table

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from cluster.config import NodeConfig
 from cluster.group import OnFailure
 from cluster.nodelog import node_logger
+from cluster.observer import Observer
 from cluster.ranges.replica import TabletReplica
 from cluster.store.node_clock import NodeClock
 from cluster.tserver import metadata
@@ -43,8 +44,9 @@ def _fault(kind: str, message: str) -> bytes:
 class TabletServer:
     """Answers calls and Raft messages between `start` and `close`; `on_failure` is told when it can't go on."""
 
-    def __init__(self, ports: Ports, config: NodeConfig, on_failure: OnFailure) -> None:
+    def __init__(self, ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer) -> None:
         self._ports, self._config, self._on_failure = ports, config, on_failure
+        self._observer = observer
         self._log = node_logger(config.node_id)
         self._clock = NodeClock(ports.clock, config.knobs.max_clock_offset_ms * _MS)
         self._transport = NodeTransport(ports.network)
@@ -131,7 +133,7 @@ class TabletServer:
 
     async def _open(self, created: CreateTablet) -> None:
         self._transport.learn(created.voters)
-        replica = TabletReplica(self._ports, created, self._config.knobs, self._clock)
+        replica = TabletReplica(self._ports, created, self._config.knobs, self._clock, self._observer)
         flaws = frozenset(self._config.flaws)
         tablet_id = created.tablet_id
         await replica.open(self._transport, flaws, lambda: self._heartbeats.changed(tablet_id), self._on_failure)

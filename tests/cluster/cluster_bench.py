@@ -129,6 +129,7 @@ def play_cluster(
 
         async def main() -> None:
             await asyncio.wait_for(scenario(bench), 300)
+            assert (await database.invariants()).breaches == ()
             await database.teardown()
 
         world.run(main())

@@ -14,6 +14,7 @@ from cluster.config import Knobs
 from cluster.group import FAILPOINTS, Group, GroupSpec, NotLeader, OutcomeUnknown
 from cluster.log.storage import CorruptLog
 from cluster.raft.types import SoftState
+from cluster.store.digest import fingerprint
 from cluster.wire.messages import Replica, decode_envelope
 from cluster.wire.transport import NodeTransport
 from harness.ports import Disk, Peer, Ports
@@ -42,6 +43,10 @@ class Recorder:
 
     def restore(self, data: bytes) -> None:
         self.commands = msgspec.msgpack.decode(data, type=list[bytes])
+
+    @property
+    def digest(self) -> int:
+        return fingerprint(self.commands)
 
 
 class BrokenDisk:

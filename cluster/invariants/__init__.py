@@ -1,0 +1,1 @@
+"""Invariants that are checked while a simulated cluster runs (G10)."""

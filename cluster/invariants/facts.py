@@ -1,0 +1,67 @@
+"""What every replica of a Raft group has to agree on, kept by log index in bounded memory."""
+
+from __future__ import annotations
+
+from array import array
+
+KEPT = 1 << 16
+"""Positions kept at least: well above what a replica can be behind and still replay from its own log."""
+
+
+class Positions:
+    """A 64-bit fact for each log index with the number of who stated it: the first to state one is believed.
+
+    The oldest are let go of once there are more than twice `kept`. 0 stands for "not stated" and is never a fact.
+    """
+
+    __slots__ = ("_facts", "_kept", "_tellers", "base")
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._facts = array("Q")
+        self._tellers = array("H")
+        self.base = 1
+
+    @property
+    def last(self) -> int:
+        """The highest index that has a place, 0 for none."""
+        return self.base + len(self._facts) - 1
+
+    def get(self, index: int) -> int:
+        """The fact at `index`, or 0."""
+        at = index - self.base
+        return self._facts[at] if 0 <= at < len(self._facts) else 0
+
+    def teller(self, index: int) -> int:
+        """Who stated the fact at `index`, where there is one."""
+        return self._tellers[index - self.base]
+
+    def claim(self, index: int, fact: int, teller: int) -> int:
+        """State a fact, and learn which stands at `index`: this one, unless another came first and is still kept."""
+        facts, at = self._facts, index - self.base
+        if at == len(facts):
+            facts.append(fact)
+            self._tellers.append(teller)
+            if at >= 2 * self._kept:
+                self._forget(self._kept)
+            return fact
+        if 0 <= at < len(facts):
+            if facts[at] == 0:
+                facts[at] = fact
+                self._tellers[at] = teller
+            return facts[at]
+        return fact if at < 0 else self._claim_ahead(index, fact, teller)
+
+    def _claim_ahead(self, index: int, fact: int, teller: int) -> int:
+        missing = index - self.base - len(self._facts)
+        if missing > self._kept:
+            self._forget(len(self._facts))
+            self.base = index
+        else:
+            self._facts.extend([0] * missing)
+            self._tellers.extend([0] * missing)
+        return self.claim(index, fact, teller)
+
+    def _forget(self, count: int) -> None:
+        del self._facts[:count], self._tellers[:count]
+        self.base += count

@@ -1,0 +1,64 @@
+"""Invariants of the system under test that were checked while it ran, and how what broke enters the verdict (G10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+CHECKER = "invariants"
+"""Under this name they stand among the checkers of a verdict."""
+
+MAX_EXPLAINED = 5
+"""Breaches kept of each invariant; the others are counted."""
+
+
+class Breach(msgspec.Struct, frozen=True):
+    """A broken invariant: what, when and where.
+
+    `time_ns` is virtual time since the simulated world began, `step` the number of its step: with the same options and
+    seed both come again. `nodes` are those whose facts contradict each other; `group` is a Raft group, if it is of one.
+    """
+
+    invariant: str
+    message: str
+    time_ns: int
+    step: int
+    nodes: tuple[str, ...]
+    group: str | None = None
+
+
+class InvariantsRecord(msgspec.Struct, frozen=True):
+    """`invariants.json`: how often each invariant was put to the test, how often it broke, and the first breaches."""
+
+    checked: dict[str, int]
+    broken: dict[str, int] = {}
+    breaches: tuple[Breach, ...] = ()
+
+
+def as_checker(record: InvariantsRecord) -> dict[str, Any]:
+    """The record in the shape of a checker's verdict: an anomaly a breach, named by its invariant."""
+    anomalies: dict[str, list[dict[str, Any]]] = {}
+    for breach in record.breaches:
+        anomalies.setdefault(breach.invariant, []).append({"message": _sentence(breach), "details": _details(breach)})
+    found: dict[str, Any] = {
+        "valid": False if record.broken else (True if any(record.checked.values()) else "unknown"),
+        "model": CHECKER,
+        "anomalies": anomalies,
+        "counts": dict(record.broken),
+        "ops": 0,
+        "details": {"checked": dict(record.checked)},
+    }
+    if found["valid"] == "unknown":
+        found["reason"] = "the database told nothing that an invariant could be checked on"
+    return found
+
+
+def _sentence(breach: Breach) -> str:
+    where = ", ".join(breach.nodes)
+    group = f" in group {breach.group}" if breach.group is not None else ""
+    return f"{breach.message} ({where}{group}; at {breach.time_ns / 1e9:.6f} s of virtual time, step {breach.step})"
+
+
+def _details(breach: Breach) -> dict[str, Any]:
+    return {"time_ns": breach.time_ns, "step": breach.step, "nodes": list(breach.nodes), "group": breach.group}

@@ -1,0 +1,101 @@
+"""Digests of state: a function of the contents alone, changed by every change, and kept by snapshots."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.master.catalog import Catalog, CatalogState, encode_batch
+from cluster.master.records import changed_table, new_table, new_tablet
+from cluster.ranges.lease import AcquireLease, RenewLease
+from cluster.ranges.tablet import CompareAndSetCell, TabletMachine, WriteCell
+from cluster.store.digest import fingerprint
+from cluster.store.mvcc import MvccStore
+from cluster.store.requests import RequestTable
+from cluster.wire.messages import Column, Partition, RequestId, encode
+
+RETENTION_NS = 40
+
+KEYS = st.tuples(st.integers(0, 2), st.integers(0, 1), st.just(0))
+VALUES = st.none() | st.integers(-3, 3)
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> list[bytes]:
+    """A tablet's log: a lease, then changes of few cells by few clients, retries and refused ones among them."""
+    log: list[bytes] = [encode(AcquireLease("a", 1, 100, 50))]
+    timestamp = 200
+    for _ in range(draw(st.integers(1, 25))):
+        timestamp += draw(st.integers(0, 30))
+        sequence = draw(st.integers(1, 6))
+        request = RequestId(draw(st.sampled_from("pq")), sequence, draw(st.integers(0, sequence)))
+        lease, key, value = draw(st.integers(1, 2)), draw(KEYS), draw(VALUES)
+        kind = draw(st.integers(0, 9))
+        if kind == 0:
+            log.append(encode(AcquireLease("b", 2, timestamp, 50)))
+        elif kind == 1:
+            log.append(encode(RenewLease(lease, timestamp, 50)))
+        elif kind < 5:
+            log.append(encode(CompareAndSetCell(request, lease, timestamp, 50, key, draw(VALUES), value)))
+        else:
+            log.append(encode(WriteCell(request, lease, timestamp, 50, key, value)))
+    return log
+
+
+@settings(max_examples=300, deadline=None)
+@given(commands())
+def test_a_restored_tablet_has_the_digest_of_the_state_it_was_taken_of(log: list[bytes]) -> None:
+    machine, other = TabletMachine(RETENTION_NS), TabletMachine(RETENTION_NS)
+    for index, command in enumerate(log, 1):
+        before, was = machine.snapshot(), machine.digest
+        machine.apply(index, command)
+        assert (machine.digest == was) == (machine.snapshot() == before)
+        restored = TabletMachine(RETENTION_NS)
+        restored.restore(machine.snapshot())
+        assert restored.digest == machine.digest
+        other.apply(index, command)
+        other.restore(other.snapshot())
+        assert other.digest == machine.digest
+
+
+def test_request_ids_that_are_left_out_of_a_snapshot_show() -> None:
+    table = RequestTable()
+    table.record(RequestId("c", 1, 0), b"done")
+    table.record(RequestId("c", 2, 0), b"done")
+    assert RequestTable.from_rows(table.rows()).digest == table.digest
+    client, done_below, replies = table.rows()[0]
+    assert RequestTable.from_rows([(client, done_below, replies[1:])]).digest != table.digest
+    assert RequestTable.from_rows([(client, done_below + 1, replies)]).digest != table.digest
+    assert RequestTable.from_rows([]).digest != table.digest
+
+
+def test_values_that_changed_places_show() -> None:
+    """Sums of CRCs would cancel out in one of 2^16 such pairs, and in most where values differ in one bit."""
+    for value in range(1, 400):
+        straight, crossed = MvccStore(0), MvccStore(0)
+        for store, values in ((straight, (0, value)), (crossed, (value, 0))):
+            store.write((1, 0, 0), 10, values[0])
+            store.write((2, 0, 0), 10, values[1])
+        assert straight.digest != crossed.digest
+
+
+def test_fingerprints_are_the_same_in_every_process() -> None:
+    assert fingerprint(("a", 1, None, b"x")) == 5380826099054862070
+
+
+def test_a_catalog_restored_has_the_digest_of_the_state_it_was_taken_of() -> None:
+    catalog = Catalog()
+    table = new_table("t", "people", (Column(0, "value", "int64"),), 3)
+    tablets = [new_tablet(f"{number}", "t", Partition(number, 2)) for number in range(2)]
+    digests = [catalog.digest]
+    batches = (([table], tablets), ([changed_table(table, name="folk")], []), ([changed_table(table, name="late")], []))
+    for index, (tables, of_tables) in enumerate(batches, 1):
+        catalog.apply(index, encode_batch(tables, of_tables, RequestId("c", index, 0), b"ok"))
+        restored = Catalog()
+        restored.restore(catalog.snapshot())
+        assert restored.digest == catalog.digest
+        digests.append(catalog.digest)
+    assert len(dict.fromkeys(digests)) == 3, "the last batch conflicts and changes nothing"
+    empty = Catalog()
+    empty.restore(encode(CatalogState(1, (), (), catalog.requests.rows())))
+    assert empty.digest != catalog.digest
