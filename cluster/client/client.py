@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt
 from cluster.client.route import Route
+from cluster.store.cells import Value
 from cluster.wire.messages import (
     Column,
     CompareAndSet,
@@ -132,7 +133,7 @@ class ClusterClient:
             raise DefiniteError(error.kind, str(error)) from error
         return ServedRead(reply, node)
 
-    async def write(self, table: str, partition: int, row: int, column: int, value: int | None) -> ServedChange:
+    async def write(self, table: str, partition: int, row: int, column: int, value: Value) -> ServedChange:
         request_id = self._next_request_id()
         return await self._change(
             table,
@@ -142,7 +143,7 @@ class ClusterClient:
         )
 
     async def compare_and_set(
-        self, table: str, partition: int, row: int, column: int, expected: int | None, value: int | None
+        self, table: str, partition: int, row: int, column: int, expected: Value, value: Value
     ) -> ServedChange:
         """Replace `expected` by `value`; `reply.applied` is false if the cell held `reply.found` instead."""
         request_id = self._next_request_id()

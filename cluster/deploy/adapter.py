@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from cluster.client.client import ClusterClient
+from cluster.store.cells import Value
 from cluster.wire.messages import Column, Done, StatusReply
-from harness.errors import DefiniteError, UserError
+from harness.errors import DefiniteError, HarnessError, UserError
 from harness.ops import Mop, Op
 from harness.ports import Ports
 from harness.protocols import GroupStatus, NodeStatus
@@ -51,7 +52,7 @@ class ClusterOpClient:
 
     async def _read(self, op: Op, mop: Mop) -> Op:
         reply, node = await self._client.read(self._table, mop.partition, mop.row, mop.column)
-        answered = msgspec.structs.replace(mop, value=reply.value)
+        answered = msgspec.structs.replace(mop, value=_integer(reply.value))
         return op.complete("ok", mops=(answered,), node=node, served_ts=reply.timestamp)
 
     async def _change(self, op: Op, mop: Mop) -> Op:
@@ -65,9 +66,16 @@ class ClusterOpClient:
         return op.complete("ok", node=node, served_ts=reply.timestamp)
 
 
+def _integer(value: Value) -> int | None:
+    """A register's value as histories hold it; raises HarnessError for what no operation wrote."""
+    if value is None or type(value) is int:
+        return value
+    raise HarnessError(f"a register held {value!r}, which no operation wrote")
+
+
 def _require_applied(mop: Mop, reply: Done) -> None:
     if not reply.applied:
-        raise DefiniteError("cas-mismatch", f"expected {mop.expected}, found {reply.found}")
+        raise DefiniteError("cas-mismatch", f"expected {mop.expected}, found {reply.found!r}")
 
 
 async def create_registers(client: ClusterClient, workload: str, options: Mapping[str, Any]) -> None:

@@ -13,8 +13,9 @@ from collections import deque
 
 import msgspec
 
+from cluster.ranges.timestamp_cache import TimestampCache
+from cluster.store.cells import Key, point
 from cluster.store.hlc import Hlc
-from cluster.store.mvcc import Key, TimestampCache
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
@@ -74,7 +75,7 @@ class LeaseTimes:
 
     def write_at(self, key: Key, wall_ns: int) -> int:
         """The timestamp of a write that is proposed now; in flight until `settle` has passed it."""
-        timestamp = max(self._hlc.now(wall_ns), self._reads.highest(key) + 1, self._last_write + 1)
+        timestamp = max(self._hlc.now(wall_ns), self._reads.highest(point(key)) + 1, self._last_write + 1)
         self._hlc.forward(timestamp)
         self._last_write = timestamp
         self._in_flight.append(timestamp)
@@ -90,5 +91,5 @@ class LeaseTimes:
         timestamp = min(self._hlc.now(wall_ns), lease.expiration - 1)
         if self._in_flight:
             timestamp = min(timestamp, self._in_flight[0] - 1)
-        self._reads.record(key, timestamp)
+        self._reads.record(point(key), timestamp)
         return timestamp

@@ -11,7 +11,7 @@ from cluster.raft.types import Message, SoftState
 from cluster.ranges.holding import HeldLease, Holding, not_leader
 from cluster.ranges.lease import LeaseTimes
 from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
-from cluster.store.mvcc import Key
+from cluster.store.cells import Key
 from cluster.store.node_clock import NodeClock
 from cluster.tserver.metadata import tablet_directory
 from cluster.wire.messages import (

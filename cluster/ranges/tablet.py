@@ -12,8 +12,9 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.ranges.lease import AcquireLease, Lease, RenewLease, acquired, extended
+from cluster.store.cells import Key, Value, same_value
 from cluster.store.digest import MASK, fingerprint
-from cluster.store.mvcc import Key, MvccStore, StoreRows, Version
+from cluster.store.mvcc import MvccStore, StoreRows, Version
 from cluster.store.requests import RequestRows, RequestTable
 from cluster.wire.messages import Done, Fault, RequestId, encode
 
@@ -28,7 +29,7 @@ class WriteCell(msgspec.Struct, frozen=True, array_like=True, tag=3):
     timestamp: int
     duration_ns: int
     key: Key
-    value: int | None
+    value: Value
 
 
 class CompareAndSetCell(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -39,8 +40,8 @@ class CompareAndSetCell(msgspec.Struct, frozen=True, array_like=True, tag=4):
     timestamp: int
     duration_ns: int
     key: Key
-    expected: int | None
-    value: int | None
+    expected: Value
+    value: Value
 
 
 Change: TypeAlias = WriteCell | CompareAndSetCell
@@ -77,7 +78,7 @@ class TabletMachine:
 
     def __init__(self, retention_ns: int) -> None:
         self._retention_ns = retention_ns
-        self._store = MvccStore(retention_ns)
+        self._store = MvccStore()
         self._requests = RequestTable()
         self.lease: Lease | None = None
         self.last_write = 0
@@ -126,10 +127,11 @@ class TabletMachine:
     def _carry_out(self, change: Change) -> Done:
         if isinstance(change, CompareAndSetCell):
             version = self._store.read(change.key)
-            found = version[1] if version else None
-            if found != change.expected:
+            found = version.value if version else None
+            if not same_value(found, change.expected):
                 return Done(applied=False, found=found, timestamp=change.timestamp)
         self._store.write(change.key, change.timestamp, change.value)
+        self._store.raise_threshold(change.timestamp - self._retention_ns)
         return Done(applied=True, found=None, timestamp=change.timestamp)
 
     def snapshot(self) -> bytes:
@@ -145,6 +147,6 @@ class TabletMachine:
             raise ValueError(
                 f"tablet snapshot of format version {state.version}; this program reads {SNAPSHOT_VERSION}"
             )
-        self._store = MvccStore.from_rows(state.cells, self._retention_ns, state.threshold)
+        self._store = MvccStore.from_rows(state.cells, state.threshold)
         self._requests = RequestTable.from_rows(state.requests)
         self.lease, self.last_write = state.lease, state.last_write

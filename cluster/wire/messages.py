@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.raft.types import Message
+from cluster.store.cells import Value
 
 WIRE_VERSION = 1
 
@@ -148,7 +149,7 @@ class WriteRow(msgspec.Struct, frozen=True, tag="WriteRow"):
     partition: int
     row: int
     column: int
-    value: int | None
+    value: Value
 
 
 class CompareAndSet(msgspec.Struct, frozen=True, tag="CompareAndSet"):
@@ -157,8 +158,8 @@ class CompareAndSet(msgspec.Struct, frozen=True, tag="CompareAndSet"):
     partition: int
     row: int
     column: int
-    expected: int | None
-    value: int | None
+    expected: Value
+    value: Value
 
 
 class GetStatus(msgspec.Struct, frozen=True, tag="GetStatus"):
@@ -233,14 +234,14 @@ class Done(msgspec.Struct, frozen=True, tag="Done"):
     """The change took effect; `applied` is false for a compare-and-set that found `found` instead."""
 
     applied: bool
-    found: int | None
+    found: Value
     timestamp: int
 
 
 class ReadReply(msgspec.Struct, frozen=True, tag="ReadReply"):
     """The cell's value (None if never written) and the HLC timestamp the read was served at."""
 
-    value: int | None
+    value: Value
     timestamp: int
 
 

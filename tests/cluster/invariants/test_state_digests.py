@@ -72,7 +72,7 @@ def test_request_ids_that_are_left_out_of_a_snapshot_show() -> None:
 def test_values_that_changed_places_show() -> None:
     """Sums of CRCs would cancel out in one of 2^16 such pairs, and in most where values differ in one bit."""
     for value in range(1, 400):
-        straight, crossed = MvccStore(0), MvccStore(0)
+        straight, crossed = MvccStore(), MvccStore()
         for store, values in ((straight, (0, value)), (crossed, (value, 0))):
             store.write((1, 0, 0), 10, values[0])
             store.write((2, 0, 0), 10, values[1])

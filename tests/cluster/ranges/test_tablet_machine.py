@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from cluster.ranges.lease import AcquireLease, Lease, LeaseTimes, RenewLease, acquired, extended
 from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
+from cluster.store.cells import Key, Value
 from cluster.store.hlc import Hlc
-from cluster.store.mvcc import LATEST, Key
+from cluster.store.mvcc import LATEST
 from cluster.wire.messages import Done, Fault, Reply, RequestId, decode_reply, encode
 
 KEY: Key = (1, 0, 0)
@@ -33,7 +34,7 @@ class Log:
         assert self.machine.lease is not None
         return self.machine.lease
 
-    def value(self, key: Key = KEY) -> int | None:
+    def value(self, key: Key = KEY) -> Value:
         version = self.machine.read(key, LATEST)
         return None if version is None else version[1]
 
@@ -154,7 +155,7 @@ class Ranges:
     def __init__(self) -> None:
         self.log = Log()
         self.holders = 0
-        self.reads: list[tuple[Key, int, int | None]] = []
+        self.reads: list[tuple[Key, int, Value]] = []
         self.pending: list[Change] = []
         self.requests = 0
         self.take_over(50_000)

@@ -1,0 +1,89 @@
+"""Latches: which requests of a range must wait for which (G2). Pure.
+
+A request names every span that it reads and writes at once, and waits for those before it that conflict: two requests
+conflict where one writes what the other reads or writes. Waiting is in order of arrival, so nobody starves, and a
+request waits only for earlier ones, so nobody waits in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from cluster.store.cells import Span, overlap
+
+
+class Latch:
+    """One request's claim; `wake` is called when it is granted later than at once."""
+
+    __slots__ = ("_followers", "_over", "_waits_for", "reads", "wake", "writes")
+
+    def __init__(self, reads: tuple[Span, ...], writes: tuple[Span, ...], wake: Callable[[], None]) -> None:
+        self.reads, self.writes, self.wake = reads, writes, wake
+        self._waits_for = 0
+        self._followers: list[Latch] = []
+        self._over = False
+
+    @property
+    def granted(self) -> bool:
+        """Whether nothing earlier stands in the way."""
+        return self._waits_for == 0
+
+    def partitions(self) -> Iterator[int]:
+        """Partitions that the claim touches, each once, in order of mention."""
+        spans = (*self.reads, *self.writes)
+        return iter(dict.fromkeys(span[0][0] for span in spans))
+
+    def conflicts(self, other: Latch) -> bool:
+        """Whether the two may not run at once."""
+        return (
+            _any_overlap(self.writes, other.writes)
+            or _any_overlap(self.writes, other.reads)
+            or _any_overlap(self.reads, other.writes)
+        )
+
+
+class Latches:
+    """The latches of one range."""
+
+    def __init__(self) -> None:
+        self._claims: dict[int, dict[Latch, None]] = {}
+
+    def acquire(self, reads: tuple[Span, ...], writes: tuple[Span, ...], wake: Callable[[], None]) -> Latch:
+        """Claim all spans in one step; the latch is granted at once, or `wake` is called when it is."""
+        latch = Latch(reads, writes, wake)
+        before: dict[Latch, None] = {}
+        for partition in latch.partitions():
+            claims = self._claims.setdefault(partition, {})
+            before.update((other, None) for other in claims if latch.conflicts(other))
+            claims[latch] = None
+        for other in before:
+            other._followers.append(latch)
+        latch._waits_for = len(before)
+        return latch
+
+    def release(self, latch: Latch) -> None:
+        """Give a claim up, granted or not; a second time does nothing.
+
+        A follower waits for *all* earlier conflicts, not for the last one only: a claim that is given up before it
+        was granted lets nobody past those that it waited for.
+        """
+        if latch._over:
+            return
+        latch._over = True
+        for partition in latch.partitions():
+            claims = self._claims[partition]
+            del claims[latch]
+            if not claims:
+                del self._claims[partition]
+        for follower in latch._followers:
+            follower._waits_for -= 1
+            if follower._waits_for == 0 and not follower._over:
+                follower.wake()
+
+    def __len__(self) -> int:
+        """Claims that are not released, over all partitions."""
+        return sum(len(claims) for claims in self._claims.values())
+
+
+def _any_overlap(some: tuple[Span, ...], others: tuple[Span, ...]) -> bool:
+    return any(overlap(one, other) for one in some for other in others)

@@ -1,0 +1,53 @@
+"""What a table's cells are called and hold: keys, spans of keys, typed values. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+Key: TypeAlias = tuple[int, int, int]
+"""(partition, row, column)."""
+
+Span: TypeAlias = tuple[Key, Key]
+"""Keys from the first (inclusive) to the second (exclusive), in one partition."""
+
+LOWEST = -(1 << 63)
+"""Below every row and column."""
+
+if TYPE_CHECKING:
+    Value: TypeAlias = int | str | bytes | float | bool | None
+else:
+    # MessagePack tells text from bytes, msgspec's unions don't: values are decoded as they come, and `is_value` says
+    # whether a request's are of a column's types.
+    Value = Any
+
+
+def is_value(value: object) -> bool:
+    """Whether a cell can hold this."""
+    return value is None or isinstance(value, int | str | bytes | float | bool)
+
+
+def same_value(one: Value, other: Value) -> bool:
+    """Equality that keeps types apart: 1, 1.0 and True are three values, and NaN is none."""
+    return type(one) is type(other) and one == other
+
+
+def point(key: Key) -> Span:
+    """The span of one cell."""
+    return key, (key[0], key[1], key[2] + 1)
+
+
+def rows(partition: int, first: int, last: int | None) -> Span:
+    """The span of whole rows from `first` (inclusive) to `last` (exclusive; None is the partition's end)."""
+    start = (partition, first, LOWEST)
+    return (start, (partition + 1, LOWEST, LOWEST)) if last is None else (start, (partition, last, LOWEST))
+
+
+def is_point(span: Span) -> bool:
+    """Whether the span is one cell's."""
+    start, end = span
+    return start[0] == end[0] and start[1] == end[1] and start[2] + 1 == end[2]
+
+
+def overlap(one: Span, other: Span) -> bool:
+    """Whether two spans share a key."""
+    return one[0] < other[1] and other[0] < one[1]
