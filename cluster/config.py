@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from cluster.flaws import FLAWS
+from cluster.store.sessions import SessionLimits
 from cluster.wire.messages import Replica
 from harness.errors import UserError
 
@@ -20,7 +21,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     HLC interval, which orders data and times nothing. `snapshot_entries` is the number of applied entries between two
     snapshots of a group, `retained_entries` those kept behind one for followers that lag. `max_inflight` bounds the
     AppendEntries on their way to one follower. `max_clock_offset_ms` bounds how far a remote HLC reading may lie ahead
-    of the own clock.
+    of the own clock. A client session ends after `session_silence_ms` without a change, or as the least recently used
+    beyond `max_sessions` of a group; it keeps at most `session_answers` answers (G8).
     """
 
     election_timeout_ms: int = 600
@@ -40,6 +42,9 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tablet_lease_ms: int = 3_000
     max_clock_offset_ms: int = 500
     version_retention_ms: int = 60_000
+    session_silence_ms: int = 60_000
+    max_sessions: int = 10_000
+    session_answers: int = 1_000
 
     def __post_init__(self) -> None:
         """Raises ValueError where Raft's lease rules could not hold or a size makes no progress."""
@@ -49,9 +54,15 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("lease_ms must be at most election_timeout_ms, and max_clock_drift in [0, 1)")
         sizes = (self.max_batch_entries, self.max_batch_bytes, self.max_inflight, self.snapshot_entries)
         times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
+        sessions = (self.session_silence_ms, self.max_sessions, self.session_answers)
         from_zero = (self.retained_entries, self.check_quorum_ms, self.max_clock_offset_ms, self.version_retention_ms)
-        if min(*sizes, *times, self.tablet_lease_ms) < 1 or min(from_zero) < 0:
+        if min(*sizes, *times, *sessions, self.tablet_lease_ms) < 1 or min(from_zero) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")
+
+    @property
+    def session_limits(self) -> SessionLimits:
+        """What ends client sessions, as the commands that register them carry it."""
+        return SessionLimits(self.session_silence_ms * 1_000_000, self.max_sessions, self.session_answers)
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -43,6 +43,14 @@ FLAWS: dict[str, Flaw] = {
             "register",
             "leader-returns",
         ),
+        Flaw(
+            "forget-request-ids",
+            "G8",
+            "snapshots lose the answers: a retried compare-and-set takes effect twice",
+            "register",
+            "partition,kill",
+            world="loss=0.03,snapshot-entries=2",
+        ),
         Flaw("read-without-lease", "R2", "a deposed leader serves stale reads", "register", "partition"),
     )
 }

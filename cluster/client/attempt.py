@@ -74,6 +74,11 @@ class Trial:
         """For the next attempt: well below the whole deadline, so that there is time to ask another replica."""
         return min(self._attempt_timeout_s, max(self.remaining_s, 0.001))
 
+    @property
+    def possible(self) -> bool:
+        """Whether an attempt may have taken effect."""
+        return self._possible is not None
+
     def note(self, missed: Missed) -> None:
         self._last = missed
         if missed.possible:

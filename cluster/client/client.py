@@ -1,15 +1,19 @@
-"""The client library: finds leaders, caches locations, retries within a deadline under one request id (M14)."""
+"""The client library: finds leaders, caches locations, retries within a deadline under one request id (M14, G8)."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt
 from cluster.client.route import Route
+from cluster.client.sessions import Sessions, Ticket
 from cluster.store.cells import Value
 from cluster.wire.messages import (
+    CATALOG_GROUP,
     Column,
     CompareAndSet,
     CreateTable,
@@ -24,9 +28,11 @@ from cluster.wire.messages import (
     ListTabletServers,
     ReadReply,
     ReadRow,
+    RegisterSession,
     Reply,
     Request,
     RequestId,
+    SessionReply,
     StatusReply,
     TableInfo,
     TableLocationsReply,
@@ -68,22 +74,19 @@ class _Tablet:
 
 class ClusterClient:
     """A connection to the cluster for one user; methods raise DefiniteError or IndefiniteError at the latest at the
-    deadline, `timeout_s` after their call.
+    deadline, `timeout_s` after their call. Reads have no effect, so their failures are definite.
 
-    `client_id` must never be used by another client, nor by an earlier incarnation of this one: request ids are made
-    of it. Reads have no effect, so their failures are definite.
+    Sessions are registered when a change first needs them, and left to end by silence.
     """
 
-    def __init__(self, ports: Ports, masters: Sequence[str], client_id: str, timeout_s: float) -> None:
+    def __init__(self, ports: Ports, masters: Sequence[str], timeout_s: float) -> None:
         self._ports = ports
         self._entropy = random.Random(ports.entropy.getrandbits(64))
-        self._client_id = client_id
         self._timeout_s = timeout_s
         self._attempt_timeout_s = min(MAX_ATTEMPT_TIMEOUT_S, timeout_s / ATTEMPTS_PER_DEADLINE)
         self._masters = Route(masters)
         self._tables: dict[str, dict[int, _Tablet]] = {}
-        self._sequence = 0
-        self._open: dict[int, None] = {}
+        self._sessions = Sessions()
 
     # ---- metadata ----
 
@@ -91,27 +94,27 @@ class ClusterClient:
         self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int
     ) -> CreateTableReply:
         """Create a table, once whatever is lost on the way; its tablets come up afterwards (`is_create_done`)."""
-        request_id = self._next_request_id()
-        try:
-            request = CreateTable(request_id, name, tuple(columns), buckets, replication_factor)
-            return await self._ask_master(request, CreateTableReply)
-        finally:
-            self._close_request(request_id)
+        with self._ticket() as ticket:
+
+            def make() -> Request:
+                return CreateTable(ticket.request_id, name, tuple(columns), buckets, replication_factor)
+
+            return await self._ask_master(make, CreateTableReply, self._trial(), ticket)
 
     async def is_create_done(self, name: str) -> bool:
-        return (await self._ask_master(IsCreateTableDone(name), DoneReply)).done
+        return (await self._ask_leader(IsCreateTableDone(name), DoneReply)).done
 
     async def list_tables(self) -> tuple[TableInfo, ...]:
-        return (await self._ask_master(ListTables(), ListTablesReply)).tables
+        return (await self._ask_leader(ListTables(), ListTablesReply)).tables
 
     async def table_locations(self, name: str) -> TableLocationsReply:
         """Locations as the leader master tells them now; the client's own cache is refreshed."""
-        reply = await self._ask_master(GetTableLocations(name), TableLocationsReply)
+        reply = await self._ask_leader(GetTableLocations(name), TableLocationsReply)
         self._remember(name, reply)
         return reply
 
     async def tablet_servers(self) -> TabletServersReply:
-        return await self._ask_master(ListTabletServers(), TabletServersReply)
+        return await self._ask_leader(ListTabletServers(), TabletServersReply)
 
     async def status(self, address: str) -> StatusReply:
         """What the node at this address says of itself; one attempt with the whole deadline."""
@@ -134,48 +137,58 @@ class ClusterClient:
         return ServedRead(reply, node)
 
     async def write(self, table: str, partition: int, row: int, column: int, value: Value) -> ServedChange:
-        request_id = self._next_request_id()
         return await self._change(
             table,
             partition,
-            request_id,
-            lambda tablet_id: WriteRow(request_id, tablet_id, partition, row, column, value),
+            lambda request_id, tablet_id: WriteRow(request_id, tablet_id, partition, row, column, value),
         )
 
     async def compare_and_set(
         self, table: str, partition: int, row: int, column: int, expected: Value, value: Value
     ) -> ServedChange:
         """Replace `expected` by `value`; `reply.applied` is false if the cell held `reply.found` instead."""
-        request_id = self._next_request_id()
         return await self._change(
             table,
             partition,
-            request_id,
-            lambda tablet_id: CompareAndSet(request_id, tablet_id, partition, row, column, expected, value),
+            lambda request_id, tablet_id: CompareAndSet(request_id, tablet_id, partition, row, column, expected, value),
         )
 
     # ---- how ----
 
-    async def _change(
-        self, table: str, partition: int, request_id: RequestId, make: Callable[[str], Request]
-    ) -> ServedChange:
-        try:
-            return ServedChange(*await self._ask_tablet(table, partition, make, Done, self._trial()))
-        finally:
-            self._close_request(request_id)
+    async def _change(self, table: str, partition: int, make: Callable[[RequestId, str], Request]) -> ServedChange:
+        with self._ticket() as ticket:
+            return ServedChange(
+                *await self._ask_tablet(
+                    table, partition, lambda tablet_id: make(ticket.request_id, tablet_id), Done, self._trial(), ticket
+                )
+            )
 
-    async def _ask_master(self, request: Request, reply_type: type[ReplyType], trial: Trial | None = None) -> ReplyType:
-        payload = encode(request)
-        trial = trial or self._trial()
+    @contextmanager
+    def _ticket(self) -> Iterator[Ticket]:
+        ticket = Ticket(self._sessions)
+        try:
+            yield ticket
+        finally:
+            ticket.release()
+
+    async def _ask_leader(self, request: Request, reply_type: type[ReplyType], trial: Trial | None = None) -> ReplyType:
+        return await self._ask_master(lambda: request, reply_type, trial or self._trial())
+
+    async def _ask_master(
+        self, make: Callable[[], Request], reply_type: type[ReplyType], trial: Trial, ticket: Ticket | None = None
+    ) -> ReplyType:
         while not trial.over:
-            reply = await attempt(self._ports.network, self._masters.current, payload, trial.attempt_timeout_s)
+            request = make() if ticket is None or ticket.bind(CATALOG_GROUP) else RegisterSession(CATALOG_GROUP)
+            reply = await self._attempt(self._masters.current, request, trial)
             if not isinstance(reply, Missed):
                 self._masters.succeeded()
-                return _expect(reply, reply_type)
-            trial.note(reply)
-            if reply.fault is not None and reply.fault.kind not in RETRIED_FAULTS:
-                raise trial.error()
-            if not _turn(self._masters, reply, None if reply.fault is None else reply.fault.leader_address):
+                if ticket is None or not _registered(ticket, CATALOG_GROUP, reply):
+                    return _expect(reply, reply_type)
+                continue
+            again = _weigh(reply, trial, ticket)
+            if not again and not _turn(
+                self._masters, reply, None if reply.fault is None else reply.fault.leader_address
+            ):
                 await trial.pause()
         raise trial.error()
 
@@ -186,26 +199,32 @@ class ClusterClient:
         make: Callable[[str], Request],
         reply_type: type[ReplyType],
         trial: Trial,
+        ticket: Ticket | None = None,
     ) -> tuple[ReplyType, str]:
         while not trial.over:
             tablet = await self._locate(table, partition, trial)
             if tablet is None:
                 continue
-            node = tablet.route.current
-            payload = encode(make(tablet.location.tablet_id))
-            reply = await attempt(self._ports.network, tablet.addresses[node], payload, trial.attempt_timeout_s)
+            tablet_id, node = tablet.location.tablet_id, tablet.route.current
+            if ticket is not None and ticket.bound_elsewhere(tablet_id):
+                _require_fresh(trial)
+                ticket.release()
+            request = make(tablet_id) if ticket is None or ticket.bind(tablet_id) else RegisterSession(tablet_id)
+            reply = await self._attempt(tablet.addresses[node], request, trial)
             if not isinstance(reply, Missed):
                 tablet.route.succeeded()
-                return _expect(reply, reply_type), node
-            trial.note(reply)
-            await self._after_miss(table, tablet, reply, trial)
+                if ticket is None or not _registered(ticket, tablet_id, reply):
+                    return _expect(reply, reply_type), node
+                continue
+            if not _weigh(reply, trial, ticket, "NOT_FOUND"):
+                await self._after_miss(table, tablet, reply, trial)
         raise trial.error()
 
+    async def _attempt(self, address: str, request: Request, trial: Trial) -> Reply | Missed:
+        return await attempt(self._ports.network, address, encode(request), trial.attempt_timeout_s)
+
     async def _after_miss(self, table: str, tablet: _Tablet, missed: Missed, trial: Trial) -> None:
-        fault = missed.fault
-        if fault is not None and fault.kind not in (*RETRIED_FAULTS, "NOT_FOUND"):
-            raise trial.error()
-        if _turn(tablet.route, missed, None if fault is None else fault.leader):
+        if _turn(tablet.route, missed, None if missed.fault is None else missed.fault.leader):
             return
         if tablet.route.exhausted:
             await self._refresh(table, trial)
@@ -216,7 +235,7 @@ class ClusterClient:
         timeout_s = trial.attempt_timeout_s
         short = Trial(self._ports.clock, self._entropy, timeout_s, timeout_s / 2)
         try:
-            reply = await self._ask_master(GetTableLocations(table), TableLocationsReply, short)
+            reply = await self._ask_leader(GetTableLocations(table), TableLocationsReply, short)
         except (DefiniteError, IndefiniteError):
             return  # The operation goes on with the old locations until its deadline.
         self._remember(table, reply)
@@ -224,7 +243,7 @@ class ClusterClient:
     async def _locate(self, table: str, partition: int, trial: Trial) -> _Tablet | None:
         """The tablet of a partition key; None if it isn't running yet, after a pause. Raises at the deadline."""
         if table not in self._tables:
-            self._remember(table, await self._ask_master(GetTableLocations(table), TableLocationsReply, trial))
+            self._remember(table, await self._ask_leader(GetTableLocations(table), TableLocationsReply, trial))
         tablets = self._tables[table]
         tablet = next((each for each in tablets.values() if _holds(each.location, partition)), None)
         if tablet is None:
@@ -252,14 +271,39 @@ class ClusterClient:
     def _trial(self) -> Trial:
         return Trial(self._ports.clock, self._entropy, self._timeout_s, self._attempt_timeout_s)
 
-    def _next_request_id(self) -> RequestId:
-        self._sequence += 1
-        self._open[self._sequence] = None
-        return RequestId(self._client_id, self._sequence, min(self._open))
 
-    def _close_request(self, request_id: RequestId) -> None:
-        """Answered, or given up: it is never sent again."""
-        self._open.pop(request_id.sequence, None)
+def _registered(ticket: Ticket, group: str, reply: Reply) -> bool:
+    """Whether the reply is that of a session's registration, which is noted."""
+    if not isinstance(reply, SessionReply):
+        return False
+    ticket.registered(group, reply.session)
+    return True
+
+
+def _weigh(missed: Missed, trial: Trial, ticket: Ticket | None, *more_retried: str) -> bool:
+    """Note what a miss means; True if the same target should be asked again at once. Raises what it ends with.
+
+    A registration changes no data. A refused session means that this attempt did nothing: the request is fresh again,
+    unless an earlier attempt may have taken effect, whose answer is gone now.
+    """
+    fault = missed.fault
+    ended = fault is not None and fault.kind == "SESSION_ENDED" and ticket is not None and ticket.bound
+    if ticket is not None and (ended or not ticket.bound):
+        missed = replace(missed, possible=False)
+    trial.note(missed)
+    if ticket is not None and ended:
+        ticket.ended()
+        _require_fresh(trial)
+        return True
+    if fault is not None and fault.kind not in (*RETRIED_FAULTS, *more_retried):
+        raise trial.error()
+    return False
+
+
+def _require_fresh(trial: Trial) -> None:
+    """Raise IndefiniteError if an attempt may have taken effect: the request must not go out under another identity."""
+    if trial.possible:
+        raise trial.error()
 
 
 def _holds(location: TabletLocation, partition: int) -> bool:

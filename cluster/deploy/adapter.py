@@ -24,15 +24,10 @@ REPLICATION_FACTOR = 3
 
 
 class ClusterOpClient:
-    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers.
+    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers."""
 
-    `client_id` must be new with every client: request ids are made of it.
-    """
-
-    def __init__(
-        self, ports: Ports, masters: Sequence[str], client_id: str, timeout_s: float, table: str = REGISTER_TABLE
-    ) -> None:
-        self._client = ClusterClient(ports, masters, client_id, timeout_s)
+    def __init__(self, ports: Ports, masters: Sequence[str], timeout_s: float, table: str = REGISTER_TABLE) -> None:
+        self._client = ClusterClient(ports, masters, timeout_s)
         self._table = table
 
     async def invoke(self, op: Op) -> Op:

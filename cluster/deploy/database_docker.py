@@ -104,7 +104,7 @@ class DockerDatabase(ReferenceDatabase):
     # ---- what it says of itself ----
 
     async def status(self, node: str) -> NodeStatus | None:
-        client = ClusterClient(self._admin_ports(), self._masters(), ADMIN, STATUS_TIMEOUT_S)
+        client = ClusterClient(self._admin_ports(), self._masters(), STATUS_TIMEOUT_S)
         try:
             return node_status(await client.status(self._address(self._node(node))))
         except DefiniteError:
@@ -126,13 +126,11 @@ class DockerDatabase(ReferenceDatabase):
 
     async def open_client(self, process: int, timeout_s: float) -> ConnectedOpClient:
         self._opened += 1
-        client_id = f"c{process}.{self._opened}"
-        ports = self._client_ports(client_id)
-        return ConnectedOpClient(ports, ClusterOpClient(ports, self._masters(), client_id, timeout_s))
+        ports = self._client_ports(f"c{process}.{self._opened}")
+        return ConnectedOpClient(ports, ClusterOpClient(ports, self._masters(), timeout_s))
 
     def admin_client(self, timeout_s: float) -> ClusterClient:
-        self._opened += 1
-        return ClusterClient(self._admin_ports(), self._masters(), f"{ADMIN}.{self._opened}", timeout_s)
+        return ClusterClient(self._admin_ports(), self._masters(), timeout_s)
 
     def admin_clock(self) -> Clock:
         return self._admin_ports().clock

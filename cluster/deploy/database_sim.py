@@ -51,8 +51,7 @@ class SimDatabase(ReferenceDatabase):
         }
         self._logs = {node.name: _Log(world, node.name) for node in self._nodes}
         self._admin = world.harness_ports(ADMIN)
-        self._opened = 0
-        self._status_client = ClusterClient(self._admin, self._addresses(), ADMIN, STATUS_TIMEOUT_S)
+        self._status_client = ClusterClient(self._admin, self._addresses(), STATUS_TIMEOUT_S)
 
     # ---- processes ----
 
@@ -101,13 +100,10 @@ class SimDatabase(ReferenceDatabase):
     # ---- clients ----
 
     async def open_client(self, process: int, timeout_s: float) -> ClusterOpClient:
-        self._opened += 1
-        ports = self._world.harness_ports(f"c{process}")
-        return ClusterOpClient(ports, self._addresses(), f"c{process}.{self._opened}", timeout_s)
+        return ClusterOpClient(self._world.harness_ports(f"c{process}"), self._addresses(), timeout_s)
 
     def admin_client(self, timeout_s: float) -> ClusterClient:
-        self._opened += 1
-        return ClusterClient(self._admin, self._addresses(), f"{ADMIN}.{self._opened}", timeout_s)
+        return ClusterClient(self._admin, self._addresses(), timeout_s)
 
     def admin_clock(self) -> Clock:
         return self._admin.clock

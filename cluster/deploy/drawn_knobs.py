@@ -27,6 +27,9 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "tablet_lease_ms": ((3_000,), (1_000, 3_000)),
     "max_clock_offset_ms": ((500,), (100, 500)),
     "version_retention_ms": ((60_000,), (1_000, 60_000)),
+    "session_silence_ms": ((60_000,), (2_000, 60_000)),
+    "max_sessions": ((10_000,), (16, 10_000)),
+    "session_answers": ((1_000,), (1, 10, 1_000)),
 }
 """What mild and harsh worlds draw for a knob, each value equally likely."""
 

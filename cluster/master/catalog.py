@@ -9,21 +9,22 @@ import msgspec
 
 from cluster.master.records import TableRecord, TabletRecord
 from cluster.store.digest import MASK, fingerprint
-from cluster.store.requests import RequestRows, RequestTable
-from cluster.wire.messages import RequestId
+from cluster.store.sessions import RegisterClient, SessionRows, Sessions
+from cluster.wire.messages import RequestId, SessionReply
 
-CATALOG_GROUP = "catalog"
-CATALOG_FORMAT = 1
+CATALOG_FORMAT = 2
 """Version of the batches in the log and of the snapshots."""
 
 
-class CatalogBatch(msgspec.Struct, frozen=True, array_like=True):
+class CatalogBatch(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """One logical operation (M7): every record it changes, at the revision after the one it was made from.
 
-    `reply` is what the request is answered with if the batch is taken; retries of the request get the same.
+    `time` is the proposer's wall clock (ns), by which client sessions end (G8). `reply` is what
+    the request is answered with if the batch is taken; retries of the request get the same.
     """
 
     format: int
+    time: int
     request_id: RequestId | None
     reply: bytes
     tables: tuple[TableRecord, ...]
@@ -43,7 +44,7 @@ class CatalogState(msgspec.Struct, frozen=True, array_like=True):
     format: int
     tables: tuple[TableRecord, ...]
     tablets: tuple[TabletRecord, ...]
-    requests: RequestRows
+    sessions: SessionRows
 
 
 class UnknownFormat(Exception):
@@ -51,7 +52,7 @@ class UnknownFormat(Exception):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_batch = msgspec.msgpack.Decoder(CatalogBatch).decode
+_decode_command = msgspec.msgpack.Decoder(CatalogBatch | RegisterClient).decode
 _decode_state = msgspec.msgpack.Decoder(CatalogState).decode
 decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 
@@ -64,8 +65,9 @@ def encode_batch(
     tablets: Sequence[TabletRecord],
     request_id: RequestId | None = None,
     reply: bytes = b"",
+    time: int = 0,
 ) -> bytes:
-    return _encode(CatalogBatch(CATALOG_FORMAT, request_id, reply, tuple(tables), tuple(tablets)))
+    return _encode(CatalogBatch(CATALOG_FORMAT, time, request_id, reply, tuple(tables), tuple(tablets)))
 
 
 class Catalog:
@@ -75,10 +77,11 @@ class Catalog:
     name to a second table: so a leader whose earlier batch had an unknown outcome cannot build on stale caches.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, flaws: frozenset[str] = frozenset()) -> None:
         self.tables: dict[str, TableRecord] = {}
         self.tablets: dict[str, TabletRecord] = {}
-        self.requests = RequestTable()
+        self.sessions = Sessions(flaws)
+        self._flaws = flaws
         self.observer: Observer | None = None
         self._records_digest = 0
         self._owners: dict[str, str] = {}
@@ -86,17 +89,20 @@ class Catalog:
     @property
     def digest(self) -> int:
         """64 bits of everything that a snapshot holds (G10)."""
-        return self._records_digest + self.requests.digest & MASK
+        return self._records_digest + self.sessions.digest & MASK
 
     def apply(self, index: int, command: bytes) -> bytes:
-        batch = _decode_batch(command)
+        batch = _decode_command(command)
+        if isinstance(batch, RegisterClient):
+            self.sessions.register(index, batch)
+            return _encode(Outcome(None, _encode(SessionReply(index))))
         if batch.format != CATALOG_FORMAT:
             raise UnknownFormat(f"catalog entry {index} has format {batch.format}, expected {CATALOG_FORMAT}")
         return _encode(self._apply_once(batch))
 
     def snapshot(self) -> bytes:
         tables, tablets = tuple(self.tables.values()), tuple(self.tablets.values())
-        return _encode(CatalogState(CATALOG_FORMAT, tables, tablets, self.requests.rows()))
+        return _encode(CatalogState(CATALOG_FORMAT, tables, tablets, self.sessions.rows()))
 
     def restore(self, data: bytes) -> None:
         state = _decode_state(data)
@@ -105,21 +111,20 @@ class Catalog:
         self.tables = {table.table_id: table for table in state.tables}
         self.tablets = {tablet.tablet_id: tablet for tablet in state.tablets}
         self._records_digest = sum(fingerprint(record) for record in (*state.tables, *state.tablets)) & MASK
-        self.requests = RequestTable.from_rows(state.requests)
+        self.sessions = Sessions.from_rows(state.sessions, self._flaws)
         self._owners = {table.name: table.table_id for table in state.tables if not table.removed}
 
     def _apply_once(self, batch: CatalogBatch) -> Outcome:
+        self.sessions.advance(batch.time)
         request_id = batch.request_id
-        if request_id is not None and (recorded := self.requests.lookup(request_id)) is not None:
-            return Outcome(None, recorded)
-        if request_id is not None and self.requests.stale(request_id):
-            return Outcome("the client has called this request answered for good", b"")
+        if request_id is not None and (answer := self.sessions.answered(request_id)) is not None:
+            return Outcome(None, answer)
         conflict = self._conflict(batch)
         if conflict is not None:
             return Outcome(conflict, b"")
         self._take(batch)
         if request_id is not None:
-            self.requests.record(request_id, batch.reply)
+            self.sessions.record(request_id, batch.reply)
         return Outcome(None, batch.reply)
 
     def _conflict(self, batch: CatalogBatch) -> str | None:

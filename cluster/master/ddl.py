@@ -12,19 +12,19 @@ MIN_TABLET_RECORD_BYTES = 40
 
 
 async def create_table(manager: CatalogManager, request: CreateTable) -> Reply:
-    """Create a table whose tablets are then placed in the background; exactly once per request id.
+    """Create a table whose tablets are then placed in the background; once per request (G8).
 
     Raises Refusal (ALREADY_PRESENT, INVALID, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
     """
     _validate(request)
     async with manager.locks.hold((LockClass.NAME, request.name)):
         leadership = await manager.lead()
-        recorded = manager.recorded(request.request_id)
-        if recorded is None:
+        answer = manager.answered(request.request_id)
+        if answer is None:
             _admit(manager, leadership, request)
-            recorded = await _replicate(manager, request)
+            answer = await _replicate(manager, request)
     manager.wake.set()
-    reply: Reply = decode_reply(recorded)
+    reply: Reply = decode_reply(answer)
     return reply
 
 

@@ -9,13 +9,14 @@ from typing import Protocol
 
 from cluster.master.caches import Caches
 from cluster.master.calls import ServerCalls
-from cluster.master.catalog import Catalog, decode_outcome, encode_batch
+from cluster.master.catalog import Catalog, Outcome, decode_outcome, encode_batch
 from cluster.master.locks import KeyLocks
 from cluster.master.records import TableRecord, TabletRecord
 from cluster.master.reports import LeaderHint
 from cluster.master.tservers import ServerMap
+from cluster.store.sessions import RegisterClient, SessionLimits
 from cluster.waiters import NotLeader, OutcomeUnknown
-from cluster.wire.messages import Fault, Replica, RequestId
+from cluster.wire.messages import Fault, Replica, Reply, RequestId, decode_reply, encode
 from harness.ports import Ports
 
 MAX_BATCH_BYTES = 1 << 20
@@ -75,7 +76,13 @@ class CatalogManager:
     """Holds the catalog, its Raft group, the tserver map and the locks; serves only while leadership is proven."""
 
     def __init__(
-        self, ports: Ports, catalog: Catalog, group: CatalogGroup, servers: ServerMap, masters: Sequence[Replica]
+        self,
+        ports: Ports,
+        catalog: Catalog,
+        group: CatalogGroup,
+        servers: ServerMap,
+        masters: Sequence[Replica],
+        session_limits: SessionLimits,
     ) -> None:
         self.ports = ports
         self.servers = servers
@@ -84,6 +91,7 @@ class CatalogManager:
         self.wake = asyncio.Event()
         self._catalog = catalog
         self._group = group
+        self._session_limits = session_limits
         self._addresses = {master.node_id: master.address for master in masters}
         self._leadership: Leadership | None = None
         catalog.observer = self._commit
@@ -118,9 +126,16 @@ class CatalogManager:
         """A table or tablet id: 32 hexadecimal digits, never given twice."""
         return f"{self.ports.entropy.getrandbits(128):032x}"
 
-    def recorded(self, request_id: RequestId) -> bytes | None:
-        """The reply that this request was given already (M14), if any."""
-        return self._catalog.requests.lookup(request_id)
+    def answered(self, request_id: RequestId) -> bytes | None:
+        """The encoded reply to a request that must not be carried out (any more), see `Sessions.answered`."""
+        return self._catalog.sessions.answered(request_id)
+
+    async def register_session(self) -> Reply:
+        """Begin a client session; raises Refusal (NOT_THE_LEADER, TIMED_OUT)."""
+        await self.lead()
+        command = RegisterClient(self.ports.clock.wall_ns(), self._session_limits)
+        reply: Reply = decode_reply((await self._propose(encode(command))).reply)
+        return reply
 
     async def replicate(
         self,
@@ -134,20 +149,24 @@ class CatalogManager:
         Raises Refusal (NOT_THE_LEADER, definite; TIMED_OUT, unknown; INVALID, over the size limit) and Conflict. The
         master lives on whatever happens (M10).
         """
-        command = encode_batch(tables, tablets, request_id, reply)
+        command = encode_batch(tables, tablets, request_id, reply, self.ports.clock.wall_ns())
         if len(command) > MAX_BATCH_BYTES:
             raise too_large(len(tablets), len(command))
+        outcome = await self._propose(command)
+        if outcome.conflict is not None:
+            raise Conflict(outcome.conflict)
+        return outcome.reply
+
+    async def _propose(self, command: bytes) -> Outcome:
         try:
-            outcome = decode_outcome(await self._group.propose(command, REPLICATION_TIMEOUT_S))
+            outcome: Outcome = decode_outcome(await self._group.propose(command, REPLICATION_TIMEOUT_S))
         except NotLeader as error:
             raise self.not_the_leader(error.leader) from error
         except OutcomeUnknown as error:
             raise Refusal(
                 Fault("TIMED_OUT", "the catalog change was not replicated in time", definite=False)
             ) from error
-        if outcome.conflict is not None:
-            raise Conflict(outcome.conflict)
-        return outcome.reply
+        return outcome
 
     def not_the_leader(self, leader: str | None) -> Refusal:
         """The definite refusal of a master that does not lead, with the leader as a hint, if it knows another one."""

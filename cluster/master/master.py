@@ -8,12 +8,13 @@ from cluster.config import NodeConfig
 from cluster.group import Group, GroupSpec, OnFailure
 from cluster.master import ddl, heartbeats, queries
 from cluster.master.background import run_background
-from cluster.master.catalog import CATALOG_GROUP, Catalog
+from cluster.master.catalog import Catalog
 from cluster.master.manager import CatalogManager, Refusal
 from cluster.master.tservers import ServerMap
 from cluster.observer import Observer
 from cluster.raft.types import Role, SoftState
 from cluster.wire.messages import (
+    CATALOG_GROUP,
     CreateTable,
     Fault,
     GetStatus,
@@ -22,6 +23,7 @@ from cluster.wire.messages import (
     IsCreateTableDone,
     ListTables,
     ListTabletServers,
+    RegisterSession,
     Reply,
     Request,
     StatusReply,
@@ -54,13 +56,14 @@ class Master:
 
     async def start(self) -> None:
         """Recover the catalog and take part in its Raft group; raises CorruptLog, OSError."""
-        catalog = Catalog()
+        catalog = Catalog(frozenset(self._config.flaws))
         transport = NodeTransport(self._ports.network, self._config.masters)
         group = await Group.open(
             self._ports, self._spec(), catalog, transport, self._leadership_changed, self._on_failure
         )
         self._group = group
-        self._manager = CatalogManager(self._ports, catalog, group, self._servers, self._config.masters)
+        limits = self._config.knobs.session_limits
+        self._manager = CatalogManager(self._ports, catalog, group, self._servers, self._config.masters, limits)
         self._background = asyncio.create_task(run_background(self._manager), name="catalog.background")
         self._background.add_done_callback(self._background_ended)
 
@@ -104,6 +107,8 @@ class Master:
                 return await queries.is_create_table_done(manager, request)
             case ListTables():
                 return await queries.list_tables(manager)
+            case RegisterSession():
+                return await manager.register_session()
             case ListTabletServers():
                 return await queries.list_tablet_servers(manager)
             case GetStatus():

@@ -13,6 +13,7 @@ from cluster.ranges.lease import LeaseTimes
 from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
 from cluster.store.cells import Key
 from cluster.store.node_clock import NodeClock
+from cluster.store.sessions import RegisterClient
 from cluster.tserver.metadata import tablet_directory
 from cluster.wire.messages import (
     CompareAndSet,
@@ -42,23 +43,27 @@ class TabletReplica:
     """
 
     def __init__(
-        self, ports: Ports, created: CreateTablet, knobs: Knobs, node_clock: NodeClock, observer: Observer
+        self,
+        ports: Ports,
+        created: CreateTablet,
+        knobs: Knobs,
+        node_clock: NodeClock,
+        observer: Observer,
+        flaws: frozenset[str] = frozenset(),
     ) -> None:
-        self.created = created
+        self.created, self._flaws = created, flaws
         self._observer = observer
         self._ports, self._clock, self._node_id, self._hlc = ports, ports.clock, ports.node_id, node_clock.hlc
         self._knobs = knobs
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._duration_ns = knobs.tablet_lease_ms * _MS
-        self._machine = TabletMachine(knobs.version_retention_ms * _MS)
+        self._machine = TabletMachine(knobs.version_retention_ms * _MS, flaws)
         self._holding = Holding(ports.node_id, node_clock, self._machine, self._duration_ns, self._timeout_s)
         self._times: LeaseTimes | None = None
         self._group: Group | None = None
         self._on_change: Callable[[], None] = lambda: None
 
-    async def open(
-        self, transport: Transport, flaws: frozenset[str], on_change: Callable[[], None], on_failure: OnFailure
-    ) -> None:
+    async def open(self, transport: Transport, on_change: Callable[[], None], on_failure: OnFailure) -> None:
         """Recover from disk, or begin there; `on_change` is called when what `report` says changes."""
         spec = GroupSpec(
             group_id=self.created.tablet_id,
@@ -66,7 +71,7 @@ class TabletReplica:
             voters=self.created.voters,
             directory=tablet_directory(self.created.tablet_id),
             knobs=self._knobs,
-            flaws=flaws,
+            flaws=self._flaws,
             observer=self._observer,
         )
         group = await Group.open(self._ports, spec, self._machine, transport, self._leadership, on_failure)
@@ -125,15 +130,22 @@ class TabletReplica:
 
     async def change(self, request: WriteRow | CompareAndSet) -> bytes:
         """A write or a compare-and-set (decided where it stands in the log): an encoded Done or Fault."""
-        answer = self._machine.answered(request.request_id)
-        if answer is not None:
-            return answer
         held = self._holding.held()
         if held is None:
             return self._holding.refusal()
+        answer = self._machine.answered(request.request_id)
+        if answer is not None:
+            return answer
         key = (request.partition, request.row, request.column)
         timestamp = self._times_of(held).write_at(key, self._clock.wall_ns())
         return await self._replicate(encode(self._command(request, key, held.sequence, timestamp)))
+
+    async def register_session(self) -> bytes:
+        """Begin a client session: an encoded SessionReply or Fault (G8)."""
+        if self._holding.held() is None:
+            return self._holding.refusal()
+        time = self._hlc.now(self._clock.wall_ns())
+        return await self._replicate(encode(RegisterClient(time, self._knobs.session_limits)))
 
     def _command(self, request: WriteRow | CompareAndSet, key: Key, lease_sequence: int, timestamp: int) -> Change:
         request_id, duration_ns = request.request_id, self._duration_ns

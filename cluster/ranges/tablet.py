@@ -1,8 +1,8 @@
-"""The replicated state machine of one tablet: lease record, cells with versions, request ids.
+"""The replicated state machine of one tablet: lease record, cells with versions, client sessions.
 
 Deterministic: everything is decided by the commands and their order in the log. A command carries the sequence of the
-lease it was proposed under and is refused at apply under another (R2); a request id that took effect gets its first
-answer again (R1), also when the double is found here only. Results are encoded replies of `cluster.wire.messages`.
+lease it was proposed under and is refused at apply under another (R2); a request that took effect gets its first
+answer again (R1, G8), also when the double is found here only. Results are encoded replies of `cluster.wire.messages`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from cluster.ranges.lease import AcquireLease, Lease, RenewLease, acquired, exte
 from cluster.store.cells import Key, Value, same_value
 from cluster.store.digest import MASK, fingerprint
 from cluster.store.mvcc import MvccStore, StoreRows, Version
-from cluster.store.requests import RequestRows, RequestTable
-from cluster.wire.messages import Done, Fault, RequestId, encode
+from cluster.store.sessions import RegisterClient, SessionRows, Sessions
+from cluster.wire.messages import Done, Fault, RequestId, SessionReply, encode
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 
 class WriteCell(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -45,7 +45,7 @@ class CompareAndSetCell(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 Change: TypeAlias = WriteCell | CompareAndSetCell
-TabletCommand: TypeAlias = AcquireLease | RenewLease | WriteCell | CompareAndSetCell
+TabletCommand: TypeAlias = AcquireLease | RenewLease | WriteCell | CompareAndSetCell | RegisterClient
 
 
 class _State(msgspec.Struct, frozen=True, array_like=True):
@@ -54,15 +54,13 @@ class _State(msgspec.Struct, frozen=True, array_like=True):
     last_write: int
     threshold: int
     cells: StoreRows
-    requests: RequestRows
+    sessions: SessionRows
 
 
 _decode_command = msgspec.msgpack.Decoder(TabletCommand).decode
 _decode_state = msgspec.msgpack.Decoder(_State).decode
 
 _NO_ANSWER = b""
-_STALE = encode(Fault("INVALID", "the client called this request answered for good", definite=False))
-
 _NOT_RISING = encode(Fault("INVALID", "write timestamps must rise along the log", definite=True))
 
 
@@ -76,10 +74,11 @@ class TabletMachine:
     `last_write` is the timestamp of the last change applied, whether it wrote or (a compare-and-set) only looked.
     """
 
-    def __init__(self, retention_ns: int) -> None:
+    def __init__(self, retention_ns: int, flaws: frozenset[str] = frozenset()) -> None:
         self._retention_ns = retention_ns
+        self._flaws = flaws
         self._store = MvccStore()
-        self._requests = RequestTable()
+        self._sessions = Sessions(flaws)
         self.lease: Lease | None = None
         self.last_write = 0
 
@@ -87,21 +86,22 @@ class TabletMachine:
     def digest(self) -> int:
         """64 bits of everything that a snapshot holds (G10)."""
         head = fingerprint((self.lease, self.last_write, self._store.threshold))
-        return head + self._store.digest + self._requests.digest & MASK
+        return head + self._store.digest + self._sessions.digest & MASK
 
     def read(self, key: Key, as_of: int) -> Version | None:
         """The version in force at `as_of`."""
         return self._store.read(key, as_of)
 
     def answered(self, request_id: RequestId) -> bytes | None:
-        """The answer to a request that needs no command any more: it took effect, or is a late double."""
-        if self._requests.stale(request_id):
-            return _STALE
-        return self._requests.lookup(request_id)
+        """The answer to a request that needs no command: it took effect, or its session has ended."""
+        return self._sessions.answered(request_id)
 
     def apply(self, index: int, command: bytes) -> bytes:
         """Apply one committed command; the result is an encoded reply (empty for lease commands)."""
         change = _decode_command(command)
+        if isinstance(change, RegisterClient):
+            self._sessions.register(index, change)
+            return encode(SessionReply(index))
         if isinstance(change, AcquireLease):
             self.lease = acquired(
                 self.lease, change.holder, change.term, change.start, self.last_write, change.duration_ns
@@ -111,7 +111,9 @@ class TabletMachine:
             return _refused(self.lease.holder if self.lease else None)
         if isinstance(change, RenewLease):
             self.lease = extended(self.lease, change.timestamp, change.duration_ns)
+            self._sessions.advance(change.timestamp)
             return _NO_ANSWER
+        self._sessions.advance(change.timestamp)
         answer = self.answered(change.request_id)
         return self._change(self.lease, change) if answer is None else answer
 
@@ -121,7 +123,7 @@ class TabletMachine:
         self.last_write = change.timestamp
         self.lease = extended(lease, change.timestamp, change.duration_ns)
         reply = encode(self._carry_out(change))
-        self._requests.record(change.request_id, reply)
+        self._sessions.record(change.request_id, reply)
         return reply
 
     def _carry_out(self, change: Change) -> Done:
@@ -135,9 +137,9 @@ class TabletMachine:
         return Done(applied=True, found=None, timestamp=change.timestamp)
 
     def snapshot(self) -> bytes:
-        """Everything, request ids included."""
+        """Everything, client sessions included."""
         store = self._store
-        rows = self._requests.rows()
+        rows = self._sessions.rows()
         return encode(_State(SNAPSHOT_VERSION, self.lease, self.last_write, store.threshold, store.rows(), rows))
 
     def restore(self, data: bytes) -> None:
@@ -148,5 +150,5 @@ class TabletMachine:
                 f"tablet snapshot of format version {state.version}; this program reads {SNAPSHOT_VERSION}"
             )
         self._store = MvccStore.from_rows(state.cells, state.threshold)
-        self._requests = RequestTable.from_rows(state.requests)
+        self._sessions = Sessions.from_rows(state.sessions, self._flaws)
         self.lease, self.last_write = state.lease, state.last_write

@@ -22,6 +22,7 @@ from cluster.wire.messages import (
     Fault,
     GetStatus,
     ReadRow,
+    RegisterSession,
     Request,
     StatusReply,
     TabletReport,
@@ -81,7 +82,7 @@ class TabletServer:
         request = decode_request(payload)
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
-        if isinstance(request, (ReadRow, WriteRow, CompareAndSet)):
+        if isinstance(request, (ReadRow, WriteRow, CompareAndSet, RegisterSession)):
             return await self._row(request)
         return await self._admin(request)
 
@@ -92,12 +93,15 @@ class TabletServer:
         if replica is not None:
             replica.receive(envelope.messages)
 
-    async def _row(self, request: ReadRow | WriteRow | CompareAndSet) -> bytes:
-        replica = self._replicas.get(request.tablet_id)
+    async def _row(self, request: ReadRow | WriteRow | CompareAndSet | RegisterSession) -> bytes:
+        tablet_id = request.group if isinstance(request, RegisterSession) else request.tablet_id
+        replica = self._replicas.get(tablet_id)
         if replica is None:
-            return _fault("NOT_FOUND", f"no tablet {request.tablet_id} here")
+            return _fault("NOT_FOUND", f"no tablet {tablet_id} here")
         if isinstance(request, ReadRow):
             return await replica.read(request)
+        if isinstance(request, RegisterSession):
+            return await replica.register_session()
         return await replica.change(request)
 
     async def _admin(self, request: Request) -> bytes:
@@ -133,10 +137,10 @@ class TabletServer:
 
     async def _open(self, created: CreateTablet) -> None:
         self._transport.learn(created.voters)
-        replica = TabletReplica(self._ports, created, self._config.knobs, self._clock, self._observer)
-        flaws = frozenset(self._config.flaws)
+        config, flaws = self._config, frozenset(self._config.flaws)
+        replica = TabletReplica(self._ports, created, config.knobs, self._clock, self._observer, flaws)
         tablet_id = created.tablet_id
-        await replica.open(self._transport, flaws, lambda: self._heartbeats.changed(tablet_id), self._on_failure)
+        await replica.open(self._transport, lambda: self._heartbeats.changed(tablet_id), self._on_failure)
         self._replicas[tablet_id] = replica
 
     async def _delete(self, tablet_id: str) -> bytes:

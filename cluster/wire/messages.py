@@ -12,16 +12,20 @@ import msgspec
 from cluster.raft.types import Message
 from cluster.store.cells import Value
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
+
+CATALOG_GROUP = "catalog"
+"""The masters' Raft group."""
 
 MASTER_PORT = 7051
 TSERVER_PORT = 7050
 
 
 class RequestId(msgspec.Struct, frozen=True, array_like=True):
-    """Names one logical request across retries; `sequence` rises per client, `done_below` are answered for good."""
+    """Names one logical request across retries (G8): `session` was registered with the group that carries it out,
+    `sequence` rises within it, and requests below `done_below` are answered for good."""
 
-    client: str
+    session: int
     sequence: int
     done_below: int
 
@@ -162,6 +166,12 @@ class CompareAndSet(msgspec.Struct, frozen=True, tag="CompareAndSet"):
     value: Value
 
 
+class RegisterSession(msgspec.Struct, frozen=True, tag="RegisterSession"):
+    """Begin a session with a tablet (`group` is its id) or with the masters' `catalog`; changes name it (G8)."""
+
+    group: str
+
+
 class GetStatus(msgspec.Struct, frozen=True, tag="GetStatus"):
     """To any node: its own `harness.protocols.NodeStatus`, with one entry per Raft group."""
 
@@ -178,6 +188,7 @@ Request: TypeAlias = (
     | ReadRow
     | WriteRow
     | CompareAndSet
+    | RegisterSession
     | GetStatus
 )
 
@@ -188,7 +199,8 @@ class Fault(msgspec.Struct, frozen=True, tag="Fault"):
     """A refusal. `definite` says that the request took no effect and never will (else its outcome is unknown).
 
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, NOT_FOUND, ALREADY_PRESENT, INVALID,
-    TIMED_OUT, SHUTTING_DOWN. `leader_address` is given by masters: clients know them by their addresses only.
+    TIMED_OUT, SHUTTING_DOWN, SESSION_ENDED, FORGOTTEN. `leader_address` is given by masters: clients
+    know them by their addresses only.
     """
 
     kind: str
@@ -228,6 +240,10 @@ class HeartbeatReply(msgspec.Struct, frozen=True, tag="HeartbeatReply"):
     node_id: str
     leader_term: int | None
     need_full_report: bool
+
+
+class SessionReply(msgspec.Struct, frozen=True, tag="SessionReply"):
+    session: int
 
 
 class Done(msgspec.Struct, frozen=True, tag="Done"):
@@ -274,6 +290,7 @@ Reply: TypeAlias = (
     | TableLocationsReply
     | TabletServersReply
     | HeartbeatReply
+    | SessionReply
     | Done
     | ReadReply
     | StatusReply

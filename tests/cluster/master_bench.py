@@ -10,6 +10,7 @@ from cluster.config import Knobs, NodeConfig
 from cluster.master.master import Master
 from cluster.observer import SILENT
 from cluster.wire.messages import (
+    CATALOG_GROUP,
     Column,
     CreateTable,
     CreateTablet,
@@ -18,10 +19,12 @@ from cluster.wire.messages import (
     GetStatus,
     Heartbeat,
     HeartbeatReply,
+    RegisterSession,
     Replica,
     Reply,
     Request,
     RequestId,
+    SessionReply,
     StatusReply,
     TabletReport,
     decode_reply,
@@ -126,8 +129,8 @@ class Bench:
         config = NodeConfig(node_id=name, role="master", listen=address, masters=MASTERS, knobs=KNOBS)
         self.world.node(name).start(lambda ports: run_master(ports, config))
 
-    def client(self, name: str = "admin", timeout_s: float = 8.0) -> ClusterClient:
-        return ClusterClient(self.ports, ADDRESSES, name, timeout_s)
+    def client(self, timeout_s: float = 8.0) -> ClusterClient:
+        return ClusterClient(self.ports, ADDRESSES, timeout_s)
 
     async def sleep(self, seconds: float) -> None:
         await self.ports.clock.sleep(seconds)
@@ -141,6 +144,12 @@ class Bench:
         reply = await self.ask(master, GetStatus(), 0.3)
         assert isinstance(reply, StatusReply)
         return reply
+
+    async def session(self) -> int:
+        """A client session, registered with the leader of now."""
+        reply = await self.ask(await self.leader(), RegisterSession(CATALOG_GROUP))
+        assert isinstance(reply, SessionReply)
+        return reply.session
 
     async def leader(self, other_than: str | None = None) -> str:
         """The master that leads with a valid lease."""
@@ -184,5 +193,5 @@ async def run_master(ports: Ports, config: NodeConfig) -> None:
     await failed
 
 
-def create(name: str, sequence: int, buckets: int = 3, client: str = "c", replication_factor: int = 3) -> CreateTable:
-    return CreateTable(RequestId(client, sequence, 1), name, COLUMNS, buckets, replication_factor)
+def create(session: int, name: str, sequence: int, buckets: int = 3, replication_factor: int = 3) -> CreateTable:
+    return CreateTable(RequestId(session, sequence, 1), name, COLUMNS, buckets, replication_factor)

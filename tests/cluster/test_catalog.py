@@ -21,7 +21,8 @@ from cluster.master.records import (
     new_table,
     new_tablet,
 )
-from cluster.wire.messages import Column, Partition, Replica, RequestId
+from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, RegisterClient, SessionLimits
+from cluster.wire.messages import Column, Partition, Replica, RequestId, encode
 
 COLUMNS = (Column(0, "value", "int64"),)
 
@@ -34,14 +35,22 @@ def tablets(of: TableRecord, buckets: int = 2) -> list[TabletRecord]:
     return [new_tablet(f"{of.table_id}/{bucket}", of.table_id, Partition(bucket, buckets)) for bucket in range(buckets)]
 
 
+def registered() -> Catalog:
+    """A catalog with the client session 1."""
+    catalog = Catalog()
+    catalog.apply(1, encode(RegisterClient(0, SessionLimits(1_000, 10, 10))))
+    return catalog
+
+
 def apply(
     catalog: Catalog,
     tables: Sequence[TableRecord],
     tablets: Sequence[TabletRecord],
     request_id: RequestId | None = None,
     reply: bytes = b"",
+    time: int = 0,
 ) -> Outcome:
-    return decode_outcome(catalog.apply(1, encode_batch(tables, tablets, request_id, reply)))
+    return decode_outcome(catalog.apply(2, encode_batch(tables, tablets, request_id, reply, time)))
 
 
 def test_a_batch_brings_the_table_and_all_its_tablets() -> None:
@@ -76,8 +85,8 @@ def test_a_name_belongs_to_one_table_until_that_is_removed() -> None:
 
 
 def test_a_request_takes_effect_once_and_keeps_its_first_reply() -> None:
-    catalog = Catalog()
-    request_id = RequestId("c", 1, 1)
+    catalog = registered()
+    request_id = RequestId(1, 1, 1)
     assert apply(catalog, [table("a")], [], request_id, b"first").reply == b"first"
     again = apply(catalog, [table("b")], [], request_id, b"second")
     assert again == Outcome(None, b"first")
@@ -85,20 +94,28 @@ def test_a_request_takes_effect_once_and_keeps_its_first_reply() -> None:
 
 
 def test_a_request_that_was_called_answered_does_not_come_back() -> None:
-    catalog = Catalog()
-    apply(catalog, [table("a")], [], RequestId("c", 1, 1))
-    apply(catalog, [table("b")], [], RequestId("c", 2, 2))
-    late = apply(catalog, [table("z")], [], RequestId("c", 1, 1))
-    assert late.conflict is not None and "id-z" not in catalog.tables
+    catalog = registered()
+    apply(catalog, [table("a")], [], RequestId(1, 1, 1))
+    apply(catalog, [table("b")], [], RequestId(1, 2, 2))
+    late = apply(catalog, [table("z")], [], RequestId(1, 1, 1))
+    assert late == Outcome(None, FORGOTTEN) and "id-z" not in catalog.tables
 
 
-def test_a_snapshot_keeps_records_names_and_request_ids() -> None:
-    catalog, restored = Catalog(), Catalog()
+def test_a_request_of_a_session_that_ended_or_never_was_changes_nothing() -> None:
+    catalog = registered()
+    apply(catalog, [table("a")], [], RequestId(1, 1, 1), b"made", time=10)
+    for request_id in (RequestId(1, 1, 1), RequestId(1, 2, 1), RequestId(77, 1, 1)):
+        assert apply(catalog, [table("z")], [], request_id, time=1_011) == Outcome(None, SESSION_ENDED)
+    assert list(catalog.tables) == ["id-a"]
+
+
+def test_a_snapshot_keeps_records_names_and_sessions() -> None:
+    catalog, restored = registered(), Catalog()
     first = table("a")
-    apply(catalog, [first], tablets(first), RequestId("c", 7, 3), b"made")
+    apply(catalog, [first], tablets(first), RequestId(1, 7, 3), b"made")
     restored.restore(catalog.snapshot())
     assert (restored.tables, restored.tablets) == (catalog.tables, catalog.tablets)
-    assert apply(restored, [table("b")], [], RequestId("c", 7, 3)) == Outcome(None, b"made")
+    assert apply(restored, [table("b")], [], RequestId(1, 7, 3)) == Outcome(None, b"made")
     assert apply(restored, [table("a", "other")], []).conflict is not None
 
 

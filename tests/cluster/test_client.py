@@ -20,10 +20,12 @@ from cluster.wire.messages import (
     Partition,
     ReadReply,
     ReadRow,
+    RegisterSession,
     Replica,
     Reply,
     Request,
     RequestId,
+    SessionReply,
     TableLocationsReply,
     TabletLocation,
     WriteRow,
@@ -38,6 +40,7 @@ Answer: TypeAlias = Callable[[Request], Reply]
 
 SERVERS = tuple(Replica(f"t{number}", f"t{number}:1") for number in (1, 2, 3))
 DONE = Done(True, None, 7)
+ENDED = Fault("SESSION_ENDED", "no such session", False)
 TIMEOUT_S = 4.0
 
 
@@ -73,13 +76,14 @@ class Stage:
         self.leader = "t2"
         self.hint: str | None = None
         self.tablet_id = "tablet"
+        self.sessions: list[int] = []
         follower = not_the_leader("m2", "m2:1")
         self.masters = {name: Scripted(lambda request: follower) for name in ("m1", "m3")}
         self.masters["m2"] = Scripted(self._locate)
         self.servers = {replica.node_id: Scripted(self._serve(replica.node_id)) for replica in SERVERS}
         for name, node in (*self.masters.items(), *self.servers.items()):
             node.start(world, name)
-        self.client = ClusterClient(world.harness_ports("c"), ("m1:1", "m3:1", "m2:1"), "client", TIMEOUT_S)
+        self.client = ClusterClient(world.harness_ports("c"), ("m1:1", "m3:1", "m2:1"), TIMEOUT_S)
 
     def _locate(self, request: Request) -> Reply:
         if isinstance(request, ListTables):
@@ -91,12 +95,18 @@ class Stage:
 
     def _serve(self, name: str) -> Answer:
         def answer(request: Request) -> Reply:
-            assert isinstance(request, (ReadRow, WriteRow, CompareAndSet))
-            if request.tablet_id != self.tablet_id:
+            assert isinstance(request, (ReadRow, WriteRow, CompareAndSet, RegisterSession))
+            asked = request.group if isinstance(request, RegisterSession) else request.tablet_id
+            if asked != self.tablet_id:
                 return Fault("NOT_FOUND", "no such tablet", True)
             if name != self.leader:
                 return not_the_leader(self.leader)
-            return ReadReply(42, 7) if isinstance(request, ReadRow) else DONE
+            if isinstance(request, RegisterSession):
+                self.sessions.append(100 + len(self.sessions))
+                return SessionReply(self.sessions[-1])
+            if isinstance(request, ReadRow):
+                return ReadReply(42, 7)
+            return DONE if request.request_id.session in self.sessions else ENDED
 
         return answer
 
@@ -128,7 +138,7 @@ def test_it_follows_hints_and_then_sticks_with_the_leaders_it_knows() -> None:
         assert [len(stage.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 1, 0]
         for _ in range(3):
             assert (await stage.client.write("a", 5, 0, 0, 1)).node == "t2"
-        assert [len(stage.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 4, 0]
+        assert [len(stage.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 5, 0]
         assert await stage.client.list_tables() == ()
         assert len(stage.asked("m1")) == 1, "it went to the leader master straight"
 
@@ -162,7 +172,7 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_request_id() -> None:
 
 def test_what_may_have_taken_effect_ends_unknown_and_what_cannot_have_ends_definite() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", 5, 0, 0)
+        await stage.client.write("a", 5, 0, 0, 1)
         for server in SERVERS:
             stage.world.network.cut(server.node_id, "c")
         with pytest.raises(IndefiniteError) as unknown:
@@ -182,7 +192,7 @@ def test_what_may_have_taken_effect_ends_unknown_and_what_cannot_have_ends_defin
 
 def test_a_refusal_after_a_lost_attempt_does_not_make_it_definite() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", 5, 0, 0)
+        await stage.client.write("a", 5, 0, 0, 1)
         answers = iter([Fault("TIMED_OUT", "no quorum", False), Fault("INVALID", "bad value", True)])
         for server in stage.servers.values():
             server.answer = lambda request: next(answers)
@@ -199,7 +209,7 @@ def test_a_refusal_after_a_lost_attempt_does_not_make_it_definite() -> None:
 
 def test_it_ends_at_its_deadline_also_while_nodes_are_paused() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", 5, 0, 0)
+        await stage.client.write("a", 5, 0, 0, 1)
         for name in ("m1", "m2", "m3", "t1", "t2", "t3"):
             stage.world.node(name).pause()
         began_ns = stage.world.loop.now_ns
@@ -281,5 +291,75 @@ def test_request_ids_tell_which_requests_are_answered_for_good() -> None:
         await slow
         await stage.client.write("a", 5, 0, 0, 6)
         assert {each.done_below for each in stage.request_ids() if each.sequence == 6} == {6}
+
+    play(scenario)
+
+
+def test_a_client_registers_one_session_with_each_tablet_that_it_changes() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.read("a", 5, 0, 0)
+        assert stage.sessions == []
+        for value in range(3):
+            await stage.client.write("a", 5, 0, 0, value)
+        assert stage.sessions == [100]
+        stage.tablet_id = "replacement"
+        await stage.client.write("a", 5, 0, 0, 4)
+        assert stage.sessions == [100, 101]
+        assert (101, 1) in [(each.session, each.sequence) for each in stage.request_ids()]
+        assert max(each.sequence for each in stage.request_ids() if each.session == 100) == 4, "it was tried first"
+
+    play(scenario)
+
+
+def test_a_fresh_request_goes_out_under_a_new_session_when_the_old_one_has_ended() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.write("a", 5, 0, 0, 1)
+        stage.sessions[:] = [0]
+        assert (await stage.client.write("a", 5, 0, 0, 2)).reply == DONE
+        assert [(each.session, each.sequence) for each in stage.request_ids()] == [(100, 1), (100, 2), (101, 1)]
+
+    play(scenario)
+
+
+def test_a_request_whose_session_ended_after_a_lost_attempt_ends_unknown_and_is_not_sent_afresh() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.write("a", 5, 0, 0, 1)
+        stage.world.network.cut("t2", "c")
+        waiting = asyncio.create_task(stage.client.write("a", 5, 0, 0, 2))
+        await asyncio.sleep(TIMEOUT_S / 8)
+        stage.sessions[:] = [0]
+        stage.world.network.heal()
+        with pytest.raises(IndefiniteError):
+            await waiting
+        assert {each.session for each in stage.request_ids()} == {100}
+        assert (await stage.client.write("a", 5, 0, 0, 3)).reply == DONE
+        assert RequestId(101, 1, 1) in stage.request_ids()
+
+    play(scenario)
+
+
+def test_a_request_that_may_have_changed_one_tablet_is_not_sent_to_its_replacement() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.write("a", 5, 0, 0, 1)
+        stage.world.network.cut("t2", "c")
+        waiting = asyncio.create_task(stage.client.write("a", 5, 0, 0, 2))
+        await asyncio.sleep(TIMEOUT_S / 8)
+        stage.tablet_id = "replacement"
+        stage.world.network.heal()
+        with pytest.raises(IndefiniteError):
+            await waiting
+        assert {each.session for each in stage.request_ids()} == {100}
+
+    play(scenario)
+
+
+def test_a_registration_that_is_lost_leaves_the_request_definite() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.client.read("a", 5, 0, 0)
+        for server in SERVERS:
+            stage.world.network.cut(server.node_id, "c")
+        with pytest.raises(DefiniteError):
+            await stage.client.write("a", 5, 0, 0, 1)
+        assert stage.request_ids() == []
 
     play(scenario)

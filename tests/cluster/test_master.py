@@ -62,8 +62,9 @@ def test_a_created_table_comes_up_and_is_located() -> None:
 def test_followers_refuse_and_name_the_leader() -> None:
     async def scenario(bench: Bench) -> None:
         leader = await bench.leader()
+        session = await bench.session()
         requests: tuple[Request, ...] = (
-            create("a", 1),
+            create(session, "a", 1),
             ListTables(),
             GetTableLocations("a"),
             IsCreateTableDone("a"),
@@ -83,11 +84,12 @@ def test_a_table_is_created_right_after_a_master_election() -> None:
 
     async def scenario(bench: Bench) -> None:
         await bench.sleep(1)
+        session = await bench.session()
         old = await bench.leader()
         for server in bench.servers:
             server.silent_to = tuple(master.node_id for master in MASTERS)
         bench.world.node(old).kill()
-        reply = await bench.ask(await bench.leader(old), create("a", 1))
+        reply = await bench.ask(await bench.leader(old), create(session, "a", 1))
         assert isinstance(reply, CreateTableReply)
 
     play(scenario)
@@ -96,14 +98,15 @@ def test_a_table_is_created_right_after_a_master_election() -> None:
 def test_a_table_needs_as_many_live_tservers_as_replicas() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.sleep(1)
+        session = await bench.session()
         leader = await bench.leader()
-        refused = await bench.ask(leader, create("a", 1, replication_factor=5))
+        refused = await bench.ask(leader, create(session, "a", 1, replication_factor=5))
         assert (
             isinstance(refused, Fault) and refused.kind == "INVALID" and "3 tablet servers are live" in refused.message
         )
         bench.world.node("t1").kill()
         await bench.sleep(4)
-        refused = await bench.ask(leader, create("a", 2))
+        refused = await bench.ask(leader, create(session, "a", 2))
         assert isinstance(refused, Fault) and "2 tablet servers are live" in refused.message
 
     play(scenario)
@@ -142,12 +145,13 @@ def test_a_restarted_catalog_has_its_tables() -> None:
 def test_a_retried_create_is_answered_by_another_master_as_by_the_first() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.sleep(1)
+        session = await bench.session()
         old = await bench.leader()
-        first = await bench.ask(old, create("a", 1))
-        assert first == await bench.ask(old, create("a", 1))
+        first = await bench.ask(old, create(session, "a", 1))
+        assert first == await bench.ask(old, create(session, "a", 1))
         bench.world.node(old).kill()
-        assert first == await bench.ask(await bench.leader(old), create("a", 1))
-        other = await bench.ask(await bench.leader(old), create("a", 2))
+        assert first == await bench.ask(await bench.leader(old), create(session, "a", 1))
+        other = await bench.ask(await bench.leader(old), create(session, "a", 2))
         assert isinstance(other, Fault) and other.kind == "ALREADY_PRESENT"
 
     play(scenario)
@@ -157,7 +161,8 @@ def test_two_creates_of_one_name_make_one_table() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.sleep(1)
         leader = await bench.leader()
-        replies = await asyncio.gather(*(bench.ask(leader, create("a", 1, client=f"c{n}")) for n in range(4)))
+        sessions = [await bench.session() for _ in range(4)]
+        replies = await asyncio.gather(*(bench.ask(leader, create(each, "a", 1)) for each in sessions))
         assert sum(isinstance(reply, CreateTableReply) for reply in replies) == 1
         assert [reply.kind for reply in replies if isinstance(reply, Fault)] == ["ALREADY_PRESENT"] * 3
 
@@ -182,11 +187,12 @@ def test_a_deposed_master_serves_nothing() -> None:
     async def scenario(bench: Bench) -> None:
         client = bench.client()
         await bench.sleep(1)
+        session = await bench.session()
         old = await bench.leader()
         await client.create_table("a", COLUMNS, 1, 3)
         bench.isolate(old)
         new = await bench.leader(old)
-        assert isinstance(await bench.ask(new, create("b", 1)), CreateTableReply)
+        assert isinstance(await bench.ask(new, create(session, "b", 1)), CreateTableReply)
         for request in (ListTables(), GetTableLocations("a"), ListTabletServers()):
             reply = await bench.ask(old, request)
             assert isinstance(reply, Fault) and reply.kind == "NOT_THE_LEADER"
@@ -199,16 +205,17 @@ def test_a_master_lives_on_when_replication_fails() -> None:
 
     async def scenario(bench: Bench) -> None:
         await bench.sleep(1)
+        session = await bench.session()
         old = await bench.leader()
         bench.isolate(old)
-        reply = await bench.ask(old, create("a", 1), 6)
+        reply = await bench.ask(old, create(session, "a", 1), 6)
         assert isinstance(reply, Fault)
         await bench.leader(old)
         assert bench.running(old)
         bench.world.network.heal()
         await bench.sleep(2)
         client = bench.client()
-        again = await bench.ask(await bench.leader(), create("a", 1))
+        again = await bench.ask(await bench.leader(), create(session, "a", 1))
         assert isinstance(again, CreateTableReply)
         assert [info.table_id for info in await client.list_tables()] == [again.table_id]
 
@@ -221,8 +228,9 @@ def test_a_master_killed_during_a_create_leaves_all_of_the_table_or_nothing(seed
 
     async def scenario(bench: Bench) -> None:
         await bench.sleep(1)
+        session = await bench.session()
         leader = await bench.leader()
-        asked = asyncio.create_task(bench.ask(leader, create("a", 1, buckets=50)))
+        asked = asyncio.create_task(bench.ask(leader, create(session, "a", 1, buckets=50)))
         await bench.sleep(0.0015 * seed)
         bench.world.node(leader).kill()
         try:

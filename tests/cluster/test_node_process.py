@@ -23,10 +23,12 @@ from cluster.wire.messages import (
     Partition,
     ReadReply,
     ReadRow,
+    RegisterSession,
     Replica,
     Reply,
     Request,
     RequestId,
+    SessionReply,
     StatusReply,
     WriteRow,
     decode_reply,
@@ -127,8 +129,8 @@ def scenario(folder: Path, body: Callable[[Processes], Awaitable[None]]) -> None
     asyncio.run(run())
 
 
-def write(sequence: int, value: int) -> WriteRow:
-    return WriteRow(RequestId("c", sequence, 0), "tab", 1, 0, 0, value)
+def write(session: int, sequence: int, value: int) -> WriteRow:
+    return WriteRow(RequestId(session, sequence, 0), "tab", 1, 0, 0, value)
 
 
 def test_what_was_acknowledged_survives_kill_9_of_every_process(tmp_path: Path) -> None:
@@ -136,14 +138,17 @@ def test_what_was_acknowledged_survives_kill_9_of_every_process(tmp_path: Path) 
         create = CreateTablet("tab", "table", "registers", Partition(0, 1), (), 0, cluster.voters)
         for replica in cluster.voters:
             assert await cluster.answers(replica, create) == DoneReply(True)
-        first = await cluster.anyone(write(1, 41))
+        registered = await cluster.anyone(RegisterSession("tab"))
+        assert isinstance(registered, SessionReply)
+        session = registered.session
+        first = await cluster.anyone(write(session, 1, 41))
         assert isinstance(first, Done)
-        assert isinstance(await cluster.anyone(write(2, 42)), Done)
+        assert isinstance(await cluster.anyone(write(session, 2, 42)), Done)
         cluster.kill()
         for replica in cluster.voters:
             await cluster.running[replica.node_id].wait()
             await cluster.start(replica)
-        assert await cluster.anyone(write(1, 41)) == first
+        assert await cluster.anyone(write(session, 1, 41)) == first
         reply = await cluster.anyone(ReadRow("tab", 1, 0, 0))
         assert isinstance(reply, ReadReply)
         assert reply.value == 42

@@ -25,10 +25,12 @@ from cluster.wire.messages import (
     Partition,
     ReadReply,
     ReadRow,
+    RegisterSession,
     Replica,
     Reply,
     Request,
     RequestId,
+    SessionReply,
     StatusReply,
     WriteRow,
     decode_reply,
@@ -45,10 +47,6 @@ CREATE = CreateTablet("tab", "table", "registers", Partition(0, 1), (), 0, VOTER
 SECOND = 1_000_000_000
 
 
-def rid(sequence: int, client: str = "c") -> RequestId:
-    return RequestId(client, sequence, 0)
-
-
 class Servers:
     """Three tablet servers, one tablet, and calls from the harness."""
 
@@ -57,6 +55,7 @@ class Servers:
         self.masters: tuple[Replica, ...] = ()
         self.ports = world.harness_ports("h")
         self.clock = self.ports.clock
+        self.session = 0
 
     def start(self, *names: str) -> None:
         for name in names or NAMES:
@@ -78,6 +77,15 @@ class Servers:
         await self.clock.sleep(0.1)
         for name in NAMES:
             assert await self.call(name, CREATE) == DoneReply(True)
+        await self.registered()
+
+    async def registered(self) -> None:
+        reply = await self.anyone(RegisterSession("tab"))
+        assert isinstance(reply, SessionReply)
+        self.session = reply.session
+
+    def rid(self, sequence: int) -> RequestId:
+        return RequestId(self.session, sequence, 0)
 
     async def anyone(self, request: Request) -> Reply:
         """Ask one after another until somebody answers with something else than a refusal to serve."""
@@ -94,10 +102,10 @@ class Servers:
         raise AssertionError(f"nobody answered {request}")
 
     async def write(self, sequence: int, value: int) -> Reply:
-        return await self.anyone(WriteRow(rid(sequence), "tab", 1, 0, 0, value))
+        return await self.anyone(WriteRow(self.rid(sequence), "tab", 1, 0, 0, value))
 
     async def cas(self, sequence: int, expected: int | None, value: int) -> Reply:
-        return await self.anyone(CompareAndSet(rid(sequence), "tab", 1, 0, 0, expected, value))
+        return await self.anyone(CompareAndSet(self.rid(sequence), "tab", 1, 0, 0, expected, value))
 
     async def read(self) -> ReadReply:
         reply = await self.anyone(ReadRow("tab", 1, 0, 0))
@@ -132,7 +140,7 @@ def simulate(
     knobs: Knobs | None = None,
 ) -> None:
     with World(seed) as world:
-        world.run(scenario(Servers(world, flaws, knobs or Knobs(snapshot_entries=20))))
+        world.run(scenario(Servers(world, flaws, knobs or Knobs(snapshot_entries=20, session_silence_ms=10_000_000))))
         assert world.errors == []
 
 
@@ -159,7 +167,7 @@ def test_a_follower_names_the_leader_and_foreign_requests_are_refused() -> None:
         leader = await servers.leader()
         for name in NAMES:
             if name != leader:
-                for request in (ReadRow("tab", 1, 0, 0), WriteRow(rid(1), "tab", 1, 0, 0, 1)):
+                for request in (ReadRow("tab", 1, 0, 0), WriteRow(servers.rid(1), "tab", 1, 0, 0, 1)):
                     reply = await servers.call(name, request)
                     assert isinstance(reply, Fault)
                     assert (reply.kind, reply.definite, reply.leader) == ("NOT_THE_LEADER", True, leader)
@@ -208,7 +216,7 @@ def test_two_doubles_of_a_request_in_flight_at_once_take_effect_once() -> None:
     async def scenario(servers: Servers) -> None:
         await servers.created()
         leader = await servers.leader()
-        request = CompareAndSet(rid(1), "tab", 1, 0, 0, None, 5)
+        request = CompareAndSet(servers.rid(1), "tab", 1, 0, 0, None, 5)
         replies = await asyncio.gather(*(servers.call(leader, request) for _ in range(4)))
         assert all(reply == replies[0] for reply in replies)
         assert isinstance(replies[0], Done) and replies[0].applied
@@ -317,6 +325,7 @@ def test_a_crash_in_mid_creation_or_deletion_is_mended_by_the_retry(point: str) 
         else:
             for name in NAMES:
                 assert await servers.call(name, CREATE) == DoneReply(True)
+            await servers.registered()
             assert isinstance(await servers.write(1, 1), Done)
 
     simulate(9, scenario)
@@ -392,6 +401,7 @@ def test_a_server_whose_disk_is_full_answers_so_and_creates_when_there_is_space(
         servers.world.node("t1").disk.full = False
         for name in NAMES:
             assert await servers.call(name, CREATE) == DoneReply(True)
+        await servers.registered()
         assert isinstance(await servers.write(1, 1), Done)
 
     simulate(12, scenario)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.master.catalog import Catalog, CatalogState, encode_batch
+from cluster.master.catalog import CATALOG_FORMAT, Catalog, CatalogState, encode_batch
 from cluster.master.records import changed_table, new_table, new_tablet
 from cluster.ranges.lease import AcquireLease, RenewLease
 from cluster.ranges.tablet import CompareAndSetCell, TabletMachine, WriteCell
 from cluster.store.digest import fingerprint
 from cluster.store.mvcc import MvccStore
-from cluster.store.requests import RequestTable
+from cluster.store.sessions import RegisterClient, SessionLimits, SessionRows, Sessions
 from cluster.wire.messages import Column, Partition, RequestId, encode
 
 RETENTION_NS = 40
@@ -23,16 +23,19 @@ VALUES = st.none() | st.integers(-3, 3)
 @st.composite
 def commands(draw: st.DrawFn) -> list[bytes]:
     """A tablet's log: a lease, then changes of few cells by few clients, retries and refused ones among them."""
-    log: list[bytes] = [encode(AcquireLease("a", 1, 100, 50))]
+    register = encode(RegisterClient(100, SessionLimits(60, 3, 2)))
+    log = [register, register, encode(AcquireLease("a", 1, 100, 50))]
     timestamp = 200
     for _ in range(draw(st.integers(1, 25))):
         timestamp += draw(st.integers(0, 30))
         sequence = draw(st.integers(1, 6))
-        request = RequestId(draw(st.sampled_from("pq")), sequence, draw(st.integers(0, sequence)))
+        request = RequestId(draw(st.sampled_from((1, 2, len(log)))), sequence, draw(st.integers(0, sequence)))
         lease, key, value = draw(st.integers(1, 2)), draw(KEYS), draw(VALUES)
         kind = draw(st.integers(0, 9))
         if kind == 0:
             log.append(encode(AcquireLease("b", 2, timestamp, 50)))
+        elif kind == 2:
+            log.append(encode(RegisterClient(timestamp, SessionLimits(60, 3, 2))))
         elif kind == 1:
             log.append(encode(RenewLease(lease, timestamp, 50)))
         elif kind < 5:
@@ -58,15 +61,17 @@ def test_a_restored_tablet_has_the_digest_of_the_state_it_was_taken_of(log: list
         assert other.digest == machine.digest
 
 
-def test_request_ids_that_are_left_out_of_a_snapshot_show() -> None:
-    table = RequestTable()
-    table.record(RequestId("c", 1, 0), b"done")
-    table.record(RequestId("c", 2, 0), b"done")
-    assert RequestTable.from_rows(table.rows()).digest == table.digest
-    client, done_below, replies = table.rows()[0]
-    assert RequestTable.from_rows([(client, done_below, replies[1:])]).digest != table.digest
-    assert RequestTable.from_rows([(client, done_below + 1, replies)]).digest != table.digest
-    assert RequestTable.from_rows([]).digest != table.digest
+def test_answers_that_are_left_out_of_a_snapshot_show() -> None:
+    table = Sessions()
+    table.register(1, RegisterClient(0, SessionLimits(10, 3, 3)))
+    table.record(RequestId(1, 1, 0), b"done")
+    table.record(RequestId(1, 2, 0), b"done")
+    rows = table.rows()
+    session, last_use, floor, answers = rows.sessions[0]
+    assert Sessions.from_rows(rows).digest == table.digest
+    for changed in ((session, last_use, floor, answers[1:]), (session, last_use, floor + 1, answers)):
+        assert Sessions.from_rows(SessionRows(rows.time, rows.limits, (changed,))).digest != table.digest
+    assert Sessions.from_rows(SessionRows(rows.time, rows.limits, ())).digest != table.digest
 
 
 def test_values_that_changed_places_show() -> None:
@@ -85,17 +90,18 @@ def test_fingerprints_are_the_same_in_every_process() -> None:
 
 def test_a_catalog_restored_has_the_digest_of_the_state_it_was_taken_of() -> None:
     catalog = Catalog()
+    catalog.apply(1, encode(RegisterClient(0, SessionLimits(10, 3, 3))))
     table = new_table("t", "people", (Column(0, "value", "int64"),), 3)
     tablets = [new_tablet(f"{number}", "t", Partition(number, 2)) for number in range(2)]
     digests = [catalog.digest]
     batches = (([table], tablets), ([changed_table(table, name="folk")], []), ([changed_table(table, name="late")], []))
     for index, (tables, of_tables) in enumerate(batches, 1):
-        catalog.apply(index, encode_batch(tables, of_tables, RequestId("c", index, 0), b"ok"))
+        catalog.apply(index, encode_batch(tables, of_tables, RequestId(1, index, 0), b"ok"))
         restored = Catalog()
         restored.restore(catalog.snapshot())
         assert restored.digest == catalog.digest
         digests.append(catalog.digest)
     assert len(dict.fromkeys(digests)) == 3, "the last batch conflicts and changes nothing"
     empty = Catalog()
-    empty.restore(encode(CatalogState(1, (), (), catalog.requests.rows())))
+    empty.restore(encode(CatalogState(CATALOG_FORMAT, (), (), catalog.sessions.rows())))
     assert empty.digest != catalog.digest

@@ -9,7 +9,8 @@ from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, Writ
 from cluster.store.cells import Key, Value
 from cluster.store.hlc import Hlc
 from cluster.store.mvcc import LATEST
-from cluster.wire.messages import Done, Fault, Reply, RequestId, decode_reply, encode
+from cluster.store.sessions import SESSION_ENDED, RegisterClient, SessionLimits
+from cluster.wire.messages import Done, Fault, Reply, RequestId, SessionReply, decode_reply, encode
 
 KEY: Key = (1, 0, 0)
 OTHER: Key = (2, 0, 0)
@@ -17,12 +18,19 @@ DURATION = 1_000
 RETENTION = 1 << 40
 
 
+SESSIONS = {"c": 1, "d": 2}
+LIMITS = SessionLimits(1 << 40, 10, 100)
+
+
 class Log:
-    """Applies commands one after another to a machine."""
+    """Applies commands one after another to a machine; the first two register the sessions of clients c and d."""
 
     def __init__(self, machine: TabletMachine | None = None) -> None:
         self.machine = machine or TabletMachine(RETENTION)
         self.commands: list[bytes] = []
+        if machine is None:
+            for session in SESSIONS.values():
+                assert self.put(RegisterClient(0, LIMITS)) == SessionReply(session)
 
     def put(self, command: msgspec.Struct) -> Reply | None:
         self.commands.append(encode(command))
@@ -46,11 +54,11 @@ def leased(holder: str = "a", term: int = 1, start: int = 10_000) -> Log:
 
 
 def write(sequence: int, at: int, value: int, lease: int = 1, client: str = "c") -> WriteCell:
-    return WriteCell(RequestId(client, sequence, 0), lease, at, DURATION, KEY, value)
+    return WriteCell(RequestId(SESSIONS[client], sequence, 0), lease, at, DURATION, KEY, value)
 
 
 def cas(sequence: int, at: int, expected: int | None, value: int, lease: int = 1) -> CompareAndSetCell:
-    return CompareAndSetCell(RequestId("c", sequence, 0), lease, at, DURATION, KEY, expected, value)
+    return CompareAndSetCell(RequestId(SESSIONS["c"], sequence, 0), lease, at, DURATION, KEY, expected, value)
 
 
 def test_a_compare_and_set_is_decided_where_it_stands_in_the_log() -> None:
@@ -85,11 +93,24 @@ def test_a_retry_after_a_snapshot_gets_the_first_answer() -> None:
 def test_a_late_double_of_a_request_the_client_is_done_with_takes_no_effect() -> None:
     log = leased()
     log.put(write(1, 20_000, 1))
-    log.put(WriteCell(RequestId("c", 2, 2), 1, 20_001, DURATION, KEY, 2))
+    log.put(WriteCell(RequestId(SESSIONS["c"], 2, 2), 1, 20_001, DURATION, KEY, 2))
     reply = log.put(write(1, 20_002, 1))
     assert isinstance(reply, Fault)
     assert not reply.definite
     assert log.value() == 2
+
+
+def test_a_request_of_a_session_that_ended_is_not_carried_out_again() -> None:
+    log = leased()
+    limits = SessionLimits(1_000, 10, 100)
+    assert log.put(RegisterClient(19_000, limits)) == SessionReply(4)
+    request = CompareAndSetCell(RequestId(4, 1, 1), 1, 19_001, DURATION, KEY, None, 5)
+    log.put(request)
+    assert log.put(RegisterClient(19_500, limits)) == SessionReply(6)
+    log.put(WriteCell(RequestId(6, 1, 1), 1, 20_002, DURATION, KEY, None))
+    again = msgspec.structs.replace(request, timestamp=20_003)
+    assert log.put(again) == decode_reply(SESSION_ENDED)
+    assert log.value() is None
 
 
 def test_commands_of_another_lease_are_refused_for_good() -> None:
@@ -170,7 +191,7 @@ class Ranges:
     def write(self, key: Key, wall_ns: int) -> None:
         at = self.times.write_at(key, wall_ns)
         self.requests += 1
-        request_id = RequestId("c", self.requests, 0)
+        request_id = RequestId(SESSIONS["c"], self.requests, 0)
         self.pending.append(WriteCell(request_id, self.log.lease.sequence, at, DURATION, key, self.requests))
 
     def apply(self) -> None:
@@ -223,7 +244,7 @@ def test_a_machine_from_a_snapshot_goes_on_exactly_like_the_one_it_was_taken_of(
         if number == min(cut, len(steps) - 1):
             copy.machine.restore(log.machine.snapshot())
         at = 20_000 + number
-        request_id = RequestId(client, sequence, 0)
+        request_id = RequestId(SESSIONS[client], sequence, 0)
         lease = log.lease.sequence
         command: msgspec.Struct
         if kind == 0:

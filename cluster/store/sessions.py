@@ -1,0 +1,160 @@
+"""Client sessions (G8; Ongaro's thesis, section 6.3): what makes a retried change take effect once (R1, M14).
+
+Part of a replicated state machine: changed at apply only, kept in its snapshots, the same on every replica. A session's
+id is the log index of the command that registered it, so no id is ever given twice. What is not in the table has ended
+or never was, and its requests are refused: an earlier attempt may have taken effect, and its answer is gone.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from cluster.store.digest import MASK, fingerprint
+from cluster.wire.messages import Fault, RequestId, encode
+
+SESSION_ENDED = encode(
+    Fault("SESSION_ENDED", "the session has ended: an earlier attempt may have taken effect", definite=False)
+)
+FORGOTTEN = encode(Fault("FORGOTTEN", "the answer to this request is not kept any more", definite=False))
+
+
+class SessionLimits(msgspec.Struct, frozen=True, array_like=True):
+    """Sessions end after `silence_ns` of replicated time without a change, or as the least recently used beyond
+    `sessions`; each keeps at most `answers`. They ride in commands, so that replicas with other knobs still agree."""
+
+    silence_ns: int
+    sessions: int
+    answers: int
+
+
+class RegisterClient(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """The command that registers a session, at the proposer's clock reading."""
+
+    time: int
+    limits: SessionLimits
+
+
+SessionRow: TypeAlias = tuple[int, int, int, list[tuple[int, bytes]]]
+"""(session, last use, floor, [(sequence, answer)])."""
+
+
+class SessionRows(msgspec.Struct, frozen=True, array_like=True):
+    """Every session as plain data, the least recently used first."""
+
+    time: int = 0
+    limits: SessionLimits = SessionLimits(0, 0, 0)
+    sessions: tuple[SessionRow, ...] = ()
+
+
+class _Session:
+    """What lies below `floor` was called answered by the client, or its answer was dropped: it is never carried out."""
+
+    __slots__ = ("answers", "floor", "last_use")
+
+    def __init__(self, last_use: int, floor: int = 0, answers: dict[int, bytes] | None = None) -> None:
+        self.last_use = last_use
+        self.floor = floor
+        self.answers: dict[int, bytes] = answers or {}
+
+    def trim(self, floor: int) -> list[tuple[int, bytes]]:
+        """Raise the floor; the answers that are dropped with it."""
+        if floor <= self.floor:
+            return []
+        self.floor = floor
+        return [(sequence, self.answers.pop(sequence)) for sequence in list(self.answers) if sequence < floor]
+
+    def head(self, number: int) -> int:
+        """Fingerprint of everything but the answers."""
+        return fingerprint((number, self.last_use, self.floor))
+
+
+class Sessions:
+    """First answers by session and sequence. `time` is replicated: the latest that any command has carried (ns).
+
+    The order of `_sessions` is that of their last use, so whatever ends stands first. `digest` is of the rows (G10).
+    """
+
+    def __init__(self, flaws: frozenset[str] = frozenset()) -> None:
+        self.time = 0
+        self._limits = SessionLimits(0, 0, 0)
+        self._sessions: dict[int, _Session] = {}
+        self._digest = 0
+        self._keeps_answers = "forget-request-ids" not in flaws
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def digest(self) -> int:
+        """64 bits of everything that a snapshot holds."""
+        return self._digest + fingerprint((self.time, self._limits)) & MASK
+
+    def register(self, session: int, command: RegisterClient) -> None:
+        """Begin a session; its id is the log index of the command."""
+        self._limits = command.limits
+        self.advance(command.time)
+        begun = self._sessions[session] = _Session(self.time)
+        self._digest += begun.head(session)
+        while len(self._sessions) > max(1, self._limits.sessions):
+            self._end(next(iter(self._sessions)))
+
+    def advance(self, time: int) -> None:
+        """A command has carried this time: sessions that were silent for too long end."""
+        self.time = max(self.time, time)
+        oldest = self.time - self._limits.silence_ns
+        while self._sessions:
+            session = next(iter(self._sessions))
+            if self._sessions[session].last_use >= oldest:
+                return
+            self._end(session)
+
+    def answered(self, request_id: RequestId) -> bytes | None:
+        """The encoded answer to a request that must not be carried out (any more); None if it is fresh."""
+        session = self._sessions.get(request_id.session)
+        if session is None:
+            return SESSION_ENDED
+        first = session.answers.get(request_id.sequence)
+        if first is None and request_id.sequence < session.floor:
+            return FORGOTTEN
+        return first
+
+    def record(self, request_id: RequestId, answer: bytes) -> None:
+        """Keep the answer to a fresh request that was carried out now, and forget what the client won't ask again."""
+        number, sequence = request_id.session, request_id.sequence
+        session = self._sessions.pop(number)
+        self._sessions[number] = session
+        self._digest += fingerprint((number, sequence, answer)) - session.head(number)
+        session.last_use = self.time
+        session.answers[sequence] = answer
+        dropped = session.trim(min(request_id.done_below, sequence))
+        while len(session.answers) > max(1, self._limits.answers):
+            dropped += session.trim(min(session.answers) + 1)
+        forgotten = sum(fingerprint((number, *row)) for row in dropped)
+        self._digest = self._digest + session.head(number) - forgotten & MASK
+
+    def _end(self, number: int) -> None:
+        self._digest = self._digest - _fingerprints(number, self._sessions.pop(number)) & MASK
+
+    def rows(self) -> SessionRows:
+        """Everything, for a snapshot."""
+        rows = tuple(
+            (number, session.last_use, session.floor, sorted(session.answers.items()) if self._keeps_answers else [])
+            for number, session in self._sessions.items()
+        )
+        return SessionRows(self.time, self._limits, rows)
+
+    @classmethod
+    def from_rows(cls, rows: SessionRows, flaws: frozenset[str] = frozenset()) -> Sessions:
+        """The sessions that `rows` was taken of."""
+        table = cls(flaws)
+        table.time, table._limits = rows.time, rows.limits
+        for number, last_use, floor, answers in rows.sessions:
+            session = table._sessions[number] = _Session(last_use, floor, dict(answers))
+            table._digest = table._digest + _fingerprints(number, session) & MASK
+        return table
+
+
+def _fingerprints(number: int, session: _Session) -> int:
+    return session.head(number) + sum(fingerprint((number, *row)) for row in session.answers.items())
