@@ -17,12 +17,13 @@ NodeRole: TypeAlias = Literal["master", "tserver"]
 class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Timing and sizes; every node of a cluster gets the same ones. Durations are of the monotonic clock.
 
-    `lease_ms` (0: as long as `election_timeout_ms`) is Raft's lease; `tablet_lease_ms` the length of the lease record's
-    HLC interval, which orders data and times nothing. `snapshot_entries` is the number of applied entries between two
-    snapshots of a group, `retained_entries` those kept behind one for followers that lag. `max_inflight` bounds the
-    AppendEntries on their way to one follower. `max_clock_offset_ms` bounds how far a remote HLC reading may lie ahead
-    of the own clock. A client session ends after `session_silence_ms` without a change, or as the least recently used
-    beyond `max_sessions` of a group; it keeps at most `session_answers` answers (G8).
+    `lease_ms` (0: as long as `election_timeout_ms`) is Raft's lease; `tablet_lease_ms` (0: as long as
+    `election_timeout_ms`) the length of the lease record's HLC interval, which a successor waits out after a loss.
+    `snapshot_entries` is the number of applied entries between two snapshots of a group, `retained_entries` those kept
+    behind one for followers that lag. `max_inflight` bounds the AppendEntries on their way to one follower.
+    `max_clock_offset_ms` bounds how far any two nodes' wall clocks may lie apart. A client session ends after
+    `session_silence_ms` without a change, or as the least recently used beyond `max_sessions` of a group; it keeps at
+    most `session_answers` answers (G8).
     """
 
     election_timeout_ms: int = 600
@@ -39,7 +40,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tserver_heartbeat_ms: int = 500
     master_call_timeout_ms: int = 1_000
     request_timeout_ms: int = 5_000
-    tablet_lease_ms: int = 3_000
+    tablet_lease_ms: int = 0
     max_clock_offset_ms: int = 500
     version_retention_ms: int = 60_000
     session_silence_ms: int = 60_000
@@ -56,13 +57,22 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
         sessions = (self.session_silence_ms, self.max_sessions, self.session_answers)
         from_zero = (self.retained_entries, self.check_quorum_ms, self.max_clock_offset_ms, self.version_retention_ms)
-        if min(*sizes, *times, *sessions, self.tablet_lease_ms) < 1 or min(from_zero) < 0:
+        if self.tablet_lease_ms < 0 or min(*sizes, *times, *sessions) < 1 or min(from_zero) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")
 
     @property
     def session_limits(self) -> SessionLimits:
         """What ends client sessions, as the commands that register them carry it."""
         return SessionLimits(self.session_silence_ms * 1_000_000, self.max_sessions, self.session_answers)
+
+    @property
+    def lease_record_ns(self) -> int:
+        """The length of the lease record's interval.
+
+        A voter elects nobody within `election_timeout_ms` of the holder's contact: by then a record of that length is
+        over where clocks are in step. A longer one would add waiting, a shorter one renewals.
+        """
+        return (self.tablet_lease_ms or self.election_timeout_ms) * 1_000_000
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

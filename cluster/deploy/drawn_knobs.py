@@ -24,7 +24,7 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "disk_retry_ms": ((200,), (20, 200, 1_000)),
     "tserver_heartbeat_ms": ((500,), (100, 500, 1_000)),
     "master_call_timeout_ms": ((1_000,), (500, 1_000, 2_000)),
-    "tablet_lease_ms": ((3_000,), (1_000, 3_000)),
+    "tablet_lease_ms": ((0,), (100, 1_000, 3_000)),
     "max_clock_offset_ms": ((500,), (100, 500)),
     "version_retention_ms": ((60_000,), (1_000, 60_000)),
     "session_silence_ms": ((60_000,), (2_000, 60_000)),

@@ -1,7 +1,8 @@
-"""Holding the lease of a range (R2): who acquires it and when, when it is renewed, and whether it is held now.
+"""Holding the lease of a range (R2, G3): who acquires it and when, when it is renewed, how it is handed over.
 
 *Who* may serve is Raft's business, timed on the monotonic clock; the record that is replicated here says at which
-timestamps its holder may serve, and its sequence tells the commands of one holder from those of the next.
+timestamps its holder may serve, and its sequence tells the commands of one holder from those of the next. Nothing is
+renewed for its own sake: an idle range costs nothing, and the first request after a while renews.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
-from cluster.group import Group, NotLeader
+from cluster.config import Knobs
+from cluster.group import Group, NotLeader, OutcomeUnknown
 from cluster.raft.types import Role, SoftState
-from cluster.ranges.lease import AcquireLease, Lease, RenewLease
+from cluster.ranges.lease import AcquireLease, HandOver, Lease, RenewLease
 from cluster.store.hlc import Timestamp
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import Fault, encode
+from harness.ports import Ports
 
 _FOR_EVER_S = 1e6
 """A lease command waits as long as its group leads; its fate is read from the state machine."""
 
-_NO_LEASE = encode(Fault("NO_LEASE", "the new leader's lease record is not applied yet", definite=True))
+_NO_LEASE = encode(Fault("NO_LEASE", "the new leader's lease has not begun yet", definite=True))
 
 
 class LeaseState(Protocol):
@@ -33,9 +36,10 @@ class LeaseState(Protocol):
 class HeldLease:
     """A lease that this node holds, and what it allows.
 
-    `low_water`: no earlier holder served a read above it, so every write lies above it (the timestamp cache begins
-    there). `upper`: the highest timestamp a read may be served at under the record as it is applied now; a later one
-    needs a renewal first.
+    `low_water`: no earlier holder served a read or closed a timestamp above it, so every write lies above it (the
+    timestamp cache begins there). `upper`: the highest timestamp a read may be served at, or that may be closed, under
+    the record as it is applied now; `Holding.cover` raises it. Writes are under no such bound: what they carry extends
+    the lease where they are applied.
     """
 
     lease: Lease
@@ -51,58 +55,153 @@ class HeldLease:
 class Holding:
     """One replica's side of its range's lease. Made once a replica; `attach` it to its group when that is open."""
 
-    def __init__(self, node_id: str, clock: NodeClock, state: LeaseState, duration_ns: int, timeout_s: float) -> None:
-        self._node_id, self._clock, self._state = node_id, clock, state
-        self._duration_ns, self._timeout_s = duration_ns, timeout_s
+    def __init__(self, ports: Ports, clock: NodeClock, state: LeaseState, knobs: Knobs, flaws: frozenset[str]) -> None:
+        self._node_id, self._sleep, self._clock, self._state = ports.node_id, ports.clock.sleep, clock, state
+        self._duration_ns, self._timeout_s = knobs.lease_record_ns, knobs.request_timeout_ms / 1e3
+        self._flaws = flaws
         self._group: Group | None = None
         self._acquisition: asyncio.Future[bytes] | None = None
         self._renewal: asyncio.Future[bytes] | None = None
+        self._wait: asyncio.Task[None] | None = None
+        self._given_up = 0
+        """Sequence of the last lease given up here: whether its record was committed or not, it is held no more."""
+        self._handing_over = False
 
     def attach(self, group: Group) -> None:
         """The replica's group is open; a leader that it has elected meanwhile acquires the lease."""
         self._group = group
-        if group.is_leader:
-            self._acquire(group)
+        self._acquire()
+
+    def close(self) -> None:
+        """Stop waiting for anything."""
+        self._group = None
+        if self._wait is not None:
+            self._wait.cancel()
 
     def on_leadership(self, state: SoftState) -> None:
         """To be told of every change of role, term or leader."""
-        if state.role is Role.LEADER and self._group is not None:
-            self._acquire(self._group)
+        if state.role is Role.LEADER:
+            self._acquire()
 
     def held(self) -> HeldLease | None:
         """The lease, if its record says that this replica acquired it in the term that it now leads."""
-        group, lease = self._group, self._state.lease
-        if group is None or not group.is_leader or lease is None:
+        lease = self._own()
+        if lease is None:
             return None
-        if lease.holder != self._node_id or lease.term != group.term:
-            return None
-        return HeldLease(lease, Timestamp(lease.start), Timestamp(lease.expiration - 1))
+        return HeldLease(lease, lease.low_water, Timestamp(lease.expiration - 1))
 
-    def renew_ahead(self, lease: Lease) -> None:
-        """Move the expiration ahead, before reads come near it, where no write does."""
-        if self._clock.hlc.last > lease.expiration - self._duration_ns // 2:
-            self._renew(lease)
+    async def check(self, arrived: Timestamp) -> HeldLease | None:
+        """The lease check of a read that arrived at this time: the lease, if it may be served; None if it is not held.
+
+        The record must cover the time, and then no other node can have been elected, by the monotonic clock (§6.4.1).
+        Raises NotLeader, OutcomeUnknown.
+        """
+        held, group = await self._recorded(arrived), self._group
+        if held is None or group is None or "lease-by-wall-clock" in self._flaws:
+            return held
+        await group.read_barrier(self._timeout_s)
+        return self._covering(arrived)
+
+    async def _recorded(self, arrived: Timestamp) -> HeldLease | None:
+        return self.held() if "read-without-lease" in self._flaws else await self.cover(arrived)
+
+    async def cover(self, timestamp: Timestamp) -> HeldLease | None:
+        """The lease once its record covers `timestamp`, a time on this clock; None when it is lost, or at a deadline.
+
+        A renewal is begun ahead when the timestamp lies in the second half of the record's interval.
+        """
+        held = self.held()
+        while held is not None and timestamp > held.upper - self._duration_ns // 2:
+            renewal = self._renew(held.lease)
+            if timestamp <= held.upper:
+                return held
+            try:
+                await asyncio.shield(renewal)
+            except (NotLeader, OutcomeUnknown):
+                return self._covering(timestamp)
+            held = self._covering(timestamp)
+        return held
+
+    async def hand_over(self, target: str, closed: Timestamp, read: Timestamp) -> bool:
+        """Give the lease up, then leadership to `target`: True if the record of it was committed before (G3).
+
+        From the call on nothing is served here; the caller hands in what it has closed and read at most, and neither
+        may rise any more. Without the record the successor waits the lease out.
+        """
+        lease, group = self._own(), self._group
+        if lease is None or group is None:
+            return False
+        self._given_up, self._handing_over = lease.sequence, True
+        try:
+            command = HandOver(lease.sequence, self._clock.hlc.last, closed, read)
+            await group.submit(encode(command), self._timeout_s)
+        except (NotLeader, OutcomeUnknown):  # leadership goes over all the same
+            return False
+        finally:
+            self._handing_over = False
+            group.transfer_leadership(target)
+        return True
 
     def refusal(self) -> bytes:
         """Why nothing is served here; a leader whose lease command was refused (its disk was full) asks again."""
         group = self._group
         if group is not None and group.is_leader:
-            if self._acquisition is None or self._acquisition.done():
-                self._acquire(group)
+            self._acquire()
             return _NO_LEASE
         return not_leader(NotLeader(group.leader if group else None))
 
-    def _renew(self, lease: Lease) -> None:
+    # ---- acquiring and renewing ----
+
+    def _own(self) -> Lease | None:
+        group, lease = self._group, self._state.lease
+        if group is None or not group.is_leader or lease is None or lease.over or lease.sequence == self._given_up:
+            return None
+        return lease if lease.holder == self._node_id and lease.term == group.term else None
+
+    def _covering(self, timestamp: Timestamp) -> HeldLease | None:
+        held = self.held()
+        if held is None or timestamp <= held.upper or "read-without-lease" in self._flaws:
+            return held
+        return None
+
+    def _renew(self, lease: Lease) -> asyncio.Future[bytes]:
         """One renewal at a time."""
-        if self._group is not None and (self._renewal is None or self._renewal.done()):
-            command = RenewLease(lease.sequence, self._clock.hlc.last, self._duration_ns)
+        if self._renewal is None or self._renewal.done():
+            assert self._group is not None
+            command = RenewLease(lease.sequence, self._clock.reading(), self._duration_ns)
             self._renewal = self._group.submit(encode(command), self._timeout_s)
             self._renewal.add_done_callback(_look_at)
+        return self._renewal
 
-    def _acquire(self, group: Group) -> None:
+    def _acquire(self) -> None:
+        """Propose the own lease, as soon as the one before is over on this clock."""
+        group = self._group
+        if group is None or not group.is_leader or self._handing_over or self._own() is not None:
+            return
+        if self._acquisition is not None and not self._acquisition.done():
+            return
+        before = self._state.lease
+        if before is not None and self._clock.shown() < before.expiration:
+            self._wait_out(before)
+            return
         command = AcquireLease(self._node_id, group.term, self._clock.reading(), self._duration_ns)
         self._acquisition = group.submit(encode(command), _FOR_EVER_S)
-        self._acquisition.add_done_callback(_look_at)
+        self._acquisition.add_done_callback(self._decided)
+
+    def _decided(self, future: asyncio.Future[bytes]) -> None:
+        """What entries before it in the log did to the old lease may have had it refused: look again."""
+        _look_at(future)
+        if not future.cancelled() and future.exception() is None:
+            self._acquire()
+
+    def _wait_out(self, before: Lease) -> None:
+        if self._wait is None or self._wait.done():
+            self._wait = asyncio.create_task(self._waited_out(before), name="lease.wait")
+
+    async def _waited_out(self, before: Lease) -> None:
+        await self._sleep(max(0, before.expiration - self._clock.shown()) / 1e9)
+        self._wait = None
+        self._acquire()
 
 
 def not_leader(error: NotLeader) -> bytes:

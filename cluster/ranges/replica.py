@@ -12,6 +12,7 @@ from cluster.ranges.holding import HeldLease, Holding, not_leader
 from cluster.ranges.lease import LeaseTimes
 from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
 from cluster.store.cells import Key
+from cluster.store.hlc import ClockReading, Timestamp
 from cluster.store.node_clock import NodeClock
 from cluster.store.sessions import RegisterClient
 from cluster.tserver.metadata import tablet_directory
@@ -53,12 +54,12 @@ class TabletReplica:
     ) -> None:
         self.created, self._flaws = created, flaws
         self._observer = observer
-        self._ports, self._clock, self._node_id, self._hlc = ports, ports.clock, ports.node_id, node_clock.hlc
+        self._ports, self._node_clock, self._node_id = ports, node_clock, ports.node_id
         self._knobs = knobs
         self._timeout_s = knobs.request_timeout_ms / 1e3
-        self._duration_ns = knobs.tablet_lease_ms * _MS
+        self._duration_ns = knobs.lease_record_ns
         self._machine = TabletMachine(knobs.version_retention_ms * _MS, flaws)
-        self._holding = Holding(ports.node_id, node_clock, self._machine, self._duration_ns, self._timeout_s)
+        self._holding = Holding(ports, node_clock, self._machine, knobs, flaws)
         self._times: LeaseTimes | None = None
         self._group: Group | None = None
         self._on_change: Callable[[], None] = lambda: None
@@ -81,11 +82,13 @@ class TabletReplica:
 
     async def close(self) -> None:
         """Stop serving."""
+        self._holding.close()
         if self._group is not None:
             await self._group.close()
 
     async def destroy(self) -> None:
         """Stop serving and remove the files."""
+        self._holding.close()
         if self._group is not None:
             await self._group.destroy()
 
@@ -114,19 +117,17 @@ class TabletReplica:
         )
 
     async def read(self, request: ReadRow) -> bytes:
-        """A strong read: an encoded ReadReply or Fault."""
-        if self._group is None or self._holding.held() is None:
-            return self._holding.refusal()
+        """A strong read: an encoded ReadReply or Fault. Its time is what the clock showed at its arrival."""
+        arrived = self._node_clock.now()
         try:
-            await self._group.read_barrier(self._timeout_s)
+            held = await self._holding.check(arrived)
         except NotLeader as error:
             return not_leader(error)
         except OutcomeUnknown:
             return _timed_out(definite=True)
-        held = self._holding.held()
         if held is None:
             return self._holding.refusal()
-        return self._read_now(held, request)
+        return self._read_now(held, arrived, request)
 
     async def change(self, request: WriteRow | CompareAndSet) -> bytes:
         """A write or a compare-and-set (decided where it stands in the log): an encoded Done or Fault."""
@@ -137,17 +138,18 @@ class TabletReplica:
         if answer is not None:
             return answer
         key = (request.partition, request.row, request.column)
-        timestamp = self._times_of(held).write_at(key, self._clock.wall_ns())
+        timestamp = self._times_of(held).write_at(key, self._node_clock.reading())
         return await self._replicate(encode(self._command(request, key, held.sequence, timestamp)))
 
     async def register_session(self) -> bytes:
         """Begin a client session: an encoded SessionReply or Fault (G8)."""
         if self._holding.held() is None:
             return self._holding.refusal()
-        time = self._hlc.now(self._clock.wall_ns())
-        return await self._replicate(encode(RegisterClient(time, self._knobs.session_limits)))
+        return await self._replicate(encode(RegisterClient(self._node_clock.reading(), self._knobs.session_limits)))
 
-    def _command(self, request: WriteRow | CompareAndSet, key: Key, lease_sequence: int, timestamp: int) -> Change:
+    def _command(
+        self, request: WriteRow | CompareAndSet, key: Key, lease_sequence: int, timestamp: ClockReading
+    ) -> Change:
         request_id, duration_ns = request.request_id, self._duration_ns
         if isinstance(request, WriteRow):
             return WriteCell(request_id, lease_sequence, timestamp, duration_ns, key, request.value)
@@ -167,15 +169,14 @@ class TabletReplica:
 
     def _times_of(self, held: HeldLease) -> LeaseTimes:
         if self._times is None or self._times.sequence != held.sequence:
-            self._times = LeaseTimes(held.lease, self._hlc)
+            self._times = LeaseTimes(held.lease)
         return self._times
 
-    def _read_now(self, held: HeldLease, request: ReadRow) -> bytes:
+    def _read_now(self, held: HeldLease, arrived: Timestamp, request: ReadRow) -> bytes:
         key = (request.partition, request.row, request.column)
         times = self._times_of(held)
         times.settle(self._machine.last_write)
-        timestamp = times.read_at(key, self._clock.wall_ns(), held.lease)
-        self._holding.renew_ahead(held.lease)
+        timestamp = times.read_at(key, arrived)
         version = self._machine.read(key, timestamp)
         return encode(ReadReply(version[1] if version else None, timestamp))
 

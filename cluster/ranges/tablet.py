@@ -11,9 +11,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.ranges.lease import AcquireLease, Lease, RenewLease, acquired, extended
+from cluster.ranges.lease import AcquireLease, HandOver, Lease, RenewLease, acquired, binds, extended, handed_over
 from cluster.store.cells import Key, Value, same_value
 from cluster.store.digest import MASK, fingerprint
+from cluster.store.hlc import ClockReading
 from cluster.store.mvcc import MvccStore, StoreRows, Version
 from cluster.store.sessions import RegisterClient, SessionRows, Sessions
 from cluster.wire.messages import Done, Fault, RequestId, SessionReply, encode
@@ -26,7 +27,7 @@ class WriteCell(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     request_id: RequestId
     lease_sequence: int
-    timestamp: int
+    timestamp: ClockReading
     duration_ns: int
     key: Key
     value: Value
@@ -37,7 +38,7 @@ class CompareAndSetCell(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     request_id: RequestId
     lease_sequence: int
-    timestamp: int
+    timestamp: ClockReading
     duration_ns: int
     key: Key
     expected: Value
@@ -45,7 +46,7 @@ class CompareAndSetCell(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 Change: TypeAlias = WriteCell | CompareAndSetCell
-TabletCommand: TypeAlias = AcquireLease | RenewLease | WriteCell | CompareAndSetCell | RegisterClient
+TabletCommand: TypeAlias = AcquireLease | RenewLease | HandOver | WriteCell | CompareAndSetCell | RegisterClient
 
 
 class _State(msgspec.Struct, frozen=True, array_like=True):
@@ -103,15 +104,16 @@ class TabletMachine:
             self._sessions.register(index, change)
             return encode(SessionReply(index))
         if isinstance(change, AcquireLease):
-            self.lease = acquired(
-                self.lease, change.holder, change.term, change.start, self.last_write, change.duration_ns
-            )
+            self.lease = acquired(self.lease, change) or self.lease
             return _NO_ANSWER
-        if self.lease is None or change.lease_sequence != self.lease.sequence:
+        if self.lease is None or not binds(self.lease, change.lease_sequence):
             return _refused(self.lease.holder if self.lease else None)
         if isinstance(change, RenewLease):
-            self.lease = extended(self.lease, change.timestamp, change.duration_ns)
-            self._sessions.advance(change.timestamp)
+            self.lease = extended(self.lease, change.reading, change.duration_ns)
+            self._sessions.advance(change.reading)
+            return _NO_ANSWER
+        if isinstance(change, HandOver):
+            self.lease = handed_over(self.lease, change)
             return _NO_ANSWER
         self._sessions.advance(change.timestamp)
         answer = self.answered(change.request_id)

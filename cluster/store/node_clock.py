@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.store.hlc import ClockReading, Hlc, Timestamp, as_timestamp
+from cluster.store.hlc import ClockReading, Hlc, Timestamp, as_timestamp, physical
 from harness.ports import Clock
 
 
@@ -24,6 +24,10 @@ class NodeClock:
     def reading(self) -> ClockReading:
         """What the clock shows; above every reading given out or taken in before."""
         return self.hlc.now(self._clock.wall_ns())
+
+    def shown(self) -> Timestamp:
+        """The time on the clock, to compare with; giving nothing out, it doesn't move the clock."""
+        return Timestamp(max(self.hlc.last, physical(self._clock.wall_ns())))
 
     def now(self) -> Timestamp:
         """The reading as a time to stamp data with."""

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.ranges.lease import AcquireLease, HandOver, Lease, RenewLease, acquired, binds, extended, handed_over
+from cluster.store.hlc import LOGICAL_BITS, ClockReading, Hlc, Timestamp, as_timestamp
+
+TICK = 1 << LOGICAL_BITS
+"""One step of the physical part of a reading."""
+
+OFFSET = 20 * TICK
+DURATION = 10 * TICK
+EPOCH = 1_000_000 * TICK
+
+
+def record(holder: str, sequence: int, start: int, expiration: int, low_water: int = 0) -> Lease:
+    return Lease(holder, sequence, 2, Timestamp(start), Timestamp(expiration), Timestamp(low_water))
+
+
+def test_a_lease_never_begins_before_the_one_before_is_over_on_the_clock_of_who_asks() -> None:
+    old = record("a", 4, 100, 200)
+    assert acquired(old, AcquireLease("b", 3, ClockReading(199), 50)) is None
+    assert acquired(old, AcquireLease("b", 3, ClockReading(200), 50)) == Lease(
+        "b", 5, 3, Timestamp(200), Timestamp(250), Timestamp(199)
+    )
+
+
+def test_it_begins_where_its_holders_clock_is_not_in_the_future() -> None:
+    lease = acquired(record("a", 4, 100, 200), AcquireLease("b", 3, ClockReading(900), 50))
+    assert lease is not None
+    assert lease.start == 900
+
+
+def test_after_a_hand_over_the_next_lease_begins_at_once_above_all_that_was_promised() -> None:
+    old = handed_over(record("a", 4, 100, 200), HandOver(4, ClockReading(120), Timestamp(90), Timestamp(119)))
+    assert not binds(old, 4)
+    assert acquired(old, AcquireLease("b", 3, ClockReading(120), 50)) is None
+    lease = acquired(old, AcquireLease("b", 3, ClockReading(121), 50))
+    assert lease is not None
+    assert (lease.start, lease.low_water) == (121, 119)
+
+
+def test_promises_that_lead_the_clock_bind_the_next_holders_writes_and_not_its_clock() -> None:
+    old = handed_over(record("a", 4, 100, 200), HandOver(4, ClockReading(120), Timestamp(700), Timestamp(119)))
+    lease = acquired(old, AcquireLease("b", 3, ClockReading(121), 50))
+    assert lease is not None
+    assert (lease.start, lease.low_water) == (121, 700)
+    assert lease.expiration == 171
+
+
+def test_a_low_water_mark_outlives_a_holder_that_promised_nothing() -> None:
+    idle = handed_over(
+        record("a", 4, 100, 200, low_water=99), HandOver(4, ClockReading(120), Timestamp(0), Timestamp(0))
+    )
+    lease = acquired(idle, AcquireLease("b", 3, ClockReading(121), 50))
+    assert lease is not None
+    assert lease.low_water == 99
+
+
+@settings(deadline=None)
+@given(reading=st.integers(0, 50_000), duration=st.integers(1, 50_000))
+def test_an_expiration_never_moves_back(reading: int, duration: int) -> None:
+    lease = record("a", 1, 10_000, 20_000)
+    assert extended(lease, ClockReading(reading), duration).expiration == max(20_000, reading + duration)
+
+
+@dataclass
+class Node:
+    """A node's clock, whose wall lies `offset` from true time, and what it knows of the log."""
+
+    offset: int = 0
+    hlc: Hlc = field(default_factory=lambda: Hlc(OFFSET))
+
+    def reading(self, now: int) -> ClockReading:
+        return self.hlc.now(now + self.offset)
+
+
+class Range:
+    """Holders one after another over one log, in true time; what each promised is remembered.
+
+    `lost` commands are those that a holder proposed and that a successor's term overwrote.
+    """
+
+    def __init__(self) -> None:
+        self.now = EPOCH
+        self.nodes = [Node(), Node(), Node()]
+        self.lease: Lease | None = None
+        self.holder: int | None = None
+        self.promised = 0
+        self.served: list[int] = []
+
+    def acquire(self, number: int) -> None:
+        reading = self.nodes[number].reading(self.now)
+        lease = acquired(self.lease, AcquireLease(str(number), 1, reading, DURATION))
+        if lease is None:
+            return
+        assert lease.start == reading <= self.now + max(node.offset for node in self.nodes) + len(self.served) + TICK
+        assert self.lease is None or lease.start >= self.lease.expiration
+        assert lease.low_water >= self.promised
+        self.lease, self.holder, self.served = lease, number, []
+
+    def lose(self) -> None:
+        """The holder is cut off or dies: what it served binds the next, who knows the record only."""
+        self._promise()
+        self.holder = None
+
+    def hand_over(self) -> None:
+        if self.holder is None or self.lease is None:
+            return
+        last = self.nodes[self.holder].hlc.last
+        read = Timestamp(max(self.served, default=0))
+        self.lease = handed_over(self.lease, HandOver(self.lease.sequence, last, Timestamp(0), read))
+        self.lose()
+
+    def read(self) -> None:
+        """Served at the time of its arrival if the record covers that; renewed first if need be."""
+        if self.holder is None or self.lease is None:
+            return
+        arrived = self.nodes[self.holder].reading(self.now)
+        if arrived >= self.lease.expiration:
+            self.lease = extended(self.lease, RenewLease(1, arrived, DURATION).reading, DURATION)
+        assert self.lease.start <= arrived < self.lease.expiration
+        self.served.append(arrived)
+
+    def write(self) -> None:
+        if self.holder is None or self.lease is None:
+            return
+        reading = self.nodes[self.holder].reading(self.now)
+        at = max(as_timestamp(reading), self.lease.low_water + 1)
+        assert at > self.promised, "a write under what an earlier holder promised"
+        self.lease = extended(self.lease, reading, DURATION)
+
+    def _promise(self) -> None:
+        self.promised = max([self.promised, *self.served])
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("acquire"), st.integers(0, 2)),
+        st.tuples(st.just("restart"), st.integers(0, 2)),
+        st.tuples(st.just("jump"), st.tuples(st.integers(0, 2), st.integers(-OFFSET, OFFSET))),
+        st.tuples(st.just("time"), st.integers(1, 30)),
+        st.tuples(st.sampled_from(("lose", "hand_over", "read", "write")), st.none()),
+    ),
+    min_size=5,
+    max_size=60,
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(steps=STEPS)
+def test_no_write_of_a_later_holder_lies_at_or_below_a_read_of_an_earlier_one(steps: list[tuple[str, object]]) -> None:
+    """Whatever the clocks do, within their bounds or not: acquisitions, losses, hand-overs, restarts and jumps."""
+    world = Range()
+    for kind, detail in steps:
+        if kind == "acquire" and isinstance(detail, int) and world.holder is None:
+            world.acquire(detail)
+        elif kind == "restart" and isinstance(detail, int):
+            if world.holder == detail:
+                world.lose()
+            world.nodes[detail] = Node(world.nodes[detail].offset)
+        elif kind == "jump" and isinstance(detail, tuple):
+            world.nodes[detail[0]].offset = detail[1]
+        elif kind == "time" and isinstance(detail, int):
+            world.now += detail * TICK
+        elif kind in ("lose", "hand_over", "read", "write"):
+            getattr(world, kind)()
