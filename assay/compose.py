@@ -12,6 +12,7 @@ from typing import Any
 from assay.options import RunOptions
 from assay.worlds import WorldSpec, draw_world
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import cluster_nodes
 from cluster.wire.messages import WIRE_VERSION
 from harness import rundir as rundirs
 from harness.env.sim import SimEnvironment
@@ -75,9 +76,15 @@ def child(entropy: Random) -> Random:
 
 def make_world(options: RunOptions, spec: WorldSpec) -> World:
     """The simulated world of a run."""
-    physical = spec.physical
-    links, disk = physical.link_options(), physical.disk_options()
-    return World(options.seed, network=links, disk=disk, version=WIRE_VERSION, record_decisions=False)
+    nodes = cluster_nodes(options.masters, options.nodes)
+    return World(
+        options.seed,
+        network=spec.physical.link_options(),
+        disk=spec.physical.disk_options(),
+        machines=spec.machines(options.seed, nodes),
+        version=WIRE_VERSION,
+        record_decisions=False,
+    )
 
 
 def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> SimDatabase:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import cast
@@ -10,9 +10,13 @@ from typing import cast
 from cluster.config import Knobs
 from cluster.deploy.drawn_knobs import KNOB_KEYS, knobs_of
 from harness.errors import UserError
+from harness.protocols import Node
+from harness.sim.node import MachineOptions
 from harness.sim.worlds import (
+    MILLISECOND_NS,
     PHYSICAL_KEYS,
     Among,
+    ClockBounds,
     PhysicalWorld,
     Severity,
     Value,
@@ -40,6 +44,13 @@ class WorldSpec:
     values: Mapping[str, Value]
     physical: PhysicalWorld
     knobs: Knobs
+
+    def machines(self, seed: int, nodes: Sequence[Node]) -> dict[str, MachineOptions]:
+        """What each node's machine is like in this world."""
+        roles = dict.fromkeys(node.role for node in nodes)
+        bounds = ClockBounds(self.knobs.max_clock_drift, self.knobs.max_clock_offset_ms * MILLISECOND_NS)
+        groups = [[node.name for node in nodes if node.role == role] for role in roles]
+        return self.physical.machines(seed, groups, bounds)
 
     def line(self) -> str:
         return ",".join(f"{name}={value}" for name, value in self.values.items())

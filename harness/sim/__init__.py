@@ -3,7 +3,7 @@
 from harness.sim.disk import DiskOptions
 from harness.sim.link import LinkOptions
 from harness.sim.loop import SimulationStuck
-from harness.sim.node import SimNode
+from harness.sim.node import MachineOptions, SimNode
 from harness.sim.world import World
 
-__all__ = ["DiskOptions", "LinkOptions", "SimNode", "SimulationStuck", "World"]
+__all__ = ["DiskOptions", "LinkOptions", "MachineOptions", "SimNode", "SimulationStuck", "World"]

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from dataclasses import dataclass
 
-from harness.sim.loop import SimLoop
+from harness.sim.loop import NO_LIMIT, SimLoop
 
 BILLION = 1_000_000_000
 EPOCH_NS = 1_700_000_000 * BILLION
 """Wall-clock time at virtual time 0, ns since 1970."""
+
+_PERIOD_NS = (2 * BILLION, 10 * BILLION)
+_SLEW_PPB = 10_000_000
+_JUMP_ODDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOptions:
+    """How the clocks of a machine go.
+
+    `drift` is the rate of the monotonic clock, 0.01 for one per cent too fast. The wall clock is slewed, by at most one
+    per cent, towards times that are wrong by at most `wander_ns`, now this way and now that, as one is that follows
+    servers which disagree. Now and then it jumps to a time that is wrong by up to `jump_ns`; if that is more than
+    `wander_ns` it jumps back after some seconds.
+    """
+
+    drift: float = 0.0
+    wander_ns: int = 0
+    jump_ns: int = 0
 
 
 class SimClock:
@@ -17,18 +38,41 @@ class SimClock:
     Rates are in parts per billion over virtual time, so that arithmetic stays exact.
     """
 
-    __slots__ = ("_loop", "_mono_base", "_mono_ppb", "_mono_since", "_wall_base", "_wall_ppb", "_wall_since")
+    __slots__ = (
+        "_entropy",
+        "_loop",
+        "_mono_base",
+        "_mono_ppb",
+        "_mono_since",
+        "_options",
+        "_turn_ns",
+        "_wall_base",
+        "_wall_ppb",
+        "_wall_since",
+    )
 
-    def __init__(self, loop: SimLoop) -> None:
+    def __init__(
+        self, loop: SimLoop, options: ClockOptions | None = None, entropy: random.Random | None = None
+    ) -> None:
         self._loop = loop
+        self._options = options if options is not None else ClockOptions()
+        self._entropy = entropy if entropy is not None else random.Random(0)
+        self._turn_ns = NO_LIMIT
         self._wall_base = EPOCH_NS + loop.now_ns
         self._wall_since = loop.now_ns
         self._wall_ppb = 0
         self._mono_base = loop.now_ns
         self._mono_since = loop.now_ns
         self._mono_ppb = 0
+        if self._options.drift:
+            self.set_monotonic_drift(self._options.drift)
+        if self._options.wander_ns or self._options.jump_ns:
+            self._wall_base += self._within(self._options.wander_ns)
+            self._turn_ns = loop.now_ns
 
     def wall_ns(self) -> int:
+        if self._loop.now_ns >= self._turn_ns:
+            self._catch_up()
         elapsed = self._loop.now_ns - self._wall_since
         return self._wall_base + elapsed + elapsed * self._wall_ppb // BILLION
 
@@ -39,6 +83,29 @@ class SimClock:
     async def sleep(self, seconds: float) -> None:
         """Wait by the monotonic clock, at the rate it has when the wait begins."""
         await asyncio.sleep(seconds / (1 + self._mono_ppb / BILLION))
+
+    # ---- what the wall clock does by itself: worked out when it is looked at, so that it costs no steps ----
+
+    def _catch_up(self) -> None:
+        while self._turn_ns <= self._loop.now_ns:
+            self._turn(self._turn_ns)
+            self._turn_ns += self._entropy.randint(*_PERIOD_NS)
+
+    def _turn(self, at_ns: int) -> None:
+        """From this moment on, slew towards another wrong time, perhaps after a jump."""
+        elapsed = at_ns - self._wall_since
+        self._wall_base += elapsed + elapsed * self._wall_ppb // BILLION
+        self._wall_since = at_ns
+        offset = self._wall_base - EPOCH_NS - at_ns
+        wander, jump = self._options.wander_ns, self._options.jump_ns
+        if jump and (abs(offset) > wander or self._entropy.random() < _JUMP_ODDS):
+            offset = self._within(wander if abs(offset) > wander else jump)
+            self._wall_base = EPOCH_NS + at_ns + offset
+        aim_ppb = (self._within(wander) - offset) * BILLION // _PERIOD_NS[1]
+        self._wall_ppb = max(-_SLEW_PPB, min(_SLEW_PPB, aim_ppb)) if abs(offset) <= wander else 0
+
+    def _within(self, bound_ns: int) -> int:
+        return self._entropy.randint(-bound_ns, bound_ns)
 
     # ---- faults ----
 

@@ -10,24 +10,48 @@ from dataclasses import dataclass
 from harness.ports import DiskFull
 from harness.sim.incarnation import Incarnation
 from harness.sim.loop import SimLoop
-from harness.sim.trace import APPEND, FILE, FSYNC, FSYNC_TIME, PENDING, TORN, Decisions, Trace
+from harness.sim.tearing import Tear, torn
+from harness.sim.trace import (
+    APPEND,
+    FILE,
+    FILLED,
+    FLIPPED,
+    FSYNC,
+    FSYNC_TIME,
+    HUNG,
+    PENDING,
+    TORN,
+    Decisions,
+    Trace,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class DiskOptions:
     """`sync_ns`: shortest and longest time of a durable operation (uniform). At a crash an unsynced tail is lost with
-    probability `lose_tail`, torn at a random byte with `tear_tail`, and survives otherwise."""
+    probability `lose_tail`, torn in the manner of `tear` with `tear_tail`, and survives otherwise.
+
+    A durable operation begins a time in which the disk hangs with probability `hang`: nothing ends before it is over.
+    An append or atomic write begins one in which the disk is full with probability `fill`. Both last between the bounds
+    of `episode_ns`. At a crash one bit of something synced is flipped with probability `flip`.
+    """
 
     sync_ns: tuple[int, int] = (200_000, 3_000_000)
     lose_tail: float = 0.5
     tear_tail: float = 0.3
+    tear: Tear = "prefix"
+    hang: float = 0.0
+    fill: float = 0.0
+    episode_ns: tuple[int, int] = (500_000_000, 5_000_000_000)
+    flip: float = 0.0
     capacity_bytes: int | None = None
 
 
 class _File:
-    __slots__ = ("data", "named", "synced")
+    __slots__ = ("before", "data", "named", "synced")
 
     def __init__(self, data: bytes, synced: int, named: bool) -> None:
+        self.before = b""
         self.data = bytearray(data)
         self.synced = synced
         self.named = named
@@ -54,6 +78,8 @@ class SimDisk:
         self._pending: dict[int, Callable[[], None]] = {}
         self._fsyncs: dict[int, None] = {}
         self._next_token = 0
+        self._hung_until_ns = 0
+        self._full_until_ns = 0
 
     # ---- faults and views of the harness ----
 
@@ -75,6 +101,8 @@ class SimDisk:
     def cut_tail(self, path: str, length: int) -> None:
         """Lose everything from byte `length` on, synced or not."""
         file = self.file(path)
+        if self.options.tear == "stale" and length < len(file.data):
+            file.before = bytes(file.data)
         del file.data[length:]
         file.synced = min(file.synced, length)
 
@@ -83,6 +111,10 @@ class SimDisk:
         self._files.clear()
         self._pending.clear()
         self._fsyncs.clear()
+
+    def settle(self) -> None:
+        """End a time in which the disk hangs or is full; what waits already is not hurried."""
+        self._hung_until_ns = self._full_until_ns = 0
 
     def used_bytes(self) -> int:
         return sum(len(file.data) for file in self._files.values())
@@ -102,19 +134,26 @@ class SimDisk:
                 self._tear(path, file)
             elif not file.named:
                 del self._files[path]
+        if self.options.flip and self._entropy.random() < self.options.flip:
+            self._flip_any_bit()
+
+    def _flip_any_bit(self) -> None:
+        written = [path for path, file in sorted(self._files.items()) if file.data]
+        if written:
+            path = self._entropy.choice(written)
+            bit = self._entropy.randrange(8 * len(self._files[path].data))
+            self._decisions.note(FLIPPED, bit)
+            self.flip_bit(path, bit)
 
     def _tear(self, path: str, file: _File) -> None:
-        tail = len(file.data) - file.synced
+        options = self.options
         choice = self._entropy.random()
-        if choice < self.options.lose_tail:
-            kept = 0
-        elif choice < self.options.lose_tail + self.options.tear_tail:
-            kept = self._entropy.randrange(tail)
-        else:
-            kept = tail
-        self._decisions.note(TORN, kept)
-        file.synced += kept
-        del file.data[file.synced :]
+        if choice < options.lose_tail:
+            del file.data[file.synced :]
+        elif choice < options.lose_tail + options.tear_tail:
+            file.data[:] = torn(bytes(file.data), file.synced, options.tear, self._entropy, file.before)
+        self._decisions.note(TORN, len(file.data) - file.synced)
+        file.synced = len(file.data)
         if file.data:
             file.named = True
         elif not file.named:
@@ -197,9 +236,23 @@ class SimDisk:
         self._require_space(len(data) - (len(old.data) if old is not None else 0))
 
     def _require_space(self, more: int) -> None:
+        if self.options.fill:
+            self._fill_by_chance()
         capacity = self.options.capacity_bytes
         if self.full or (capacity is not None and self.used_bytes() + more > capacity):
             raise DiskFull("no space left on the simulated disk")
+
+    def _fill_by_chance(self) -> None:
+        now_ns = self._loop.now_ns
+        if now_ns >= self._full_until_ns and self._entropy.random() < self.options.fill:
+            self._full_until_ns = now_ns + self._episode_ns(FILLED)
+        if now_ns < self._full_until_ns:
+            raise DiskFull("no space left on the simulated disk")
+
+    def _episode_ns(self, kind: int) -> int:
+        length_ns = self._entropy.randint(*self.options.episode_ns)
+        self._decisions.note(kind, length_ns)
+        return length_ns
 
     def _token(self) -> int:
         self._next_token += 1
@@ -209,7 +262,12 @@ class SimDisk:
         low, high = self.options.sync_ns
         delay = low + int(self._entropy.random() * (high - low)) + self.extra_sync_ns
         self._decisions.note(FSYNC_TIME, delay)
-        return self._loop.now_ns + delay
+        now_ns = self._loop.now_ns
+        if not self.options.hang:
+            return now_ns + delay
+        if now_ns >= self._hung_until_ns and self._entropy.random() < self.options.hang:
+            self._hung_until_ns = now_ns + self._episode_ns(HUNG)
+        return max(now_ns, self._hung_until_ns) + delay
 
 
 class SimDiskPort:

@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import suppress
 from contextvars import Context, ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.ports import Crashed
 from harness.sim.handle import SimHandle
+
+if TYPE_CHECKING:
+    from harness.sim.loop import SimLoop
 
 _CLOSE_ATTEMPTS = 100
 
 
 class Incarnation:
-    """One life of a process. `blocked` is set while nothing of it may run: it is dead for ever, or paused.
+    """One life of a process. `blocked` is set while nothing of it may run at once: it is dead for ever, paused, or has
+    a processor that works steps off by itself (`SlowIncarnation`).
 
     Live and failed tasks are kept referenced until the world ends, so that the garbage collector runs nothing of them.
     """
 
-    __slots__ = ("_sweep_at", "_tasks", "blocked", "context", "dead", "failures", "held", "name", "number", "tag")
+    __slots__ = (
+        "_sweep_at",
+        "_tasks",
+        "blocked",
+        "context",
+        "dead",
+        "failures",
+        "held",
+        "name",
+        "number",
+        "paused",
+        "tag",
+    )
 
     def __init__(self, name: str, number: int, tag: int) -> None:
         self.name = name
         self.number = number
         self.tag = tag
         self.blocked = False
+        self.paused = False
         self.dead = False
         self.held: list[SimHandle] = []
         self.failures: list[BaseException] = []
@@ -38,6 +56,16 @@ class Incarnation:
         """Take a handle that may not run now: kept for the resume if paused, dropped for ever if dead."""
         if not self.dead:
             self.held.append(handle)
+
+    def pause(self) -> None:
+        """Hold back whatever would run from now on."""
+        self.paused = self.blocked = True
+
+    def resume(self, loop: SimLoop) -> None:
+        """Let what was held back run now, in order."""
+        self.paused = self.blocked = False
+        held, self.held = self.held, []
+        loop.resume(held)
 
     def require_alive(self) -> None:
         """Stop what still unwinds in a dead process from acting on the world; raises Crashed."""
@@ -78,6 +106,55 @@ class Incarnation:
                 task._log_traceback = False
         self._tasks.clear()
         self.held.clear()
+
+
+class SlowIncarnation(Incarnation):
+    """One life on a processor that needs `step_ns` of virtual time for each step: steps wait for each other in order.
+
+    To the loop it is always blocked, so that processes on fast machines pay nothing for this.
+    """
+
+    __slots__ = ("_due", "_free_ns", "_loop", "_queue", "_step_ns")
+
+    def __init__(self, name: str, number: int, tag: int, loop: SimLoop, step_ns: int) -> None:
+        super().__init__(name, number, tag)
+        self.blocked = True
+        self._loop = loop
+        self._step_ns = step_ns
+        self._queue: deque[SimHandle] = deque()
+        self._free_ns = 0
+        self._due = False
+
+    def hold(self, handle: SimHandle) -> None:
+        if not self.dead:
+            self._queue.append(handle)
+            self._go_on()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self, loop: SimLoop) -> None:
+        self.paused = False
+        self._go_on()
+
+    def die(self) -> None:
+        super().die()
+        self._queue.clear()
+
+    def _go_on(self) -> None:
+        if self._queue and not self._due and not self.paused:
+            self._due = True
+            self._loop.post(max(self._loop.now_ns, self._free_ns), self._step, ())
+
+    def _step(self) -> None:
+        self._due = False
+        while self._queue and not self.paused:
+            handle = self._queue.popleft()
+            if handle.callback is not None:
+                self._free_ns = self._loop.now_ns + self._step_ns
+                self._loop.run_handle(handle)
+                break
+        self._go_on()
 
 
 OWNER: ContextVar[Incarnation] = ContextVar("assay_incarnation")

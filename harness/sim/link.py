@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.sim.loop import SimLoop
-from harness.sim.trace import DELAY, DUPLICATED, LOST, REORDERED, Decisions
+from harness.sim.trace import DELAY, DUPLICATED, KIND_BITS, LOST, REORDERED, Decisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Link:
         delay_ns = self._low_ns + int(self._random() * self._span_ns)
         decisions = self._decisions
         if decisions.recording:
-            decisions.entries.append(delay_ns << 3 | DELAY)
+            decisions.entries.append(delay_ns << KIND_BITS | DELAY)
         loop = self._loop
         when_ns = loop.now_ns + delay_ns
         if not self._plain:

@@ -205,6 +205,17 @@ class SimLoop(asyncio.AbstractEventLoop):
             for observer in observers:
                 observer(self.subject)
 
+    def run_handle(self, handle: SimHandle) -> None:
+        """Run one step for an incarnation that works its steps off by itself."""
+        self._trace.words.append(handle.owner.tag)
+        assert handle.callback is not None
+        try:
+            handle.context.run(handle.callback, *handle.args)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - it belongs to a node, and is recorded there
+            self.fail(handle.owner, error)
+
     def fail(self, owner: Incarnation, error: BaseException) -> None:
         """An exception left a callback: recorded for its node; one of the harness's own ends the run."""
         if owner is self._harness:

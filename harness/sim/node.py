@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.ports import Hello, Ports
 from harness.protocols import ProcessState
-from harness.sim.clock import SimClock
-from harness.sim.disk import SimDisk, SimDiskPort
+from harness.sim.clock import ClockOptions, SimClock
+from harness.sim.disk import DiskOptions, SimDisk, SimDiskPort
 from harness.sim.failpoints import SimFailpoints
-from harness.sim.incarnation import Incarnation
+from harness.sim.incarnation import Incarnation, SlowIncarnation
 from harness.sim.network import SimNetworkPort
 from harness.sim.trace import CRASH, END, KILL, PAUSE, RESUME, START
 
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
     from harness.sim.world import World
 
 Main = Callable[[Ports], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What sets a machine apart: how its clocks go, its disk (None: the world's), and what a step costs on it, ns."""
+
+    clock: ClockOptions | None = None
+    disk: DiskOptions | None = None
+    step_ns: int = 0
+
+
+_ORDINARY = MachineOptions()
 
 
 class SimNode:
@@ -34,14 +47,16 @@ class SimNode:
         self.name = name
         self.cluster_id = world.cluster_id
         self.version = world.version
-        self.clock = SimClock(world.loop)
+        options = world.machines.get(name, _ORDINARY)
+        self.clock = SimClock(world.loop, options.clock, random.Random(f"{world.seed}/clock/{name}"))
         self.failpoints = SimFailpoints(self._crash, self.pause)
         self.error: BaseException | None = None
         self.incarnation = 0
         self._world = world
         self._entropy = random.Random(f"{world.seed}/node/{name}")
         disk_entropy = random.Random(f"{world.seed}/disk/{name}")
-        self.disk = SimDisk(world.loop, world.disk_options, disk_entropy, world.trace, world.choices)
+        self.disk = SimDisk(world.loop, options.disk or world.disk_options, disk_entropy, world.trace, world.choices)
+        self._step_ns = options.step_ns
         self._lives: list[Incarnation] = []
         self._main: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -50,7 +65,7 @@ class SimNode:
     def state(self) -> ProcessState:
         if not self._lives or self._lives[-1].dead:
             return ProcessState.DEAD
-        return ProcessState.PAUSED if self._lives[-1].blocked else ProcessState.RUNNING
+        return ProcessState.PAUSED if self._lives[-1].paused else ProcessState.RUNNING
 
     @property
     def errors(self) -> list[BaseException]:
@@ -65,7 +80,7 @@ class SimNode:
         world = self._world
         self.incarnation += 1
         self.error = None
-        life = Incarnation(self.name, self.incarnation, world.trace.new_tag())
+        life = self._new_life(world.trace.new_tag())
         self._lives.append(life)
         world.trace.record(START, life.tag, self.name.encode())
         self._main = world.loop.create_task(main(self._ports(life)), context=life.context)
@@ -90,16 +105,14 @@ class SimNode:
     def pause(self) -> None:
         """SIGSTOP: hold back whatever the process would do; no-op unless it runs."""
         if self.state is ProcessState.RUNNING:
-            self._lives[-1].blocked = True
+            self._lives[-1].pause()
             self._world.trace.record(PAUSE, self._lives[-1].tag, b"")
 
     def resume(self) -> None:
         """SIGCONT: what was held back runs now, in order; no-op unless it is paused."""
         if self.state is ProcessState.PAUSED:
             life = self._lives[-1]
-            life.blocked = False
-            held, life.held = life.held, []
-            self._world.loop.resume(held)
+            life.resume(self._world.loop)
             self._world.trace.record(RESUME, life.tag, b"")
 
     def bury(self) -> None:
@@ -107,6 +120,11 @@ class SimNode:
         for life in self._lives:
             life.die()
             life.bury()
+
+    def _new_life(self, tag: int) -> Incarnation:
+        if self._step_ns:
+            return SlowIncarnation(self.name, self.incarnation, tag, self._world.loop, self._step_ns)
+        return Incarnation(self.name, self.incarnation, tag)
 
     def _ports(self, life: Incarnation) -> Ports:
         hello = Hello(self.cluster_id, self.name, self.incarnation, self.version)

@@ -65,11 +65,12 @@ class Trace:
         self._blobs.clear()
 
 
-DELAY, LOST, DUPLICATED, REORDERED, FSYNC_TIME, TORN, PENDING = range(7)
+DELAY, LOST, DUPLICATED, REORDERED, FSYNC_TIME, TORN, PENDING, HUNG, FILLED, FLIPPED = range(10)
+KIND_BITS = 4
 
 
 class Decisions:
-    """The simulator's own choices in order, each `value << 3 | kind`, as plain integers."""
+    """The simulator's own choices in order, each `value << 4 | kind`, as plain integers."""
 
     __slots__ = ("entries", "recording")
 
@@ -80,4 +81,4 @@ class Decisions:
     def note(self, kind: int, value: int) -> None:
         """Record one choice (a delay in ns, bytes kept of a torn tail, 0 or 1)."""
         if self.recording:
-            self.entries.append(value << 3 | kind)
+            self.entries.append(value << KIND_BITS | kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from harness.sim.incarnation import Incarnation
 from harness.sim.link import LinkOptions
 from harness.sim.loop import SimLoop, SimulationStuck
 from harness.sim.network import SimNetwork, SimNetworkPort
-from harness.sim.node import SimNode
+from harness.sim.node import MachineOptions, SimNode
 from harness.sim.trace import Decisions, Trace
 
 T = TypeVar("T")
@@ -31,7 +31,8 @@ class World:
     """Machines, their network and the harness, on one virtual-time loop. Use it as a context manager, or close it.
 
     `observers` are called with the world after every step; what they raise ends the run. `decisions` are the
-    simulator's own choices in order (see `harness.sim.trace.Decisions`). After `step_limit` steps `run` gives up.
+    simulator's own choices in order (see `harness.sim.trace.Decisions`). `machines` sets some apart from the others, by
+    name. After `step_limit` steps `run` gives up.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class World:
         *,
         network: LinkOptions | None = None,
         disk: DiskOptions | None = None,
+        machines: Mapping[str, MachineOptions] | None = None,
         cluster_id: str = "sim",
         version: int = 1,
         step_limit: int | None = None,
@@ -49,6 +51,7 @@ class World:
         self.cluster_id = cluster_id
         self.version = version
         self.disk_options = disk if disk is not None else DiskOptions()
+        self.machines = machines if machines is not None else {}
         self.entropy = random.Random(seed)
         self.trace = Trace()
         self.choices = Decisions(record_decisions)
@@ -131,7 +134,7 @@ class World:
 
     @property
     def decisions(self) -> list[int]:
-        """The simulator's own choices so far, `value << 3 | kind` each."""
+        """The simulator's own choices so far, `value << 4 | kind` each."""
         return self.choices.entries
 
     @property

@@ -7,14 +7,17 @@ the others as they were. Mild worlds draw from `mild`, harsh ones from `harsh` (
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from harness.sim.clock import ClockOptions
 from harness.sim.disk import DiskOptions
 from harness.sim.link import LinkOptions
+from harness.sim.node import MachineOptions
+from harness.sim.tearing import Tear
 
 Value: TypeAlias = int | float | str
 Severity: TypeAlias = Literal["mild", "harsh"]
@@ -102,6 +105,11 @@ def draw_values(
 
 
 _ODDS = Between(0.0, 0.5)
+_ANY_ODDS = Between(0.0, 1.0)
+_COST = Between(0, 10_000)
+_RARE = ((0.0,), (0.0, 0.0, 0.0005, 0.002))
+_BOUNDED = Among(("none", "within", "beyond"))
+_MOSTLY_WITHIN = (("none", "within"), ("none", "within", "within"))
 
 PHYSICAL_KEYS: tuple[WorldKey, ...] = (
     WorldKey("latency", Among(("lan", "slow")), "how long messages take", ("lan",), ("lan", "lan", "slow")),
@@ -123,12 +131,25 @@ PHYSICAL_KEYS: tuple[WorldKey, ...] = (
         ("fast", "common"),
         ("fast", "common", "slow"),
     ),
+    WorldKey("fsync-hang", _ANY_ODDS, "odds that a durable write hangs one disk of each role for seconds", *_RARE),
+    WorldKey("disk-full", _ANY_ODDS, "odds that a write finds one disk of each role full for seconds", *_RARE),
+    WorldKey(
+        "disk-tear", Among(("prefix", "pages", "stale")), "what crashes leave of what was not synced", ("prefix",)
+    ),
+    WorldKey("bit-flips", _ANY_ODDS, "odds that a crash flips a synced bit on one disk of each role"),
+    WorldKey("drift", _BOUNDED, "rate of monotonic clocks, against max-clock-drift", *_MOSTLY_WITHIN),
+    WorldKey("wall", _BOUNDED, "error of wall clocks, against max-clock-offset-ms", *_MOSTLY_WITHIN),
+    WorldKey("jumps", _BOUNDED, "jumps of wall clocks, against max-clock-offset-ms", ("none",), ("none", "within")),
+    WorldKey("step-us", _COST, "what a step costs on every machine, us", (0,), (0, 0, 10, 50)),
+    WorldKey("slow-step-us", _COST, "what it costs on one machine of each role, us", (0,), (0, 0, 100, 300)),
 )
 
 LATENCIES_NS: dict[str, tuple[int, int]] = {
     "lan": (200 * MICROSECOND_NS, 2 * MILLISECOND_NS),
     "slow": (2 * MILLISECOND_NS, 20 * MILLISECOND_NS),
 }
+BEYOND_BOUND: dict[str, float] = {"none": 0.0, "within": 0.95, "beyond": 10.0}
+"""How many times the declared bound clocks may be off."""
 FSYNCS_NS: dict[str, tuple[int, int]] = {
     "fast": (50 * MICROSECOND_NS, 300 * MICROSECOND_NS),
     "common": (200 * MICROSECOND_NS, 3 * MILLISECOND_NS),
@@ -136,8 +157,16 @@ FSYNCS_NS: dict[str, tuple[int, int]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ClockBounds:
+    """What a cluster declares of its clocks: the drift of monotonic ones, and how far two wall clocks are apart."""
+
+    max_drift: float
+    max_offset_ns: int
+
+
 class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    """The links and disks of a world; fields are the keys of `PHYSICAL_KEYS`."""
+    """The links, disks, clocks and processors of a world; fields are the keys of `PHYSICAL_KEYS`."""
 
     latency: str = "lan"
     loss: float = 0.0
@@ -146,6 +175,15 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     stall: float = 0.0
     bandwidth: int = 0
     fsync: str = "common"
+    fsync_hang: float = 0.0
+    disk_full: float = 0.0
+    disk_tear: Tear = "prefix"
+    bit_flips: float = 0.0
+    drift: str = "none"
+    wall: str = "none"
+    jumps: str = "none"
+    step_us: int = 0
+    slow_step_us: int = 0
 
     def link_options(self) -> LinkOptions:
         """What every link does with messages."""
@@ -160,7 +198,32 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def disk_options(self) -> DiskOptions:
         """What every disk does."""
-        return DiskOptions(sync_ns=FSYNCS_NS[self.fsync])
+        return DiskOptions(sync_ns=FSYNCS_NS[self.fsync], tear=self.disk_tear)
+
+    def machines(self, seed: object, roles: Iterable[Sequence[str]], bounds: ClockBounds) -> dict[str, MachineOptions]:
+        """What each machine is like, by name; of each role one is worse off, a minority of any group's voters."""
+        made: dict[str, MachineOptions] = {}
+        for number, names in enumerate(roles):
+            worse = random.Random(f"{seed}/world/worse/{number}").choice(names)
+            made |= {name: self._machine(seed, name, name == worse, bounds) for name in names}
+        return made
+
+    def _machine(self, seed: object, name: str, worse: bool, bounds: ClockBounds) -> MachineOptions:
+        disk = self.disk_options()
+        if worse:
+            disk = replace(disk, hang=self.fsync_hang, fill=self.disk_full, flip=self.bit_flips)
+        step_us = max(self.step_us, self.slow_step_us if worse else 0)
+        return MachineOptions(self._clock(seed, name, bounds), disk, step_us * MICROSECOND_NS)
+
+    def _clock(self, seed: object, name: str, bounds: ClockBounds) -> ClockOptions:
+        drift = bounds.max_drift * BEYOND_BOUND[self.drift]
+        # Two clocks are as far apart as both are wrong: each may be wrong by half of the bound.
+        offset_ns = bounds.max_offset_ns // 2
+        return ClockOptions(
+            drift=random.Random(f"{seed}/world/drift/{name}").uniform(-drift, drift),
+            wander_ns=int(offset_ns * BEYOND_BOUND[self.wall]),
+            jump_ns=int(offset_ns * BEYOND_BOUND[self.jumps]),
+        )
 
 
 def physical_world(values: Mapping[str, Value]) -> PhysicalWorld:

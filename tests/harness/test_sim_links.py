@@ -9,7 +9,7 @@ import pytest
 
 from harness.ports import CallLost, Peer, Ports
 from harness.sim import LinkOptions, World
-from harness.sim.trace import LOST
+from harness.sim.trace import KIND_BITS, LOST
 
 MS = 1_000_000
 
@@ -103,7 +103,7 @@ def test_loss_is_partial_and_recorded(world: World) -> None:
     arrived = send_all(world, LinkOptions(loss=0.5))
     assert 100 < len(arrived) < 300
     assert arrived == sorted(arrived)
-    losses = [entry >> 3 for entry in world.decisions if entry & 7 == LOST]
+    losses = [entry >> KIND_BITS for entry in world.decisions if entry % (1 << KIND_BITS) == LOST]
     assert losses.count(1) == 400 - len(arrived)
 
 
