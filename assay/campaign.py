@@ -6,22 +6,17 @@ import argparse
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from assay.compose import carry_out
-from assay.judging import judge_saved_run
 from assay.options import RunOptions, validate
+from assay.seeds import Keep, SeedResult, run_all
 from cluster.flaws import FLAWS, Flaw
-from harness.run import Silent
 from nemesis.scripts import SCRIPTS
 
 SEEDS_PER_FLAW = 50
@@ -34,18 +29,6 @@ CLEAN_NEMESES = (
     *((script,) for script in SCRIPTS),
 )
 """Clean seeds take these in turn: the mixed faults, and every nemesis that waits for states."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of one seed: the overall word, the anomalies' names, why, and the CPU seconds it took."""
-
-    options: RunOptions
-    overall: str
-    anomalies: tuple[str, ...]
-    reasons: tuple[str, ...]
-    ops: int
-    cpu_s: float
 
 
 def flawed_options(flaw: Flaw, seed: int) -> RunOptions:
@@ -61,19 +44,20 @@ def clean_options(seed: int) -> RunOptions:
     return RunOptions("register", nemesis=nemesis, time_limit=TIME_LIMIT_S, seed=seed)
 
 
-def try_seed(options: RunOptions) -> Result:
-    """One run in the simulator, saved nowhere; `overall` is `error` if the harness itself raised."""
-    begin = time.process_time()
+def try_seed(options: RunOptions) -> SeedResult:
+    """One run in the simulator, saved nowhere."""
+    return next(try_seeds([options], jobs=1))
+
+
+def try_seeds(runs: Sequence[RunOptions], jobs: int) -> Iterator[SeedResult]:
+    """Runs in the simulator, saved nowhere; results in their order."""
     with tempfile.TemporaryDirectory(prefix="assay-torture-") as store:
-        saved = validate(replace(options, store=Path(store)))
-        verdict = carry_out(saved, judge_saved_run, Silent(), datetime.now(), print).outcome.verdict
-    checkers = verdict.checkers.values()
-    anomalies = tuple(dict.fromkeys(name for checker in checkers for name in checker.get("anomalies", {})))
-    ops = max((checker.get("ops", 0) for checker in checkers), default=0)
-    return Result(options, verdict.overall, anomalies, verdict.reasons, ops, time.process_time() - begin)
+        results = run_all([validate(replace(options, store=Path(store))) for options in runs], jobs, Keep.NOTHING)
+        for options, result in zip(runs, results, strict=True):
+            yield replace(result, options=options)
 
 
-def found(result: Result) -> bool:
+def found(result: SeedResult) -> bool:
     """Whether the checkers refuted the history (a cluster that merely did not recover proves no flaw)."""
     return result.overall == "invalid" and bool(result.anomalies)
 
@@ -84,20 +68,20 @@ class FlawRecord:
 
     flaw: Flaw
     tried: int
-    finders: tuple[Result, ...]
-    clean: Result | None
+    finders: tuple[SeedResult, ...]
+    clean: SeedResult | None
 
 
-def hunt(flaw: Flaw, seeds: int, pool: ProcessPoolExecutor) -> FlawRecord:
+def hunt(flaw: Flaw, seeds: int, jobs: int) -> FlawRecord:
     """Try all seeds of a flaw, then the first that found it without the flaw."""
     runs = [flawed_options(flaw, seed) for seed in range(1, seeds + 1)]
-    results = list(progress(pool.map(try_seed, runs), flaw.name, seeds))
+    results = list(progress(try_seeds(runs, jobs), flaw.name, seeds))
     finders = tuple(result for result in results if found(result))
     clean = try_seed(replace(finders[0].options, flaw=())) if finders else None
     return FlawRecord(flaw, seeds, finders, clean)
 
 
-def progress(results: Iterable[Result], what: str, total: int) -> Iterator[Result]:
+def progress(results: Iterable[SeedResult], what: str, total: int) -> Iterator[SeedResult]:
     console = Console(stderr=True)
     yield from track(results, what, total=total, console=console, transient=True, disable=not console.is_terminal)
 
@@ -119,7 +103,7 @@ def print_flaws(records: Sequence[FlawRecord]) -> None:
     Console(width=160).print(table)
 
 
-def print_clean(results: Sequence[Result]) -> None:
+def print_clean(results: Sequence[SeedResult]) -> None:
     """The clean seeds: how many were valid, and what is wrong with the others."""
     valid = sum(result.overall == "valid" for result in results)
     ops = sum(result.ops for result in results)
@@ -130,7 +114,7 @@ def print_clean(results: Sequence[Result]) -> None:
             print(f"  {result.overall}: {result.options.command()}\n    {'; '.join(result.reasons)}")
 
 
-def succeeded(records: Sequence[FlawRecord], clean: Sequence[Result]) -> bool:
+def succeeded(records: Sequence[FlawRecord], clean: Sequence[SeedResult]) -> bool:
     """Every flaw found, and valid without it; every clean seed valid."""
     flaws = all(record.clean is not None and record.clean.overall == "valid" for record in records)
     return flaws and all(result.overall == "valid" for result in clean)
@@ -143,10 +127,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS_PER_FLAW, help="seeds for each flaw")
     parser.add_argument("--clean-seeds", type=int, default=CLEAN_SEEDS, help="seeds without a flaw")
     chosen = parser.parse_args(arguments)
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        records = [hunt(FLAWS[name], chosen.seeds, pool) for name in chosen.flaw or FLAWS]
-        runs = [clean_options(seed) for seed in range(1, chosen.clean_seeds + 1)]
-        clean = list(progress(pool.map(try_seed, runs), "clean seeds", len(runs)))
+    jobs = os.cpu_count() or 1
+    records = [hunt(FLAWS[name], chosen.seeds, jobs) for name in chosen.flaw or FLAWS]
+    runs = [clean_options(seed) for seed in range(1, chosen.clean_seeds + 1)]
+    clean = list(progress(try_seeds(runs, jobs), "clean seeds", len(runs)))
     print_flaws(records)
     print_clean(clean)
     return 0 if succeeded(records, clean) else 1

@@ -43,6 +43,12 @@ def run(
     masters: Annotated[int, typer.Option(help="Master nodes (an odd number).")] = 3,
     nodes: Annotated[int, typer.Option(help="Tablet servers.")] = 5,
     seed: Annotated[int | None, typer.Option(help="The seed of all choices; a random one if not given.")] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="FIRST..LAST: one run for each seed, a line each; reports for those that are not valid."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="With --seeds: how many processes work at once.")] = 1,
+    keep_valid: Annotated[bool, typer.Option("--keep-valid", help="With --seeds: keep valid runs too.")] = False,
     flaw: Annotated[str, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")] = "",
     world: Annotated[str, typer.Option(help="KEY=VALUE,… of the simulated world; see `assay list worlds`.")] = "",
     store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
@@ -58,6 +64,8 @@ def run(
     state_debug(debug)
     from assay.options import RunOptions, key_values, split_names, validate
     from assay.run_command import run_and_report
+    from assay.seeds import parse_seeds
+    from assay.seeds_command import run_seeds
 
     options = RunOptions(
         workload=workload,
@@ -76,6 +84,12 @@ def run(
         recovery_budget=recovery_budget,
         workload_options=key_values(option or []),
     )
+    if seeds is not None:
+        if seed is not None:
+            raise UserError("--seed and --seeds exclude each other.")
+        return run_seeds(options, parse_seeds(seeds), jobs, keep_valid, json_output)
+    if jobs != 1 or keep_valid:
+        raise UserError("--jobs and --keep-valid go with --seeds.")
     return run_and_report(validate(options), json_output=json_output)
 
 
@@ -157,7 +171,7 @@ def report(
 ) -> int:
     """Build the report of a saved run again."""
     state_debug(debug)
-    from assay.run_command import rebuild_report
+    from assay.reporting import rebuild_report
 
     typer.echo(rebuild_report(run_directory))
     return EXIT_VALID

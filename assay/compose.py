@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -122,9 +123,17 @@ def run_in_docker(
         return Finished(runner.run(main()))
 
 
-def carry_out(options: RunOptions, judge: Judge, progress: Progress, started: datetime, tell: Tell) -> Finished:
-    """One run from start to end, saved in the store; what the user can't have leaves nothing there."""
-    directory = rundirs.create(options.store, options.workload, started)
+def carry_out(
+    options: RunOptions,
+    judge: Judge,
+    progress: Progress,
+    started: datetime,
+    tell: Tell,
+    store: Path | None = None,
+) -> Finished:
+    """One run from start to end, saved in the store (its options' own, unless another is given); what the user can't
+    have leaves nothing there."""
+    directory = rundirs.create(store or options.store, options.workload, started)
     try:
         if options.on == "docker":
             return run_in_docker(options, directory, judge, progress, started, tell)

@@ -13,7 +13,8 @@ from assay.compose import Finished, carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions, validate
 from assay.progress import RunProgress
-from assay.run_command import anomaly_sentences, report_of, tell
+from assay.reporting import report_of
+from assay.run_command import anomaly_sentences, tell
 from harness.errors import HarnessError, UserError
 
 FLAW = "read-without-lease"

@@ -74,3 +74,12 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
         with compilation_told(tell):
             yield change
+
+
+@contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on standard error over so many things, where that is a terminal; yields what counts one more."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)

@@ -11,13 +11,12 @@ from typing import Any
 import msgspec
 
 from assay.compose import Finished, carry_out
-from assay.judging import judge_saved_run
+from assay.judge_process import JudgeProcess, judge_process
 from assay.options import RunOptions
 from assay.progress import RunProgress
 from assay.worlds import draw_world
+from harness.errors import HarnessError
 from harness.rundir import RunDir
-from nemesis.registry import NEMESES
-from results.report import build_report
 
 SHOWN_ANOMALIES = 3
 
@@ -27,11 +26,12 @@ def run_and_report(options: RunOptions, json_output: bool) -> int:
     print(f"seed {options.seed}", file=sys.stderr)
     if options.on == "sim":
         print(f"world: {draw_world(options.seed, options.world).line()}", file=sys.stderr)
-    with RunProgress(options.time_limit) as progress:
-        finished = carry_out(options, judge_saved_run, progress, datetime.now(), tell)
-    if not finished.outcome.rundir.verdict_json.exists():
-        tell(f"assay: the verdict could not be saved in {finished.outcome.rundir.path}; it is told here only.")
-    report = report_of(finished.outcome.rundir)
+    with judge_process() as process:
+        with RunProgress(options.time_limit) as progress:
+            finished = carry_out(options, process.judge, progress, datetime.now(), tell)
+        if not finished.outcome.rundir.verdict_json.exists():
+            tell(f"assay: the verdict could not be saved in {finished.outcome.rundir.path}; it is told here only.")
+        report = report_by(process, finished.outcome.rundir)
     if json_output:
         print(msgspec.json.encode(run_object(options, finished)).decode())
     else:
@@ -44,23 +44,13 @@ def tell(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
-def report_of(rundir: RunDir) -> Path | None:
-    """The run's report, or None with a word on standard error: a failed plot never costs the verdict."""
+def report_by(process: JudgeProcess, rundir: RunDir) -> Path | None:
+    """The report, made by the process that judged; None with a word on standard error if that died."""
     try:
-        return build_report(rundir.path, colors())
-    except Exception as error:  # noqa: BLE001 - the verdict is saved already and must still be told
-        print(f"assay: the report could not be made: {type(error).__name__}: {error}", file=sys.stderr)
+        return process.report(rundir)
+    except HarnessError as error:
+        tell(f"assay: the report could not be made: {error}")
         return None
-
-
-def rebuild_report(run_directory: Path) -> str:
-    """Build the report of a saved run again and return its path; raises UserError or HarnessError."""
-    return str(build_report(run_directory, colors()))
-
-
-def colors() -> Mapping[str, str]:
-    """How the report shades each kind of fault."""
-    return {name: info.style.color for name, info in NEMESES.items()}
 
 
 def run_object(options: RunOptions, finished: Finished) -> dict[str, Any]:

@@ -135,6 +135,20 @@ def create(store: Path, workload: str, now: datetime) -> RunDir:
     return RunDir(path)
 
 
+def adopt(rundir: RunDir, store: Path, workload: str) -> RunDir:
+    """Move a run that was made elsewhere on the same volume into a store, under its own name if that is free, and point
+    `latest` at it; raises HarnessError."""
+    try:
+        _make_parents(store / workload, [])
+        path = _make_unique(store / workload, rundir.path.name)
+        rundir.path.replace(path)
+        _point(store / workload / "latest", Path(path.name))
+        _point(store / "latest", Path(workload) / path.name)
+    except OSError as error:
+        raise HarnessError(f"the run {rundir.path} can't be moved to {store}: {error.strerror}") from error
+    return RunDir(path)
+
+
 def is_run(path: Path) -> bool:
     """Whether a path is the directory of a run."""
     return (path / "run.json").is_file()

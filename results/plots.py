@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from harness.faults import Fault
 from results.points import TYPES, Points
@@ -53,8 +53,7 @@ def overview(points: Points, faults: Sequence[Fault], colors: Mapping[str, str])
     heights = [2.1] * len(fs) + [1.5] + ([0.35 + 0.34 * len(kinds)] if kinds else [])
     end_s = max(points.end_s, 1e-3)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(11.0, sum(heights) + 0.3 * len(heights) + 0.4), layout="constrained")
-        axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        figure, axes = _panels(heights, max(map(len, kinds), default=0))
         for f, axis in zip(fs, axes, strict=False):
             _shade(axis, faults, colors, end_s)
             _latency(axis, points, f)
@@ -65,6 +64,23 @@ def overview(points: Points, faults: Sequence[Fault], colors: Mapping[str, str])
         axes[-1].set_xlim(0, end_s * 1.005)
         axes[-1].set_xlabel("seconds since the start")
         return svg_of(figure)
+
+
+def _panels(heights_in: Sequence[float], longest_label: int) -> tuple[Figure, list[Axes]]:
+    """A figure with axes of these heights, inches, one above the other over one time axis. Their places are computed
+    from the longest label, since asking every text for its size takes as long as drawing."""
+    left, right, above, below, width = max(0.75, 0.2 + 0.075 * longest_label), 0.15, 0.36, 0.5, 11.0
+    height = sum(heights_in) + above * len(heights_in) + below
+    figure = Figure(figsize=(width, height))
+    axes: list[Axes] = []
+    top = height
+    for panel in heights_in:
+        top -= above + panel
+        place = (left / width, top / height, (width - left - right) / width, panel / height)
+        axes.append(figure.add_axes(place, sharex=axes[0] if axes else None))
+    for axis in axes[:-1]:
+        axis.tick_params(labelbottom=False)
+    return figure, axes
 
 
 def data_uri(svg: bytes) -> str:
@@ -101,6 +117,7 @@ def _latency(axis: Axes, points: Points, f: str) -> None:
             _quantiles(axis, times_s, latencies_s * 1e3)
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_locator(NullLocator())
     axis.set_ylabel("ms")
     axis.set_title(f"Latency of {plain(f)}", loc="left", fontsize=10, fontweight="bold", color="#20272e")
     axis.grid(axis="y", color="#e3e7eb", linewidth=0.6)

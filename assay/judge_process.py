@@ -1,0 +1,67 @@
+"""One process that judges a run and makes its report: it loads what that takes while the run is still going on."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay import subprocesses
+from harness.errors import HarnessError
+from harness.rundir import RunDir
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeProcess:
+    """`judge` and `report` are `assay.judging.judge_saved_run` and `assay.reporting.report_of`, carried out there.
+
+    Both raise what those raise, and HarnessError if the process died.
+    """
+
+    judge: Callable[[RunDir], Mapping[str, Any]]
+    report: Callable[[RunDir], Path | None]
+
+
+@contextmanager
+def judge_process() -> Iterator[JudgeProcess]:
+    """Start the process; it ends with the context."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, initializer=subprocesses.begin) as pool:
+        pool.submit(_load)
+
+        def judge(rundir: RunDir) -> Mapping[str, Any]:
+            try:
+                return pool.submit(_judge, rundir).result()
+            except BrokenProcessPool as error:
+                raise HarnessError("the process that judges died (was it killed, or out of memory?)") from error
+
+        def report(rundir: RunDir) -> Path | None:
+            try:
+                return pool.submit(_report, rundir).result()
+            except BrokenProcessPool as error:
+                raise HarnessError("the process that makes the report died") from error
+
+        yield JudgeProcess(judge, report)
+
+
+def _load() -> None:
+    for module in ("assay.judging", "assay.reporting", "results.report"):
+        importlib.import_module(module)
+
+
+def _judge(rundir: RunDir) -> Mapping[str, Any]:
+    from assay.judging import judge_saved_run
+
+    return judge_saved_run(rundir)
+
+
+def _report(rundir: RunDir) -> Path | None:
+    from assay.reporting import report_of
+
+    return report_of(rundir)

@@ -1,0 +1,197 @@
+"""Many seeds of one run, one after the other in each of a few processes, so that starting up is paid once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from assay import subprocesses
+from assay.options import RunOptions
+from harness.errors import UserError
+from harness.rundir import RunDir, adopt
+from harness.spec import Silent
+
+SEEDS_PER_PROCESS = 200
+"""A process is replaced after so many runs: what one leaves behind in memory can't add up over a night."""
+
+WORST_FIRST = ("invalid", "error", "unknown", "valid")
+EXIT_CODES = {"invalid": 1, "error": 255, "unknown": 2, "valid": 0}
+
+
+class Keep(Enum):
+    """Which runs stay in the store: none, those that are not valid, or all."""
+
+    NOTHING = "nothing"
+    FINDINGS = "findings"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedResult:
+    """What came of one seed. `overall` is the verdict's word, or `error` where the harness itself raised.
+
+    `anomalies` are names; `ops` counts judged operations; `faults` are counts by kind as the verdict's adequacy has
+    them; `run` is where the run is saved (None: a valid one, not kept). CPU seconds are of run and judging.
+    """
+
+    options: RunOptions
+    overall: str
+    reasons: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
+    ops: int = 0
+    faults: dict[str, dict[str, int]] | None = None
+    trace: str | None = None
+    run: Path | None = None
+    report: Path | None = None
+    cpu_s: float = 0.0
+
+
+def parse_seeds(text: str) -> range:
+    """`FIRST..LAST` as a range that includes both, or one number; raises UserError for anything else."""
+    first, dots, last = text.partition("..")
+    try:
+        low = int(first)
+        high = int(last) if dots else low
+    except ValueError:
+        low, high = 0, -1
+    if not 0 <= low <= high < 2**63:
+        raise UserError(f"--seeds takes FIRST..LAST, such as 1..500, not {text!r}.")
+    return range(low, high + 1)
+
+
+def run_seed(options: RunOptions, keep: Keep = Keep.FINDINGS) -> SeedResult:
+    """One run; what `keep` names is saved in its store, with a report unless it is valid. Raises UserError for
+    options that no run can be made of, and nothing else: a failure of the harness is a result."""
+    began_s = time.process_time()
+    options.store.mkdir(parents=True, exist_ok=True)
+    scratch = Path(mkdtemp(prefix=".seed-", dir=options.store))
+    try:
+        result = _run_in(scratch, options, keep)
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001  the other seeds go on, and this one is not lost
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(last.filename).name}:{last.lineno}"
+        result = SeedResult(options, "error", (f"{type(error).__name__}: {error} ({where})",))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return replace(result, cpu_s=time.process_time() - began_s)
+
+
+def _run_in(scratch: Path, options: RunOptions, keep: Keep) -> SeedResult:
+    from assay.compose import carry_out
+    from assay.judging import judge_saved_run
+
+    finished = carry_out(options, judge_saved_run, Silent(), datetime.now(), _nobody, scratch)
+    verdict, rundir = finished.outcome.verdict, finished.outcome.rundir
+    if finished.outcome.interrupted:
+        raise KeyboardInterrupt
+    finding = verdict.overall != "valid"
+    kept = None
+    if keep is Keep.ALL or (finding and keep is Keep.FINDINGS):
+        kept = adopt(rundir, options.store, options.workload)
+    return SeedResult(
+        options,
+        verdict.overall,
+        verdict.reasons,
+        anomaly_names(verdict.checkers),
+        max((checker.get("ops", 0) for checker in verdict.checkers.values()), default=0),
+        dict(verdict.adequacy.details.get("faults", {})),
+        finished.trace,
+        None if kept is None else kept.path,
+        _report(kept) if kept is not None and finding else None,
+    )
+
+
+def anomaly_names(checkers: Any) -> tuple[str, ...]:
+    """The names of all anomalies that the checkers found, each once."""
+    return tuple(dict.fromkeys(name for checker in checkers.values() for name in checker.get("anomalies", {})))
+
+
+def _report(rundir: RunDir) -> Path | None:
+    from assay.reporting import report_of
+
+    return report_of(rundir)
+
+
+def _nobody(sentence: str) -> None:
+    return None
+
+
+def run_all(runs: Sequence[RunOptions], jobs: int, keep: Keep = Keep.FINDINGS) -> Iterator[SeedResult]:
+    """Every run's result, in the order given, from `jobs` processes.
+
+    When a process dies, its pool is lost with it: what was under way is run again, each run in a process of its own, so
+    that only the one at fault becomes an `error`.
+    """
+    if jobs == 1 or len(runs) == 1:
+        yield from (run_seed(options, keep) for options in runs)
+        return
+    left = list(runs)
+    while left:
+        for result in _until_broken(left, jobs, keep):
+            yield result
+            left.pop(0)
+        for options in left[:jobs]:
+            yield _run_alone(options, keep)
+        del left[:jobs]
+
+
+def _until_broken(runs: Sequence[RunOptions], jobs: int, keep: Keep) -> Iterator[SeedResult]:
+    """Results in order, up to the first that a dead process has taken along."""
+    with _pool(jobs) as pool:
+        futures = [pool.submit(run_seed, options, keep) for options in runs]
+        try:
+            for future in futures:
+                yield future.result()
+        except BrokenProcessPool:
+            return
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run_alone(options: RunOptions, keep: Keep) -> SeedResult:
+    with _pool(1) as pool:
+        try:
+            return pool.submit(run_seed, options, keep).result()
+        except BrokenProcessPool:
+            return SeedResult(options, "error", ("the process that ran it died (was it killed, or out of memory?)",))
+
+
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(
+        jobs,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=subprocesses.begin,
+        max_tasks_per_child=SEEDS_PER_PROCESS,
+    )
+
+
+def worst(results: Iterable[SeedResult]) -> str:
+    """The one word over several seeds: the worst finding; `unknown` if there was none."""
+    words = {result.overall for result in results}
+    return next((word for word in WORST_FIRST if word in words), "unknown")
+
+
+def exit_code(results: Sequence[SeedResult]) -> int:
+    """0, 1, 2 or 255 as for one run, of the worst finding."""
+    return EXIT_CODES[worst(results)]
+
+
+def check_jobs(jobs: int, on: str) -> None:
+    """Raise UserError for a number of processes that can't be."""
+    if not 1 <= jobs <= 64:
+        raise UserError(f"--jobs is {jobs}; it has to lie between 1 and 64.")
+    if jobs > 1 and on != "sim":
+        raise UserError("--jobs above 1 is for the simulator: runs in containers would slow each other down.")

@@ -1,0 +1,105 @@
+"""`assay run … --seeds FIRST..LAST`: a line for each seed, a summary, and the worst finding as the exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from assay.options import RunOptions, validate
+from assay.progress import counting
+from assay.seeds import Keep, SeedResult, check_jobs, exit_code, run_all, worst
+
+
+def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: bool, json_output: bool) -> int:
+    """Run every seed and tell what came of each; returns the exit code of the worst finding.
+
+    Stopped by the keyboard it tells what it has found so far, and raises KeyboardInterrupt unless that is a bug.
+    """
+    check_jobs(jobs, options.on)
+    runs = [validate(replace(options, seed=seed)) for seed in seeds]
+    results: list[SeedResult] = []
+    try:
+        with counting("seeds", len(runs)) as count:
+            for result in run_all(runs, jobs, Keep.ALL if keep_valid else Keep.FINDINGS):
+                results.append(result)
+                count()
+                if not json_output:
+                    print(line_of(result), flush=True)
+    except KeyboardInterrupt:
+        tell(options, runs, results, json_output)
+        if worst(results) != "invalid":
+            raise
+        return exit_code(results)
+    tell(options, runs, results, json_output)
+    return exit_code(results)
+
+
+def line_of(result: SeedResult) -> str:
+    """One seed in a line; where it is not valid, why, where it is saved and how to run it again below."""
+    faults = ", ".join(f"{each['observed']}/{each['requested']} {kind}" for kind, each in (result.faults or {}).items())
+    line = f"seed {result.options.seed}: {result.overall}, {result.ops} operations, {result.cpu_s:.1f} CPU-s"
+    if faults:
+        line += f"; observed of requested: {faults}"
+    if result.overall == "valid":
+        return line
+    more = [*result.reasons, *([f"anomalies: {', '.join(result.anomalies)}"] if result.anomalies else [])]
+    more += [f"{name}: {path}" for name, path in (("run", result.run), ("report", result.report)) if path is not None]
+    return "\n".join([line, *(f"  {each}" for each in more), f"  again: {result.options.command()}"])
+
+
+def tell(options: RunOptions, runs: Sequence[RunOptions], results: Sequence[SeedResult], json_output: bool) -> None:
+    """The summary, for people on standard output, or as one JSON object there."""
+    if json_output:
+        print(msgspec.json.encode(summary_object(options, runs, results)).decode())
+        return
+    words = Counter(result.overall for result in results)
+    counts = ", ".join(f"{words[word]} {word}" for word in ("valid", "invalid", "unknown", "error") if words[word])
+    ops, cpu_s = sum(result.ops for result in results), sum(result.cpu_s for result in results)
+    print(f"{worst(results).upper()}: {len(results)} of {len(runs)} seeds: {counts or 'none ended'}")
+    print(f"  {ops} operations judged, {cpu_s:.0f} CPU-s")
+    for reason, seeds in reasons(results).items():
+        shown = ", ".join(str(seed) for seed in seeds[:8]) + (f" and {len(seeds) - 8} more" if len(seeds) > 8 else "")
+        print(f"  {len(seeds)} x {reason} (seed {shown})")
+    sys.stdout.flush()
+
+
+def reasons(results: Sequence[SeedResult]) -> dict[str, list[int]]:
+    """Why seeds were not valid: each reason with its seeds, the most frequent first."""
+    found: dict[str, list[int]] = {}
+    for result in results:
+        for reason in result.reasons if result.overall != "valid" else ():
+            found.setdefault(reason, []).append(result.options.seed)
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def summary_object(options: RunOptions, runs: Sequence[RunOptions], results: Sequence[SeedResult]) -> dict[str, Any]:
+    """What `--json` prints: `valid` as for one run, of the worst finding; counts; and every seed that was not valid."""
+    words = Counter(result.overall for result in results)
+    ended = len(results) == len(runs)
+    word = worst(results)
+    return {
+        "valid": False if word == "invalid" else True if word == "valid" and ended else "unknown",
+        "model": options.workload,
+        "overall": word if ended or word == "invalid" else "unknown",
+        "seeds": {"asked": len(runs), "ended": len(results), **words},
+        "ops": sum(result.ops for result in results),
+        "cpu_seconds": round(sum(result.cpu_s for result in results), 1),
+        "results": [
+            {
+                "seed": result.options.seed,
+                "overall": result.overall,
+                "reasons": result.reasons,
+                "anomalies": result.anomalies,
+                "run": None if result.run is None else str(result.run),
+                "trace": result.trace,
+                "command": result.options.command(),
+            }
+            for result in results
+            if result.overall != "valid"
+        ],
+    }
