@@ -21,6 +21,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `election_timeout_ms`) the length of the lease record's HLC interval, which a successor waits out after a loss.
     `snapshot_entries` is the number of applied entries between two snapshots of a group, `retained_entries` those kept
     behind one for followers that lag. `max_inflight` bounds the AppendEntries on their way to one follower.
+    Snapshots travel in chunks of `snapshot_chunk_bytes`, of which `snapshot_window_chunks` may be unacknowledged. A
+    learner is promoted if it catches up in `catch_up_rounds`.
     `max_clock_offset_ms` bounds how far any two nodes' wall clocks may lie apart. A client session ends after
     `session_silence_ms` without a change, or as the least recently used beyond `max_sessions` of a group; it keeps at
     most `session_answers` answers (G8).
@@ -36,6 +38,9 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_inflight: int = 32
     retained_entries: int = 256
     snapshot_entries: int = 2_000
+    snapshot_chunk_bytes: int = 1 << 18
+    snapshot_window_chunks: int = 4
+    catch_up_rounds: int = 10
     disk_retry_ms: int = 200
     tserver_heartbeat_ms: int = 500
     master_call_timeout_ms: int = 1_000
@@ -54,10 +59,11 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if not 0 <= self.lease_ms <= self.election_timeout_ms or not 0 <= self.max_clock_drift < 1:
             raise ValueError("lease_ms must be at most election_timeout_ms, and max_clock_drift in [0, 1)")
         sizes = (self.max_batch_entries, self.max_batch_bytes, self.max_inflight, self.snapshot_entries)
+        streams = (self.snapshot_chunk_bytes, self.snapshot_window_chunks, self.catch_up_rounds)
         times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
         sessions = (self.session_silence_ms, self.max_sessions, self.session_answers)
         from_zero = (self.retained_entries, self.check_quorum_ms, self.max_clock_offset_ms, self.version_retention_ms)
-        if self.tablet_lease_ms < 0 or min(*sizes, *times, *sessions) < 1 or min(from_zero) < 0:
+        if self.tablet_lease_ms < 0 or min(*sizes, *streams, *times, *sessions) < 1 or min(from_zero) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")
 
     @property

@@ -11,23 +11,28 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from cluster.alarm import Alarm
-from cluster.config import Knobs
+from cluster.group_spec import FAILPOINTS, GroupSpec, StateMachine, Transport, raft_config
 from cluster.log.storage import GroupStorage
 from cluster.log.writer import LogWriter
 from cluster.nodelog import node_logger
-from cluster.observer import SILENT, Observer
-from cluster.raft.config import RaftConfig
+from cluster.raft.configurations import bootstrap
 from cluster.raft.core import Raft
 from cluster.raft.types import (
+    ChangeKind,
+    ChangeMembership,
     Compact,
+    Configuration,
     Entry,
     EntryKind,
     Event,
+    HandOver,
+    Member,
     Message,
+    OpId,
     Persist,
     Persisted,
     Propose,
@@ -36,70 +41,27 @@ from cluster.raft.types import (
     Receive,
     Role,
     Snapshot,
-    SnapshotMeta,
+    SnapshotAck,
+    SnapshotChunk,
     SoftState,
     Tick,
     TransferLeadership,
 )
-from cluster.waiters import NotLeader, OutcomeUnknown, Waiters, fail_future
+from cluster.snapshot_traffic import SnapshotTraffic
+from cluster.waiters import ChangeRefused, NotLeader, OutcomeUnknown, Waiters, fail_future
 from cluster.wire.messages import GroupState, Replica
 from harness.ports import Ports
 
-__all__ = ["FAILPOINTS", "Group", "GroupSpec", "NotLeader", "OutcomeUnknown", "StateMachine", "Transport"]
-
-_MS = 1_000_000
-FAILPOINTS = (
-    "before_append",
-    "before_fsync",
-    "after_fsync",
-    "before_apply",
-    "after_apply",
-    "before_snapshot",
-    "after_snapshot",
-)
-"""Points of every group; a failpoint's name is `KIND.POINT`, such as `tablet.before_fsync`."""
-
-
-class StateMachine(Protocol):
-    """What a group replicates; deterministic, and only ever called with committed commands in log order."""
-
-    def apply(self, index: int, command: bytes) -> bytes:
-        """Carry a command out; the result goes to whoever proposed it here."""
-
-    def snapshot(self) -> bytes:
-        """The whole state after the last applied command."""
-
-    def restore(self, data: bytes) -> None:
-        """Replace the state by a snapshot's."""
-
-    @property
-    def digest(self) -> int:
-        """64 bits of the state: equal states have equal digests, whether applied or restored (G10)."""
-
-
-class Transport(Protocol):
-    """Sends Raft messages to other nodes; may lose, double and reorder them."""
-
-    def send(self, group: str, messages: tuple[Message, ...]) -> None:
-        """Send without waiting."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSpec:
-    """Which group this is, where its files are (`directory`, no trailing slash), and how it is run.
-
-    `kind` prefixes the names of its failpoints (`tablet.before_fsync`, …). `observer` is told what happens (G10).
-    """
-
-    group_id: str
-    node_id: str
-    voters: tuple[Replica, ...]
-    directory: str
-    knobs: Knobs = field(default_factory=Knobs)
-    flaws: frozenset[str] = frozenset()
-    kind: str = "tablet"
-    observer: Observer = SILENT
-
+__all__ = [
+    "FAILPOINTS",
+    "ChangeRefused",
+    "Group",
+    "GroupSpec",
+    "NotLeader",
+    "OutcomeUnknown",
+    "StateMachine",
+    "Transport",
+]
 
 OnLeadership: TypeAlias = Callable[[SoftState], None]
 """Called at every change of role, term or known leader; it may `submit`."""
@@ -110,25 +72,6 @@ OnFailure: TypeAlias = Callable[[BaseException], None]
 
 def _ignore(_: object) -> None:
     return None
-
-
-def raft_config(spec: GroupSpec) -> RaftConfig:
-    """Raft's own configuration for a group."""
-    knobs = spec.knobs
-    return RaftConfig(
-        node_id=spec.node_id,
-        voters=tuple(replica.node_id for replica in spec.voters),
-        election_timeout_ns=knobs.election_timeout_ms * _MS,
-        heartbeat_ns=knobs.raft_heartbeat_ms * _MS,
-        lease_ns=knobs.lease_ms * _MS,
-        max_clock_drift=knobs.max_clock_drift,
-        max_batch_entries=knobs.max_batch_entries,
-        max_batch_bytes=knobs.max_batch_bytes,
-        max_inflight=knobs.max_inflight,
-        retained_entries=knobs.retained_entries,
-        check_quorum_ns=knobs.check_quorum_ms * _MS,
-        flaws=spec.flaws,
-    )
 
 
 @dataclass(slots=True)
@@ -158,12 +101,14 @@ class Group:
         self._observer = spec.observer
         self._raft = raft
         self._log = node_logger(spec.node_id)
-        self._applied_index = self._applied_term = self._snapshot_index = 0
+        self._applied_index = self._applied_term = 0
+        self._stored: Snapshot | None = None
+        self._traffic = SnapshotTraffic(spec.node_id, spec.knobs, self._send, self._step)
         self._waiters = Waiters()
         self._queue: list[_Proposal] = []
         self._events: deque[Event] = deque()
-        self._after: deque[tuple[int, Ready]] = deque()
-        self._stepping = self._stopped = False
+        self._after: deque[tuple[int, Ready, Snapshot | None]] = deque()
+        self._stepping = self._stopped = self._handing_over = False
         self._wake_ns = 0
         self._before_apply, self._after_apply = f"{spec.kind}.before_apply", f"{spec.kind}.after_apply"
         self._disk = LogWriter(ports, storage, spec.kind, spec.knobs, self._durable, self._saved, self._disk_full)
@@ -183,10 +128,13 @@ class Group:
         """Recover the group from its directory (or begin it there) and run it; raises CorruptLog, OSError."""
         storage = GroupStorage(ports.disk, spec.directory)
         found = await storage.recover()
+        if found.blank and spec.founders:
+            founders = tuple(Member(replica.node_id, replica.address) for replica in spec.founders)
+            found = await storage.found(*bootstrap(founders))
         raft = Raft(
             raft_config(spec),
             found.hard_state,
-            found.snapshot,
+            found.snapshot.meta if found.snapshot else None,
             found.entries,
             ports.clock.monotonic_ns(),
             random.Random(ports.entropy.getrandbits(64)),
@@ -200,6 +148,7 @@ class Group:
         self._writer = asyncio.create_task(self._disk.run(), name=f"{self._spec.group_id}.writer")
         self._writer.add_done_callback(self._writer_ended)
         if snapshot is not None:
+            self._stored = snapshot
             self._install(snapshot)
         self._step(Tick())
 
@@ -219,6 +168,16 @@ class Group:
     def leader(self) -> str | None:
         """The leader of the current term as far as known."""
         return self._raft.leader
+
+    @property
+    def configuration(self) -> Configuration:
+        """Who belongs to the group, as the last entry in this replica's log that says so; it may be uncommitted."""
+        return self._raft.configuration
+
+    @property
+    def committed_configuration(self) -> Configuration:
+        """The last configuration that this replica knows to be committed."""
+        return self._raft.committed_configuration
 
     @property
     def applied_index(self) -> int:
@@ -257,20 +216,48 @@ class Group:
             self._rearm()
         await future
 
+    async def change_membership(
+        self, kind: ChangeKind, member: Member, expected: OpId, timeout_s: float
+    ) -> Configuration:
+        """Change the configuration whose op id is `expected`; the one in force once the change is committed (G1).
+
+        Raises ChangeRefused, NotLeader (a later leader has replaced the entry) and OutcomeUnknown.
+        """
+        if self._stopped:
+            raise self._not_leader()
+        context, future = self._waiters.add_change(self._deadline(timeout_s))
+        self._step(ChangeMembership(context, kind, member, expected))
+        await future
+        return self._raft.configuration
+
     def receive(self, message: Message) -> None:
         """Take in a message from another replica of the group."""
-        self._step(Receive(message))
+        if not isinstance(message, SnapshotChunk | SnapshotAck):
+            self._step(Receive(message))
+        elif not self._stopped:
+            self._traffic.take(message, self._raft.commit_index, self._clock.monotonic_ns())
+            self._rearm()
 
     def transfer_leadership(self, target: str) -> None:
         """Hand leadership over to `target`, if this replica leads (§3.10)."""
         self._step(TransferLeadership(target))
 
+    def hand_over(self, wanted: bool = True) -> None:
+        """Try every healthy voter in turn until one takes over, if this replica leads; `False` ends the attempts (G7).
+
+        Meanwhile nothing is proposed and no lease is held.
+        """
+        if wanted or self._handing_over:
+            self._handing_over = wanted
+            self._step(HandOver(wanted))
+
     def status(self) -> GroupState:
         """This replica's own view of the group."""
-        raft = self._raft
+        raft, configuration = self._raft, self._raft.configuration
+        learns = raft.role is Role.FOLLOWER and self._spec.node_id not in configuration.voter_ids
         return GroupState(
             group=self._spec.group_id,
-            role=str(raft.role),
+            role="learner" if learns else str(raft.role),
             term=raft.term,
             leader=raft.leader,
             commit_index=raft.commit_index,
@@ -278,7 +265,10 @@ class Group:
             last_index=raft.last_index,
             last_term=raft.last_term,
             lease_valid=not self._stopped and raft.lease_valid(self._clock.monotonic_ns()),
-            peers=tuple(raft.voters),
+            voters=configuration.voter_ids,
+            learners=configuration.learner_ids,
+            config_term=configuration.term,
+            config_index=configuration.index,
         )
 
     async def close(self) -> None:
@@ -337,41 +327,76 @@ class Group:
     def _carry_out(self, ready: Ready) -> None:
         if ready.apply:
             self._observer.committed(self._spec.group_id, ready.apply)
+        if ready.configuration is not None:
+            self._configured(ready.configuration)
         if ready.send_now:
-            self._transport.send(self._spec.group_id, ready.send_now)
+            self._send(ready.send_now)
+        received = None if ready.install is None else self._received()
         if ready.persist is not None:
-            self._disk.put(ready.persist)
+            self._disk.put(ready.persist, received)
         if ready.failed_reads:
             self._waiters.fail_reads(ready.failed_reads, self._not_leader())
         if ready.install is not None or ready.apply or ready.reads:
             if ready.persist is None and not self._after:
-                self._finish(ready)
+                self._finish(ready, received)
             else:
-                self._after.append((ready.persist.sequence if ready.persist else 0, ready))
+                self._after.append((ready.persist.sequence if ready.persist else 0, ready, received))
         if ready.soft_state is not None:
             self._changed(ready.soft_state)
         self._wake_ns = ready.wake_ns
+        if ready.changes or ready.send_snapshots:
+            self._carry_out_rare(ready)
         self._rearm()
+
+    def _carry_out_rare(self, ready: Ready) -> None:
+        for result in ready.changes:
+            if result.position is not None:
+                self._waiters.place_change(result.context, (result.position.term, result.position.index))
+            elif result.reason is not None:
+                self._waiters.fail_change(result.context, ChangeRefused(result.reason, result.message))
+        if ready.send_snapshots:
+            self._traffic.begin(ready.send_snapshots, self._stored, self._clock.monotonic_ns())
+
+    def _send(self, messages: tuple[Message, ...]) -> None:
+        self._transport.send(self._spec.group_id, messages)
+
+    def _received(self) -> Snapshot:
+        """The snapshot that Raft installs: from now on it is the one to send, if this replica comes to lead."""
+        received = self._traffic.received
+        if received is None:
+            raise RuntimeError("Raft installs a snapshot that was not received")
+        self._stored = received
+        return received
+
+    def _configured(self, configuration: Configuration) -> None:
+        self._transport.learn(Replica(member.server_id, member.address) for member in configuration.members)
+        voters, learners = " ".join(configuration.voter_ids), " ".join(configuration.learner_ids)
+        self._log.info("%s: voters %s; learners %s", self._spec.group_id, voters or "unknown", learners or "none")
 
     def _changed(self, soft_state: SoftState) -> None:
         role, term, leader = soft_state.role, soft_state.term, soft_state.leader
         self._log.info("%s: %s in term %d, leader %s", self._spec.group_id, role, term, leader)
         if role is Role.LEADER:
             self._observer.became_leader(self._spec.group_id, term)
+            self.hand_over(self._disk.full)
+        else:
+            self._traffic.stop()
         self._on_leadership(soft_state)
 
     def _durable(self, batch: list[Persist]) -> None:
         messages = tuple(message for item in batch for message in item.then_send)
         if messages:
-            self._transport.send(self._spec.group_id, messages)
+            self._send(messages)
+        if self._handing_over and not self._disk.full:
+            self.hand_over(False)
         while self._after and self._after[0][0] <= batch[-1].sequence:
-            self._finish(self._after.popleft()[1])
+            self._finish(*self._after.popleft()[1:])
         self._step(Persisted(batch[-1].sequence))
 
-    def _finish(self, ready: Ready) -> None:
+    def _finish(self, ready: Ready, received: Snapshot | None) -> None:
         """The part of a Ready that must find its `persist` durable."""
-        if ready.install is not None:
-            self._install(ready.install)
+        if received is not None:
+            self._install(received)
         if ready.apply:
             self._hit(self._before_apply)
             for entry in ready.apply:
@@ -386,7 +411,7 @@ class Group:
         meta = snapshot.meta
         self._machine.restore(snapshot.data)
         self._waiters.skip(meta.index, meta.term, self._raft.leader)
-        self._applied_index, self._applied_term, self._snapshot_index = meta.index, meta.term, meta.index
+        self._applied_index, self._applied_term = meta.index, meta.term
         self._observer.restored(self._spec.group_id, meta, self._machine)
 
     def _apply(self, entry: Entry) -> None:
@@ -396,18 +421,22 @@ class Group:
         self._applied_index = entry.index
         if entry.kind == EntryKind.COMMAND:
             self._waiters.resolve(entry.term, entry.index, self._machine.apply(entry.index, entry.data))
+        elif entry.kind == EntryKind.CONFIG:
+            self._waiters.resolve(entry.term, entry.index, b"")
         self._observer.applied(self._spec.group_id, entry.index, self._machine)
 
     def _snapshot_if_due(self) -> None:
-        due = self._applied_index - self._snapshot_index >= self._spec.knobs.snapshot_entries
+        stored_index = self._stored.meta.index if self._stored else 0
+        due = self._applied_index - stored_index >= self._spec.knobs.snapshot_entries
         if due and not self._disk.snapshot_pending:
-            meta = SnapshotMeta(self._applied_index, self._applied_term, tuple(self._raft.voters))
-            self._disk.put_snapshot(Snapshot(meta, self._machine.snapshot()))
+            meta = self._raft.snapshot_meta(self._applied_index)
+            if meta is not None:
+                self._disk.put_snapshot(Snapshot(meta, self._machine.snapshot()))
 
     def _saved(self, snapshot: Snapshot) -> None:
-        if snapshot.meta.index > self._snapshot_index:
-            self._snapshot_index = snapshot.meta.index
-            self._step(Compact(snapshot))
+        if self._stored is None or snapshot.meta.index > self._stored.meta.index:
+            self._stored = snapshot
+            self._step(Compact(snapshot.meta))
 
     # ---- refusals and deadlines ----
 
@@ -423,10 +452,14 @@ class Group:
 
     def _rearm(self) -> None:
         if not self._stopped:
-            self._alarm.set(min(self._wake_ns, self._waiters.next_deadline_ns))
+            stream_ns = self._traffic.next_wake_ns
+            wake_ns = self._wake_ns if stream_ns is None else min(self._wake_ns, stream_ns)
+            self._alarm.set(min(wake_ns, self._waiters.next_deadline_ns))
 
     def _tick(self) -> None:
-        self._waiters.expire(self._clock.monotonic_ns())
+        now_ns = self._clock.monotonic_ns()
+        self._waiters.expire(now_ns)
+        self._traffic.poll(now_ns)
         self._step(Tick())
 
     # ---- stopping ----
@@ -435,9 +468,7 @@ class Group:
         """This replica can't take anything in: refuse proposals, and let another one lead."""
         self._log.warning("%s: the disk is full", self._spec.group_id)
         self._refuse_queued()
-        others = [voter for voter in self._raft.voters if voter != self._spec.node_id]
-        if self.is_leader and others:
-            self.transfer_leadership(others[0])
+        self.hand_over()
 
     def _refuse_queued(self) -> None:
         """Definite: what is queued was never given to Raft."""

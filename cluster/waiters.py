@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cluster.raft.types import Reason
+
 NEVER_NS = 1 << 63
 
 
@@ -15,6 +17,14 @@ class NotLeader(Exception):
     def __init__(self, leader: str | None, message: str = "") -> None:
         super().__init__(message or f"not the leader (leader: {leader or 'unknown'})")
         self.leader = leader
+
+
+class ChangeRefused(Exception):
+    """Definite: the group's configuration was not changed, for this reason, told in a sentence."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class OutcomeUnknown(Exception):
@@ -37,7 +47,9 @@ class _Read:
 
 
 class Waiters:
-    """Waiting proposals by (term, index), and reads; a proposal outlives its proposer's leadership.
+    """Waiting proposals by (term, index), reads, and changes of the configuration until they have a place in the log.
+
+    A proposal outlives its proposer's leadership.
 
     Terms never fall along the log, so once an entry of a term is applied, every waiting proposal of an older term is
     refused for good: what is applied later has that term or a higher one, and what was applied before it was told.
@@ -46,7 +58,8 @@ class Waiters:
     def __init__(self) -> None:
         self._proposals: dict[tuple[int, int], _Proposal] = {}
         self._reads: dict[int, _Read] = {}
-        self._next_read = 0
+        self._changes: dict[int, _Proposal] = {}
+        self._next_context = 0
         self.next_deadline_ns = NEVER_NS
 
     def add(self, position: tuple[int, int], future: asyncio.Future[bytes], deadline_ns: int) -> None:
@@ -56,11 +69,11 @@ class Waiters:
 
     def add_read(self, deadline_ns: int) -> tuple[int, asyncio.Future[None]]:
         """A new read: its context for Raft, and its future."""
-        self._next_read += 1
+        self._next_context += 1
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._reads[self._next_read] = _Read(future, deadline_ns)
+        self._reads[self._next_context] = _Read(future, deadline_ns)
         self._note_deadline(deadline_ns)
-        return self._next_read, future
+        return self._next_context, future
 
     def place_read(self, context: int, index: int) -> None:
         """The read with this context may be served once `index` is applied."""
@@ -74,6 +87,26 @@ class Waiters:
             read = self._reads.pop(context, None)
             if read is not None:
                 fail_future(read.future, error)
+
+    def add_change(self, deadline_ns: int) -> tuple[int, asyncio.Future[bytes]]:
+        """A change of the configuration: its context for Raft, and the future of its entry once that is applied."""
+        self._next_context += 1
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._changes[self._next_context] = _Proposal(future, deadline_ns)
+        self._note_deadline(deadline_ns)
+        return self._next_context, future
+
+    def place_change(self, context: int, position: tuple[int, int]) -> None:
+        """The change stands in the log at `position` (term, index): it shares the fate of that entry."""
+        change = self._changes.pop(context, None)
+        if change is not None:
+            self._proposals[position] = change
+
+    def fail_change(self, context: int, error: ChangeRefused) -> None:
+        """Raft refused the change, or gave it up."""
+        change = self._changes.pop(context, None)
+        if change is not None:
+            fail_future(change.future, error)
 
     def resolve(self, term: int, index: int, result: bytes) -> None:
         """The entry (term, index) was applied with this result."""
@@ -110,7 +143,9 @@ class Waiters:
             fail_future(self._proposals.pop(position).future, OutcomeUnknown("the deadline passed"))
         for context in [context for context, item in self._reads.items() if item.deadline_ns <= now_ns]:
             fail_future(self._reads.pop(context).future, OutcomeUnknown("the deadline passed"))
-        deadlines = [item.deadline_ns for item in self._proposals.values()]
+        for context in [context for context, item in self._changes.items() if item.deadline_ns <= now_ns]:
+            fail_future(self._changes.pop(context).future, OutcomeUnknown("the deadline passed"))
+        deadlines = [item.deadline_ns for item in (*self._proposals.values(), *self._changes.values())]
         deadlines += [item.deadline_ns for item in self._reads.values()]
         self.next_deadline_ns = min(deadlines, default=NEVER_NS)
 

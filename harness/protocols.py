@@ -34,7 +34,8 @@ class GroupStatus:
     """One replica's own view of one Raft group, as the node's status call answers it.
 
     `role` is `leader`, `candidate`, `follower` or `learner`; `last_index`/`last_term` are of its log's end;
-    `lease_valid` says whether it may serve reads now; `peers` are the voters' node names.
+    `lease_valid` says whether it may serve reads now; `voters` and `learners` are node names, of the configuration that
+    the entry (`config_term`, `config_index`) set.
     """
 
     group: str
@@ -46,7 +47,10 @@ class GroupStatus:
     last_index: int
     last_term: int
     lease_valid: bool
-    peers: tuple[str, ...]
+    voters: tuple[str, ...]
+    learners: tuple[str, ...] = ()
+    config_term: int = 0
+    config_index: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class View:
         if not replicas:
             return ()
         newest = max(replicas.values(), key=lambda status: (status.term, status.commit_index))
-        return newest.peers
+        return newest.voters
 
     def term(self, group: str) -> int:
         """The highest term any answering replica is in; 0 if none answers."""
@@ -75,7 +75,7 @@ class View:
         if not claims:
             return None
         term, name, status = max(claims, key=lambda claim: claim[:2])
-        return Leader(name, group, term, status.lease_valid, status.commit_index, status.last_index, status.peers)
+        return Leader(name, group, term, status.lease_valid, status.commit_index, status.last_index, status.voters)
 
 
 def names(nodes: Iterable[Node], role: str | None = None) -> tuple[str, ...]:

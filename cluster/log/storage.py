@@ -21,7 +21,7 @@ import msgspec
 from cluster.raft.types import Entry, HardState, Persist, Snapshot
 from harness.ports import Disk
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _MAGIC = b"\xa5\x57"
 _HEADER = struct.Struct("<2sBBII")
@@ -59,6 +59,11 @@ class Recovered:
     snapshot: Snapshot | None
     entries: tuple[Entry, ...]
     fresh: bool
+
+    @property
+    def blank(self) -> bool:
+        """Whether this replica has taken part in nothing: it has no term, no log and no snapshot."""
+        return self.hard_state == HardState() and self.snapshot is None and not self.entries
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -152,13 +157,20 @@ class GroupStorage:
         """Make everything appended durable; raises DiskFull where the write was put off until now."""
         await self._disk.fsync(self._path())
 
-    async def install(self, item: Persist) -> None:
-        """Make a `Persist` with a snapshot durable, whole: the snapshot replaces the log up to its index (§5.1)."""
-        if item.snapshot is None:
-            raise ValueError("a Persist without a snapshot is appended, not installed")
-        meta = item.snapshot.meta
-        kept = self._after_match(meta.index, meta.term)
-        await self._roll(item.snapshot, item.hard_state or self._hard_state, _spliced(kept, item.entries))
+    async def found(self, hard_state: HardState, first: Entry) -> Recovered:
+        """Begin a group here with its first entry, durably (`cluster.raft.configurations.bootstrap`)."""
+        self._hard_state, self._entries = hard_state, [first]
+        await self._start_segment(self._segment + 1)
+        await self._remove_leftovers()
+        return Recovered(hard_state, None, (first,), fresh=True)
+
+    async def install(self, received: tuple[Snapshot, Persist]) -> None:
+        """Make a `Persist` and the snapshot that it names durable, whole: the snapshot replaces the log (§5.1)."""
+        snapshot, item = received
+        if item.snapshot != snapshot.meta:
+            raise ValueError("the Persist names another snapshot")
+        kept = self._after_match(snapshot.meta.index, snapshot.meta.term)
+        await self._roll(snapshot, item.hard_state or self._hard_state, _spliced(kept, item.entries))
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """Make a snapshot of applied entries durable and drop the log up to it; a no-op if a newer one stands."""

@@ -38,6 +38,7 @@ class LogWriter:
         self._before_snapshot, self._after_snapshot = f"{kind}.before_snapshot", f"{kind}.after_snapshot"
         self._on_durable, self._on_saved, self._on_full = on_durable, on_saved, on_full
         self._unsynced: list[Persist] = []
+        self._received: dict[int, Snapshot] = {}
         self._writing = False
         self._snapshot: tuple[int, Snapshot] | None = None
         self._queued_sequence = 0
@@ -55,9 +56,11 @@ class LogWriter:
         """Whether a snapshot is waiting to be stored."""
         return self._snapshot is not None
 
-    def put(self, persist: Persist) -> None:
-        """Queue a `Persist`; `on_durable` tells."""
+    def put(self, persist: Persist, received: Snapshot | None = None) -> None:
+        """Queue a `Persist`, with the snapshot that it names; `on_durable` tells."""
         self._unsynced.append(persist)
+        if received is not None:
+            self._received[persist.sequence] = received
         self._queued_sequence = persist.sequence
         self._wake()
 
@@ -89,7 +92,8 @@ class LogWriter:
         for position, item in enumerate(batch):
             if item.snapshot is not None:
                 await self._append(batch[begin:position])
-                await self._until_space(self._storage.install, item)
+                received = self._received.pop(item.sequence)
+                await self._until_space(self._storage.install, (received, item))
                 begin = position + 1
         await self._append(batch[begin:])
         self._writing = False

@@ -137,7 +137,7 @@ class Master:
         return GroupSpec(
             group_id=CATALOG_GROUP,
             node_id=self._config.node_id,
-            voters=self._config.masters,
+            founders=self._config.masters,
             directory=CATALOG_GROUP,
             knobs=self._config.knobs,
             flaws=frozenset(self._config.flaws),

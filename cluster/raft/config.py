@@ -16,11 +16,11 @@ class RaftConfig:
     `lease_ns` 0 means `election_timeout_ns`, `check_quorum_ns` 0 means four election timeouts. `max_clock_drift` is
     how far any voter's monotonic clock may run from real time (0.01: between 0.99 and 1.01 times as fast).
     `max_inflight` is per follower, the batch limits per AppendEntries; `retained_entries` stay in the log behind a
-    snapshot, for followers that lag a little. Raises ValueError where the lease rules could not hold.
+    snapshot, for followers that lag a little. A learner that can't catch up in `catch_up_rounds` is not promoted
+    (§4.2.1). Raises ValueError where the lease rules could not hold.
     """
 
     node_id: NodeId
-    voters: tuple[NodeId, ...]
     election_timeout_ns: int = 600 * MILLISECOND_NS
     heartbeat_ns: int = 100 * MILLISECOND_NS
     lease_ns: int = 0
@@ -30,6 +30,7 @@ class RaftConfig:
     max_batch_bytes: int = 1 << 20
     max_inflight: int = 32
     retained_entries: int = 256
+    catch_up_rounds: int = 10
     flaws: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -39,10 +40,9 @@ class RaftConfig:
             raise ValueError("lease_ns must be at most election_timeout_ns, or a voter could campaign within a lease")
         if not 0 < self.heartbeat_ns < (self.lease_ns or self.election_timeout_ns):
             raise ValueError("heartbeat_ns must be below lease_ns, or the lease could not be kept")
-        if min(self.max_batch_entries, self.max_batch_bytes, self.max_inflight) < 1 or self.retained_entries < 0:
-            raise ValueError("batch limits and max_inflight must be at least 1, retained_entries at least 0")
-        if len(set(self.voters)) != len(self.voters) or self.node_id not in self.voters:
-            raise ValueError("voters must be distinct and include the node itself")
+        sizes = (self.max_batch_entries, self.max_batch_bytes, self.max_inflight, self.catch_up_rounds)
+        if min(sizes) < 1 or self.retained_entries < 0:
+            raise ValueError("sizes and catch_up_rounds must be at least 1, retained_entries at least 0")
 
     @property
     def voter_lease_ns(self) -> int:

@@ -1,7 +1,7 @@
 """Raft as a pure state machine: events in, a `Ready` out. No clock, no randomness, no I/O of its own.
 
 `Raft.step` dispatches; the rules are in `election`, `replication` (the leader's side), `following` (the follower's),
-`reads` (lease and linearizable reads) and `transfer`. Section numbers are of Ongaro's thesis.
+`reads` (lease and linearizable reads), `transfer` and `membership`. Section numbers are of Ongaro's thesis.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from cluster.raft import election, following, reads, replication, transfer
+from cluster.raft import election, following, membership, reads, replication, transfer
 from cluster.raft.config import RaftConfig
+from cluster.raft.progress import Mode
 from cluster.raft.ready import collect
 from cluster.raft.state import State
 from cluster.raft.types import (
     AppendEntries,
     AppendReply,
+    ChangeMembership,
     Compact,
+    Configuration,
     Entry,
     Event,
+    HandOver,
     HardState,
-    InstallSnapshot,
-    InstallSnapshotReply,
     Message,
     NodeId,
     Persisted,
@@ -34,7 +36,9 @@ from cluster.raft.types import (
     RequestVote,
     RequestVoteReply,
     Role,
-    Snapshot,
+    SnapshotMeta,
+    SnapshotReceived,
+    SnapshotSent,
     Tick,
     TimeoutNow,
     TransferLeadership,
@@ -46,9 +50,10 @@ __all__ = ["Raft", "RaftConfig"]
 class Raft:
     """One node of one Raft group.
 
-    `hard_state`, `snapshot` and `entries` are what storage holds; `restarted` says that this node may have taken part
-    before, so that it must be silent for one lease. `now_ns` is this node's monotonic clock and never goes back. The
-    state machine is expected to stand at the snapshot; the first Ready applies from there.
+    `hard_state`, `snapshot` and `entries` are what storage holds, and all that says who belongs to the group;
+    `restarted` says that this node may have taken part before, so that it must be silent for one lease. `now_ns` is
+    this node's monotonic clock and never goes back. The state machine is expected to stand at the snapshot; the first
+    Ready applies from there.
     """
 
     __slots__ = ("_state",)
@@ -57,7 +62,7 @@ class Raft:
         self,
         config: RaftConfig,
         hard_state: HardState,
-        snapshot: Snapshot | None,
+        snapshot: SnapshotMeta | None,
         entries: Sequence[Entry],
         now_ns: int,
         entropy: random.Random,
@@ -79,8 +84,14 @@ class Raft:
         return self._state.leader
 
     @property
-    def voters(self) -> tuple[NodeId, ...]:
-        return self._state.voters
+    def configuration(self) -> Configuration:
+        """The one in force: the last in the log, committed or not (§4.1)."""
+        return self._state.configurations.in_force
+
+    @property
+    def committed_configuration(self) -> Configuration:
+        """The last one known to be committed."""
+        return self._state.configurations.at(self._state.commit_index)
 
     @property
     def commit_index(self) -> int:
@@ -111,6 +122,14 @@ class Raft:
         """The fast path of `ReadIndex`: a read may be served at once when everything up to this index is applied."""
         return reads.lease_read_index(self._state, now_ns)
 
+    def snapshot_meta(self, applied_index: int) -> SnapshotMeta | None:
+        """What a snapshot of the state machine as of `applied_index` covers; None if a later one stands already."""
+        state = self._state
+        index = snapshot_index(state, applied_index)
+        if not state.log.offset <= index <= state.log.last_index:
+            return None
+        return SnapshotMeta(index, state.log.term(index), state.configurations.at(index))
+
     def step(self, event: Event, now_ns: int) -> Ready:
         """Take one event in and say what is to be done."""
         state = self._state
@@ -127,13 +146,22 @@ class Raft:
                 on_tick(state, now_ns)
             case TransferLeadership():
                 transfer.start(state, event.target, now_ns)
+            case HandOver():
+                transfer.hand_over(state, event.wanted, now_ns)
+            case ChangeMembership():
+                membership.on_change(state, event, now_ns)
             case Compact():
-                compact(state, event.snapshot)
+                compact(state, event.meta)
+            case SnapshotSent():
+                replication.on_snapshot_sent(state, event, now_ns)
+            case SnapshotReceived():
+                following.on_snapshot_received(state, event, now_ns)
         return collect(state)
 
     def _receive(self, message: Message, now_ns: int) -> None:
+        """Rules apply to whoever sends: the own configuration may be older or newer than the sender's (§4.1)."""
         state = self._state
-        if message.target != state.node_id or message.source == state.node_id or message.source not in state.voters:
+        if message.target != state.node_id or message.source == state.node_id:
             return
         match message:
             case AppendEntries():
@@ -148,10 +176,6 @@ class Raft:
                 election.on_request_vote(state, message, now_ns)
             case RequestVoteReply():
                 election.on_request_vote_reply(state, message, now_ns)
-            case InstallSnapshot():
-                following.on_install_snapshot(state, message, now_ns)
-            case InstallSnapshotReply():
-                replication.on_install_snapshot_reply(state, message, now_ns)
             case TimeoutNow():
                 transfer.on_timeout_now(state, message.term, now_ns)
 
@@ -176,16 +200,28 @@ def on_persisted(state: State, sequence: int, now_ns: int) -> None:
         following.send_late_ack(state)
 
 
-def compact(state: State, snapshot: Snapshot) -> None:
+def compact(state: State, meta: SnapshotMeta) -> None:
     """Drop the log up to a snapshot of what was applied, but for the entries kept for lagging followers (§5.1)."""
-    meta = snapshot.meta
     log = state.log
-    if meta.index <= (state.snapshot.meta.index if state.snapshot else 0) or meta.index > state.applied_index:
+    if meta.index <= (state.snapshot.index if state.snapshot else 0) or meta.index > state.applied_index:
         return
-    state.snapshot = snapshot
+    state.snapshot = meta
     if meta.index > log.last_index:
         log.compact(meta.index, meta.term)
     else:
-        keep_after = max(log.offset, meta.index - state.config.retained_entries)
+        keep_after = max(log.offset, min(meta.index - state.config.retained_entries, *streamed(state), meta.index))
         log.compact(keep_after, log.term(keep_after))
+    state.configurations.compact(log.offset)
     state.durable_index = max(state.durable_index, meta.index)
+
+
+def streamed(state: State) -> list[int]:
+    """Snapshots under way: without what follows them in the log, their receivers would need the next one at once."""
+    return [progress.snapshot for progress in state.progress.values() if progress.mode is Mode.SNAPSHOT]
+
+
+def snapshot_index(state: State, applied_index: int) -> int:
+    """The last entry whose effect is in a state machine that has applied everything up to `applied_index`."""
+    if "snapshot-loses-last" in state.config.flaws:
+        return min(applied_index + 1, state.log.last_index)
+    return applied_index

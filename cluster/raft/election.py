@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.raft import reads, replication, transfer
+from cluster.raft import membership, reads, replication, transfer
 from cluster.raft.state import State, hard_state_is_durable, rearm_election, send_answer, set_term
 from cluster.raft.types import (
     NodeId,
@@ -21,7 +21,9 @@ def become_follower(state: State, term: int, leader: NodeId | None, now_ns: int)
     if state.role is Role.LEADER:
         reads.fail_all(state)
         transfer.forget(state)
-        state.progress.clear()
+        membership.forget(state)
+        state.progress = {}
+        state.voter_progress = []
     if state.role is not Role.FOLLOWER:
         state.role = Role.FOLLOWER
         state.votes.clear()
@@ -38,11 +40,32 @@ def hear_leader(state: State, term: int, leader: NodeId, now_ns: int) -> None:
 
 
 def lease_binds(state: State, now_ns: int) -> bool:
-    """Whether this voter may have promised a live leader its lease: it then elects nobody else (§4.2.3)."""
+    """Whether this voter may have promised a live leader its lease: it then elects nobody else (§4.2.3).
+
+    It doesn't ask whether the candidate belongs to the group: a removed server is kept from disturbing by this alone,
+    for it may have a log that wins a pre-vote, and it never learns that it was removed.
+    """
+    if "voters-ignore-lease" in state.config.flaws:
+        return False
+    if state.role is Role.LEADER and state.sole_voter:
+        return True
     contact_ns = state.contact_ns
     if state.role is Role.LEADER:
         contact_ns = max(state.quorum_acked_ns, state.elected_ns)
     return now_ns < contact_ns + state.config.voter_lease_ns
+
+
+def may_stand(state: State) -> bool:
+    """Whether this server is a voter, or was one before a change that may not be committed.
+
+    It may still be needed then: nobody else may hold the entry that removes it (§4.2.2, figure 4.6). A learner, and a
+    server that knows of no configuration, waits to be told.
+    """
+    if state.votes_itself:
+        return True
+    configurations = state.configurations
+    uncommitted = configurations.in_force.index > state.commit_index
+    return uncommitted and state.node_id in configurations.before.voter_ids
 
 
 def on_election_timeout(state: State, now_ns: int) -> None:
@@ -50,15 +73,34 @@ def on_election_timeout(state: State, now_ns: int) -> None:
     if lease_binds(state, now_ns):
         state.election_deadline_ns = state.contact_ns + state.config.voter_lease_ns
         return
+    if not may_stand(state):
+        election_is_not_ours(state, now_ns)
+        return
     state.role = Role.PRE_CANDIDATE
     state.leader = None
     state.votes = {state.node_id: True}
     rearm_election(state, now_ns)
     log = state.log
-    for peer in state.peers:
-        state.out.sends.append(PreVote(state.node_id, peer, state.term + 1, log.last_index, log.last_term))
-    if state.quorum == 1:
+    for voter in other_voters(state):
+        state.out.sends.append(PreVote(state.node_id, voter, state.term + 1, log.last_index, log.last_term))
+    if won(state):
         start_election(state, now_ns, transferred=False)
+
+
+def election_is_not_ours(state: State, now_ns: int) -> None:
+    """A candidate whom a new configuration leaves out falls back; it looks again after an election timeout."""
+    if state.role is not Role.FOLLOWER:
+        become_follower(state, state.term, None, now_ns)
+    rearm_election(state, now_ns)
+
+
+def other_voters(state: State) -> list[NodeId]:
+    return [voter for voter in state.voters if voter != state.node_id]
+
+
+def won(state: State) -> bool:
+    """Whether a majority of the voters in force is for this candidate, which may not be one of them (§4.2.2)."""
+    return sum(voter in state.votes for voter in state.voters) >= state.quorum
 
 
 def start_election(state: State, now_ns: int, transferred: bool) -> None:
@@ -70,8 +112,8 @@ def start_election(state: State, now_ns: int, transferred: bool) -> None:
     state.votes.clear()
     rearm_election(state, now_ns)
     log = state.log
-    for peer in state.peers:
-        request = RequestVote(state.node_id, peer, state.term, log.last_index, log.last_term, transferred)
+    for voter in other_voters(state):
+        request = RequestVote(state.node_id, voter, state.term, log.last_index, log.last_term, transferred)
         state.out.after_persist.append(request)
 
 
@@ -83,7 +125,7 @@ def count_own_vote(state: State, now_ns: int) -> None:
 
 def count_vote(state: State, voter: NodeId, now_ns: int) -> None:
     state.votes[voter] = True
-    if len(state.votes) >= state.quorum and state.node_id in state.votes:
+    if won(state) and state.node_id in state.votes:
         replication.become_leader(state, now_ns)
 
 
@@ -91,6 +133,8 @@ def would_vote(state: State, request: PreVote | RequestVote) -> bool:
     """One vote a term, and only for a log at least as up to date as the own one (§3.6.1)."""
     free = request.term > state.term or (request.term == state.term and state.vote in (None, request.source))
     log = state.log
+    if "vote-stale-log" in state.config.flaws:
+        return free
     return free and (request.last_term, request.last_index) >= (log.last_term, log.last_index)
 
 
@@ -109,7 +153,7 @@ def on_pre_vote_reply(state: State, message: PreVoteReply, now_ns: int) -> None:
     if state.role is not Role.PRE_CANDIDATE or message.term != state.term + 1:
         return
     state.votes[message.source] = True
-    if len(state.votes) >= state.quorum:
+    if won(state):
         start_election(state, now_ns, transferred=False)
 
 
@@ -128,7 +172,11 @@ def on_request_vote(state: State, message: RequestVote, now_ns: int) -> None:
         state.vote = message.source
         state.out.hard_changed = True
         rearm_election(state, now_ns)
-    send_answer(state, RequestVoteReply(state.node_id, message.source, state.term, granted))
+    reply = RequestVoteReply(state.node_id, message.source, state.term, granted)
+    if "vote-before-fsync" in state.config.flaws:
+        state.out.sends.append(reply)
+    else:
+        send_answer(state, reply)
 
 
 def on_request_vote_reply(state: State, message: RequestVoteReply, now_ns: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from cluster.raft.configurations import Configurations
 from cluster.raft.election import hear_leader
 from cluster.raft.log import Log
 from cluster.raft.progress import NEVER_NS
-from cluster.raft.state import State, append_entries_to_log, forget_durable_above, send_answer
-from cluster.raft.types import AppendEntries, AppendReply, InstallSnapshot, InstallSnapshotReply, Role
+from cluster.raft.state import State, adopt, append_entries_to_log, forget_durable_above, send_answer
+from cluster.raft.types import AppendEntries, AppendReply, InvariantBroken, Role, SnapshotMeta, SnapshotReceived
 
 
 def leads_this_term(state: State, term: int) -> bool:
@@ -79,10 +80,19 @@ def append_new(state: State, message: AppendEntries) -> bool:
 
 
 def truncate(state: State, last: int) -> None:
-    """Drop everything above `last`. No correct cluster reaches below the commit index here."""
+    """Drop everything above `last`, and with it the configurations set there (§4.1).
+
+    Raises InvariantBroken below the commit index: what was committed is in the log of every later leader (§3.6.3), so
+    there has been a second leader of a term, or a disk has lost what was acknowledged.
+    """
+    if last < state.commit_index:
+        raise InvariantBroken(
+            f"{state.leader} of term {state.term} replaces entry {last + 1}, but {state.commit_index} are committed"
+        )
     state.log.truncate(last)
     forget_durable_above(state, last)
-    state.commit_index = min(state.commit_index, last)
+    if state.configurations.truncate(last):
+        adopt(state)
 
 
 def acknowledge(state: State, message: AppendEntries, match: int, appended: bool) -> None:
@@ -118,33 +128,34 @@ def send_late_ack(state: State) -> None:
         send_answer(state, reply)
 
 
-def on_install_snapshot(state: State, message: InstallSnapshot, now_ns: int) -> None:
-    if message.term < state.term:
-        send_answer(state, InstallSnapshotReply(state.node_id, message.source, state.term, 0, NEVER_NS))
+def on_snapshot_received(state: State, event: SnapshotReceived, now_ns: int) -> None:
+    """All of a snapshot is here: use it unless the log has it all (figure 5.3); answered when it is durable."""
+    if event.term < state.term or leads_this_term(state, event.term):
         return
-    if leads_this_term(state, message.term):
-        return
-    hear_leader(state, message.term, message.source, now_ns)
-    meta = message.snapshot.meta
+    hear_leader(state, event.term, event.source, now_ns)
+    meta = event.meta
     log = state.log
     if log.offset <= meta.index <= log.last_index and log.term(meta.index) == meta.term:
         state.commit_index = max(state.commit_index, meta.index)
     if meta.index > state.commit_index:
-        install(state, message)
-        return
-    match = min(state.commit_index, state.durable_index)
-    send_answer(state, InstallSnapshotReply(state.node_id, message.source, state.term, match, message.sent_ns))
+        install(state, meta)
+        state.out.after_persist.append(has_snapshot(state, event, meta.index))
+    else:
+        send_answer(state, has_snapshot(state, event, min(state.commit_index, state.durable_index)))
 
 
-def install(state: State, message: InstallSnapshot) -> None:
-    """Replace log and state machine by the snapshot (§5.1, figure 5.3)."""
-    snapshot = message.snapshot
-    meta = snapshot.meta
+def has_snapshot(state: State, event: SnapshotReceived, match: int) -> AppendReply:
+    """An answer to the leader that it didn't ask for: it echoes no time and no round."""
+    return AppendReply(state.node_id, event.source, state.term, True, match, 0, 0, NEVER_NS, 0)
+
+
+def install(state: State, meta: SnapshotMeta) -> None:
+    """Replace log, configuration and state machine by the snapshot's (§5.1, figure 5.3)."""
     state.log = Log(meta.index, meta.term, ())
     forget_durable_above(state, 0)
-    state.snapshot = snapshot
+    state.snapshot = meta
     state.commit_index = meta.index
     state.applied_index = meta.index
-    state.out.install = snapshot
-    reply = InstallSnapshotReply(state.node_id, message.source, state.term, meta.index, message.sent_ns)
-    state.out.after_persist.append(reply)
+    state.configurations = Configurations(meta.configuration)
+    adopt(state)
+    state.out.install = meta

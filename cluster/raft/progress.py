@@ -9,7 +9,7 @@ NEVER_NS = -(1 << 62)
 
 
 class Mode(IntEnum):
-    """PROBE sends one batch and waits; REPLICATE pipelines optimistically; SNAPSHOT waits for an install."""
+    """PROBE sends one batch and waits; REPLICATE pipelines optimistically; SNAPSHOT waits until one is installed."""
 
     PROBE = 0
     REPLICATE = 1
@@ -17,9 +17,24 @@ class Mode(IntEnum):
 
 
 class Progress:
-    """`acked_ns` is the leader's own send time of the newest message this follower answered in this term."""
+    """`acked_ns` is the leader's own send time of the newest message this follower answered in this term.
 
-    __slots__ = ("acked_ns", "acked_round", "inflight", "match", "mode", "next", "paused", "snapshot", "snapshot_ns")
+    In SNAPSHOT mode `snapshot` is the index it waits for, `streaming` says that the driver is sending it, and
+    `snapshot_ns` is when that ended.
+    """
+
+    __slots__ = (
+        "acked_ns",
+        "acked_round",
+        "inflight",
+        "match",
+        "mode",
+        "next",
+        "paused",
+        "snapshot",
+        "snapshot_ns",
+        "streaming",
+    )
 
     def __init__(self, next_index: int) -> None:
         self.match = 0
@@ -31,20 +46,30 @@ class Progress:
         self.acked_round = 0
         self.snapshot = 0
         self.snapshot_ns = NEVER_NS
+        self.streaming = False
 
     def probe(self, next_index: int) -> None:
         """Go back to one message at a time from `next_index`."""
         self.mode = Mode.PROBE
         self.next = next_index
         self.paused = False
+        self.streaming = False
         self.inflight.clear()
 
-    def await_snapshot(self, index: int, now_ns: int) -> None:
-        """Wait until the snapshot up to `index`, sent now, is installed."""
+    def await_snapshot(self, index: int) -> None:
+        """Wait until the snapshot up to `index`, whose stream begins now, is installed."""
         self.mode = Mode.SNAPSHOT
         self.snapshot = index
-        self.snapshot_ns = now_ns
+        self.streaming = True
         self.inflight.clear()
+
+    def stream_ended(self, delivered: bool, now_ns: int) -> None:
+        """Wait for the answer of a follower that has it all, else begin anew with the next heartbeat."""
+        self.streaming = False
+        self.snapshot_ns = now_ns
+        if not delivered:
+            self.probe(self.match + 1)
+            self.paused = True
 
     def matched(self, index: int) -> None:
         """The follower holds everything up to `index` durably."""

@@ -12,17 +12,22 @@ def own_term_committed(state: State) -> bool:
     return state.commit_index >= state.leader_entry_index
 
 
+def knows_commit(state: State) -> bool:
+    """Whether the leader may serve reads at its commit index."""
+    return "read-before-own-term" in state.config.flaws or own_term_committed(state)
+
+
 def lease_valid(state: State, now_ns: int) -> bool:
     """Whether no other leader can have been elected by now.
 
     Timed from the send time of the newest round that a quorum acknowledged, shortened by the clock drift bound. Once
     TimeoutNow has left, this term has no lease any more, however the transfer ends: the message may be under way still.
     """
-    if state.role is not Role.LEADER or not own_term_committed(state):
+    if state.role is not Role.LEADER or not knows_commit(state):
         return False
     if state.transfer_target is not None or state.lease_given_up:
         return False
-    return state.quorum == 1 or now_ns < state.quorum_acked_ns + state.config.leader_lease_ns
+    return state.sole_voter or now_ns < state.quorum_acked_ns + state.config.leader_lease_ns
 
 
 def may_serve_now(state: State, now_ns: int) -> bool:
@@ -32,7 +37,7 @@ def may_serve_now(state: State, now_ns: int) -> bool:
 
 def lease_read_index(state: State, now_ns: int) -> int | None:
     """The index that a read may be served at without any message, or None."""
-    if state.role is not Role.LEADER or not own_term_committed(state):
+    if state.role is not Role.LEADER or not knows_commit(state):
         return None
     return state.commit_index if may_serve_now(state, now_ns) else None
 
@@ -40,7 +45,7 @@ def lease_read_index(state: State, now_ns: int) -> int | None:
 def on_read_index(state: State, context: int, now_ns: int) -> None:
     if state.role is not Role.LEADER:
         state.out.failed_reads.append(context)
-    elif state.transfer_target is not None or not own_term_committed(state):
+    elif state.transfer_target is not None or not knows_commit(state):
         state.parked_reads.append(context)
     else:
         admit(state, context, now_ns)
@@ -50,16 +55,17 @@ def admit(state: State, context: int, now_ns: int) -> None:
     """Serve under the lease, else once a round that starts after this moment is acknowledged by a quorum (§6.4)."""
     if may_serve_now(state, now_ns):
         state.out.reads.append(ReadReady(context, state.commit_index))
-    elif state.read_round == state.confirmed_round:
+        return
+    state.round_reads.append((state.read_round + 1, context, state.commit_index))
+    if state.read_round == state.confirmed_round:
         start_round(state, now_ns)
-        state.round_reads.append((state.read_round, context, state.commit_index))
-    else:
-        state.round_reads.append((state.read_round + 1, context, state.commit_index))
 
 
 def start_round(state: State, now_ns: int) -> None:
     state.read_round += 1
     replication.send_heartbeats(state, now_ns)
+    if state.sole_voter:
+        confirm(state, now_ns)
 
 
 def join_heartbeat(state: State) -> None:
@@ -70,8 +76,8 @@ def join_heartbeat(state: State) -> None:
 
 def confirm(state: State, now_ns: int) -> None:
     """Serve the reads whose round a quorum has acknowledged, and start the next round for those that came later."""
-    rounds = [progress.acked_round for progress in state.progress.values()]
-    state.confirmed_round = max(state.confirmed_round, quorum_value(state.read_round, rounds, state.quorum))
+    rounds = [progress.acked_round for progress in state.voter_progress]
+    state.confirmed_round = max(state.confirmed_round, quorum_value(state, state.read_round, rounds))
     while state.round_reads and state.round_reads[0][0] <= state.confirmed_round:
         _, context, index = state.round_reads.popleft()
         state.out.reads.append(ReadReady(context, index))
@@ -81,7 +87,7 @@ def confirm(state: State, now_ns: int) -> None:
 
 def release_parked(state: State, now_ns: int) -> None:
     """Admit the reads that waited for an own-term commit or the end of a transfer."""
-    if not state.parked_reads or state.transfer_target is not None or not own_term_committed(state):
+    if not state.parked_reads or state.transfer_target is not None or not knows_commit(state):
         return
     parked, state.parked_reads = state.parked_reads, []
     for context in parked:

@@ -19,6 +19,9 @@ def collect(state: State) -> Ready:
         changed_soft_state(state),
         out.proposed,
         next_wake_ns(state),
+        tuple(out.changes),
+        out.configuration,
+        tuple(out.send_snapshots),
     )
     out.reset()
     return ready
@@ -49,11 +52,19 @@ def saved_vote(state: State) -> NodeId | None:
 
 def newly_committed(state: State) -> tuple[Entry, ...]:
     """Committed entries that were not handed out before."""
-    if state.commit_index <= state.applied_index:
+    last = may_be_applied(state)
+    if last <= state.applied_index:
         return ()
-    entries = state.log.between(state.applied_index + 1, state.commit_index)
-    state.applied_index = state.commit_index
+    entries = state.log.between(state.applied_index + 1, last)
+    state.applied_index = last
     return entries
+
+
+def may_be_applied(state: State) -> int:
+    """Up to where the state machine may see the log: what is committed can't change any more (§3.5)."""
+    if "apply-uncommitted" in state.config.flaws:
+        return max(state.commit_index, state.durable_index)
+    return state.commit_index
 
 
 def changed_soft_state(state: State) -> SoftState | None:

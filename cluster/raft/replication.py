@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from cluster.raft import election, reads, transfer
+from cluster.raft import election, membership, reads, transfer
 from cluster.raft.progress import NEVER_NS, Mode, Progress
-from cluster.raft.state import State, append_entries_to_log, quorum_value
+from cluster.raft.state import State, append_entries_to_log, follow_members, quorum_value
 from cluster.raft.types import (
     AppendEntries,
     AppendReply,
     Entry,
     EntryKind,
-    InstallSnapshot,
-    InstallSnapshotReply,
     NodeId,
     Role,
+    SendSnapshot,
+    SnapshotSent,
 )
 
 
@@ -22,8 +22,9 @@ def become_leader(state: State, now_ns: int) -> None:
     state.role = Role.LEADER
     state.leader = state.node_id
     state.votes.clear()
-    state.progress = {peer: Progress(state.log.last_index + 1) for peer in state.peers}
     state.elected_ns = now_ns
+    state.progress = {}
+    follow_members(state)
     state.quorum_acked_ns = NEVER_NS
     state.lease_given_up = False
     state.read_round = 0
@@ -49,10 +50,12 @@ def propose(state: State, commands: tuple[bytes, ...], now_ns: int) -> None:
 
 def on_leader_tick(state: State, now_ns: int) -> None:
     """Heartbeats, and the end of a leadership that has lost its quorum for long (check-quorum, §6.2)."""
-    if now_ns - max(state.quorum_acked_ns, state.elected_ns) >= state.config.leader_check_quorum_ns and state.peers:
+    silent_ns = now_ns - max(state.quorum_acked_ns, state.elected_ns)
+    if silent_ns >= state.config.leader_check_quorum_ns and not state.sole_voter:
         election.become_follower(state, state.term, None, now_ns)
         return
     transfer.on_tick(state, now_ns)
+    membership.on_tick(state, now_ns)
     if now_ns >= state.heartbeat_due_ns:
         state.heartbeat_due_ns = now_ns + state.config.heartbeat_ns
         reads.join_heartbeat(state)
@@ -72,9 +75,9 @@ def heartbeat(state: State, peer: NodeId, progress: Progress, now_ns: int) -> No
     elif progress.mode is Mode.REPLICATE and progress.next > state.log.offset:
         send_batch(state, peer, progress.next, (), now_ns)
     else:
-        if now_ns >= progress.snapshot_ns + state.config.election_timeout_ns:
-            send_snapshot(state, peer, progress, now_ns)
-        reach_out(state, peer, now_ns)
+        if not progress.streaming and now_ns >= progress.snapshot_ns + state.config.election_timeout_ns:
+            send_snapshot(state, peer, progress)
+        ask_for_snapshot(state, peer, progress, now_ns)
 
 
 def replicate(state: State, now_ns: int) -> None:
@@ -88,7 +91,7 @@ def send_appends(state: State, peer: NodeId, progress: Progress, now_ns: int) ->
     if progress.mode is Mode.SNAPSHOT or (progress.mode is Mode.PROBE and progress.paused):
         return
     if progress.next <= log.offset:
-        send_snapshot(state, peer, progress, now_ns)
+        send_snapshot(state, peer, progress)
         return
     if progress.mode is Mode.PROBE:
         progress.paused = True
@@ -118,17 +121,32 @@ def send_batch(state: State, peer: NodeId, first: int, entries: tuple[Entry, ...
     )
 
 
+def ask_for_snapshot(state: State, peer: NodeId, progress: Progress, now_ns: int) -> None:
+    """Keep in contact with a follower that gets a snapshot; it agrees as soon as it has installed it."""
+    if state.log.offset <= progress.snapshot <= state.log.last_index:
+        send_batch(state, peer, progress.snapshot + 1, (), now_ns)
+    else:
+        reach_out(state, peer, now_ns)
+
+
 def reach_out(state: State, peer: NodeId, now_ns: int) -> None:
     """An AppendEntries that agrees with any log: it carries nothing but the leader's presence."""
     state.out.sends.append(AppendEntries(state.node_id, peer, state.term, 0, 0, (), 0, now_ns, state.read_round))
 
 
-def send_snapshot(state: State, peer: NodeId, progress: Progress, now_ns: int) -> None:
-    """Send the latest snapshot to a follower that needs entries which are compacted away (§5.1)."""
+def send_snapshot(state: State, peer: NodeId, progress: Progress) -> None:
+    """Have the latest snapshot streamed to a follower that needs entries which are compacted away (§5.1)."""
     if state.snapshot is None:
         return
-    progress.await_snapshot(state.snapshot.meta.index, now_ns)
-    state.out.sends.append(InstallSnapshot(state.node_id, peer, state.term, state.snapshot, now_ns))
+    progress.await_snapshot(state.snapshot.index)
+    state.out.send_snapshots.append(SendSnapshot(peer, state.term, state.snapshot))
+
+
+def on_snapshot_sent(state: State, event: SnapshotSent, now_ns: int) -> None:
+    """The driver's stream of a snapshot has ended; one that was replaced meanwhile is of no interest."""
+    progress = state.progress.get(event.target)
+    if progress is not None and progress.mode is Mode.SNAPSHOT and progress.snapshot == event.index:
+        progress.stream_ended(event.delivered, now_ns)
 
 
 def on_append_reply(state: State, message: AppendReply, now_ns: int) -> None:
@@ -142,13 +160,6 @@ def on_append_reply(state: State, message: AppendReply, now_ns: int) -> None:
         agreed = state.log.last_index_at_or_below(message.hint_index, message.hint_term)
         progress.probe(max(1, min(message.match, agreed + 1)))
         send_appends(state, message.source, progress, now_ns)
-
-
-def on_install_snapshot_reply(state: State, message: InstallSnapshotReply, now_ns: int) -> None:
-    progress = follower_progress(state, message.source, message.term, now_ns)
-    if progress is not None:
-        note_contact(state, progress, message.sent_ns, 0, now_ns)
-        on_match(state, message.source, progress, message.match, now_ns)
 
 
 def follower_progress(state: State, source: NodeId, term: int, now_ns: int) -> Progress | None:
@@ -165,8 +176,8 @@ def note_contact(state: State, progress: Progress, sent_ns: int, read_round: int
     if sent_ns > progress.acked_ns and state.elected_ns <= sent_ns <= now_ns:
         progress.acked_ns = sent_ns
         if sent_ns > state.quorum_acked_ns:
-            acked = [each.acked_ns for each in state.progress.values()]
-            state.quorum_acked_ns = quorum_value(now_ns, acked, state.quorum)
+            acked = [each.acked_ns for each in state.voter_progress]
+            state.quorum_acked_ns = quorum_value(state, now_ns, acked)
     if read_round > progress.acked_round:
         progress.acked_round = read_round
         reads.confirm(state, now_ns)
@@ -176,7 +187,10 @@ def on_match(state: State, peer: NodeId, progress: Progress, match: int, now_ns:
     progress.matched(min(match, state.log.last_index))
     if progress.match > state.commit_index:
         advance_commit(state, now_ns)
+        if state.role is not Role.LEADER:
+            return
     transfer.on_progress(state, peer, progress)
+    membership.on_progress(state, peer, progress, now_ns)
     send_appends(state, peer, progress, now_ns)
 
 
@@ -189,11 +203,12 @@ def own_match(state: State) -> int:
 
 def advance_commit(state: State, now_ns: int) -> None:
     """Commit what a quorum holds, if it is of this term; earlier terms' entries follow with it (§3.6.2)."""
-    matches = [progress.match for progress in state.progress.values()]
-    index = quorum_value(own_match(state), matches, state.quorum)
+    matches = [progress.match for progress in state.voter_progress]
+    index = quorum_value(state, own_match(state), matches)
     if index <= state.commit_index:
         return
     if state.log.term(index) != state.term and "raft-commit-old-term" not in state.config.flaws:
         return
     state.commit_index = index
     reads.release_parked(state, now_ns)
+    membership.on_commit(state, now_ns)

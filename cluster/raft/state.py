@@ -1,6 +1,6 @@
 """One Raft node's state, and what a step has collected for its Ready.
 
-`election`, `replication`, `following`, `reads` and `transfer` are plain functions over it.
+`election`, `replication`, `following`, `reads`, `transfer` and `membership` are plain functions over it.
 """
 
 from __future__ import annotations
@@ -8,19 +8,24 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cluster.raft.config import RaftConfig
+from cluster.raft.configurations import Configurations
 from cluster.raft.log import Log
 from cluster.raft.progress import NEVER_NS, Progress
 from cluster.raft.types import (
     AppendReply,
+    ChangeResult,
+    Configuration,
     Entry,
     HardState,
     Message,
     NodeId,
     ReadReady,
     Role,
-    Snapshot,
+    SendSnapshot,
+    SnapshotMeta,
     SoftState,
 )
 
@@ -30,12 +35,14 @@ class Outbox:
 
     __slots__ = (
         "after_persist",
-        "empty_persist",
+        "changes",
+        "configuration",
         "failed_reads",
         "hard_changed",
         "install",
         "proposed",
         "reads",
+        "send_snapshots",
         "sends",
         "unsaved_from",
     )
@@ -45,7 +52,10 @@ class Outbox:
         self.after_persist: list[Message] = []
         self.hard_changed = False
         self.unsaved_from = 0
-        self.install: Snapshot | None = None
+        self.install: SnapshotMeta | None = None
+        self.changes: list[ChangeResult] = []
+        self.configuration: Configuration | None = None
+        self.send_snapshots: list[SendSnapshot] = []
         self.reads: list[ReadReady] = []
         self.failed_reads: list[int] = []
         self.proposed: tuple[tuple[int, int], ...] | None = None
@@ -57,9 +67,23 @@ class Outbox:
         self.hard_changed = False
         self.unsaved_from = 0
         self.install = None
+        self.changes.clear()
+        self.configuration = None
+        self.send_snapshots.clear()
         self.reads.clear()
         self.failed_reads.clear()
         self.proposed = None
+
+
+@dataclass(slots=True)
+class CatchUp:
+    """A learner that is to be promoted once it has caught up (§4.2.1): the round under way replicates up to `goal`."""
+
+    context: int
+    server_id: NodeId
+    round: int
+    goal: int
+    began_ns: int
 
 
 class State:
@@ -67,8 +91,10 @@ class State:
 
     __slots__ = (
         "applied_index",
+        "catch_up",
         "commit_index",
         "config",
+        "configurations",
         "confirmed_round",
         "contact_ns",
         "durable_index",
@@ -76,8 +102,10 @@ class State:
         "election_deadline_ns",
         "election_timeout_ns",
         "entropy",
+        "handing_over",
         "hard_sequence",
         "heartbeat_due_ns",
+        "heirs_tried",
         "late_ack",
         "leader",
         "leader_entry_index",
@@ -98,19 +126,22 @@ class State:
         "sequence",
         "snapshot",
         "soft_state",
+        "sole_voter",
         "term",
         "transfer_deadline_ns",
         "transfer_target",
         "vote",
+        "voter_progress",
         "voters",
         "votes",
+        "votes_itself",
     )
 
     def __init__(
         self,
         config: RaftConfig,
         hard_state: HardState,
-        snapshot: Snapshot | None,
+        snapshot: SnapshotMeta | None,
         entries: Sequence[Entry],
         now_ns: int,
         entropy: random.Random,
@@ -119,9 +150,6 @@ class State:
         self.config = config
         self.entropy = entropy
         self.node_id: NodeId = config.node_id
-        self.voters = config.voters
-        self.peers = tuple(voter for voter in config.voters if voter != config.node_id)
-        self.quorum = len(config.voters) // 2 + 1
         self.out = Outbox()
 
         self.term = hard_state.term
@@ -136,6 +164,13 @@ class State:
         self.applied_index = self.log.offset
         self.commit_index = max(self.log.offset, min(hard_state.commit, self.log.last_index))
 
+        self.configurations = recovered_configurations(snapshot, self.log)
+        self.voters: tuple[NodeId, ...] = ()
+        self.peers: tuple[NodeId, ...] = ()
+        self.quorum = 1
+        self.votes_itself = False
+        self.sole_voter = False
+
         self.sequence = 0
         self.persisted_sequence = 0
         self.hard_sequence = 0
@@ -144,12 +179,19 @@ class State:
         self.late_ack: AppendReply | None = None
 
         # A restarted voter can't know whose lease it had acknowledged: it behaves as if it had just heard a leader.
-        self.contact_ns = now_ns if restarted else NEVER_NS
+        silent = restarted and "no-restart-silence" not in config.flaws
+        self.contact_ns = now_ns if silent else NEVER_NS
         self.election_timeout_ns = 0
         self.election_deadline_ns = 0
         rearm_election(self, now_ns)
 
+        self.begin_leading_nothing()
+        adopt(self)
+
+    def begin_leading_nothing(self) -> None:
+        """What only a leader knows."""
         self.progress: dict[NodeId, Progress] = {}
+        self.voter_progress: list[Progress] = []
         self.heartbeat_due_ns = 0
         self.elected_ns = NEVER_NS
         self.quorum_acked_ns = NEVER_NS
@@ -161,14 +203,53 @@ class State:
         self.round_reads: deque[tuple[int, int, int]] = deque()
         self.transfer_target: NodeId | None = None
         self.transfer_deadline_ns = 0
+        self.handing_over = False
+        self.heirs_tried: list[NodeId] = []
+        self.catch_up: CatchUp | None = None
 
 
-def recovered_log(snapshot: Snapshot | None, entries: Sequence[Entry]) -> Log:
+def recovered_log(snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> Log:
     """The log after a restart: what storage holds above its snapshot."""
     if snapshot is None:
         return Log(0, 0, entries)
-    meta = snapshot.meta
-    return Log(meta.index, meta.term, [entry for entry in entries if entry.index > meta.index])
+    return Log(snapshot.index, snapshot.term, [entry for entry in entries if entry.index > snapshot.index])
+
+
+def recovered_configurations(snapshot: SnapshotMeta | None, log: Log) -> Configurations:
+    """The configurations after a restart: the snapshot's, and those of the log above it."""
+    configurations = Configurations(Configuration() if snapshot is None else snapshot.configuration)
+    configurations.append(log.between(log.offset + 1, log.last_index))
+    return configurations
+
+
+def adopt(state: State) -> None:
+    """Act on the configuration in force, which has just changed (§4.1: at once, whether it is committed or not)."""
+    configuration = state.configurations.in_force
+    state.out.configuration = configuration
+    state.voters = configuration.voter_ids
+    state.peers = tuple(each.server_id for each in configuration.members if each.server_id != state.node_id)
+    state.quorum = len(state.voters) // 2 + 1
+    state.votes_itself = state.node_id in state.voters
+    state.sole_voter = state.voters == (state.node_id,)
+    if state.role is Role.LEADER:
+        follow_members(state)
+
+
+def follow_members(state: State) -> None:
+    """The leader keeps track of every other member, voters and learners, and counts the voters among them.
+
+    The lease is proven anew by the voters now in force. Why that is enough: another leader needs a majority of its own
+    configuration in an election that starts within this lease. It holds this leader's latest configuration or the one
+    before, for with any older one its log lacks what a majority has committed; both differ by one voter at most, so
+    that every majority of either has a voter in common with the voters that proved this lease, who refuses (§4.2.3).
+    A proof by an earlier configuration's voters would not do after a second change. Whoever became a voter since it
+    acknowledged counts: what binds it is that it heard the leader, not what it took itself for.
+    """
+    known = state.progress
+    state.progress = {peer: known.get(peer) or Progress(state.log.last_index + 1) for peer in state.peers}
+    state.voter_progress = [progress for peer, progress in state.progress.items() if peer in state.voters]
+    acked = [progress.acked_ns for progress in state.voter_progress]
+    state.quorum_acked_ns = quorum_value(state, max(state.elected_ns, *acked, NEVER_NS), acked)
 
 
 def rearm_election(state: State, now_ns: int) -> None:
@@ -202,6 +283,8 @@ def append_entries_to_log(state: State, entries: Sequence[Entry]) -> None:
     """Append entries that follow the last one, to be persisted by this step."""
     first = entries[0].index
     state.log.append(entries)
+    if state.configurations.append(entries):
+        adopt(state)
     if state.out.unsaved_from == 0 or first < state.out.unsaved_from:
         state.out.unsaved_from = first
 
@@ -212,8 +295,12 @@ def forget_durable_above(state: State, index: int) -> None:
     state.pending_writes = deque((sequence, min(last, index)) for sequence, last in state.pending_writes)
 
 
-def quorum_value(own: int, others: list[int], quorum: int) -> int:
-    """The highest value that `quorum` of the voters, this node's own included, have reached."""
-    others.append(own)
+def quorum_value(state: State, own: int, others: list[int]) -> int:
+    """The highest value that a majority of the voters have reached: `others` are theirs, `own` counts if it votes.
+
+    A leader that has removed itself manages a group that it doesn't count in (§4.2.2).
+    """
+    if state.votes_itself:
+        others.append(own)
     others.sort(reverse=True)
-    return others[quorum - 1]
+    return others[state.quorum - 1]

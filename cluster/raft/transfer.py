@@ -10,11 +10,40 @@ from cluster.raft.types import NodeId, Role, TimeoutNow
 
 def start(state: State, target: NodeId, now_ns: int) -> None:
     """Stop serving and proposing until the target leads, or for one election timeout; no-op where it can't be done."""
-    if state.role is not Role.LEADER or state.transfer_target is not None or target not in state.progress:
+    if state.role is not Role.LEADER or state.transfer_target is not None or target == state.node_id:
+        return
+    if target not in state.voters:
         return
     state.transfer_target = target
     state.transfer_deadline_ns = now_ns + state.config.election_timeout_ns
     on_progress(state, target, state.progress[target])
+
+
+def hand_over(state: State, wanted: bool, now_ns: int) -> None:
+    """Look for a voter that takes over until there is one, or until that is not wanted any more."""
+    state.handing_over = wanted and state.role is Role.LEADER
+    state.heirs_tried.clear()
+    try_next_heir(state, now_ns)
+
+
+def try_next_heir(state: State, now_ns: int) -> None:
+    """Every healthy voter gets its turn, the one with most of the log first; then they are tried anew."""
+    if not state.handing_over or state.transfer_target is not None:
+        return
+    healthy_since_ns = now_ns - state.config.election_timeout_ns
+    healthy = [
+        peer
+        for peer, progress in state.progress.items()
+        if peer in state.voters and progress.acked_ns >= healthy_since_ns
+    ]
+    heirs = [peer for peer in healthy if peer not in state.heirs_tried]
+    if not heirs:
+        state.heirs_tried.clear()
+        heirs = healthy
+    if heirs:
+        heir = max(heirs, key=lambda peer: state.progress[peer].match)
+        state.heirs_tried.append(heir)
+        start(state, heir, now_ns)
 
 
 def on_progress(state: State, peer: NodeId, progress: Progress) -> None:
@@ -26,18 +55,31 @@ def on_progress(state: State, peer: NodeId, progress: Progress) -> None:
 
 
 def on_tick(state: State, now_ns: int) -> None:
-    """Abandon a transfer that took too long."""
+    """Abandon a transfer that took too long; a leader that wants to hand over tries the next."""
     if state.transfer_target is not None and now_ns >= state.transfer_deadline_ns:
         state.transfer_target = None
         reads.release_parked(state, now_ns)
+    try_next_heir(state, now_ns)
+
+
+def abdicate(state: State, now_ns: int) -> None:
+    """A leader that is no voter any more steps down (§4.2.2); a voter that has the whole log may stand at once."""
+    heirs = [
+        peer for peer, each in state.progress.items() if peer in state.voters and each.match == state.log.last_index
+    ]
+    if heirs:
+        state.out.sends.append(TimeoutNow(state.node_id, heirs[0], state.term))
+    election.become_follower(state, state.term, None, now_ns)
 
 
 def forget(state: State) -> None:
     """Leadership is over, and with it the transfer."""
     state.transfer_target = None
+    state.handing_over = False
+    state.heirs_tried.clear()
 
 
 def on_timeout_now(state: State, term: int, now_ns: int) -> None:
     """The leader of this very term gave its lease up for this node: stand at once, with no pre-vote."""
-    if state.role is Role.FOLLOWER and term == state.term:
+    if state.role is Role.FOLLOWER and term == state.term and election.may_stand(state):
         election.start_election(state, now_ns, transferred=True)

@@ -15,8 +15,20 @@ import msgspec
 NodeId: TypeAlias = str
 
 
+class InvariantBroken(Exception):
+    """What no correct cluster does was asked of this node: it must stop and touch nothing more."""
+
+
+class OpId(msgspec.Struct, frozen=True, array_like=True):
+    """Names one log entry for good: no two entries share term and index (§3.5)."""
+
+    term: int
+    index: int
+
+
 class EntryKind(IntEnum):
-    """`LEADER` is the empty entry a new leader appends in its own term (§6.4); `COMMAND` is the state machine's."""
+    """`LEADER` is the empty entry a new leader appends in its own term (§6.4); `COMMAND` is the state machine's;
+    `CONFIG` sets the group's configuration (§4.1)."""
 
     LEADER = 0
     COMMAND = 1
@@ -47,16 +59,52 @@ class HardState(msgspec.Struct, frozen=True, array_like=True):
     commit: int = 0
 
 
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A server of a group; Raft carries the address and doesn't read it."""
+
+    server_id: NodeId
+    address: str
+
+
+class Configuration(msgspec.Struct, frozen=True, array_like=True):
+    """Who belongs to a group (§4.1); `index` and `term` are the op id of the entry that set it, 0 if none did.
+
+    Learners are the thesis's non-voting servers (§4.2.1): they get entries and snapshots and count for nothing.
+    """
+
+    voters: tuple[Member, ...] = ()
+    learners: tuple[Member, ...] = ()
+    index: int = 0
+    term: int = 0
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Voters, then learners."""
+        return self.voters + self.learners
+
+    @property
+    def voter_ids(self) -> tuple[NodeId, ...]:
+        return tuple(member.server_id for member in self.voters)
+
+    @property
+    def learner_ids(self) -> tuple[NodeId, ...]:
+        return tuple(member.server_id for member in self.learners)
+
+    @property
+    def op_id(self) -> OpId:
+        return OpId(self.term, self.index)
+
+
 class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
-    """The last entry a snapshot covers and the voters as of it (§5.1)."""
+    """The last entry a snapshot covers, and the configuration in force there (§5.1)."""
 
     index: int
     term: int
-    voters: tuple[NodeId, ...]
+    configuration: Configuration
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """State machine contents after applying everything up to `meta.index`."""
+    """State machine contents after applying everything up to `meta.index`; Raft itself sees the `meta` alone."""
 
     meta: SnapshotMeta
     data: bytes
@@ -66,14 +114,15 @@ class Persist(msgspec.Struct, frozen=True):
     """To be made durable, as one unit, before `then_send` may leave; answered with `Persisted(sequence)`.
 
     Persists are made durable in the order of their sequences; an empty one only keeps `then_send` behind what came
-    before. `entries` replace everything in the stored log from `entries[0].index` on. A `snapshot` replaces the stored
-    snapshot and the *whole* stored log (§5.1: what it does not cover may conflict with it); it precedes `entries`.
+    before. `entries` replace everything in the stored log from `entries[0].index` on. `snapshot` names the received
+    one, which replaces the stored snapshot and the *whole* stored log (§5.1: what it does not cover may conflict with
+    it); it precedes `entries`.
     """
 
     sequence: int
     hard_state: HardState | None
     entries: tuple[Entry, ...]
-    snapshot: Snapshot | None
+    snapshot: SnapshotMeta | None
     then_send: tuple[Message, ...]
 
 
@@ -92,10 +141,53 @@ class SoftState(msgspec.Struct, frozen=True):
     leader: NodeId | None
 
 
+class ChangeKind(StrEnum):
+    """What an operator may do to a group's configuration; each makes at most one voter more or less (§4.1)."""
+
+    ADD_LEARNER = "add-learner"
+    PROMOTE = "promote"
+    DEMOTE = "demote"
+    REMOVE = "remove"
+
+
+class Reason(StrEnum):
+    """Why a change of the configuration was refused or abandoned; the configuration is as it was."""
+
+    NOT_THE_LEADER = "not-the-leader"
+    NO_OWN_COMMIT = "no-own-commit"
+    BUSY = "busy"
+    STALE = "stale"
+    INVALID = "invalid"
+    LOSES_QUORUM = "loses-quorum"
+    NOT_CAUGHT_UP = "not-caught-up"
+
+
+class ChangeResult(msgspec.Struct, frozen=True):
+    """The fate of a `ChangeMembership`: the position of its CONFIG entry, which may still not be committed, or why not.
+
+    `message` is one sentence for the operator.
+    """
+
+    context: int
+    position: OpId | None
+    reason: Reason | None = None
+    message: str = ""
+
+
+class SendSnapshot(msgspec.Struct, frozen=True):
+    """Stream the stored snapshot `meta` to `target`, and tell Raft with `SnapshotSent` what came of it."""
+
+    target: NodeId
+    term: int
+    meta: SnapshotMeta
+
+
 class Ready(msgspec.Struct, frozen=True):
     """Everything a step asks of its driver, in this order: send_now, persist (then its sends), install, apply, reads.
 
-    `install` is a snapshot the state machine must be replaced with (after it is persisted) before `apply`.
+    `install` is the received snapshot that the state machine must be replaced with (after it is persisted) before
+    `apply`. `configuration` is given when the one in force changed. `send_snapshots` start streams; a later one for
+    the same target replaces it.
     `failed_reads` are contexts of read requests given up (leadership lost). `proposed` is the log position given to a
     proposal of this very step, or None if it was refused (not the leader). `wake_ns` is the time of the next tick
     that the state machine needs (monotonic; there is no need to tick before).
@@ -103,13 +195,16 @@ class Ready(msgspec.Struct, frozen=True):
 
     send_now: tuple[Message, ...] = ()
     persist: Persist | None = None
-    install: Snapshot | None = None
+    install: SnapshotMeta | None = None
     apply: tuple[Entry, ...] = ()
     reads: tuple[ReadReady, ...] = ()
     failed_reads: tuple[int, ...] = ()
     soft_state: SoftState | None = None
     proposed: tuple[tuple[int, int], ...] | None = None
     wake_ns: int = 0
+    changes: tuple[ChangeResult, ...] = ()
+    configuration: Configuration | None = None
+    send_snapshots: tuple[SendSnapshot, ...] = ()
 
 
 # ---- events (local events are messages too) ----
@@ -149,13 +244,59 @@ class TransferLeadership(msgspec.Struct, frozen=True):
     target: NodeId
 
 
+class HandOver(msgspec.Struct, frozen=True):
+    """Transfer leadership to one healthy voter after the other until one takes over; `wanted=False` ends the search."""
+
+    wanted: bool
+
+
+class ChangeMembership(msgspec.Struct, frozen=True):
+    """Change the configuration whose op id is `expected` (compare-and-set); answered by a `ChangeResult`.
+
+    `member.address` matters to ADD_LEARNER only.
+    """
+
+    context: int
+    kind: ChangeKind
+    member: Member
+    expected: OpId
+
+
 class Compact(msgspec.Struct, frozen=True):
-    """The driver has a durable snapshot as of `snapshot.meta.index`, which it has applied: drop the log up to there."""
+    """The driver has a durable snapshot as of `meta.index`, which it has applied: drop the log up to there."""
 
-    snapshot: Snapshot
+    meta: SnapshotMeta
 
 
-Event: TypeAlias = Tick | Receive | Propose | Persisted | ReadIndex | TransferLeadership | Compact
+class SnapshotSent(msgspec.Struct, frozen=True):
+    """The stream of a snapshot ended: the target has every chunk (`delivered`), or it was given up."""
+
+    target: NodeId
+    index: int
+    delivered: bool
+
+
+class SnapshotReceived(msgspec.Struct, frozen=True):
+    """Every chunk of a snapshot is here, sent by the leader `source` of `term`; `Ready.install` asks for its use."""
+
+    source: NodeId
+    term: int
+    meta: SnapshotMeta
+
+
+Event: TypeAlias = (
+    Tick
+    | Receive
+    | Propose
+    | Persisted
+    | ReadIndex
+    | TransferLeadership
+    | HandOver
+    | ChangeMembership
+    | Compact
+    | SnapshotSent
+    | SnapshotReceived
+)
 
 
 # ---- messages ----
@@ -226,22 +367,31 @@ class AppendReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
     read_round: int
 
 
-class InstallSnapshot(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """A whole snapshot (§5)."""
+class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Part of a snapshot (§5, figure 5.3) from byte `offset` on, as a leader's driver sends it; `last` ends it.
+
+    An empty one that is not the last is an offer: the acknowledgement says from where on bytes are wanted.
+    """
 
     source: NodeId
     target: NodeId
     term: int
-    snapshot: Snapshot
-    sent_ns: int
+    meta: SnapshotMeta
+    offset: int
+    data: bytes
+    last: bool
 
 
-class InstallSnapshotReply(msgspec.Struct, frozen=True, array_like=True, tag=8):
+class SnapshotAck(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """The receiver has everything below `offset` of the snapshot up to (`index`, `meta_term`); `done`: all it needs."""
+
     source: NodeId
     target: NodeId
     term: int
-    match: int
-    sent_ns: int
+    index: int
+    meta_term: int
+    offset: int
+    done: bool
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -259,7 +409,7 @@ Message: TypeAlias = (
     | RequestVoteReply
     | AppendEntries
     | AppendReply
-    | InstallSnapshot
-    | InstallSnapshotReply
+    | SnapshotChunk
+    | SnapshotAck
     | TimeoutNow
 )

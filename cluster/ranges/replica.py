@@ -69,7 +69,7 @@ class TabletReplica:
         spec = GroupSpec(
             group_id=self.created.tablet_id,
             node_id=self._node_id,
-            voters=self.created.voters,
+            founders=self.created.voters,
             directory=tablet_directory(self.created.tablet_id),
             knobs=self._knobs,
             flaws=self._flaws,

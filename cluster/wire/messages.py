@@ -262,6 +262,8 @@ class ReadReply(msgspec.Struct, frozen=True, tag="ReadReply"):
 
 
 class GroupState(msgspec.Struct, frozen=True, array_like=True):
+    """One replica's own view of its group; the configuration, by server ids, is the last in its log."""
+
     group: str
     role: str
     term: int
@@ -271,7 +273,10 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
     last_index: int
     last_term: int
     lease_valid: bool
-    peers: tuple[str, ...]
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+    config_term: int
+    config_index: int
 
 
 class StatusReply(msgspec.Struct, frozen=True, tag="StatusReply"):

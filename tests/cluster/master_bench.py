@@ -161,10 +161,11 @@ class Bench:
 
     async def _leads(self, master: str) -> bool:
         try:
-            (group,) = (await self.status(master)).groups
-        except (Unreachable, CallLost, ValueError):
+            reply = await self.ask(master, GetStatus(), 0.3)
+        except (Unreachable, CallLost):
             return False
-        return group.role == "leader" and group.lease_valid
+        groups = reply.groups if isinstance(reply, StatusReply) else ()
+        return any(group.role == "leader" and group.lease_valid for group in groups)
 
     async def created(self, client: ClusterClient, name: str) -> None:
         """Wait until every tablet of the table runs."""

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.log.storage import CorruptLog, GroupStorage, Recovered
-from cluster.raft.types import Entry, HardState, Persist, Snapshot, SnapshotMeta
+from cluster.raft.configurations import bootstrap, configuration_of
+from cluster.raft.types import Entry, HardState, Member, Persist, Snapshot, SnapshotMeta
 
 T = TypeVar("T")
-VOTERS = ("a", "b", "c")
+VOTERS = configuration_of(bootstrap([Member(name, f"{name}:7") for name in "abc"])[1])
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -185,7 +186,7 @@ class Driver:
         if new.meta.index <= self.model.base:
             return
         if install:
-            await self.storage.install(Persist(self.sequence, None, (), new, ()))
+            await self.storage.install((new, Persist(self.sequence, None, (), new.meta, ())))
             self.model.install(new)
         else:
             await self.storage.save_snapshot(new)
@@ -331,7 +332,8 @@ def test_an_installed_snapshot_keeps_the_log_behind_it_only_where_they_agree(ter
     async def check() -> None:
         disk = await written(4)
         storage, _ = await opened(disk)
-        await storage.install(Persist(9, HardState(7, "b", 2), (), snapshot(2, term), ()))
+        received = snapshot(2, term)
+        await storage.install((received, Persist(9, HardState(7, "b", 2), (), received.meta, ())))
         _, found = await opened(disk)
         assert found.snapshot == snapshot(2, term)
         assert [item.index for item in found.entries] == kept
@@ -344,7 +346,8 @@ def test_entries_that_come_with_a_snapshot_follow_it() -> None:
     async def check() -> None:
         disk = await written(2)
         storage, _ = await opened(disk)
-        await storage.install(Persist(9, None, (entry(8, 5), entry(9, 5)), snapshot(7, 5), ()))
+        received = snapshot(7, 5)
+        await storage.install((received, Persist(9, None, (entry(8, 5), entry(9, 5)), received.meta, ())))
         await storage.append([persist(10, (entry(9, 6), entry(10, 6)))])
         await storage.sync()
         _, found = await opened(disk)

@@ -23,7 +23,7 @@ from nemesis.scene import Scene
 from nemesis.stage import Stage
 from nemesis.view import Leader, View
 
-ATTEMPTS = 12
+ATTEMPTS = 24
 
 
 class Play:
@@ -69,7 +69,7 @@ def test_lonely_leaders_have_their_first_entry_to_themselves() -> None:
         await play.start()
         obeying = asyncio.create_task(play.obey())
         made = []
-        for _ in range(ATTEMPTS // 3):
+        for _ in range(ATTEMPTS // 6):
             old, born, view = await play.attempt()
             made.append(born is not None)
             if born is not None:
@@ -81,7 +81,7 @@ def test_lonely_leaders_have_their_first_entry_to_themselves() -> None:
         return made
 
     made: list[bool] = []
-    for seed in range(3):
+    for seed in range(6):
         with World(seed, disk=draw_world(seed).physical.disk_options()) as world:
             made += world.run(scenario(Play(world, seed)))
     assert len(made) == ATTEMPTS

@@ -16,13 +16,24 @@ from typing import Any
 import msgspec
 from raft_invariants import Invariants
 
+from cluster.raft.configurations import bootstrap, configuration_of
 from cluster.raft.core import Raft, RaftConfig
+from cluster.raft.snapshots import SnapshotStreams, StreamOptions
 from cluster.raft.types import (
+    ChangeKind,
+    ChangeMembership,
+    ChangeResult,
     Compact,
+    Configuration,
     Entry,
+    EntryKind,
     Event,
+    HandOver,
     HardState,
+    InvariantBroken,
+    Member,
     Message,
+    OpId,
     Persist,
     Persisted,
     Propose,
@@ -31,7 +42,9 @@ from cluster.raft.types import (
     Receive,
     Role,
     Snapshot,
-    SnapshotMeta,
+    SnapshotAck,
+    SnapshotChunk,
+    SnapshotReceived,
     Tick,
     TransferLeadership,
 )
@@ -40,18 +53,31 @@ MS = 1_000_000
 encode = msgspec.msgpack.encode
 decode_entries = msgspec.msgpack.Decoder(list[Entry]).decode
 
+STREAMS = StreamOptions(chunk_bytes=64, window_chunks=2, retry_ns=200 * MS, give_up_ns=1_000 * MS)
+
+
+def members(names: Iterable[str]) -> tuple[Member, ...]:
+    return tuple(Member(name, f"{name}:7") for name in names)
+
+
+def founded(names: Iterable[str]) -> Configuration:
+    """What the founding voters of a group are bootstrapped with."""
+    return configuration_of(bootstrap(members(names))[1])
+
 
 @dataclass
 class Node:
-    """One node: `disk_*` survives a crash, the rest doesn't."""
+    """One node: `disk_*` survives a crash, the rest doesn't. `staged` is a received snapshot that isn't stored yet."""
 
     name: str
+    streams: SnapshotStreams
     raft: Raft | None = None
     disk_hard: HardState = field(default_factory=HardState)
     disk_snapshot: Snapshot | None = None
     disk_entries: list[Entry] = field(default_factory=list)
     queue: deque[tuple[int, Persist]] = field(default_factory=deque)
     applied: list[Entry] = field(default_factory=list)
+    staged: Snapshot | None = None
     wake_ns: int = 0
     paused: bool = False
     rate: float = 1.0
@@ -73,7 +99,8 @@ class Node:
         if persist.hard_state is not None:
             self.disk_hard = persist.hard_state
         if persist.snapshot is not None:
-            self.disk_snapshot = persist.snapshot
+            assert self.staged is not None and self.staged.meta == persist.snapshot
+            self.disk_snapshot = self.staged
             self.disk_entries = []
         if persist.entries:
             first = persist.entries[0].index
@@ -93,10 +120,12 @@ class Flight:
 
 
 class Bench:
-    """Nodes `a`, `b`, … under the test's control."""
+    """Nodes `a`, `b`, … under the test's control: `size` founding voters, then `spares` with empty disks."""
 
-    def __init__(self, size: int = 3, seed: int = 0, flaws: Iterable[str] = (), **options: Any) -> None:
-        self.names = tuple("abcdefg"[:size])
+    def __init__(
+        self, size: int = 3, seed: int = 0, flaws: Iterable[str] = (), spares: int = 0, **options: Any
+    ) -> None:
+        self.names = tuple("abcdefg"[: size + spares])
         self.options: dict[str, Any] = {"flaws": frozenset(flaws), **options}
         self.entropy = random.Random(seed)
         self.now_ns = 0
@@ -104,10 +133,14 @@ class Bench:
         self.flights: list[Flight] = []
         self.cuts: list[tuple[str, str]] = []
         self.asleep: list[str] = []
-        self.nodes = {name: Node(name) for name in self.names}
+        self.nodes = {name: Node(name, SnapshotStreams(name, STREAMS)) for name in self.names}
+        for name in self.names[:size]:
+            self.nodes[name].disk_hard, first = bootstrap(members(self.names[:size]))
+            self.nodes[name].disk_entries = [first]
         self.sent = 0
         self.contexts = 0
         self.reads: dict[int, int | None] = {}
+        self.changes: dict[int, ChangeResult] = {}
         self.proposed: dict[tuple[str, int, int], bytes] = {}
         self.acknowledged: list[tuple[int, int, bytes]] = []
         self.transcript: list[str] | None = None
@@ -132,6 +165,10 @@ class Bench:
         leaders = [name for name in self.alive() if self.raft(name).role is Role.LEADER]
         return max(leaders, key=lambda name: self.raft(name).term)
 
+    def commands(self, name: str) -> list[bytes]:
+        """What the state machine of a node has been given."""
+        return [entry.data for entry in self.nodes[name].applied if entry.kind == EntryKind.COMMAND]
+
     # ---- processes ----
 
     def start(self, name: str) -> None:
@@ -142,9 +179,9 @@ class Bench:
         node.starts += 1
         node.applied = decode_entries(node.disk_snapshot.data) if node.disk_snapshot else []
         node.raft = Raft(
-            RaftConfig(name, self.names, **self.options),
+            RaftConfig(name, **self.options),
             node.disk_hard,
-            node.disk_snapshot,
+            node.disk_snapshot.meta if node.disk_snapshot else None,
             tuple(node.disk_entries),
             node.clock_ns(self.now_ns),
             random.Random(self.entropy.getrandbits(64)),
@@ -157,6 +194,8 @@ class Bench:
         for name in names:
             node = self.nodes[name]
             node.raft = None
+            node.staged = None
+            node.streams = SnapshotStreams(name, STREAMS)
             node.queue.clear()
             node.paused = False
             self.invariants.forget(name)
@@ -201,13 +240,41 @@ class Bench:
             self.flights.remove(flight)
         if self.nodes[flight.message.target].raft is not None:
             self.note(f"{flight.message.source} -> {flight.message.target}: {describe(flight.message)}")
-            self.step(flight.message.target, Receive(flight.message))
+            self.take_in(flight.message.target, flight.message)
+
+    def take_in(self, name: str, message: Message) -> None:
+        """What a driver does with a message: those of snapshots are its own."""
+        node = self.nodes[name]
+        if isinstance(message, SnapshotChunk):
+            ack, snapshot = node.streams.on_chunk(message, self.raft(name).commit_index)
+            self.send((ack,))
+            if snapshot is not None:
+                self.persist(name, len(node.queue))
+                node.staged = snapshot
+                self.step(name, SnapshotReceived(message.source, message.term, snapshot.meta))
+        elif isinstance(message, SnapshotAck):
+            node.streams.on_ack(message, node.clock_ns(self.now_ns))
+            self.poll_streams(name)
+        else:
+            self.step(name, Receive(message))
+
+    def poll_streams(self, name: str) -> None:
+        node = self.nodes[name]
+        chunks, ended = node.streams.poll(node.clock_ns(self.now_ns))
+        self.send(chunks)
+        for event in ended:
+            self.step(name, event)
 
     # ---- events ----
 
     def step(self, name: str, event: Event) -> Ready:
         node = self.nodes[name]
-        ready = self.raft(name).step(event, node.clock_ns(self.now_ns))
+        try:
+            ready = self.raft(name).step(event, node.clock_ns(self.now_ns))
+        except InvariantBroken as error:
+            self.invariants.broken("committed prefix", f"{name} stops: {error}")
+            self.crash(name)
+            return Ready()
         node.wake_ns = ready.wake_ns
         if ready.soft_state is not None:
             soft = ready.soft_state
@@ -216,9 +283,12 @@ class Bench:
         if ready.persist is not None:
             self.note(f"{name} persists {describe_persist(ready.persist)}")
             node.queue.append((self.now_ns + node.fsync_ns, ready.persist))
+        if ready.configuration is not None:
+            self.note(f"{name} uses {describe_configuration(ready.configuration)}")
         if ready.install is not None:
-            node.applied = decode_entries(ready.install.data)
-            self.note(f"{name} installs the snapshot up to {ready.install.meta.index}")
+            assert node.staged is not None and node.staged.meta == ready.install
+            node.applied = decode_entries(node.staged.data)
+            self.note(f"{name} installs the snapshot up to {ready.install.index}")
         for entry in ready.apply:
             self.apply(node, entry)
         for read in ready.reads:
@@ -226,8 +296,23 @@ class Bench:
             self.invariants.read_served(name, read.context, read.index)
         for context in ready.failed_reads:
             self.reads[context] = None
+        for result in ready.changes:
+            self.changes[result.context] = result
+            if result.position is None:
+                self.note(f"{name} refuses: {result.message}")
         self.invariants.after_step(name)
+        self.stream(node, ready)
         return ready
+
+    def stream(self, node: Node, ready: Ready) -> None:
+        """The driver's part in snapshots: send what Raft asks for while this node leads."""
+        if ready.soft_state is not None and ready.soft_state.role is not Role.LEADER:
+            node.streams.stop()
+        for order in ready.send_snapshots:
+            assert node.disk_snapshot is not None and node.disk_snapshot.meta == order.meta
+            node.streams.begin(order, node.disk_snapshot, node.clock_ns(self.now_ns))
+        if ready.send_snapshots:
+            self.poll_streams(node.name)
 
     def apply(self, node: Node, entry: Entry) -> None:
         node.applied.append(entry)
@@ -238,6 +323,8 @@ class Bench:
 
     def tick(self, name: str) -> None:
         self.step(name, Tick())
+        if self.nodes[name].raft is not None:
+            self.poll_streams(name)
 
     def persist(self, name: str, count: int = 1) -> None:
         """Make the oldest `count` writes of a node durable."""
@@ -247,6 +334,8 @@ class Bench:
             node.write(persist)
             self.send(persist.then_send)
             self.step(name, Persisted(persist.sequence))
+            if node.raft is None:
+                return
 
     def propose(self, name: str, command: bytes) -> bool:
         ready = self.step(name, Propose((command,)))
@@ -265,19 +354,29 @@ class Bench:
     def transfer(self, name: str, target: str) -> None:
         self.step(name, TransferLeadership(target))
 
+    def hand_over(self, name: str, wanted: bool = True) -> None:
+        self.step(name, HandOver(wanted))
+
+    def change(self, name: str, kind: ChangeKind, server_id: str, expected: OpId | None = None) -> int:
+        """Ask for a change of the configuration; the result will be in `changes` under the context returned."""
+        self.contexts += 1
+        expected = self.raft(name).configuration.op_id if expected is None else expected
+        (member,) = members((server_id,))
+        self.step(name, ChangeMembership(self.contexts, kind, member, expected))
+        return self.contexts
+
     def compact(self, name: str) -> None:
         """Snapshot what is applied, durably, and compact."""
         node = self.nodes[name]
         self.persist(name, len(node.queue))
-        if not node.applied:
+        if node.raft is None or not node.applied:
             return
-        last = node.applied[-1]
-        meta = SnapshotMeta(last.index, last.term, self.names)
-        if node.disk_snapshot is not None and node.disk_snapshot.meta.index >= last.index:
+        meta = node.raft.snapshot_meta(node.applied[-1].index)
+        if meta is None or (node.disk_snapshot is not None and node.disk_snapshot.meta.index >= meta.index):
             return
         node.disk_snapshot = Snapshot(meta, encode(node.applied))
-        node.disk_entries = [entry for entry in node.disk_entries if entry.index > last.index]
-        self.step(name, Compact(node.disk_snapshot))
+        node.disk_entries = [entry for entry in node.disk_entries if entry.index > meta.index]
+        self.step(name, Compact(meta))
 
     # ---- time ----
 
@@ -349,7 +448,14 @@ class Bench:
 
 
 def describe_entry(entry: Entry) -> str:
+    if entry.kind == EntryKind.CONFIG:
+        return f"({entry.index} term {entry.term} {describe_configuration(configuration_of(entry))})"
     return f"({entry.index} term {entry.term} {entry.data.decode() or 'empty'})"
+
+
+def describe_configuration(configuration: Configuration) -> str:
+    learners = f" and learners {' '.join(configuration.learner_ids)}" if configuration.learners else ""
+    return f"voters {' '.join(configuration.voter_ids)}{learners}"
 
 
 def describe_persist(persist: Persist) -> str:
@@ -357,20 +463,19 @@ def describe_persist(persist: Persist) -> str:
     if persist.hard_state is not None:
         parts.append(f"term {persist.hard_state.term} vote {persist.hard_state.vote}")
     if persist.snapshot is not None:
-        parts.append(f"snapshot up to {persist.snapshot.meta.index}")
+        parts.append(f"snapshot up to {persist.snapshot.index}")
     parts.extend(describe_entry(entry) for entry in persist.entries)
     parts.extend(f"then {message.source} -> {message.target} {describe(message)}" for message in persist.then_send)
     return ", ".join(parts)
 
 
-HIDDEN = frozenset({"source", "target", "sent_ns", "read_round", "entries", "snapshot"})
+HIDDEN = frozenset({"source", "target", "sent_ns", "read_round", "entries", "meta", "data"})
 
 
 def describe(message: Message) -> str:
     """A message without its times."""
     fields = [f"{name}={getattr(message, name)}" for name in message.__struct_fields__ if name not in HIDDEN]
     fields.extend(describe_entry(entry) for entry in getattr(message, "entries", ()))
-    snapshot = getattr(message, "snapshot", None)
-    if snapshot is not None:
-        fields.append(f"snapshot up to {snapshot.meta.index}")
+    if isinstance(message, SnapshotChunk):
+        fields.append(f"{len(message.data)} bytes of the snapshot up to {message.meta.index}")
     return f"{type(message).__name__}({', '.join(fields)})"

@@ -1,11 +1,12 @@
-"""What must hold after every step of a Raft cluster (thesis figure 3.2, §6.4), judged by an all-seeing observer."""
+"""What must hold after every step of a Raft cluster (figure 3.2, §4.1, §6.4), judged by an all-seeing observer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cluster.raft.configurations import configuration_of
 from cluster.raft.core import Raft
-from cluster.raft.types import Entry, Role
+from cluster.raft.types import Configuration, Entry, EntryKind, Role
 
 if TYPE_CHECKING:
     from raft_bench import Bench
@@ -23,6 +24,7 @@ class Invariants:
         self._applied: dict[str, int] = {}
         self._floors: dict[int, int] = {}
         self._highest = 0
+        self._configuration: Configuration | None = None
 
     def forget(self, name: str) -> None:
         """A node crashed: what it had seen in memory is gone."""
@@ -76,12 +78,26 @@ class Invariants:
         """State-machine safety: nodes never disagree on what is committed at an index; a quorum has it on disk."""
         for index in range(max(raft.first_index, self._highest + 1), raft.commit_index + 1):
             self._committed[index] = raft.entries(index, index)[0]
+            self._one_voter_at_a_time(self._committed[index])
         if raft.commit_index > self._highest:
             self._highest = raft.commit_index
             entry = self._committed.get(self._highest)
-            holders = [node.name for node in self._bench.nodes.values() if entry is None or node.holds(entry)]
-            if len(holders) <= len(self._bench.names) // 2:
-                self.broken("durable commit", f"{name} commits {entry}, which only {holders} hold on disk")
+            nodes = self._bench.nodes
+            voters = raft.configuration.voter_ids
+            holders = [voter for voter in voters if entry is None or nodes[voter].holds(entry)]
+            if len(holders) <= len(voters) // 2:
+                self.broken("durable commit", f"{name} commits {entry}, which of {voters} only {holders} hold on disk")
+
+    def _one_voter_at_a_time(self, entry: Entry) -> None:
+        """Single-server changes (§4.1): committed configurations that follow each other have majorities in common."""
+        if entry.kind != EntryKind.CONFIG:
+            return
+        after = configuration_of(entry)
+        if self._configuration is not None:
+            differing = set(after.voter_ids) ^ set(self._configuration.voter_ids)
+            if len(differing) > 1:
+                self.broken("single-server changes", f"{sorted(differing)} come or go at index {entry.index}")
+        self._configuration = after
 
     def _applied_in_order(self, name: str) -> None:
         applied = self._bench.nodes[name].applied

@@ -8,15 +8,18 @@ from typing import Any
 
 from raft_bench import MS, Bench
 
-from cluster.raft.types import Role
+from cluster.raft.types import ChangeKind, Role
 
 DRIFT = 0.1
 
 
 class Walk:
-    """Random actions, biased so that leaders come to be, work gets done, and old messages stay around."""
+    """Random actions, biased so that leaders come to be, work gets done, and old messages stay around.
 
-    def __init__(self, size: int, seed: int, flaws: Iterable[str] = (), **options: Any) -> None:
+    `spares` begin outside the group; they, and whoever was removed, come and go as learners and voters.
+    """
+
+    def __init__(self, size: int, seed: int, flaws: Iterable[str] = (), spares: int = 2, **options: Any) -> None:
         self.entropy = random.Random(seed)
         options = {
             "max_clock_drift": DRIFT,
@@ -25,7 +28,7 @@ class Walk:
             "retained_entries": 2,
             **options,
         }
-        self.bench = Bench(size, seed, flaws, **options)
+        self.bench = Bench(size, seed, flaws, spares, **options)
         self.bench.delay_ns = self.delay_ns
         self.commands = 0
         for name in self.bench.names:
@@ -41,6 +44,8 @@ class Walk:
             (self.long_time, 2),
             (self.compact, 1),
             (self.transfer, 1),
+            (self.hand_over, 0.3),
+            (self.change, 4),
             (self.crash, 0.7),
             (self.restart, 1.5),
             (self.partition, 0.6),
@@ -109,6 +114,21 @@ class Walk:
     def transfer(self) -> None:
         if (name := self.leader_or_any()) is not None:
             self.bench.transfer(name, self.entropy.choice(self.bench.names))
+
+    def hand_over(self) -> None:
+        if (name := self.leader_or_any()) is not None:
+            self.bench.hand_over(name, self.entropy.random() < 0.5)
+
+    def change(self) -> None:
+        """Mostly ask a leader, and often for what it can do; removals are rarer, or nobody would be left to fail."""
+        if (name := self.leader_or_any()) is None:
+            return
+        kinds = (ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE, ChangeKind.DEMOTE, ChangeKind.REMOVE)
+        kind = self.entropy.choices(kinds, (3, 4, 1, 1))[0]
+        configuration = self.bench.raft(name).configuration
+        outside = [other for other in self.bench.names if other not in configuration.voter_ids]
+        fitting = {ChangeKind.ADD_LEARNER: outside, ChangeKind.PROMOTE: configuration.learner_ids}
+        self.bench.change(name, kind, self.entropy.choice(fitting.get(kind) or self.bench.names))
 
     def crash(self) -> None:
         if alive := self.bench.alive():

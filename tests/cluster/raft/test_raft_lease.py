@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from raft_bench import MS, Bench, Node
+from raft_bench import MS, Bench, Node, founded
 
 from cluster.raft.core import Raft, RaftConfig
 from cluster.raft.types import (
@@ -21,6 +21,7 @@ from cluster.raft.types import (
     RequestVote,
     RequestVoteReply,
     Role,
+    SnapshotMeta,
     Tick,
     TimeoutNow,
 )
@@ -30,8 +31,9 @@ LEASE_NS = 600 * MS
 
 
 def voter(restarted: bool = False, term: int = 1) -> Raft:
-    config = RaftConfig("b", VOTERS, lease_ns=LEASE_NS)
-    return Raft(config, HardState(term), None, (), 0, random.Random(1), restarted)
+    config = RaftConfig("b", lease_ns=LEASE_NS)
+    base = SnapshotMeta(0, 0, founded(VOTERS))
+    return Raft(config, HardState(term), base, (), 0, random.Random(1), restarted)
 
 
 def answers(raft: Raft, message: Message, now_ns: int) -> list[Message]:
@@ -248,7 +250,8 @@ def test_pre_vote_spares_a_live_leader() -> None:
 
 
 def test_single_voter_leads_by_itself() -> None:
-    raft = Raft(RaftConfig("a", ("a",)), HardState(), None, (), 0, random.Random(1), False)
+    base = SnapshotMeta(0, 0, founded("a"))
+    raft = Raft(RaftConfig("a"), HardState(), base, (), 0, random.Random(1), False)
     ready = raft.step(Tick(), 2_000 * MS)
     assert ready.persist is not None and raft.role is Role.CANDIDATE, "its own vote counts once it is durable (§3.8)"
     ready = raft.step(Persisted(ready.persist.sequence), 2_000 * MS)
@@ -264,10 +267,9 @@ def test_single_voter_leads_by_itself() -> None:
         {"heartbeat_ns": 600 * MS},
         {"max_clock_drift": 1.0},
         {"max_inflight": 0},
-        {"voters": ("a", "a", "b")},
-        {"voters": ("x", "y")},
+        {"catch_up_rounds": 0},
     ],
 )
 def test_configurations_that_cannot_keep_the_rules_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        RaftConfig(**{"node_id": "a", "voters": VOTERS, **options})
+        RaftConfig(node_id="a", **options)

@@ -6,10 +6,11 @@ import random
 from typing import Any
 
 import pytest
-from raft_bench import MS, Bench
+from raft_bench import MS, Bench, founded
 
 from cluster.raft.core import Raft, RaftConfig
 from cluster.raft.log import Log
+from cluster.raft.progress import NEVER_NS
 from cluster.raft.types import (
     AppendEntries,
     AppendReply,
@@ -17,8 +18,7 @@ from cluster.raft.types import (
     Entry,
     EntryKind,
     HardState,
-    InstallSnapshot,
-    InstallSnapshotReply,
+    InvariantBroken,
     Message,
     Persist,
     Persisted,
@@ -30,8 +30,10 @@ from cluster.raft.types import (
     RequestVote,
     RequestVoteReply,
     Role,
-    Snapshot,
+    SnapshotAck,
+    SnapshotChunk,
     SnapshotMeta,
+    SnapshotReceived,
     Tick,
 )
 from cluster.wire.messages import RaftEnvelope, decode_envelope, encode
@@ -43,10 +45,14 @@ def entry(index: int, term: int, data: bytes = b"") -> Entry:
     return Entry(term, index, EntryKind.COMMAND, data)
 
 
-def node(entries: tuple[Entry, ...] = (), term: int = 1, snapshot: Snapshot | None = None, **options: Any) -> Raft:
-    return Raft(
-        RaftConfig("a", VOTERS, **options), HardState(term), snapshot, entries, 0, random.Random(1), restarted=False
-    )
+def snapshot_at(index: int, term: int) -> SnapshotMeta:
+    return SnapshotMeta(index, term, founded(VOTERS))
+
+
+def node(entries: tuple[Entry, ...] = (), term: int = 1, snapshot: SnapshotMeta | None = None, **options: Any) -> Raft:
+    """`a`, whose log begins behind a snapshot that only says who the voters are."""
+    base = snapshot or snapshot_at(0, 0)
+    return Raft(RaftConfig("a", **options), HardState(term), base, entries, 0, random.Random(1), restarted=False)
 
 
 def lead(raft: Raft, now_ns: int = 2_000 * MS) -> int:
@@ -170,26 +176,42 @@ def test_old_entries_that_agree_truncate_nothing() -> None:
     assert len(ready.apply) == 1
 
 
-def snapshot_at(index: int, term: int) -> Snapshot:
-    return Snapshot(SnapshotMeta(index, term, VOTERS), b"state")
+def test_a_follower_told_to_truncate_what_is_committed_stops() -> None:
+    """§3.6.3: every later leader holds what is committed; here someone has lost it, and silence would spread that."""
+    raft = node((entry(1, 1), entry(2, 1), entry(3, 1)))
+    raft.step(Receive(AppendEntries("b", "a", 1, 3, 1, (), 2, 0, 0)), 0)
+    assert raft.commit_index == 2
+    with pytest.raises(InvariantBroken, match="replaces entry 2, but 2 are committed"):
+        raft.step(Receive(AppendEntries("c", "a", 2, 1, 1, (entry(2, 2),), 0, 0, 0)), 0)
+    assert (raft.last_index, raft.commit_index) == (3, 2), "nothing was touched"
+
+
+def has_it_up_to(match: int, term: int) -> AppendReply:
+    return AppendReply("a", "b", term, True, match, 0, 0, NEVER_NS, 0)
 
 
 def test_a_snapshot_replaces_a_log_that_does_not_hold_its_last_entry() -> None:
     """§5.1, figure 5.3: discard the entire log, install, and answer when durable."""
     raft = node((entry(1, 1), entry(2, 1), entry(3, 1)))
-    ready = raft.step(Receive(InstallSnapshot("b", "a", 2, snapshot_at(2, 2), 7)), 0)
+    ready = raft.step(SnapshotReceived("b", 2, snapshot_at(2, 2)), 0)
     assert ready.install == snapshot_at(2, 2) and ready.persist is not None
     assert (ready.persist.snapshot, ready.persist.entries) == (snapshot_at(2, 2), ())
-    assert InstallSnapshotReply("a", "b", 2, 2, 7) in ready.persist.then_send
+    assert has_it_up_to(2, 2) in ready.persist.then_send
     assert (raft.last_index, raft.last_term, raft.commit_index) == (2, 2, 2)
 
 
 def test_a_snapshot_of_what_the_log_holds_only_commits() -> None:
     """Figure 5.3, step 6: entries that follow are kept."""
     raft = node((entry(1, 1), entry(2, 1), entry(3, 1)))
-    ready = raft.step(Receive(InstallSnapshot("b", "a", 1, snapshot_at(2, 1), 7)), 0)
+    ready = raft.step(SnapshotReceived("b", 1, snapshot_at(2, 1)), 0)
     assert (ready.install, ready.persist, len(ready.apply), raft.last_index) == (None, None, 2, 3)
-    assert ready.send_now == (InstallSnapshotReply("a", "b", 1, 2, 7),)
+    assert ready.send_now == (has_it_up_to(2, 1),)
+
+
+def test_a_snapshot_of_a_deposed_leader_is_not_used() -> None:
+    """Figure 5.3, step 1."""
+    raft = node(term=3)
+    assert raft.step(SnapshotReceived("b", 2, snapshot_at(2, 2)), 0).install is None
 
 
 def test_restart_from_a_snapshot_ignores_entries_it_covers() -> None:
@@ -217,7 +239,7 @@ def test_a_follower_that_lost_acknowledged_entries_is_repaired() -> None:
     bench.nodes["b"].fsync_ns = MS
     bench.start("b")
     bench.run(500)
-    assert [each.data for each in bench.nodes["b"].applied] == [b"", b"x"]
+    assert bench.commands("b") == [b"x"]
 
 
 @pytest.mark.parametrize("index, term, expected", [(9, 9, 5), (5, 2, 4), (5, 1, 2), (4, 0, 0), (1, 1, 1)])
@@ -226,17 +248,17 @@ def test_where_two_logs_may_first_agree(index: int, term: int, expected: int) ->
     assert log.last_index_at_or_below(index, term) == expected
 
 
-def test_strangers_and_misdirected_messages_are_ignored() -> None:
+def test_misdirected_messages_are_ignored() -> None:
     raft = node()
-    for source, target in (("x", "a"), ("b", "c"), ("a", "a")):
+    for source, target in (("b", "c"), ("a", "a")):
         ready = raft.step(Receive(RequestVote(source, target, 9, 9, 9, False)), 0)
         assert (ready.send_now, ready.persist, raft.term) == ((), None, 1)
 
 
 def test_messages_survive_the_wire() -> None:
     message = AppendEntries("a", "b", 3, 1, 1, (entry(2, 3, b"x"),), 1, -5, 2)
-    install = InstallSnapshot("a", "b", 3, snapshot_at(2, 2), 7)
-    envelope = RaftEnvelope("group", (message, install))
+    chunk = SnapshotChunk("a", "b", 3, snapshot_at(2, 2), 0, b"part", False)
+    envelope = RaftEnvelope("group", (message, chunk, SnapshotAck("b", "a", 3, 2, 2, 4, False)))
     assert decode_envelope(encode(envelope)) == envelope
 
 

@@ -1,0 +1,90 @@
+"""What one Raft group is made of: its specification, and the roles of its state machine and of the transport."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cluster.config import Knobs
+from cluster.observer import SILENT, Observer
+from cluster.raft.config import RaftConfig
+from cluster.raft.types import Message
+from cluster.wire.messages import Replica
+
+_MS = 1_000_000
+FAILPOINTS = (
+    "before_append",
+    "before_fsync",
+    "after_fsync",
+    "before_apply",
+    "after_apply",
+    "before_snapshot",
+    "after_snapshot",
+)
+"""Points of every group; a failpoint's name is `KIND.POINT`, such as `tablet.before_fsync`."""
+
+
+class StateMachine(Protocol):
+    """What a group replicates; deterministic, and only ever called with committed commands in log order."""
+
+    def apply(self, index: int, command: bytes) -> bytes:
+        """Carry a command out; the result goes to whoever proposed it here."""
+
+    def snapshot(self) -> bytes:
+        """The whole state after the last applied command."""
+
+    def restore(self, data: bytes) -> None:
+        """Replace the state by a snapshot's."""
+
+    @property
+    def digest(self) -> int:
+        """64 bits of the state: equal states have equal digests, whether applied or restored (G10)."""
+
+
+class Transport(Protocol):
+    """Sends Raft messages to other nodes; may lose, double and reorder them."""
+
+    def send(self, group: str, messages: tuple[Message, ...]) -> None:
+        """Send without waiting."""
+
+    def learn(self, replicas: Iterable[Replica]) -> None:
+        """Remember where servers listen."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """Which group this is, where its files are (`directory`, no trailing slash), and how it is run.
+
+    `node_id` is the server's id in the group. `founders` are the first voters, given to each of them alone: on a blank
+    directory they are what the log begins with. Whoever has none waits to be told by a leader (G1). `kind` prefixes
+    the names of its failpoints (`tablet.before_fsync`, …). `observer` is told what happens (G10).
+    """
+
+    group_id: str
+    node_id: str
+    founders: tuple[Replica, ...]
+    directory: str
+    knobs: Knobs = field(default_factory=Knobs)
+    flaws: frozenset[str] = frozenset()
+    kind: str = "tablet"
+    observer: Observer = SILENT
+
+
+def raft_config(spec: GroupSpec) -> RaftConfig:
+    """Raft's own configuration for a group."""
+    knobs = spec.knobs
+    return RaftConfig(
+        node_id=spec.node_id,
+        election_timeout_ns=knobs.election_timeout_ms * _MS,
+        heartbeat_ns=knobs.raft_heartbeat_ms * _MS,
+        lease_ns=knobs.lease_ms * _MS,
+        max_clock_drift=knobs.max_clock_drift,
+        max_batch_entries=knobs.max_batch_entries,
+        max_batch_bytes=knobs.max_batch_bytes,
+        max_inflight=knobs.max_inflight,
+        retained_entries=knobs.retained_entries,
+        catch_up_rounds=knobs.catch_up_rounds,
+        check_quorum_ns=knobs.check_quorum_ms * _MS,
+        flaws=spec.flaws,
+    )
