@@ -84,11 +84,16 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = SILENT
 
 
 async def next_incarnation(directory: Path) -> int:
-    """Count this start in the node's data directory: 1 for the first; durable when it returns."""
+    """Count this start in the node's data directory; durable when it returns.
+
+    An empty directory counts on from the microseconds since the epoch: above every incarnation that the node had
+    before its disk was replaced, which peers remember.
+    """
     disk = RealDisk(directory)
     try:
         known = INCARNATION_FILE in disk.list(INCARNATION_FILE)
-        incarnation = 1 + (int(await disk.read(INCARNATION_FILE)) if known else 0)
+        before = int(await disk.read(INCARNATION_FILE)) if known else RealClock().wall_ns() // 1_000
+        incarnation = before + 1
         await disk.write_atomic(INCARNATION_FILE, b"%d" % incarnation)
     finally:
         disk.close()

@@ -6,6 +6,7 @@ import asyncio
 
 from cluster.config import NodeConfig
 from cluster.group import Group, GroupSpec, OnFailure
+from cluster.identity import PeerCheck, check_identity, stranger
 from cluster.master import ddl, heartbeats, queries
 from cluster.master.background import run_background
 from cluster.master.catalog import Catalog
@@ -50,12 +51,14 @@ class Master:
         self._on_failure = on_failure
         live_ms = max(MIN_LIVE_MS, LIVE_HEARTBEATS * config.knobs.tserver_heartbeat_ms)
         self._servers = ServerMap(live_ms * 1_000_000)
+        self._peers = PeerCheck(config.node_id)
         self._group: Group | None = None
         self._manager: CatalogManager | None = None
         self._background: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Recover the catalog and take part in its Raft group; raises CorruptLog, OSError."""
+        """Recover the catalog and take part in its Raft group; raises CorruptLog, ForeignDisk, OSError."""
+        await check_identity(self._ports.disk, self._config.cluster_id, self._config.node_id)
         catalog = Catalog(frozenset(self._config.flaws))
         transport = NodeTransport(self._ports.network, self._config.masters)
         group = await Group.open(
@@ -80,7 +83,7 @@ class Master:
         """Answer one request: its reply or a Fault."""
         request = decode_request(payload)
         try:
-            reply = await self._answer(request)
+            reply = self._refusal(peer, request) or await self._answer(request)
         except Refusal as refusal:
             reply = refusal.fault
         return encode(reply)
@@ -89,8 +92,18 @@ class Master:
         """Take Raft messages in."""
         if self._group is None:
             return
-        for message in decode_envelope(payload).messages:
+        messages = decode_envelope(payload).messages
+        if self._peers.refusal(peer, (message.source for message in messages)) is not None:
+            return
+        for message in messages:
             self._group.receive(message)
+
+    def _refusal(self, peer: Peer, request: Request) -> Reply | None:
+        """A tserver speaks for itself, and in its present life (G9)."""
+        if not isinstance(request, Heartbeat):
+            return None
+        reason = self._peers.refusal(peer, (request.node_id,), request.incarnation)
+        return None if reason is None else stranger(reason)
 
     async def _answer(self, request: Request) -> Reply:
         manager = self._manager

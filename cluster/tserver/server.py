@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from cluster.config import NodeConfig
 from cluster.group import OnFailure
+from cluster.identity import PeerCheck, check_identity, stranger
 from cluster.nodelog import node_logger
 from cluster.observer import Observer
 from cluster.ranges.replica import TabletReplica
@@ -55,11 +56,12 @@ class TabletServer:
         self._deleted: dict[str, None] = {}
         self._changing: dict[str, asyncio.Lock] = {}
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
+        self._peers = PeerCheck(config.node_id)
         self._serving = False
 
     async def start(self) -> None:
         """Recover every tablet from disk, then report to the masters; raises CorruptLog, ForeignDisk, OSError."""
-        await metadata.check_identity(self._ports.disk, self._config.cluster_id, self._config.node_id)
+        await check_identity(self._ports.disk, self._config.cluster_id, self._config.node_id)
         for meta in await metadata.load_all(self._ports.disk):
             if meta.created is None:
                 self._deleted[meta.tablet_id] = None
@@ -84,11 +86,13 @@ class TabletServer:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
         if isinstance(request, (ReadRow, WriteRow, CompareAndSet, RegisterSession)):
             return await self._row(request)
-        return await self._admin(request)
+        return await self._admin(peer, request)
 
     def on_notify(self, peer: Peer, payload: bytes) -> None:
         """Take Raft messages in; those for tablets that are not here are dropped."""
         envelope = decode_envelope(payload)
+        if self._peers.refusal(peer, (message.source for message in envelope.messages)) is not None:
+            return
         replica = self._replicas.get(envelope.group)
         if replica is not None:
             replica.receive(envelope.messages)
@@ -104,10 +108,12 @@ class TabletServer:
             return await replica.register_session()
         return await replica.change(request)
 
-    async def _admin(self, request: Request) -> bytes:
+    async def _admin(self, peer: Peer, request: Request) -> bytes:
         if isinstance(request, GetStatus):
             return self._status()
         if isinstance(request, CreateTablet | DeleteTablet):
+            if (reason := self._peers.refusal(peer)) is not None:
+                return encode(stranger(reason))
             async with self._changing.setdefault(request.tablet_id, asyncio.Lock()):
                 return await self._create_or_delete(request)
         return _fault("INVALID", f"tablet servers do not answer {type(request).__name__}")

@@ -189,8 +189,8 @@ class Bench:
 async def run_master(ports: Ports, config: NodeConfig) -> None:
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     master = Master(ports, config, failed.set_exception, SILENT)
-    await ports.network.listen(config.listen, master.on_call, master.on_notify)
     await master.start()
+    await ports.network.listen(config.listen, master.on_call, master.on_notify)
     await failed
 
 

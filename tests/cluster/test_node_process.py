@@ -144,6 +144,7 @@ def test_what_was_acknowledged_survives_kill_9_of_every_process(tmp_path: Path) 
         first = await cluster.anyone(write(session, 1, 41))
         assert isinstance(first, Done)
         assert isinstance(await cluster.anyone(write(session, 2, 42)), Done)
+        before = await cluster.answers(cluster.voters[0], GetStatus())
         cluster.kill()
         for replica in cluster.voters:
             await cluster.running[replica.node_id].wait()
@@ -153,8 +154,8 @@ def test_what_was_acknowledged_survives_kill_9_of_every_process(tmp_path: Path) 
         assert isinstance(reply, ReadReply)
         assert reply.value == 42
         status = await cluster.answers(cluster.voters[0], GetStatus())
-        assert isinstance(status, StatusReply)
-        assert status.incarnation == 2
+        assert isinstance(before, StatusReply) and isinstance(status, StatusReply)
+        assert status.incarnation == before.incarnation + 1
 
     scenario(tmp_path, body)
 
@@ -207,7 +208,14 @@ def test_a_damaged_disk_ends_the_process_with_1(tmp_path: Path) -> None:
 
 
 def test_every_start_counts_an_incarnation(tmp_path: Path) -> None:
-    assert [asyncio.run(next_incarnation(tmp_path)) for _ in range(3)] == [1, 2, 3]
+    first, *others = [asyncio.run(next_incarnation(tmp_path)) for _ in range(3)]
+    assert others == [first + 1, first + 2]
+
+
+def test_a_node_whose_disk_was_replaced_counts_above_its_earlier_lives(tmp_path: Path) -> None:
+    """Peers refuse an incarnation below one that they have heard (G9)."""
+    old = [asyncio.run(next_incarnation(tmp_path / "old")) for _ in range(2)]
+    assert asyncio.run(next_incarnation(tmp_path / "new")) > max(old)
 
 
 def test_a_configuration_survives_its_file() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cluster.config import Knobs, NodeConfig
+from cluster.identity import ForeignDisk
 from cluster.node import run_node
-from cluster.tserver.metadata import ForeignDisk
 from cluster.wire.messages import (
     CompareAndSet,
     CreateTablet,
