@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,12 @@ def print_summary(options: RunOptions, finished: Finished, report: Path | None) 
 
 
 def anomaly_sentences(checkers: Mapping[str, Any], limit: int = SHOWN_ANOMALIES) -> list[str]:
-    """The first explained anomalies in words, each with its class; then how many there are in all."""
-    found = [
-        f"{kind}: {anomaly['message']}"
+    """The first explained anomalies in words, the checkers in turn, each with its class; then how many there are."""
+    by_checker = (
+        [f"{kind}: {anomaly['message']}" for kind, found in verdict.get("anomalies", {}).items() for anomaly in found]
         for verdict in checkers.values()
-        for kind, anomalies in verdict.get("anomalies", {}).items()
-        for anomaly in anomalies
-    ]
+    )
+    found = [sentence for turn in zip_longest(*by_checker) for sentence in turn if sentence is not None]
     total = sum(sum(verdict.get("counts", {}).values()) for verdict in checkers.values())
     more = [f"… {total} anomalies in all; the report explains more" * (total > limit)]
     return [*found[:limit], *[line for line in more if line]]

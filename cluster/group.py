@@ -19,6 +19,7 @@ from cluster.group_spec import FAILPOINTS, GroupSpec, StateMachine, Transport, r
 from cluster.log.storage import GroupStorage
 from cluster.log.writer import LogWriter
 from cluster.nodelog import node_logger
+from cluster.observer import tell_votes
 from cluster.raft.configurations import bootstrap
 from cluster.raft.core import Raft
 from cluster.raft.types import (
@@ -140,6 +141,8 @@ class Group:
             random.Random(ports.entropy.getrandbits(64)),
             restarted=not found.fresh,
         )
+        meta = found.snapshot.meta if found.snapshot is not None else None
+        spec.observer.opened(spec.group_id, spec.node_id, meta, found.entries)
         group = cls(ports, spec, machine, transport, storage, raft, on_leadership, on_failure)
         group._start(found.snapshot)
         return group
@@ -205,7 +208,10 @@ class Group:
         """
         if not self.is_leader:
             raise self._not_leader()
-        index = self._raft.lease_read_index(self._clock.monotonic_ns())
+        now_ns = self._clock.monotonic_ns()
+        index = self._raft.lease_read_index(now_ns)
+        if index is not None:
+            self._observer.served_by_lease(self._spec.group_id, self._raft, now_ns)
         if index is not None and self._applied_index >= index:
             return
         context, future = self._waiters.add_read(self._deadline(timeout_s))
@@ -314,8 +320,7 @@ class Group:
     def _propose_batch(self) -> None:
         limit = self._spec.knobs.max_batch_entries
         batch, self._queue = self._queue[:limit], self._queue[limit:]
-        event = Propose(tuple(item.command for item in batch))
-        ready = self._raft.step(event, self._clock.monotonic_ns())
+        ready = self._raft.step(Propose(tuple(item.command for item in batch)), self._clock.monotonic_ns())
         if ready.proposed is None:
             for item in batch:
                 fail_future(item.future, self._not_leader())
@@ -326,7 +331,7 @@ class Group:
 
     def _carry_out(self, ready: Ready) -> None:
         if ready.apply:
-            self._observer.committed(self._spec.group_id, ready.apply)
+            self._observer.committed(self._spec.group_id, self._raft, ready.apply)
         if ready.configuration is not None:
             self._configured(ready.configuration)
         if ready.send_now:
@@ -357,9 +362,6 @@ class Group:
         if ready.send_snapshots:
             self._traffic.begin(ready.send_snapshots, self._stored, self._clock.monotonic_ns())
 
-    def _send(self, messages: tuple[Message, ...]) -> None:
-        self._transport.send(self._spec.group_id, messages)
-
     def _received(self) -> Snapshot:
         """The snapshot that Raft installs: from now on it is the one to send, if this replica comes to lead."""
         received = self._traffic.received
@@ -370,6 +372,7 @@ class Group:
 
     def _configured(self, configuration: Configuration) -> None:
         self._transport.learn(Replica(member.server_id, member.address) for member in configuration.members)
+        self._observer.configured(self._spec.group_id, self._raft)
         voters, learners = " ".join(configuration.voter_ids), " ".join(configuration.learner_ids)
         self._log.info("%s: voters %s; learners %s", self._spec.group_id, voters or "unknown", learners or "none")
 
@@ -377,13 +380,18 @@ class Group:
         role, term, leader = soft_state.role, soft_state.term, soft_state.leader
         self._log.info("%s: %s in term %d, leader %s", self._spec.group_id, role, term, leader)
         if role is Role.LEADER:
-            self._observer.became_leader(self._spec.group_id, term)
+            self._observer.became_leader(self._spec.group_id, self._raft)
             self.hand_over(self._disk.full)
         else:
             self._traffic.stop()
         self._on_leadership(soft_state)
 
+    def _send(self, messages: tuple[Message, ...]) -> None:
+        tell_votes(self._observer, self._spec.group_id, messages)
+        self._transport.send(self._spec.group_id, messages)
+
     def _durable(self, batch: list[Persist]) -> None:
+        self._observer.durable(self._spec.group_id, batch)
         messages = tuple(message for item in batch for message in item.then_send)
         if messages:
             self._send(messages)
@@ -419,10 +427,8 @@ class Group:
             self._waiters.refuse_older(entry.term, self._raft.leader)
             self._applied_term = entry.term
         self._applied_index = entry.index
-        if entry.kind == EntryKind.COMMAND:
-            self._waiters.resolve(entry.term, entry.index, self._machine.apply(entry.index, entry.data))
-        elif entry.kind == EntryKind.CONFIG:
-            self._waiters.resolve(entry.term, entry.index, b"")
+        result = self._machine.apply(entry.index, entry.data) if entry.kind == EntryKind.COMMAND else b""
+        self._waiters.resolve(entry.term, entry.index, result)
         self._observer.applied(self._spec.group_id, entry.index, self._machine)
 
     def _snapshot_if_due(self) -> None:
@@ -477,8 +483,7 @@ class Group:
             fail_future(item.future, self._not_leader())
 
     def _writer_ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._panic(error)
 
     def _panic(self, error: BaseException) -> None:

@@ -6,10 +6,23 @@ never acts on an observer, and an observer never acts on a node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from cluster.raft.types import Entry, SnapshotMeta
+from cluster.raft.types import (
+    Configuration,
+    Entry,
+    Message,
+    NodeId,
+    Persist,
+    RequestVote,
+    RequestVoteReply,
+    Role,
+    SnapshotMeta,
+)
+
+if TYPE_CHECKING:
+    from cluster.ranges.lease import Lease
 
 
 class Digested(Protocol):
@@ -20,13 +33,57 @@ class Digested(Protocol):
         """64 bits of the whole state: equal states have equal digests, however they came about."""
 
 
+class RaftView(Protocol):
+    """What may be asked of a replica's Raft state, now or (of one that is gone) as it last was."""
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def term(self) -> int: ...
+
+    @property
+    def commit_index(self) -> int: ...
+
+    @property
+    def configuration(self) -> Configuration:
+        """The one in force, committed or not."""
+
+    @property
+    def committed_configuration(self) -> Configuration: ...
+
+    @property
+    def first_index(self) -> int: ...
+
+    @property
+    def last_index(self) -> int: ...
+
+    @property
+    def lease_until_ns(self) -> int:
+        """Until when, on this node's monotonic clock, it may serve by its lease; 0 without a lease."""
+
+    def entries(self, first: int, last: int) -> tuple[Entry, ...]: ...
+
+
 class Observer(Protocol):
     """What one life of a node tells; `group` names a Raft group. Called in the step in which it happens."""
 
-    def became_leader(self, group: str, term: int) -> None:
-        """This replica leads the group in a term."""
+    def opened(self, group: str, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
+        """A replica begins, as this member of the group, with what its disk holds; before anything else of it."""
 
-    def committed(self, group: str, entries: Sequence[Entry]) -> None:
+    def voted(self, group: str, term: int, candidate: NodeId) -> None:
+        """A vote leaves this node; a candidate's own vote counts as leaving with its first request for others'."""
+
+    def became_leader(self, group: str, raft: RaftView) -> None:
+        """This replica leads its term from now on; its log ends with the entry that begins the term."""
+
+    def configured(self, group: str, raft: RaftView) -> None:
+        """Another configuration has come into force at this replica."""
+
+    def durable(self, group: str, batch: Sequence[Persist]) -> None:
+        """These have become durable, in this order; before anything that depends on it is sent."""
+
+    def committed(self, group: str, raft: RaftView, entries: Sequence[Entry]) -> None:
         """This replica knows these entries, which follow each other, to be committed; again after a restart."""
 
     def applied(self, group: str, index: int, state: Digested) -> None:
@@ -35,14 +92,35 @@ class Observer(Protocol):
     def restored(self, group: str, meta: SnapshotMeta, state: Digested) -> None:
         """The state was replaced by a snapshot, at a restart or from the leader."""
 
+    def served_by_lease(self, group: str, raft: RaftView, now_ns: int) -> None:
+        """A read is allowed by the lease alone, at this time of the node's monotonic clock."""
+
+    def lease_recorded(self, group: str, before: Lease | None, lease: Lease) -> None:
+        """The record of a new lease was applied; `before` is the one it follows, as it is by then."""
+
+    def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
+        """A leader master answers from these records by id; `catalog` are those that it has applied."""
+
 
 class Silent:
     """Tells nobody."""
 
-    def became_leader(self, group: str, term: int) -> None:
+    def opened(self, group: str, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
         """Nothing."""
 
-    def committed(self, group: str, entries: Sequence[Entry]) -> None:
+    def voted(self, group: str, term: int, candidate: NodeId) -> None:
+        """Nothing."""
+
+    def became_leader(self, group: str, raft: RaftView) -> None:
+        """Nothing."""
+
+    def configured(self, group: str, raft: RaftView) -> None:
+        """Nothing."""
+
+    def durable(self, group: str, batch: Sequence[Persist]) -> None:
+        """Nothing."""
+
+    def committed(self, group: str, raft: RaftView, entries: Sequence[Entry]) -> None:
         """Nothing."""
 
     def applied(self, group: str, index: int, state: Digested) -> None:
@@ -51,5 +129,23 @@ class Silent:
     def restored(self, group: str, meta: SnapshotMeta, state: Digested) -> None:
         """Nothing."""
 
+    def served_by_lease(self, group: str, raft: RaftView, now_ns: int) -> None:
+        """Nothing."""
+
+    def lease_recorded(self, group: str, before: Lease | None, lease: Lease) -> None:
+        """Nothing."""
+
+    def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
+        """Nothing."""
+
 
 SILENT = Silent()
+
+
+def tell_votes(observer: Observer, group: str, messages: Sequence[Message]) -> None:
+    """Tell of the votes among messages that leave now."""
+    for message in messages:
+        if type(message) is RequestVoteReply and message.granted:
+            observer.voted(group, message.term, message.target)
+        elif type(message) is RequestVote:
+            observer.voted(group, message.term, message.source)

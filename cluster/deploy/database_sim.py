@@ -115,7 +115,7 @@ class SimDatabase(ReferenceDatabase):
             log.detach()
 
     async def _run(self, ports: Ports) -> None:
-        observer = self._watch.observer(ports.node_id, ports.incarnation)
+        observer = self._watch.observer(ports.node_id, ports.incarnation, self._world.node(ports.node_id).clock.true_ns)
         await run_node(ports, self._configs[ports.node_id], observer)
 
     def _addresses(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from cluster.invariants.lives import Lives
 from harness.invariants import MAX_EXPLAINED, Breach, InvariantsRecord
 
 Moment: TypeAlias = Callable[[], tuple[int, int]]
@@ -12,21 +13,40 @@ Moment: TypeAlias = Callable[[], tuple[int, int]]
 
 
 class Findings:
-    """Collects breaches and stamps each with the moment at which it is told."""
+    """Counts what was put to the test, collects breaches, and stamps each with the moment at which it is told."""
 
     def __init__(self, moment: Moment) -> None:
+        self.lives = Lives()
         self._moment = moment
+        self._checked: dict[str, int] = {}
         self._breaches: list[Breach] = []
         self._broken: dict[str, int] = {}
 
-    def tell(self, invariant: str, message: str, nodes: tuple[str, ...], group: str | None) -> None:
-        """An invariant has broken just now."""
+    def checked(self, invariant: str, times: int = 1) -> None:
+        """An invariant was put to the test."""
+        self._checked[invariant] = self._checked.get(invariant, 0) + times
+
+    def tell(self, invariant: str, message: str, lives: tuple[int, ...], group: str | None) -> None:
+        """An invariant has broken just now, by what these lives have told."""
         count = self._broken[invariant] = self._broken.get(invariant, 0) + 1
         if count <= MAX_EXPLAINED:
             time_ns, step = self._moment()
-            named = tuple(dict.fromkeys(nodes))
-            self._breaches.append(Breach(invariant, message, time_ns, step, named, group))
+            self._breaches.append(Breach(invariant, message, time_ns, step, self.lives.names(lives), group))
 
-    def record(self, checked: dict[str, int]) -> InvariantsRecord:
-        """All that was found so far; `checked` says how often each invariant was put to the test."""
-        return InvariantsRecord(checked, dict(self._broken), tuple(self._breaches))
+    def record(self) -> InvariantsRecord:
+        """All that was checked and found so far."""
+        return InvariantsRecord(dict(self._checked), dict(self._broken), tuple(self._breaches))
+
+
+class Scope:
+    """Findings about one Raft group."""
+
+    __slots__ = ("_findings", "checked", "group")
+
+    def __init__(self, findings: Findings, group: str) -> None:
+        self._findings, self.group = findings, group
+        self.checked = findings.checked
+
+    def tell(self, invariant: str, message: str, *lives: int) -> None:
+        """An invariant of the group has broken just now."""
+        self._findings.tell(invariant, message, lives, self.group)

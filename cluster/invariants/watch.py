@@ -2,65 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from cluster.invariants.findings import Findings, Moment
-from cluster.invariants.group import GroupInvariants
-from cluster.invariants.lives import Lives
-from cluster.observer import Digested, Observer
-from cluster.raft.types import Entry, SnapshotMeta
+from cluster.invariants.elections import Elections
+from cluster.invariants.facts import KEPT
+from cluster.invariants.findings import Findings, Moment, Scope
+from cluster.invariants.leases import Leases, TrueTime
+from cluster.invariants.log import LogInvariants
+from cluster.invariants.membership import Membership
+from cluster.invariants.states import States
+from cluster.observer import Digested, Observer, RaftView
+from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
+from cluster.ranges.lease import Lease
 from harness.invariants import InvariantsRecord
+
+CACHES = "caches-are-the-catalog"
+
+
+class GroupInvariants:
+    """The invariants of one Raft group; what an earlier life of a node has told binds its later ones."""
+
+    __slots__ = ("elections", "leases", "log", "membership", "states")
+
+    def __init__(self, scope: Scope, kept: int) -> None:
+        self.log = LogInvariants(scope, kept)
+        self.elections = Elections(scope, self.log)
+        self.states = States(scope, kept)
+        self.leases = Leases(scope)
+        self.membership = Membership(scope)
 
 
 class Watch:
-    """Watches a whole cluster; `moment` tells time and step, for what is found."""
+    """Watches a whole cluster; `moment` tells time and step, for what is found. `kept` bounds what it remembers."""
 
-    def __init__(self, moment: Moment) -> None:
-        self._findings = Findings(moment)
-        self._lives = Lives()
+    def __init__(self, moment: Moment, kept: int = KEPT) -> None:
+        self.findings = Findings(moment)
+        self._kept = kept
         self._groups: dict[str, GroupInvariants] = {}
 
-    def observer(self, node: str, incarnation: int) -> Observer:
-        """The observer of a life that begins now."""
-        return _Life(self, self._lives.begin(node, incarnation))
+    def observer(self, node: str, incarnation: int, true_time: TrueTime) -> Observer:
+        """The observer of a life that begins now, on a machine whose monotonic clock `true_time` understands."""
+        return _Life(self, self.findings.lives.begin(node, incarnation), true_time)
 
     def group(self, group: str) -> GroupInvariants:
         """The invariants of a group, made at first use."""
         found = self._groups.get(group)
         if found is None:
-            found = self._groups[group] = GroupInvariants(group, self._findings, self._lives)
+            found = self._groups[group] = GroupInvariants(Scope(self.findings, group), self._kept)
         return found
 
     def record(self) -> InvariantsRecord:
         """What was checked and found so far."""
-        checked: dict[str, int] = {}
-        for group in self._groups.values():
-            for invariant, times in group.checked.items():
-                checked[invariant] = checked.get(invariant, 0) + times
-        return self._findings.record(checked)
+        return self.findings.record()
 
 
 class _Life:
-    """Implements `Observer` for one life of one node."""
+    """Implements `Observer` for one life of one node; its replicas say as which members of their groups they begin."""
 
-    __slots__ = ("_groups", "_life", "_watch")
+    __slots__ = ("_groups", "_life", "_servers", "_true_time", "_watch")
 
-    def __init__(self, watch: Watch, life: int) -> None:
-        self._watch, self._life = watch, life
+    def __init__(self, watch: Watch, life: int, true_time: TrueTime) -> None:
+        self._watch, self._life, self._true_time = watch, life, true_time
         self._groups: dict[str, GroupInvariants] = {}
+        self._servers: dict[str, NodeId] = {}
 
-    def became_leader(self, group: str, term: int) -> None:
-        self._of(group).became_leader(self._life, term)
+    def opened(self, group: str, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
+        self._groups[group] = self._watch.group(group)
+        self._servers[group] = server
+        self._groups[group].log.opened(self._life, server, snapshot, entries)
 
-    def committed(self, group: str, entries: Sequence[Entry]) -> None:
-        (self._groups.get(group) or self._of(group)).committed(self._life, entries)
+    def voted(self, group: str, term: int, candidate: NodeId) -> None:
+        self._groups[group].elections.voted(self._life, self._servers[group], term, candidate)
+
+    def became_leader(self, group: str, raft: RaftView) -> None:
+        self._groups[group].elections.became_leader(self._life, raft)
+        self._groups[group].leases.began(self._life, raft)
+
+    def configured(self, group: str, raft: RaftView) -> None:
+        self._groups[group].membership.configured(self._life, raft)
+
+    def durable(self, group: str, batch: Sequence[Persist]) -> None:
+        self._groups[group].log.durable(self._servers[group], batch)
+
+    def committed(self, group: str, raft: RaftView, entries: Sequence[Entry]) -> None:
+        self._groups[group].log.committed(self._life, raft, entries)
 
     def applied(self, group: str, index: int, state: Digested) -> None:
-        (self._groups.get(group) or self._of(group)).applied(self._life, index, state.digest)
+        self._groups[group].states.applied(self._life, index, state.digest)
 
     def restored(self, group: str, meta: SnapshotMeta, state: Digested) -> None:
-        self._of(group).applied(self._life, meta.index, state.digest)
+        self._groups[group].states.applied(self._life, meta.index, state.digest)
 
-    def _of(self, group: str) -> GroupInvariants:
-        found = self._groups[group] = self._watch.group(group)
-        return found
+    def served_by_lease(self, group: str, raft: RaftView, now_ns: int) -> None:
+        self._groups[group].leases.served(self._life, raft, now_ns, self._true_time)
+
+    def lease_recorded(self, group: str, before: Lease | None, lease: Lease) -> None:
+        self._groups[group].leases.recorded(self._life, before, lease)
+
+    def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
+        findings = self._watch.findings
+        findings.checked(CACHES)
+        if caches != catalog:
+            differing = [key for key in {**caches, **catalog} if caches.get(key) != catalog.get(key)]
+            message = f"a leader master answers from {len(differing)} records other than the committed ones"
+            findings.tell(CACHES, f"{message}, the first is {differing[0]}", (self._life,), None)

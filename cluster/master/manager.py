@@ -14,6 +14,7 @@ from cluster.master.locks import KeyLocks
 from cluster.master.records import TableRecord, TabletRecord
 from cluster.master.reports import LeaderHint
 from cluster.master.tservers import ServerMap
+from cluster.observer import SILENT, Observer
 from cluster.store.sessions import RegisterClient, SessionLimits
 from cluster.waiters import NotLeader, OutcomeUnknown
 from cluster.wire.messages import Fault, Replica, Reply, RequestId, decode_reply, encode
@@ -83,8 +84,10 @@ class CatalogManager:
         servers: ServerMap,
         masters: Sequence[Replica],
         session_limits: SessionLimits,
+        observer: Observer = SILENT,
     ) -> None:
         self.ports = ports
+        self._observer = observer
         self.servers = servers
         self.calls = ServerCalls(ports, servers)
         self.locks = KeyLocks()
@@ -112,7 +115,10 @@ class CatalogManager:
             raise self.not_the_leader(self._group.leader)
         if self._leadership is None or self._leadership.term != term:
             self._leadership = Leadership(term, Caches(self._catalog.tables.values(), self._catalog.tablets.values()))
-        return self._leadership
+        leadership, catalog = self._leadership, self._catalog
+        self._observer.caches_served(leadership.caches.tables, catalog.tables)
+        self._observer.caches_served(leadership.caches.tablets, catalog.tablets)
+        return leadership
 
     def leads(self) -> bool:
         """Whether this master takes itself for the leader; no proof."""

@@ -118,6 +118,11 @@ class Raft:
         """Whether this node leads and no other leader can have been elected by now (§6.4.1)."""
         return reads.lease_valid(self._state, now_ns)
 
+    @property
+    def lease_until_ns(self) -> int:
+        """Until when `lease_valid` will hold if no quorum is heard of again; 0 where it does not."""
+        return reads.lease_until_ns(self._state)
+
     def lease_read_index(self, now_ns: int) -> int | None:
         """The fast path of `ReadIndex`: a read may be served at once when everything up to this index is applied."""
         return reads.lease_read_index(self._state, now_ns)

@@ -6,6 +6,8 @@ from cluster.raft import replication
 from cluster.raft.state import State, quorum_value
 from cluster.raft.types import ReadReady, Role
 
+FOR_EVER_NS = 1 << 62
+
 
 def own_term_committed(state: State) -> bool:
     """Whether an entry of the leader's own term is committed: before, it can't know what is committed (§6.4)."""
@@ -23,11 +25,16 @@ def lease_valid(state: State, now_ns: int) -> bool:
     Timed from the send time of the newest round that a quorum acknowledged, shortened by the clock drift bound. Once
     TimeoutNow has left, this term has no lease any more, however the transfer ends: the message may be under way still.
     """
+    return now_ns < lease_until_ns(state)
+
+
+def lease_until_ns(state: State) -> int:
+    """The end of the lease as far as it was acknowledged; 0 for none, far away for a group of one."""
     if state.role is not Role.LEADER or not knows_commit(state):
-        return False
+        return 0
     if state.transfer_target is not None or state.lease_given_up:
-        return False
-    return state.sole_voter or now_ns < state.quorum_acked_ns + state.config.leader_lease_ns
+        return 0
+    return FOR_EVER_NS if state.sole_voter else max(0, state.quorum_acked_ns + state.config.leader_lease_ns)
 
 
 def may_serve_now(state: State, now_ns: int) -> bool:

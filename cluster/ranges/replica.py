@@ -59,6 +59,7 @@ class TabletReplica:
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._duration_ns = knobs.lease_record_ns
         self._machine = TabletMachine(knobs.version_retention_ms * _MS, flaws)
+        self._machine.on_lease = lambda before, lease: observer.lease_recorded(created.tablet_id, before, lease)
         self._holding = Holding(ports, node_clock, self._machine, knobs, flaws)
         self._times: LeaseTimes | None = None
         self._group: Group | None = None

@@ -7,6 +7,7 @@ answer again (R1, G8), also when the double is found here only. Results are enco
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -69,10 +70,19 @@ def _refused(holder: str | None) -> bytes:
     return encode(Fault("NOT_THE_LEADER", "proposed under another lease", definite=True, leader=holder))
 
 
+OnLease: TypeAlias = Callable[[Lease | None, Lease], None]
+"""Called with the lease before, as it is by then, and the one that follows it."""
+
+
+def _ignore(before: Lease | None, lease: Lease) -> None:
+    return None
+
+
 class TabletMachine:
     """State of one tablet's replica; read by its server, changed by `apply` alone.
 
     `last_write` is the timestamp of the last change applied, whether it wrote or (a compare-and-set) only looked.
+    `on_lease` is told of every lease record that is applied.
     """
 
     def __init__(self, retention_ns: int, flaws: frozenset[str] = frozenset()) -> None:
@@ -80,6 +90,7 @@ class TabletMachine:
         self._flaws = flaws
         self._store = MvccStore()
         self._sessions = Sessions(flaws)
+        self.on_lease: OnLease = _ignore
         self.lease: Lease | None = None
         self.last_write = 0
 
@@ -104,7 +115,10 @@ class TabletMachine:
             self._sessions.register(index, change)
             return encode(SessionReply(index))
         if isinstance(change, AcquireLease):
-            self.lease = acquired(self.lease, change) or self.lease
+            lease = acquired(self.lease, change)
+            if lease is not None:
+                self.on_lease(self.lease, lease)
+                self.lease = lease
             return _NO_ANSWER
         if self.lease is None or not binds(self.lease, change.lease_sequence):
             return _refused(self.lease.holder if self.lease else None)

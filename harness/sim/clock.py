@@ -80,6 +80,11 @@ class SimClock:
         elapsed = self._loop.now_ns - self._mono_since
         return self._mono_base + elapsed + elapsed * self._mono_ppb // BILLION
 
+    def true_ns(self, monotonic_ns: int) -> int:
+        """The virtual time at which `monotonic_ns` is shown, at the rate the monotonic clock has now."""
+        ahead_ns = monotonic_ns - self.monotonic_ns()
+        return self._loop.now_ns + ahead_ns * BILLION // (BILLION + self._mono_ppb)
+
     async def sleep(self, seconds: float) -> None:
         """Wait by the monotonic clock, at the rate it has when the wait begins."""
         await asyncio.sleep(seconds / (1 + self._mono_ppb / BILLION))

@@ -2,66 +2,80 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from watched_cluster import GROUP, SECOND, VOTERS, Cluster, State, View, covered, entry, persist
+
+from cluster.invariants.durable import DurableLog
 from cluster.invariants.facts import Positions
-from cluster.invariants.watch import Watch
-from cluster.raft.types import Entry, EntryKind, SnapshotMeta
+from cluster.raft.types import Entry, EntryKind, Role
+from cluster.ranges.lease import Lease
+from cluster.store.hlc import Timestamp
 from harness.invariants import Breach
 
-GROUP = "tablet"
-
-
-class State:
-    """A state machine of which only the digest matters."""
-
-    def __init__(self, digest: int) -> None:
-        self.digest = digest
-
-
-class Cluster:
-    """A watch, and the observers of a few nodes' lives."""
-
-    def __init__(self) -> None:
-        self.step = 0
-        self.watch = Watch(lambda: (self.step * 10, self.step))
-        self.a, self.b, self.c = (self.watch.observer(name, 1) for name in "abc")
-
-    @property
-    def breaches(self) -> list[tuple[str, tuple[str, ...]]]:
-        return [(breach.invariant, breach.nodes) for breach in self.watch.record().breaches]
-
-
-def entry(term: int, index: int, data: bytes = b"x") -> Entry:
-    return Entry(term, index, EntryKind.COMMAND, data)
+FOLLOWER = View(1, role=Role.FOLLOWER)
 
 
 def test_one_leader_a_term() -> None:
     cluster = Cluster()
-    cluster.a.became_leader(GROUP, 1)
-    cluster.b.became_leader(GROUP, 2)
-    cluster.a.became_leader("another", 2)
+    cluster.a.became_leader(GROUP, View(1))
+    cluster.b.became_leader(GROUP, View(2))
+    cluster.a.opened("another", "a", None, ())
+    cluster.a.became_leader("another", View(2))
     assert cluster.breaches == []
     cluster.step = 7
-    cluster.c.became_leader(GROUP, 2)
+    cluster.c.became_leader(GROUP, View(2))
     message = "two replicas lead in term 2"
     assert cluster.watch.record().breaches == (Breach("one-leader-per-term", message, 70, 7, ("b", "c"), GROUP),)
 
 
 def test_a_second_life_may_not_lead_the_term_of_the_first() -> None:
     cluster = Cluster()
-    cluster.a.became_leader(GROUP, 3)
-    cluster.watch.observer("a", 2).became_leader(GROUP, 3)
+    cluster.a.became_leader(GROUP, View(3))
+    cluster.life("a", 2).became_leader(GROUP, View(3))
     assert cluster.breaches == [("one-leader-per-term", ("a (incarnation 1)", "a (incarnation 2)"))]
+
+
+def test_a_server_votes_once_a_term_also_after_a_restart() -> None:
+    cluster = Cluster()
+    cluster.a.voted(GROUP, 4, "b")
+    cluster.a.voted(GROUP, 4, "b")
+    cluster.c.voted(GROUP, 4, "c")
+    again = cluster.life("a", 2)
+    again.voted(GROUP, 5, "c")
+    again.voted(GROUP, 4, "b")
+    assert cluster.breaches == []
+    again.voted(GROUP, 4, "c")
+    assert cluster.breaches == [("one-vote-per-term", ("a (incarnation 1)", "a (incarnation 2)"))]
+
+
+def test_a_leader_has_what_was_committed_before_its_term() -> None:
+    cluster = Cluster()
+    log = (entry(1, 1), entry(1, 2), entry(1, 3))
+    cluster.on_disks(*log)
+    cluster.a.committed(GROUP, View(1), log[:2])
+    cluster.a.committed(GROUP, View(3, role=Role.FOLLOWER), log[2:])
+    cluster.b.became_leader(GROUP, View(2, log[:2]))
+    cluster.b.became_leader(GROUP, View(4, (entry(4, 4),), first_index=4))
+    assert cluster.breaches == []
+    cluster.b.became_leader(GROUP, View(5, log[:2]))
+    cluster.c.became_leader(GROUP, View(6, (*log[:2], entry(2, 3))))
+    assert cluster.breaches == [("leader-completeness", ("b",)), ("leader-completeness", ("c",))]
 
 
 def test_committed_entries_are_the_same_everywhere_and_after_a_restart() -> None:
     cluster = Cluster()
-    cluster.a.committed(GROUP, [entry(1, 1), entry(1, 2, b"y")])
-    cluster.b.committed(GROUP, [entry(1, 1)])
-    cluster.b.committed(GROUP, [entry(1, 2, b"y"), entry(2, 3)])
-    cluster.watch.observer("a", 2).committed(GROUP, [entry(1, 2, b"y"), entry(2, 3)])
+    cluster.on_disks(entry(1, 1), entry(1, 2, b"y"))
+    cluster.a.committed(GROUP, View(1), [entry(1, 1), entry(1, 2, b"y")])
+    cluster.b.committed(GROUP, FOLLOWER, [entry(1, 1)])
+    cluster.on_disks(entry(2, 3))
+    cluster.b.committed(GROUP, View(2), [entry(1, 2, b"y"), entry(2, 3)])
+    log = (entry(1, 1), entry(1, 2, b"y"), entry(2, 3))
+    cluster.life("a", 2, entries=log).committed(GROUP, FOLLOWER, [entry(1, 2, b"y"), entry(2, 3)])
     assert cluster.breaches == []
-    cluster.c.committed(GROUP, [entry(1, 1), entry(1, 2, b"z")])
-    cluster.watch.observer("b", 2).committed(GROUP, [entry(3, 3)])
+    cluster.c.committed(GROUP, FOLLOWER, [entry(1, 1), entry(1, 2, b"z")])
+    cluster.life("b", 2, entries=log).committed(GROUP, FOLLOWER, [entry(3, 3)])
     assert cluster.breaches == [
         ("committed-prefix", ("a", "c")),
         ("committed-prefix", ("b (incarnation 1)", "b (incarnation 2)")),
@@ -70,16 +84,86 @@ def test_committed_entries_are_the_same_everywhere_and_after_a_restart() -> None
 
 def test_entries_of_different_kinds_differ() -> None:
     cluster = Cluster()
-    cluster.a.committed(GROUP, [Entry(1, 1, EntryKind.LEADER, b"")])
-    cluster.b.committed(GROUP, [Entry(1, 1, EntryKind.COMMAND, b"")])
+    cluster.a.committed(GROUP, FOLLOWER, [Entry(1, 1, EntryKind.LEADER, b"")])
+    cluster.b.committed(GROUP, FOLLOWER, [Entry(1, 1, EntryKind.COMMAND, b"")])
     assert cluster.breaches == [("committed-prefix", ("a", "b"))]
 
 
 def test_nothing_is_committed_beyond_a_gap() -> None:
     cluster = Cluster()
-    cluster.a.committed(GROUP, [entry(1, 1)])
-    cluster.b.committed(GROUP, [entry(1, 3)])
+    cluster.a.committed(GROUP, FOLLOWER, [entry(1, 1)])
+    cluster.b.committed(GROUP, FOLLOWER, [entry(1, 3)])
     assert cluster.breaches == [("committed-prefix", ("b",))]
+
+
+def test_a_leader_commits_what_is_durable_on_a_quorum() -> None:
+    cluster = Cluster()
+    first, second = entry(1, 1), entry(2, 2)
+    cluster.a.durable(GROUP, [persist(first)])
+    cluster.b.durable(GROUP, [persist(first)])
+    cluster.a.committed(GROUP, View(1), [first])
+    cluster.a.durable(GROUP, [persist(second)])
+    cluster.b.durable(GROUP, [persist(entry(1, 2))])
+    cluster.c.committed(GROUP, View(1, role=Role.FOLLOWER), [first])
+    assert cluster.breaches == []
+    cluster.a.committed(GROUP, View(2), [second])
+    (breach,) = cluster.watch.record().breaches
+    assert breach.invariant == "committed-on-a-quorum"
+    assert breach.message == "entry 2 of term 2 is committed, but durable on a only"
+
+
+def test_a_leader_counts_replicas_for_entries_of_its_own_term() -> None:
+    cluster = Cluster()
+    cluster.on_disks(entry(1, 1), entry(1, 2), entry(3, 3))
+    cluster.a.committed(GROUP, View(1), [entry(1, 1)])
+    cluster.b.committed(GROUP, View(2, role=Role.FOLLOWER), [entry(1, 1), entry(1, 2)])
+    cluster.a.committed(GROUP, View(3), [entry(1, 2), entry(3, 3)])
+    assert cluster.breaches == []
+    cluster.on_disks(entry(3, 4))
+    cluster.a.committed(GROUP, View(4), [entry(3, 4)])
+    assert cluster.breaches == [("commits-own-term", ("a",))]
+
+
+def test_a_snapshot_on_disk_counts_for_what_it_covers() -> None:
+    cluster = Cluster()
+    cluster.a.durable(GROUP, [persist(entry(1, 1), entry(1, 2), entry(1, 3))])
+    cluster.b.durable(GROUP, [persist(entry(3, 5), snapshot=covered(4, 2))])
+    cluster.a.committed(GROUP, View(1), [entry(1, 1), entry(1, 2), entry(1, 3)])
+    assert cluster.breaches == []
+    cluster.life("b", 2, snapshot=covered(4, 2))
+    assert cluster.breaches == []
+
+
+def test_a_disk_gives_back_what_was_committed_and_durable() -> None:
+    cluster = Cluster()
+    log = (entry(1, 1), entry(1, 2), entry(1, 3))
+    cluster.on_disks(*log)
+    cluster.a.committed(GROUP, View(1), log[:2])
+    cluster.life("a", 2, entries=log[:2])
+    cluster.life("b", 2, snapshot=covered(2, 1))
+    assert cluster.breaches == []
+    cluster.life("c", 2, entries=log[:1])
+    cluster.life("a", 3, entries=(log[0], entry(2, 2)))
+    assert cluster.breaches == [("durable-log-kept", ("c",)), ("durable-log-kept", ("a",))]
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.lists(st.integers(0, 1), min_size=1, max_size=5)), max_size=12))
+def test_runs_of_terms_are_the_stored_log(writes: list[tuple[int, list[int]]]) -> None:
+    """Against a plain list of terms; each write replaces everything from its first index on."""
+    log, plain = DurableLog(), list[int]()
+    for first, steps in writes:
+        del plain[first - 1 :]
+        term = plain[-1] if plain else 1
+        entries = []
+        for step in steps:
+            term += step
+            entries.append(entry(term, len(plain) + 1))
+            plain.append(term)
+        log.persist(persist(*entries))
+        assert log.last == len(plain)
+        for index in range(1, 20):
+            has = [term for term in range(1, 70) if log.has(index, term)]
+            assert has == plain[index - 1 : index]
 
 
 def test_states_are_equal_at_equal_index_also_out_of_a_snapshot() -> None:
@@ -87,19 +171,96 @@ def test_states_are_equal_at_equal_index_also_out_of_a_snapshot() -> None:
     cluster.a.applied(GROUP, 1, State(0))
     cluster.a.applied(GROUP, 2, State(5))
     cluster.b.applied(GROUP, 1, State(0))
-    cluster.b.restored(GROUP, SnapshotMeta(2, 1, ("a", "b", "c")), State(5))
+    cluster.b.restored(GROUP, covered(2, 1), State(5))
     assert cluster.breaches == []
-    cluster.c.restored(GROUP, SnapshotMeta(2, 1, ("a", "b", "c")), State(6))
+    cluster.c.restored(GROUP, covered(2, 1), State(6))
     cluster.c.applied(GROUP, 3, State(7))
     cluster.a.applied(GROUP, 3, State(0))
     assert cluster.breaches == [("state-digest", ("a", "c")), ("state-digest", ("c", "a"))]
 
 
+def test_leases_are_disjoint_in_true_time_whatever_the_clocks_show() -> None:
+    cluster = Cluster()
+    fast = cluster.life("b", 2, ahead_ns=90 * SECOND)
+    old = View(1, lease_until_ns=10 * SECOND)
+    cluster.a.served_by_lease(GROUP, old, 9 * SECOND)
+    fast.served_by_lease(GROUP, View(2, lease_until_ns=105 * SECOND), 101 * SECOND)
+    assert cluster.breaches == []
+    cluster.c.served_by_lease(GROUP, View(3, lease_until_ns=16 * SECOND), 14 * SECOND)
+    assert cluster.breaches == [("leases-disjoint", ("b", "c"))]
+
+
+def test_a_lease_that_was_given_up_binds_nobody() -> None:
+    cluster = Cluster()
+    old = View(1, lease_until_ns=10 * SECOND)
+    cluster.a.served_by_lease(GROUP, old, 2 * SECOND)
+    old.lease_until_ns = 0
+    cluster.b.served_by_lease(GROUP, View(2, lease_until_ns=12 * SECOND), 3 * SECOND)
+    assert cluster.breaches == []
+
+
+@pytest.mark.parametrize("until_ns", [0, 2 * SECOND])
+def test_nobody_serves_by_a_lease_that_is_over(until_ns: int) -> None:
+    cluster = Cluster()
+    cluster.a.served_by_lease(GROUP, View(1, lease_until_ns=until_ns), 2 * SECOND)
+    assert cluster.breaches == [("served-within-the-lease", ("a",))]
+
+
+def test_lease_records_follow_each_other() -> None:
+    cluster = Cluster()
+    first, second = lease("a", 1, 100, 200), lease("b", 2, 250, 300)
+    cluster.a.lease_recorded(GROUP, None, first)
+    cluster.a.lease_recorded(GROUP, first, second)
+    cluster.b.lease_recorded(GROUP, None, first)
+    cluster.b.lease_recorded(GROUP, lease("b", 2, 250, 900), lease("c", 3, 900, 1_000))
+    assert cluster.breaches == []
+    cluster.b.lease_recorded(GROUP, first, lease("b", 2, 251, 300))
+    cluster.c.lease_recorded(GROUP, lease("c", 3, 900, 1_000), lease("a", 4, 999, 1_100))
+    cluster.c.lease_recorded(GROUP, lease("a", 4, 999, 1_100), lease("a", 6, 1_200, 1_300))
+    assert [invariant for invariant, _ in cluster.breaches] == ["lease-records"] * 3
+
+
+def lease(holder: str, sequence: int, start: int, expiration: int) -> Lease:
+    return Lease(holder, sequence, 1, Timestamp(start), Timestamp(expiration))
+
+
+def test_a_leader_serves_once_its_own_term_has_committed() -> None:
+    cluster = Cluster()
+    leader = View(2, (entry(1, 1), entry(2, 2)), lease_until_ns=9 * SECOND, commit_index=1)
+    cluster.a.became_leader(GROUP, leader)
+    cluster.a.served_by_lease(GROUP, leader, SECOND)
+    assert cluster.breaches == [("serves-own-term", ("a",))]
+    leader.commit_index = 2
+    cluster.a.served_by_lease(GROUP, leader, SECOND)
+    assert len(cluster.breaches) == 1
+
+
+def test_voters_change_one_at_a_time() -> None:
+    cluster = Cluster()
+    for voters in (VOTERS, (*VOTERS, "d"), ("a", "b")):
+        cluster.a.configured(GROUP, View(2, voters=voters))
+    cluster.b.configured(GROUP, View(2, role=Role.FOLLOWER, voters=("d",)))
+    cluster.b.configured(GROUP, View(2, voters=VOTERS, committed=()))
+    assert cluster.breaches == []
+    cluster.a.configured(GROUP, View(2, voters=("a", "b", "d")))
+    cluster.c.configured(GROUP, View(2, voters=(*VOTERS, "d", "e")))
+    assert cluster.breaches == [("one-change-at-a-time", ("a",)), ("one-change-at-a-time", ("c",))]
+
+
+def test_caches_are_the_committed_catalog() -> None:
+    cluster = Cluster()
+    cluster.a.caches_served({"t": 1}, {"t": 1})
+    assert cluster.breaches == []
+    cluster.a.caches_served({"t": 1}, {"t": 1, "u": 2})
+    cluster.b.caches_served({"t": 1}, {"t": 2})
+    assert cluster.breaches == [("caches-are-the-catalog", ("a",)), ("caches-are-the-catalog", ("b",))]
+
+
 def test_breaches_are_counted_and_the_first_are_kept() -> None:
     cluster = Cluster()
     for term in range(1, 21):
-        cluster.a.became_leader(GROUP, term)
-        cluster.b.became_leader(GROUP, term)
+        cluster.a.became_leader(GROUP, View(term))
+        cluster.b.became_leader(GROUP, View(term))
     record = cluster.watch.record()
     assert record.broken == {"one-leader-per-term": 20}
     assert record.checked["one-leader-per-term"] == 40
@@ -115,6 +276,17 @@ def test_memory_is_bounded_and_what_is_kept_is_still_compared() -> None:
     assert facts.claim(1, 1, 1) == 1, "what was let go of is not compared"
 
 
+def test_votes_and_leaders_of_old_terms_are_forgotten() -> None:
+    cluster = Cluster()
+    for term in range(1, 10_000):
+        cluster.a.voted(GROUP, term, "a")
+        cluster.a.became_leader(GROUP, View(term))
+    elections = cluster.watch.group(GROUP).elections
+    assert len(elections._votes._values) == len(elections._leaders._values) == 4096
+    cluster.a.voted(GROUP, 9_000, "b")
+    assert cluster.breaches == [("one-vote-per-term", ("a",))]
+
+
 def test_facts_may_come_ahead_of_their_place() -> None:
     facts = Positions(kept=10)
     assert facts.claim(4, 44, 1) == 44
@@ -122,3 +294,14 @@ def test_facts_may_come_ahead_of_their_place() -> None:
     assert (facts.get(2), facts.get(3), facts.claim(4, 9, 0), facts.teller(4)) == (22, 0, 44, 1)
     assert facts.claim(1_000_000, 5, 0) == 5
     assert (facts.base, facts.last) == (1_000_000, 1_000_000)
+
+
+def test_a_quorum_is_of_the_voters_alone() -> None:
+    cluster = Cluster()
+    cluster.on_disks(entry(1, 1))
+    cluster.a.committed(GROUP, View(1, voters=(*VOTERS, "d", "e")), [entry(1, 1)])
+    assert cluster.breaches == []
+    cluster.a.durable(GROUP, [persist(entry(1, 2))])
+    cluster.b.durable(GROUP, [persist(entry(1, 2))])
+    cluster.a.committed(GROUP, View(1, voters=("a", "c", "d")), [entry(1, 2)])
+    assert cluster.breaches == [("committed-on-a-quorum", ("a",))]

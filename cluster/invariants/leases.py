@@ -1,0 +1,78 @@
+"""Leases of one group: at no true moment two replicas may serve by one, and their records follow each other (R2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from cluster.invariants.elections import First
+from cluster.invariants.findings import Scope
+from cluster.observer import RaftView
+from cluster.ranges.lease import Lease
+
+LEASE_VALID = "served-within-the-lease"
+LEASES_DISJOINT = "leases-disjoint"
+LEASE_RECORDS = "lease-records"
+OWN_TERM_READ = "serves-own-term"
+
+TrueTime: TypeAlias = Callable[[int], int]
+"""The true time, ns, at which a node's monotonic clock shows what it is given, at the rate the clock has now."""
+
+
+class Leases:
+    """Fed with reads that are served by a lease, and with lease records as they are applied.
+
+    The replica that served last is the holder. Its Raft state is asked again when another one serves: a lease that was
+    given up or whose holder has stepped down binds nobody.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._holder: tuple[int, RaftView, TrueTime] | None = None
+        self._began: dict[int, int] = {}
+        self._records: First[int, tuple[Lease, int]] = First()
+
+    def began(self, life: int, raft: RaftView) -> None:
+        """A replica leads: from then on it knows what is committed once the last entry of its log is (§6.4)."""
+        self._began[life] = raft.last_index
+
+    def served(self, life: int, raft: RaftView, now_ns: int, true_time: TrueTime) -> None:
+        """Who serves by a lease holds one that is not over, and nobody else does at that moment (§6.4.1)."""
+        until_ns = raft.lease_until_ns
+        self._scope.checked(LEASE_VALID)
+        if until_ns <= now_ns:
+            ended = f"ended {(now_ns - until_ns) / 1e9:.3f} s ago" if until_ns else "does not hold"
+            message = f"a read is served in term {raft.term} by a lease that {ended}"
+            self._scope.tell(LEASE_VALID, message, life)
+        if raft.commit_index < self._began.get(life, 0):
+            self._scope.tell(
+                OWN_TERM_READ, f"a read is served before the leader of term {raft.term} has committed", life
+            )
+        self._scope.checked(OWN_TERM_READ)
+        holder = self._holder
+        if holder is None or holder[0] != life:
+            self._holder = (life, raft, true_time)
+            if holder is not None:
+                self._compare(holder, life, raft, true_time(now_ns))
+
+    def recorded(self, life: int, before: Lease | None, lease: Lease) -> None:
+        """Every replica applies the same records; each follows the one before in sequence and in time."""
+        self._scope.checked(LEASE_RECORDS)
+        first, first_life = self._records.of(lease.sequence, (lease, life))
+        if first != lease:
+            message = f"two records of lease {lease.sequence}: of {first.holder} and of {lease.holder}"
+            self._scope.tell(LEASE_RECORDS, message, first_life, life)
+        if before is not None and (lease.sequence != before.sequence + 1 or lease.start < before.expiration):
+            spans = f"from {lease.start}, lease {before.sequence} until {before.expiration}"
+            self._scope.tell(LEASE_RECORDS, f"lease {lease.sequence} begins {spans}", life)
+
+    def _compare(self, holder: tuple[int, RaftView, TrueTime], life: int, raft: RaftView, now_ns: int) -> None:
+        first, held, true_time = holder
+        self._scope.checked(LEASES_DISJOINT)
+        until_ns = true_time(held.lease_until_ns) if held.lease_until_ns else 0
+        if until_ns > now_ns:
+            more_s = (until_ns - now_ns) / 1e9
+            message = (
+                f"a read is served by the lease of term {raft.term}, and that of term {held.term} has {more_s:.6f} s"
+            )
+            self._scope.tell(LEASES_DISJOINT, f"{message} left", first, life)

@@ -1,0 +1,95 @@
+"""Three lives of nodes under a watch, and Raft states as they tell of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.invariants.watch import Watch
+from cluster.observer import Observer
+from cluster.raft.types import Configuration, Entry, EntryKind, HardState, Member, Persist, Role, SnapshotMeta
+
+GROUP = "tablet"
+VOTERS = ("a", "b", "c")
+SECOND = 1_000_000_000
+
+
+class State:
+    """A state machine of which only the digest matters."""
+
+    def __init__(self, digest: int) -> None:
+        self.digest = digest
+
+
+@dataclass
+class View:
+    """Implements `cluster.observer.RaftView`."""
+
+    term: int
+    log: tuple[Entry, ...] = ()
+    role: Role = Role.LEADER
+    voters: tuple[str, ...] = VOTERS
+    committed: tuple[str, ...] = VOTERS
+    first_index: int = 1
+    lease_until_ns: int = 0
+    commit_index: int = 1 << 40
+
+    @property
+    def configuration(self) -> Configuration:
+        return configuration(*self.voters, term=self.term)
+
+    @property
+    def committed_configuration(self) -> Configuration:
+        return configuration(*self.committed)
+
+    @property
+    def last_index(self) -> int:
+        return self.first_index + len(self.log) - 1
+
+    def entries(self, first: int, last: int) -> tuple[Entry, ...]:
+        return self.log[first - self.first_index : last - self.first_index + 1]
+
+
+class Cluster:
+    """A watch, and the observers of a few nodes' lives; a clock may be ahead of true time."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.watch = Watch(lambda: (self.step * 10, self.step))
+        self.a, self.b, self.c = (self.life(name) for name in VOTERS)
+
+    def life(
+        self,
+        node: str,
+        incarnation: int = 1,
+        snapshot: SnapshotMeta | None = None,
+        entries: tuple[Entry, ...] = (),
+        ahead_ns: int = 0,
+    ) -> Observer:
+        observer = self.watch.observer(node, incarnation, lambda monotonic_ns: monotonic_ns - ahead_ns)
+        observer.opened(GROUP, node, snapshot, entries)
+        return observer
+
+    def on_disks(self, *entries: Entry, snapshot: SnapshotMeta | None = None) -> None:
+        """All three have made these durable."""
+        for observer in (self.a, self.b, self.c):
+            observer.durable(GROUP, [persist(*entries, snapshot=snapshot)])
+
+    @property
+    def breaches(self) -> list[tuple[str, tuple[str, ...]]]:
+        return [(breach.invariant, breach.nodes) for breach in self.watch.record().breaches]
+
+
+def entry(term: int, index: int, data: bytes = b"x") -> Entry:
+    return Entry(term, index, EntryKind.COMMAND, data)
+
+
+def persist(*entries: Entry, snapshot: SnapshotMeta | None = None) -> Persist:
+    return Persist(1, HardState(1), tuple(entries), snapshot, ())
+
+
+def configuration(*voters: str, term: int = 1) -> Configuration:
+    return Configuration(tuple(Member(voter, f"{voter}:1") for voter in voters), (), 1, term)
+
+
+def covered(index: int, term: int) -> SnapshotMeta:
+    return SnapshotMeta(index, term, configuration(*VOTERS))
