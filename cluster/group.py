@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cluster.alarm import Alarm
-from cluster.group_spec import FAILPOINTS, GroupSpec, StateMachine, Transport, raft_config
+from cluster.group_spec import FAILPOINTS, GroupSpec, StateMachine, Transport, group_state, raft_config
 from cluster.log.storage import GroupStorage
 from cluster.log.writer import LogWriter
 from cluster.nodelog import node_logger
@@ -259,23 +259,8 @@ class Group:
 
     def status(self) -> GroupState:
         """This replica's own view of the group."""
-        raft, configuration = self._raft, self._raft.configuration
-        learns = raft.role is Role.FOLLOWER and self._spec.node_id not in configuration.voter_ids
-        return GroupState(
-            group=self._spec.group_id,
-            role="learner" if learns else str(raft.role),
-            term=raft.term,
-            leader=raft.leader,
-            commit_index=raft.commit_index,
-            applied_index=self._applied_index,
-            last_index=raft.last_index,
-            last_term=raft.last_term,
-            lease_valid=not self._stopped and raft.lease_valid(self._clock.monotonic_ns()),
-            voters=configuration.voter_ids,
-            learners=configuration.learner_ids,
-            config_term=configuration.term,
-            config_index=configuration.index,
-        )
+        serves = not self._stopped and self._raft.lease_valid(self._clock.monotonic_ns())
+        return group_state(self._spec, self._raft, self._applied_index, serves)
 
     async def close(self) -> None:
         """Stop; what is not yet decided raises OutcomeUnknown at its callers."""
@@ -420,6 +405,7 @@ class Group:
         self._machine.restore(snapshot.data)
         self._waiters.skip(meta.index, meta.term, self._raft.leader)
         self._applied_index, self._applied_term = meta.index, meta.term
+        self._spec.on_configured()
         self._observer.restored(self._spec.group_id, meta, self._machine)
 
     def _apply(self, entry: Entry) -> None:
@@ -429,6 +415,8 @@ class Group:
         self._applied_index = entry.index
         result = self._machine.apply(entry.index, entry.data) if entry.kind == EntryKind.COMMAND else b""
         self._waiters.resolve(entry.term, entry.index, result)
+        if entry.kind == EntryKind.CONFIG:
+            self._spec.on_configured()
         self._observer.applied(self._spec.group_id, entry.index, self._machine)
 
     def _snapshot_if_due(self) -> None:

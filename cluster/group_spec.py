@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from cluster.config import Knobs
 from cluster.observer import SILENT, Observer
 from cluster.raft.config import RaftConfig
-from cluster.raft.types import Message
-from cluster.wire.messages import Replica
+from cluster.raft.core import Raft
+from cluster.raft.types import Message, Role
+from cluster.wire.messages import GroupState, Replica
 
 _MS = 1_000_000
 FAILPOINTS = (
@@ -52,13 +53,18 @@ class Transport(Protocol):
         """Remember where servers listen."""
 
 
+def nothing_to_do() -> None:
+    """Whom nobody needs to call."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
     """Which group this is, where its files are (`directory`, no trailing slash), and how it is run.
 
     `node_id` is the server's id in the group. `founders` are the first voters, given to each of them alone: on a blank
     directory they are what the log begins with. Whoever has none waits to be told by a leader (G1). `kind` prefixes
-    the names of its failpoints (`tablet.before_fsync`, …). `observer` is told what happens (G10).
+    the names of its failpoints (`tablet.before_fsync`, …). `observer` is told what happens (G10),
+    `on_configured` that another configuration is committed.
     """
 
     group_id: str
@@ -69,6 +75,7 @@ class GroupSpec:
     flaws: frozenset[str] = frozenset()
     kind: str = "tablet"
     observer: Observer = SILENT
+    on_configured: Callable[[], None] = nothing_to_do
 
 
 def raft_config(spec: GroupSpec) -> RaftConfig:
@@ -87,4 +94,25 @@ def raft_config(spec: GroupSpec) -> RaftConfig:
         catch_up_rounds=knobs.catch_up_rounds,
         check_quorum_ns=knobs.check_quorum_ms * _MS,
         flaws=spec.flaws,
+    )
+
+
+def group_state(spec: GroupSpec, raft: Raft, applied_index: int, lease_valid: bool) -> GroupState:
+    """What a replica says of its group to whoever asks for its status."""
+    configuration = raft.configuration
+    learns = raft.role is Role.FOLLOWER and spec.node_id not in configuration.voter_ids
+    return GroupState(
+        group=spec.group_id,
+        role="learner" if learns else str(raft.role),
+        term=raft.term,
+        leader=raft.leader,
+        commit_index=raft.commit_index,
+        applied_index=applied_index,
+        last_index=raft.last_index,
+        last_term=raft.last_term,
+        lease_valid=lease_valid,
+        voters=configuration.voter_ids,
+        learners=configuration.learner_ids,
+        config_term=configuration.term,
+        config_index=configuration.index,
     )

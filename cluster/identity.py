@@ -13,6 +13,7 @@ from cluster.log.storage import frame, unframe
 from cluster.nodelog import node_logger
 from cluster.wire.messages import Fault
 from harness.ports import Disk, Peer
+from harness.protocols import node_of
 
 IDENTITY_FILE = "identity"
 
@@ -40,11 +41,6 @@ async def check_identity(disk: Disk, cluster_id: str, node_id: str) -> None:
     found = _decode_identity(unframe(_IDENTITY_KIND, await disk.read(IDENTITY_FILE)))
     if found != own:
         raise ForeignDisk(f"the disk belongs to node {found.node_id} of cluster {found.cluster_id}")
-
-
-def node_of(server_id: str) -> str:
-    """The node that a server id belongs to: a node whose disk was replaced adds a suffix to its name."""
-    return server_id.partition(".")[0]
 
 
 class PeerCheck:

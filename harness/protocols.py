@@ -29,13 +29,18 @@ class ProcessState(StrEnum):
     DEAD = "dead"
 
 
+def node_of(server_id: str) -> str:
+    """The node that a server runs on: one that has lost its disk comes back as another server, `t1.5e0c…` on `t1`."""
+    return server_id.partition(".")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
     """One replica's own view of one Raft group, as the node's status call answers it.
 
     `role` is `leader`, `candidate`, `follower` or `learner`; `last_index`/`last_term` are of its log's end;
-    `lease_valid` says whether it may serve reads now; `voters` and `learners` are node names, of the configuration that
-    the entry (`config_term`, `config_index`) set.
+    `lease_valid` says whether it may serve reads now; `voters` and `learners` are server ids (see `node_of`), of the
+    configuration that the entry (`config_term`, `config_index`) set.
     """
 
     group: str
@@ -133,6 +138,20 @@ class Database(Protocol):
 
     async def teardown(self) -> None:
         """Stop everything; never raises for what is already gone."""
+
+
+@runtime_checkable
+class Reconfigurable(Protocol):
+    """A power that a Database may have: replicas of its groups come and go while it serves."""
+
+    async def change_replicas(
+        self, leader: str, group: str, change: str, server: str, expected: tuple[int, int], timeout_s: float
+    ) -> str | None:
+        """Ask the node `leader` to `add-learner`, `promote`, `demote` or `remove` a server of the group it leads.
+
+        `expected` is (`config_term`, `config_index`) of the configuration that is to be changed. None once the change
+        is committed, else why it was refused; raises IndefiniteError where that isn't known.
+        """
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.protocols import GroupStatus, Node, NodeStatus
+from harness.protocols import GroupStatus, Node, NodeStatus, node_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class View:
         if not replicas:
             return ()
         newest = max(replicas.values(), key=lambda status: (status.term, status.commit_index))
-        return newest.voters
+        return tuple(map(node_of, newest.voters))
 
     def term(self, group: str) -> int:
         """The highest term any answering replica is in; 0 if none answers."""
@@ -75,7 +75,8 @@ class View:
         if not claims:
             return None
         term, name, status = max(claims, key=lambda claim: claim[:2])
-        return Leader(name, group, term, status.lease_valid, status.commit_index, status.last_index, status.voters)
+        voters = tuple(map(node_of, status.voters))
+        return Leader(name, group, term, status.lease_valid, status.commit_index, status.last_index, voters)
 
 
 def names(nodes: Iterable[Node], role: str | None = None) -> tuple[str, ...]:

@@ -14,8 +14,10 @@ from cluster.client.sessions import Sessions, Ticket
 from cluster.store.cells import Value
 from cluster.wire.messages import (
     CATALOG_GROUP,
+    ChangeReplicas,
     Column,
     CompareAndSet,
+    ConfigurationReply,
     CreateTable,
     CreateTableReply,
     Done,
@@ -122,6 +124,16 @@ class ClusterClient:
         if isinstance(reply, Missed):
             raise DefiniteError(reply.kind, reply.message)
         return _expect(reply, StatusReply)
+
+    async def change_replicas(self, address: str, request: ChangeReplicas) -> ConfigurationReply:
+        """An operator's change of a configuration, to the node at this address alone; one attempt.
+
+        Raises DefiniteError, with the reason, where nothing was changed.
+        """
+        reply = await attempt(self._ports.network, address, encode(request), self._timeout_s)
+        if not isinstance(reply, Missed):
+            return _expect(reply, ConfigurationReply)
+        raise (IndefiniteError if reply.possible else DefiniteError)(reply.kind, reply.message)
 
     # ---- data ----
 

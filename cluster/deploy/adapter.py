@@ -13,7 +13,7 @@ from cluster.wire.messages import Column, Done, StatusReply
 from harness.errors import DefiniteError, HarnessError, UserError
 from harness.ops import Mop, Op
 from harness.ports import Ports
-from harness.protocols import GroupStatus, NodeStatus
+from harness.protocols import GroupStatus, NodeStatus, node_of
 
 DATABASE_NAME = "assay-cluster"
 REGISTER_TABLE = "registers"
@@ -84,4 +84,5 @@ async def create_registers(client: ClusterClient, workload: str, options: Mappin
 def node_status(reply: StatusReply) -> NodeStatus:
     """A node's answer to GetStatus, in the harness's words."""
     groups = tuple(GroupStatus(**msgspec.structs.asdict(group)) for group in reply.groups)
-    return NodeStatus(reply.node_id, reply.role, reply.incarnation, groups, reply.wall_ns)
+    details = {"server_id": reply.node_id}
+    return NodeStatus(node_of(reply.node_id), reply.role, reply.incarnation, groups, reply.wall_ns, details)

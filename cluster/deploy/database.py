@@ -10,8 +10,11 @@ from typing import Any, ClassVar
 from cluster.client.client import ClusterClient
 from cluster.deploy.adapter import DATABASE_NAME, OPERATIONS, create_registers
 from cluster.deploy.readiness import await_ready
+from cluster.raft.types import ChangeKind
+from cluster.wire.messages import ChangeReplicas
+from harness.errors import DefiniteError
 from harness.ports import Clock
-from harness.protocols import Node, NodeStatus
+from harness.protocols import Node, NodeStatus, node_of
 
 CAPABILITIES = frozenset({"kill", "pause", "stop", "status"})
 ADMIN = "admin"
@@ -55,6 +58,23 @@ class ReferenceDatabase(ABC):
     @abstractmethod
     def admin_clock(self) -> Clock:
         """The clock of the machine that asks."""
+
+    @abstractmethod
+    def address(self, node: str) -> str:
+        """Where a node listens."""
+
+    async def change_replicas(
+        self, leader: str, group: str, change: str, server: str, expected: tuple[int, int], timeout_s: float
+    ) -> str | None:
+        """`harness.protocols.Reconfigurable`: an operator's call to the leader of a tablet or of the catalog."""
+        request = ChangeReplicas(
+            group, ChangeKind(change), server, self.address(node_of(server)), *expected, timeout_s=timeout_s
+        )
+        try:
+            await self.admin_client(timeout_s + READINESS_CALL_TIMEOUT_S).change_replicas(self.address(leader), request)
+        except DefiniteError as error:
+            return str(error)
+        return None
 
     async def statuses(self) -> dict[str, NodeStatus | None]:
         """Every node's status, asked at once."""

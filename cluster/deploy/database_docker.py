@@ -129,6 +129,9 @@ class DockerDatabase(ReferenceDatabase):
         ports = self._client_ports(f"c{process}.{self._opened}")
         return ConnectedOpClient(ports, ClusterOpClient(ports, self._masters(), timeout_s))
 
+    def address(self, node: str) -> str:
+        return self._address(self._node(node))
+
     def admin_client(self, timeout_s: float) -> ClusterClient:
         return ClusterClient(self._admin_ports(), self._masters(), timeout_s)
 

@@ -102,6 +102,9 @@ class SimDatabase(ReferenceDatabase):
     async def open_client(self, process: int, timeout_s: float) -> ClusterOpClient:
         return ClusterOpClient(self._world.harness_ports(f"c{process}"), self._addresses(), timeout_s)
 
+    def address(self, node: str) -> str:
+        return self._configs[node].address
+
     def admin_client(self, timeout_s: float) -> ClusterClient:
         return ClusterClient(self._admin, self._addresses(), timeout_s)
 

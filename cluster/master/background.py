@@ -9,6 +9,7 @@ from cluster.master.locks import table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
 from cluster.master.placement import Placement, place, replica_load
 from cluster.master.records import TableRecord, TabletRecord, TabletState
+from cluster.raft.configurations import FOUNDING_INDEX
 from cluster.wire.messages import CreateTablet
 
 SCAN_INTERVAL_S = 1.0
@@ -102,12 +103,16 @@ def _nudge(manager: CatalogManager, leadership: Leadership) -> None:
         for replica in tablet.unconfirmed:
             if manager.servers.is_live(replica.node_id, now_ns):
                 table = leadership.caches.tables[tablet.table_id]
-                manager.calls.create(replica, create_request(manager, table, tablet))
+                manager.calls.create(replica, create_request(manager, table, tablet, replica.node_id))
 
 
-def create_request(manager: CatalogManager, table: TableRecord, tablet: TabletRecord) -> CreateTablet:
+def create_request(manager: CatalogManager, table: TableRecord, tablet: TabletRecord, server_id: str) -> CreateTablet:
+    """A replica that comes up late still founds the group if nobody has changed the configuration since."""
     voters = () if tablet.config is None else tablet.config.voters
+    founding = tablet.config is not None and tablet.config.op_index <= FOUNDING_INDEX
     return CreateTablet(
+        server_id,
+        founding,
         tablet.tablet_id,
         table.table_id,
         table.name,

@@ -12,10 +12,12 @@ from cluster.master.background import run_background
 from cluster.master.catalog import Catalog
 from cluster.master.manager import CatalogManager, Refusal
 from cluster.master.tservers import ServerMap
+from cluster.membership import change_replicas
 from cluster.observer import Observer
 from cluster.raft.types import Role, SoftState
 from cluster.wire.messages import (
     CATALOG_GROUP,
+    ChangeReplicas,
     CreateTable,
     Fault,
     GetStatus,
@@ -126,10 +128,17 @@ class Master:
                 return await manager.register_session()
             case ListTabletServers():
                 return await queries.list_tablet_servers(manager)
+            case ChangeReplicas():
+                return await self._change_replicas(request)
             case GetStatus():
                 return self._status()
             case _:
                 return Fault("INVALID", f"masters do not answer {type(request).__name__}", definite=True)
+
+    async def _change_replicas(self, request: ChangeReplicas) -> Reply:
+        if self._group is None or request.group != CATALOG_GROUP:
+            return Fault("NOT_FOUND", f"masters have no group {request.group}", definite=True)
+        return await change_replicas(self._group, request)
 
     def _status(self) -> StatusReply:
         groups = () if self._group is None else (self._group.status(),)

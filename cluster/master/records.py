@@ -58,11 +58,12 @@ class TableRecord(msgspec.Struct, frozen=True, array_like=True):
 class TabletConfig(msgspec.Struct, frozen=True, array_like=True):
     """A tablet's Raft configuration; `op_index` is the log index that made it, 0 for the one given at creation.
 
-    Voters carry the address last known, for a tserver that this master hasn't heard of yet.
+    Members carry the address last known, for a tserver that this master hasn't heard of yet.
     """
 
     op_index: int
     voters: tuple[Replica, ...]
+    learners: tuple[Replica, ...] = ()
 
     @property
     def node_ids(self) -> tuple[str, ...]:

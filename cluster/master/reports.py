@@ -62,8 +62,12 @@ def next_record(
 def _next_config(current: TabletConfig, report: TabletReport, addresses: Mapping[str, str]) -> TabletConfig:
     if report.config_index <= current.op_index or not report.voters:
         return current
-    known = {voter.node_id: voter.address for voter in current.voters} | dict(addresses)
-    return TabletConfig(report.config_index, tuple(Replica(voter, known.get(voter, "")) for voter in report.voters))
+
+    def located(replica: Replica) -> Replica:
+        return Replica(replica.node_id, addresses.get(replica.node_id, replica.address))
+
+    voters, learners = tuple(map(located, report.voters)), tuple(map(located, report.learners))
+    return TabletConfig(report.config_index, voters, learners)
 
 
 def next_hint(hint: LeaderHint | None, report: TabletReport) -> LeaderHint | None:

@@ -14,6 +14,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Members).decode
 
 
+FOUNDING_INDEX = 1
+"""Where the founding voters' configuration stands in every log of a group."""
+
+
 def configuration_entry(configuration: Configuration) -> Entry:
     """The CONFIG entry that sets this configuration."""
     data = _encode((configuration.voters, configuration.learners))
@@ -32,7 +36,8 @@ def bootstrap(voters: Sequence[Member]) -> tuple[HardState, Entry]:
     All of them write the very same one, so their logs agree; nobody else ever does (G1). Later servers get it from
     the leader, with the rest of the log or in a snapshot.
     """
-    return HardState(term=1, vote=None, commit=1), configuration_entry(Configuration(tuple(voters), (), 1, 1))
+    founding = Configuration(tuple(voters), (), index=FOUNDING_INDEX, term=1)
+    return HardState(founding.term, None, commit=founding.index), configuration_entry(founding)
 
 
 class Configurations:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from cluster.config import Knobs
 from cluster.group import Group, GroupSpec, NotLeader, OnFailure, OutcomeUnknown, Transport
+from cluster.membership import replicas_of
 from cluster.observer import Observer
-from cluster.raft.types import Message, SoftState
+from cluster.raft.types import Configuration, Message, SoftState
 from cluster.ranges.holding import HeldLease, Holding, not_leader
 from cluster.ranges.lease import LeaseTimes
 from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
@@ -23,6 +24,7 @@ from cluster.wire.messages import (
     GroupState,
     ReadReply,
     ReadRow,
+    Replica,
     TabletReport,
     WriteRow,
     encode,
@@ -34,6 +36,12 @@ _MS = 1_000_000
 
 def _timed_out(definite: bool) -> bytes:
     return encode(Fault("TIMED_OUT", "no quorum within the deadline", definite=definite))
+
+
+def founders_of(created: CreateTablet) -> tuple[Replica, ...]:
+    """The group's first voters, if this replica is one of them."""
+    founding = created.founding and created.server_id in [voter.node_id for voter in created.voters]
+    return created.voters if founding else ()
 
 
 class TabletReplica:
@@ -70,11 +78,12 @@ class TabletReplica:
         spec = GroupSpec(
             group_id=self.created.tablet_id,
             node_id=self._node_id,
-            founders=self.created.voters,
+            founders=founders_of(self.created),
             directory=tablet_directory(self.created.tablet_id),
             knobs=self._knobs,
             flaws=self._flaws,
             observer=self._observer,
+            on_configured=self._configured,
         )
         group = await Group.open(self._ports, spec, self._machine, transport, self._leadership, on_failure)
         self._group = group
@@ -106,16 +115,23 @@ class TabletReplica:
     def report(self) -> TabletReport:
         """What masters are told of this replica."""
         created, group = self.created, self._group
+        configuration = group.committed_configuration if group else Configuration()
         return TabletReport(
             tablet_id=created.tablet_id,
             table_id=created.table_id,
             state="RUNNING",
             term=group.term if group else 0,
             leader=group.leader if group else None,
-            voters=tuple(replica.node_id for replica in created.voters),
-            config_index=0,
+            voters=replicas_of(configuration.voters),
+            learners=replicas_of(configuration.learners),
+            config_index=configuration.index,
             schema_version=created.schema_version,
         )
+
+    @property
+    def group(self) -> Group | None:
+        """The Raft group, once it is open."""
+        return self._group
 
     async def read(self, request: ReadRow) -> bytes:
         """A strong read: an encoded ReadReply or Fault. Its time is what the clock showed at its arrival."""
@@ -180,6 +196,9 @@ class TabletReplica:
         timestamp = times.read_at(key, arrived)
         version = self._machine.read(key, timestamp)
         return encode(ReadReply(version[1] if version else None, timestamp))
+
+    def _configured(self) -> None:
+        self._on_change()
 
     def _leadership(self, state: SoftState) -> None:
         self._on_change()

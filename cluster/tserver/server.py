@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import msgspec
+
 from cluster.config import NodeConfig
-from cluster.group import OnFailure
+from cluster.group import Group, OnFailure
 from cluster.identity import PeerCheck, check_identity, stranger
+from cluster.membership import change_replicas, replicas_of
 from cluster.nodelog import node_logger
 from cluster.observer import Observer
+from cluster.raft.types import ChangeKind
 from cluster.ranges.replica import TabletReplica
 from cluster.store.node_clock import NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.heartbeats import HeartbeatSender
 from cluster.tserver.metadata import TabletMeta
 from cluster.wire.messages import (
+    ChangeReplicas,
     CompareAndSet,
     CreateTablet,
     DeleteTablet,
@@ -29,11 +34,12 @@ from cluster.wire.messages import (
     TabletReport,
     WriteRow,
     decode_envelope,
+    decode_reply,
     decode_request,
     encode,
 )
 from cluster.wire.transport import NodeTransport
-from harness.ports import DiskFull, Peer, Ports
+from harness.ports import CallLost, DiskFull, Peer, Ports, Refused, Unreachable
 
 _MS = 1_000_000
 _DONE = encode(DoneReply(done=True))
@@ -116,7 +122,34 @@ class TabletServer:
                 return encode(stranger(reason))
             async with self._changing.setdefault(request.tablet_id, asyncio.Lock()):
                 return await self._create_or_delete(request)
+        if isinstance(request, ChangeReplicas):
+            return await self._change_replicas(request)
         return _fault("INVALID", f"tablet servers do not answer {type(request).__name__}")
+
+    async def _change_replicas(self, request: ChangeReplicas) -> bytes:
+        replica = self._replicas.get(request.group)
+        if replica is None or replica.group is None:
+            return _fault("NOT_FOUND", f"no tablet {request.group} here")
+        group = replica.group
+        if request.change is ChangeKind.ADD_LEARNER and group.is_leader:
+            problem = await self._create_learner(replica.created, group, request)
+            if problem is not None:
+                return _fault("CHANGE_REFUSED", problem)
+        return encode(await change_replicas(group, request))
+
+    async def _create_learner(self, created: CreateTablet, group: Group, request: ChangeReplicas) -> str | None:
+        """Have the replica created that is to be added, with no configuration of its own; else why it can't be.
+
+        One that is not added in the end holds nothing and does nothing.
+        """
+        contacts = replicas_of(group.configuration.members)
+        create = msgspec.structs.replace(created, server_id=request.server_id, founding=False, voters=contacts)
+        timeout_s = min(request.timeout_s, self._config.knobs.master_call_timeout_ms / 1e3)
+        try:
+            reply = decode_reply(await self._ports.network.call(request.address, encode(create), timeout_s))
+        except (Unreachable, CallLost, Refused) as error:
+            return f"{request.server_id} did not create a replica: {error}"
+        return reply.message if isinstance(reply, Fault) else None
 
     async def _create_or_delete(self, request: CreateTablet | DeleteTablet) -> bytes:
         try:
@@ -131,8 +164,10 @@ class TabletServer:
             return _DONE
         if request.tablet_id in self._deleted:
             return _fault("INVALID", f"tablet {request.tablet_id} was deleted here")
-        if "/" in request.tablet_id or self._config.node_id not in [voter.node_id for voter in request.voters]:
-            return _fault("INVALID", f"tablet {request.tablet_id} can't be hosted by {self._config.node_id}")
+        if "/" in request.tablet_id or self._config.node_id != request.server_id:
+            return _fault(
+                "INVALID", f"tablet {request.tablet_id} of {request.server_id} is not for {self._ports.node_id}"
+            )
         self._ports.failpoints.hit("tserver.before_create")
         await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request))
         self._ports.failpoints.hit("tserver.after_create")

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.raft.types import Message
+from cluster.raft.types import ChangeKind, Message
 from cluster.store.cells import Value
 
 WIRE_VERSION = 2
@@ -95,14 +95,15 @@ class ListTabletServers(msgspec.Struct, frozen=True, tag="ListTabletServers"):
 
 
 class TabletReport(msgspec.Struct, frozen=True, array_like=True):
-    """One replica as its tablet server sees it."""
+    """One replica as its tablet server sees it; the configuration, set at `config_index`, is committed (M9)."""
 
     tablet_id: str
     table_id: str
     state: str
     term: int
     leader: str | None
-    voters: tuple[str, ...]
+    voters: tuple[Replica, ...]
+    learners: tuple[Replica, ...]
     config_index: int
     schema_version: int
 
@@ -123,8 +124,14 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="Heartbeat"):
 
 
 class CreateTablet(msgspec.Struct, frozen=True, tag="CreateTablet"):
-    """Sent by the leader master, retried until reported; creating an existing tablet is a success."""
+    """Create a replica on the tablet server `server_id`; creating an existing one is a success.
 
+    The leader master sends it to the founding voters until they report. A replica that is `founding` and among the
+    `voters` begins with them as its configuration; any other has none, and they are whom it may hear from (G1).
+    """
+
+    server_id: str
+    founding: bool
     tablet_id: str
     table_id: str
     table_name: str
@@ -172,6 +179,22 @@ class RegisterSession(msgspec.Struct, frozen=True, tag="RegisterSession"):
     group: str
 
 
+class ChangeReplicas(msgspec.Struct, frozen=True, tag="ChangeReplicas"):
+    """An operator's change of a group's configuration, to its leader: `group` is a tablet's id or `catalog` (G1).
+
+    It is carried out if the configuration is the one that the entry (`config_term`, `config_index`) set. Adding a
+    learner of a tablet creates the replica at `address` first. Answered by a `ConfigurationReply` once committed.
+    """
+
+    group: str
+    change: ChangeKind
+    server_id: str
+    address: str
+    config_term: int
+    config_index: int
+    timeout_s: float
+
+
 class GetStatus(msgspec.Struct, frozen=True, tag="GetStatus"):
     """To any node: its own `harness.protocols.NodeStatus`, with one entry per Raft group."""
 
@@ -189,6 +212,7 @@ Request: TypeAlias = (
     | WriteRow
     | CompareAndSet
     | RegisterSession
+    | ChangeReplicas
     | GetStatus
 )
 
@@ -199,8 +223,8 @@ class Fault(msgspec.Struct, frozen=True, tag="Fault"):
     """A refusal. `definite` says that the request took no effect and never will (else its outcome is unknown).
 
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, NOT_FOUND, ALREADY_PRESENT, INVALID,
-    TIMED_OUT, SHUTTING_DOWN, SESSION_ENDED, FORGOTTEN, STRANGER. `leader_address` is given by masters: clients
-    know them by their addresses only.
+    TIMED_OUT, SHUTTING_DOWN, CHANGE_REFUSED, SESSION_ENDED, FORGOTTEN, STRANGER. `leader_address` is given by masters:
+    clients know them by their addresses only.
     """
 
     kind: str
@@ -244,6 +268,15 @@ class HeartbeatReply(msgspec.Struct, frozen=True, tag="HeartbeatReply"):
 
 class SessionReply(msgspec.Struct, frozen=True, tag="SessionReply"):
     session: int
+
+
+class ConfigurationReply(msgspec.Struct, frozen=True, tag="ConfigurationReply"):
+    """The configuration of a group that the entry (`config_term`, `config_index`) set."""
+
+    voters: tuple[Replica, ...]
+    learners: tuple[Replica, ...]
+    config_term: int
+    config_index: int
 
 
 class Done(msgspec.Struct, frozen=True, tag="Done"):
@@ -296,6 +329,7 @@ Reply: TypeAlias = (
     | TabletServersReply
     | HeartbeatReply
     | SessionReply
+    | ConfigurationReply
     | Done
     | ReadReply
     | StatusReply

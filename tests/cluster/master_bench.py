@@ -91,7 +91,8 @@ class ScriptedServer:
                 "RUNNING",
                 1,
                 None if self.leaderless else tablet.voters[0].node_id,
-                tuple(voter.node_id for voter in tablet.voters),
+                tablet.voters,
+                (),
                 0,
                 0,
             )

@@ -337,7 +337,7 @@ def test_true_orphans_are_left_alone() -> None:
     """M9, case 1 of appendix A."""
 
     async def scenario(bench: Bench) -> None:
-        bench.servers[0].extra_reports = (TabletReport("stranger", "unknown", "RUNNING", 1, "t1", ("t1",), 0, 0),)
+        bench.servers[0].extra_reports = (TabletReport("stranger", "unknown", "RUNNING", 1, "t1", (), (), 0, 0),)
         await bench.leader()
         await bench.sleep(3)
         assert bench.servers[0].deletes == []

@@ -36,7 +36,8 @@ def creating() -> TabletRecord:
 def report(
     leader: str | None = None, term: int = 1, config_index: int = 0, voters: tuple[str, ...] = ()
 ) -> TabletReport:
-    return TabletReport("tablet", "table", "RUNNING", term, leader, voters, config_index, 0)
+    replicas = tuple(Replica(voter, f"{voter}:1") for voter in voters)
+    return TabletReport("tablet", "table", "RUNNING", term, leader, replicas, (), config_index, 0)
 
 
 def heartbeat(node_id: str = "t1", incarnation: int = 1, address: str = "t1:1") -> Heartbeat:

@@ -135,8 +135,10 @@ def write(session: int, sequence: int, value: int) -> WriteRow:
 
 def test_what_was_acknowledged_survives_kill_9_of_every_process(tmp_path: Path) -> None:
     async def body(cluster: Processes) -> None:
-        create = CreateTablet("tab", "table", "registers", Partition(0, 1), (), 0, cluster.voters)
         for replica in cluster.voters:
+            create = CreateTablet(
+                replica.node_id, True, "tab", "table", "registers", Partition(0, 1), (), 0, cluster.voters
+            )
             assert await cluster.answers(replica, create) == DoneReply(True)
         registered = await cluster.anyone(RegisterSession("tab"))
         assert isinstance(registered, SessionReply)

@@ -43,7 +43,12 @@ from harness.sim.world import World
 
 NAMES = ("t1", "t2", "t3")
 VOTERS = tuple(Replica(name, f"{name}:7050") for name in NAMES)
-CREATE = CreateTablet("tab", "table", "registers", Partition(0, 1), (), 0, VOTERS)
+
+
+def create_on(server_id: str) -> CreateTablet:
+    return CreateTablet(server_id, True, "tab", "table", "registers", Partition(0, 1), (), 0, VOTERS)
+
+
 SECOND = 1_000_000_000
 
 
@@ -76,7 +81,7 @@ class Servers:
         self.start()
         await self.clock.sleep(0.1)
         for name in NAMES:
-            assert await self.call(name, CREATE) == DoneReply(True)
+            assert await self.call(name, create_on(name)) == DoneReply(True)
         await self.registered()
 
     async def registered(self) -> None:
@@ -308,12 +313,12 @@ def test_an_idle_tablet_keeps_reading_at_present_times() -> None:
 def test_creating_twice_is_one_tablet_and_deleting_is_for_good() -> None:
     async def scenario(servers: Servers) -> None:
         await servers.created()
-        twice = await asyncio.gather(*(servers.call("t1", CREATE) for _ in range(3)))
+        twice = await asyncio.gather(*(servers.call("t1", create_on("t1")) for _ in range(3)))
         assert twice == [DoneReply(True)] * 3
         assert await servers.call("t1", DeleteTablet("tab")) == DoneReply(True)
         assert await servers.call("t1", DeleteTablet("tab")) == DoneReply(True)
         for _ in range(2):
-            reply = await servers.call("t1", CREATE)
+            reply = await servers.call("t1", create_on("t1"))
             assert isinstance(reply, Fault) and reply.kind == "INVALID"
             paths = servers.world.node("t1").disk.paths()
             assert [path for path in paths if path.startswith("tablets/")] == ["tablets/tab.meta"]
@@ -332,7 +337,7 @@ def test_a_crash_in_mid_creation_or_deletion_is_mended_by_the_retry(point: str) 
         node = servers.world.node("t1")
         node.failpoints.arm(point)
         with pytest.raises(CallLost):
-            await servers.call("t1", CREATE)
+            await servers.call("t1", create_on("t1"))
             await servers.call("t1", DeleteTablet("tab"))
         assert node.state is ProcessState.DEAD
         servers.start("t1")
@@ -342,7 +347,7 @@ def test_a_crash_in_mid_creation_or_deletion_is_mended_by_the_retry(point: str) 
             assert [path for path in node.disk.paths() if path.startswith("tablets/")] == ["tablets/tab.meta"]
         else:
             for name in NAMES:
-                assert await servers.call(name, CREATE) == DoneReply(True)
+                assert await servers.call(name, create_on(name)) == DoneReply(True)
             await servers.registered()
             assert isinstance(await servers.write(1, 1), Done)
 
@@ -414,11 +419,11 @@ def test_a_server_whose_disk_is_full_answers_so_and_creates_when_there_is_space(
         servers.start()
         await servers.clock.sleep(0.1)
         servers.world.node("t1").disk.full = True
-        reply = await servers.call("t1", CREATE)
+        reply = await servers.call("t1", create_on("t1"))
         assert isinstance(reply, Fault) and not reply.definite
         servers.world.node("t1").disk.full = False
         for name in NAMES:
-            assert await servers.call(name, CREATE) == DoneReply(True)
+            assert await servers.call(name, create_on(name)) == DoneReply(True)
         await servers.registered()
         assert isinstance(await servers.write(1, 1), Done)
 
