@@ -6,15 +6,22 @@
 from __future__ import annotations
 
 import ast
+import io
 import os
 import re
+import tokenize
 from pathlib import Path
+from typing import TypeGuard
 
 from assay.campaign import flawed_options
 from cluster.flaws import FLAWS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("harness", "cluster", "nemesis", "workloads", "checkers", "results", "assay")
+DESIGN = ROOT / "docs" / "design"
+MECHANISM = re.compile(r"\b[GMRQ][1-9][0-9]?\b")
+MECHANISMS_NAMED_IN = ("cluster", "harness", "nemesis", "assay")
+"""Elsewhere such names are of phenomena: G0, G1a and G2 are Adya's."""
 BEGIN, END = "<!-- modules -->", "<!-- end of modules -->"
 
 
@@ -47,6 +54,66 @@ def test_module_map_is_true() -> None:
 def test_every_module_says_what_it_is() -> None:
     silent = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if not first_sentence(path)]
     assert silent == []
+
+
+def remarks(path: Path) -> str:
+    """Comments and docstrings of a module, those of its constants included."""
+    text = path.read_text()
+    strings = (node.value.value for node in ast.walk(ast.parse(text)) if is_string(node))
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    comments = (token.string for token in tokens if token.type == tokenize.COMMENT)
+    return "\n".join([*strings, *comments])
+
+
+def is_string(node: ast.AST) -> TypeGuard[ast.Expr]:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def mechanisms() -> dict[str, tuple[str, ...]]:
+    """The rows of docs/design/mechanisms.md: (promise, source, where) by id."""
+    rows = [line.strip("| ").split(" | ") for line in (DESIGN / "mechanisms.md").read_text().splitlines()]
+    return {row[0]: tuple(row[1:]) for row in rows if MECHANISM.fullmatch(row[0])}
+
+
+def test_every_mechanism_named_in_the_code_has_its_entry() -> None:
+    known = mechanisms()
+    named = {
+        (name, path.relative_to(ROOT).as_posix())
+        for package in MECHANISMS_NAMED_IN
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for name in MECHANISM.findall(remarks(path))
+    }
+    assert len(named) > 50
+    assert sorted((name, path) for name, path in named if name not in known) == []
+
+
+def test_entries_of_mechanisms_are_whole_and_lead_somewhere() -> None:
+    known = mechanisms()
+    expected = {"G": 10, "M": 14, "R": 10, "Q": 12}
+    assert list(known) == [f"{letter}{number}" for letter, count in expected.items() for number in range(1, count + 1)]
+    for name, row in known.items():
+        assert len(row) == 3 and all(row), name
+        places = re.findall(r"`([^`]+)`", row[2])
+        assert places or row[2] == "not built yet", name
+        assert [place for place in places if not (ROOT / place).exists()] == [], name
+
+
+def test_places_that_design_pages_name_exist() -> None:
+    for page in sorted(DESIGN.glob("*.md")):
+        places = re.findall(r"`((?:cluster|harness|nemesis|assay|tests)/[^`]+)`", page.read_text())
+        assert [place for place in places if not (ROOT / place).exists()] == [], page.name
+
+
+def test_the_page_on_invariants_names_each_of_them() -> None:
+    text = (DESIGN / "invariants.md").read_text()
+    named = [
+        node.value.value
+        for path in sorted((ROOT / "cluster" / "invariants").glob("*.py"))
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    assert len(named) >= 14
+    assert [name for name in named if f"| `{name}` |" not in text] == []
 
 
 def test_track_record_names_every_flaw_and_its_command() -> None:
