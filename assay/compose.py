@@ -77,10 +77,10 @@ def child(entropy: Random) -> Random:
 
 def make_world(options: RunOptions, spec: WorldSpec) -> World:
     """The simulated world of a run."""
-    nodes = cluster_nodes(options.masters, options.nodes)
+    nodes = cluster_nodes(options.masters, options.nodes, spec.zones)
     return World(
         options.seed,
-        network=spec.physical.link_options(),
+        network=spec.physical.link_options,
         disk=spec.physical.disk_options(),
         machines=spec.machines(options.seed, nodes),
         version=WIRE_VERSION,
@@ -90,7 +90,7 @@ def make_world(options: RunOptions, spec: WorldSpec) -> World:
 
 def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> SimDatabase:
     """The reference cluster in that world."""
-    return SimDatabase(world, options.masters, options.nodes, options.flaw, spec.knobs)
+    return SimDatabase(world, options.masters, options.nodes, options.flaw, spec.knobs, spec.zones)
 
 
 def run_simulated(options: RunOptions, rundir: RunDir, judge: Judge, progress: Progress, started: datetime) -> Finished:
@@ -98,7 +98,9 @@ def run_simulated(options: RunOptions, rundir: RunDir, judge: Judge, progress: P
     spec = draw_world(options.seed, options.world)
     with make_world(options, spec) as world:
         environment, database = SimEnvironment(world), simulated_database(world, options, spec)
-        test = replace(make_test(options, environment, database, started), world=spec.values)
+        test = replace(
+            make_test(options, environment, database, started), world=spec.values, rate_floor=spec.rate_floor
+        )
         outcome = world.run(run(test, rundir, judge, progress))
         return Finished(outcome, world.trace_digest())
 

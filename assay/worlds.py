@@ -15,6 +15,7 @@ from harness.sim.node import MachineOptions
 from harness.sim.worlds import (
     MILLISECOND_NS,
     PHYSICAL_KEYS,
+    WAN_REGIONS,
     Among,
     ClockBounds,
     PhysicalWorld,
@@ -24,6 +25,7 @@ from harness.sim.worlds import (
     draw_values,
     physical_world,
 )
+from harness.verdict import DEFAULT_RATE_FLOOR
 
 SEVERITY = WorldKey(
     "severity",
@@ -44,6 +46,16 @@ class WorldSpec:
     values: Mapping[str, Value]
     physical: PhysicalWorld
     knobs: Knobs
+
+    @property
+    def zones(self) -> int:
+        """How many zones the nodes are spread over: the regions of a wide-area network, or one."""
+        return len(WAN_REGIONS) if self.physical.latency == "wan5" else 1
+
+    @property
+    def rate_floor(self) -> float:
+        """The share of the rate asked for that has to succeed: less where clients wait 0.3 s for each answer."""
+        return DEFAULT_RATE_FLOOR / 4 if self.physical.latency == "wan5" else DEFAULT_RATE_FLOOR
 
     def machines(self, seed: int, nodes: Sequence[Node]) -> dict[str, MachineOptions]:
         """What each node's machine is like in this world."""

@@ -21,6 +21,7 @@ from harness.invariants import InvariantsRecord
 from harness.ports import Clock, Ports
 from harness.protocols import Node, NodeStatus, ProcessState
 from harness.sim.world import World
+from harness.sim.worlds import CLIENT_MACHINES
 
 STATUS_TIMEOUT_S = 0.5
 
@@ -28,10 +29,10 @@ STATUS_TIMEOUT_S = 0.5
 class SimDatabase(ReferenceDatabase):
     """Masters `m1`…, tablet servers `t1`… spread over zones `z1`… in turn; one process each, logs kept in memory.
 
-    `flaws` are names of `cluster.flaws`. Clients run on machines named `c` and the process number.
+    `flaws` are names of `cluster.flaws`. Clients run on `CLIENT_MACHINES` in turn.
     """
 
-    setup_timeout_s = 10.0
+    setup_timeout_s = 30.0
 
     def __init__(
         self,
@@ -100,7 +101,8 @@ class SimDatabase(ReferenceDatabase):
     # ---- clients ----
 
     async def open_client(self, process: int, timeout_s: float) -> ClusterOpClient:
-        return ClusterOpClient(self._world.harness_ports(f"c{process}"), self._addresses(), timeout_s)
+        machine = CLIENT_MACHINES[process % len(CLIENT_MACHINES)]
+        return ClusterOpClient(self._world.harness_ports(machine), self._addresses(), timeout_s)
 
     def address(self, node: str) -> str:
         return self._configs[node].address

@@ -42,6 +42,9 @@ SHARES: dict[str, tuple[str, Choices, Choices]] = {
 }
 """Knobs that are drawn as a share of another, with what mild and harsh worlds draw."""
 
+WAN_FACTORS = {"election_timeout_ms": 3, "check_quorum_ms": 3, "master_call_timeout_ms": 3, "tablet_lease_ms": 2}
+"""How many times as long periods are where a round trip takes a quarter of a second."""
+
 NOT_DRAWN = ("max_clock_drift", "request_timeout_ms")
 """Knobs that worlds leave alone: what is promised of clocks, and what only clients wait for."""
 
@@ -56,7 +59,7 @@ def _key(field: msgspec.structs.FieldInfo) -> WorldKey:
         other, mild, harsh = SHARES[name]
         return WorldKey(_kebab(name), values, meaning, mild, harsh, share_of=_kebab(other))
     mild, harsh = MILD_AND_HARSH.get(name, ((), ()))
-    return WorldKey(_kebab(name), values, meaning, mild, harsh)
+    return WorldKey(_kebab(name), values, meaning, mild, harsh, wan_factor=WAN_FACTORS.get(name, 1))
 
 
 def _kebab(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from harness.ports import Clock
 from harness.protocols import Node
 from harness.sim.world import World
+from harness.sim.worlds import CLIENT_MACHINES
 
 _PROBE_TIMEOUT_S = 0.5
 
@@ -33,8 +34,12 @@ class SimEnvironment:
         for node in nodes:
             self._world.node(node.name)
 
+    @property
+    def client_machines(self) -> tuple[str, ...]:
+        return CLIENT_MACHINES
+
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
-        """Drop what goes from source to target, for links that are not cut already."""
+        """Drop what goes from source to target, nodes or clients' machines, for links that are not cut already."""
         for source, target in sorted(links):
             if not self._world.network.link(source, target).cut:
                 self._world.network.cut(source, target)

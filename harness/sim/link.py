@@ -5,10 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from harness.sim.loop import SimLoop
-from harness.sim.trace import DELAY, DUPLICATED, KIND_BITS, LOST, REORDERED, Decisions
+from harness.sim.trace import CLOGGED, DELAY, DUPLICATED, KIND_BITS, LOST, REORDERED, Decisions
+
+Message: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], int, bool]
+"""What to call at the other end, with what; its size in bytes, and whether it may arrive twice."""
+
+_CLOG_NS = (50_000_000, 1_000_000_000)
+_OUTAGE_NS = (200_000_000, 2_000_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +23,12 @@ class LinkOptions:
 
     `loss`, `duplication` and `reorder` are probabilities per message; a reordered message takes up to `reorder_ns`
     longer and others may overtake it. Only notifications are duplicated (a connection delivers a call at most once).
-    `rate_bytes_per_s` limits throughput. `slow` is the probability of a delay drawn up to `slow_ns` instead.
+    `rate_bytes_per_s` limits throughput. `slow` is the probability of a delay drawn up to `slow_ns` instead, `clog`
+    that of the link standing still for up to a second, after which everything arrives in a burst, `outage` that of
+    everything being lost for up to two seconds.
+
+    With `tcp` messages ride on a connection (`harness.sim.tcp`): none is duplicated or reordered, `loss` costs time,
+    and `breaks` is the probability per message that the connection breaks.
     """
 
     delay_ns: tuple[int, int] = (200_000, 2_000_000)
@@ -28,6 +39,10 @@ class LinkOptions:
     slow: float = 0.0
     slow_ns: int = 50_000_000
     rate_bytes_per_s: int | None = None
+    clog: float = 0.0
+    outage: float = 0.0
+    tcp: bool = False
+    breaks: float = 0.0
 
 
 class Link:
@@ -38,10 +53,12 @@ class Link:
 
     __slots__ = (
         "_busy_ns",
+        "_clogged_until_ns",
         "_decisions",
         "_last_ns",
         "_loop",
         "_low_ns",
+        "_out_until_ns",
         "_plain",
         "_queue",
         "_random",
@@ -67,17 +84,34 @@ class Link:
         self._loop = loop
         self._random = entropy.random
         self._decisions = decisions
-        self._queue: list[tuple[Callable[..., object], tuple[Any, ...], int, bool]] | None = None
+        self._queue: list[Message] | None = None
         self.set_options(options)
 
     def set_options(self, options: LinkOptions) -> None:
         """Treat messages like this from now on; those under way may be overtaken, so that an old delay soon ends."""
         self.options = options
-        self._last_ns = self._busy_ns = 0
+        self._last_ns = self._busy_ns = self._clogged_until_ns = self._out_until_ns = 0
         low, high = options.delay_ns
         self._low_ns, self._span_ns = low, high - low
-        unlimited = options.rate_bytes_per_s is None
-        self._plain = not (options.loss or options.duplication or options.reorder or options.slow) and unlimited
+        steady = not (options.clog or options.outage) and options.rate_bytes_per_s is None
+        self._plain = steady and not (options.loss or options.duplication or options.reorder or options.slow)
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages go to the process that listened when they were sent, and to no other."""
+        return False
+
+    def sever(self) -> None:
+        """Cut the link."""
+        self.cut = True
+
+    def restore(self) -> None:
+        """Undo a cut."""
+        self.cut = False
+
+    def send_probe(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Send what only asks whether anything arrives."""
+        self.send(callback, args, 64)
 
     def send(self, callback: Callable[..., object], args: tuple[Any, ...], size: int, copies: bool = False) -> None:
         """Let `callback(*args)` happen at the other end after a delay, unless the message is lost on the way."""
@@ -120,11 +154,9 @@ class Link:
         self, when_ns: int, callback: Callable[..., object], args: tuple[Any, ...], size: int, copies: bool
     ) -> None:
         options = self.options
-        if self._happens(options.loss, LOST):
+        if self._happens(options.loss, LOST) or (options.outage and self._out_ns()):
             return
-        if options.slow and self._random() < options.slow:
-            when_ns += int(self._random() * options.slow_ns)
-        when_ns += self._queueing_ns(size)
+        when_ns += self._late_ns(size)
         if self._happens(options.reorder, REORDERED):
             when_ns += int(self._random() * options.reorder_ns)
         else:
@@ -139,6 +171,30 @@ class Link:
         happened = self._random() < probability
         self._decisions.note(kind, int(happened))
         return happened
+
+    def _late_ns(self, size: int) -> int:
+        """What stalls, the rate and clogs add to a delay."""
+        options, late_ns = self.options, self._queueing_ns(size)
+        if options.slow and self._random() < options.slow:
+            late_ns += int(self._random() * options.slow_ns)
+        return max(late_ns, self._clogged_ns()) if options.clog else late_ns
+
+    def _clogged_ns(self) -> int:
+        now_ns = self._loop.now_ns
+        if now_ns >= self._clogged_until_ns and self._happens(self.options.clog, CLOGGED):
+            self._clogged_until_ns = now_ns + self._between(_CLOG_NS)
+        return max(0, self._clogged_until_ns - now_ns)
+
+    def _out_ns(self) -> int:
+        """How long everything is lost from now on, 0 if nothing is."""
+        now_ns = self._loop.now_ns
+        if now_ns >= self._out_until_ns and self._happens(self.options.outage, LOST):
+            self._out_until_ns = now_ns + self._between(_OUTAGE_NS)
+        return max(0, self._out_until_ns - now_ns)
+
+    def _between(self, bounds_ns: tuple[int, int]) -> int:
+        low_ns, high_ns = bounds_ns
+        return low_ns + int(self._random() * (high_ns - low_ns))
 
     def _queueing_ns(self, size: int) -> int:
         rate = self.options.rate_bytes_per_s

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import Context
-from typing import Any
+from typing import Any, TypeAlias
 
 from harness.ports import Address, CallLost, Handler, Hello, NotifyHandler, Peer, Refused, Unreachable
 from harness.sim.handle import SimHandle
 from harness.sim.incarnation import Incarnation
 from harness.sim.link import Link, LinkOptions
 from harness.sim.loop import SimLoop
+from harness.sim.tcp import TcpLink
 from harness.sim.trace import CALL, NOTIFY, REPLY, Decisions, Trace
+
+LinkPlan: TypeAlias = Callable[[str, str], LinkOptions]
+"""The options of the link between two machines, source and target."""
 
 _FIRST_EPHEMERAL_PORT = 30_000
 
@@ -72,12 +76,12 @@ class _Call:
 
 
 class SimNetwork:
-    """Every link of the world. Faults name machines; a link that was never touched has the default options."""
+    """Every link of the world. Faults name machines; a link that was never touched has its planned options."""
 
     def __init__(
-        self, loop: SimLoop, options: LinkOptions, entropy: random.Random, trace: Trace, decisions: Decisions
+        self, loop: SimLoop, plan: LinkPlan, entropy: random.Random, trace: Trace, decisions: Decisions
     ) -> None:
-        self.options = options
+        self.plan = plan
         self.delivered = 0
         self._loop = loop
         self._entropy = entropy
@@ -93,21 +97,25 @@ class SimNetwork:
         """The link in this direction, made at first use."""
         link = self._links.get((source, target))
         if link is None:
-            link = Link(source, target, self.options, self._loop, self._entropy, self._decisions)
-            self._links[source, target] = link
+            link = self._links[source, target] = self._make_link(source, target, self.plan(source, target))
         return link
+
+    def _make_link(self, source: str, target: str, options: LinkOptions) -> Link:
+        if options.tcp:
+            return TcpLink(source, target, options, self._loop, self._entropy, self._decisions, _break_off)
+        return Link(source, target, options, self._loop, self._entropy, self._decisions)
 
     def cut(self, source: str, target: str) -> None:
         """Drop what goes from source to target, and only that: requests may arrive while answers don't."""
-        self.link(source, target).cut = True
+        self.link(source, target).sever()
 
     def uncut(self, source: str, target: str) -> None:
-        self.link(source, target).cut = False
+        self.link(source, target).restore()
 
     def heal(self) -> None:
         """Undo every cut and every clog."""
         for link in self._links.values():
-            link.cut = False
+            link.restore()
             link.unclog()
 
     def clog(self, source: str, target: str) -> None:
@@ -118,21 +126,21 @@ class SimNetwork:
         self.link(source, target).unclog()
 
     def set_link(self, source: str, target: str, options: LinkOptions | None) -> None:
-        """Change how one link treats messages; None for the default."""
-        self.link(source, target).set_options(options if options is not None else self.options)
+        """Change how one link treats messages; None for what was planned."""
+        self.link(source, target).set_options(options if options is not None else self.plan(source, target))
 
     def reset(self) -> None:
-        """Heal, and give every link the default options again."""
+        """Heal, and give every link its planned options again."""
         self.heal()
         for link in self._links.values():
-            link.set_options(self.options)
+            link.set_options(self.plan(link.source, link.target))
 
     async def probe(self, source: str, target: str, timeout_s: float = 0.5, attempts: int = 3) -> bool:
         """Whether one of a few messages sent now by the source machine arrives at the target machine in time."""
         arrived: asyncio.Future[bool] = self._loop.create_future()
         link = self.link(source, target)
         for _ in range(attempts):
-            link.send(self._arrive_probe, (link, arrived), 64)
+            link.send_probe(self._arrive_probe, (link, arrived))
         timer = self._loop.call_later(timeout_s, _settle, arrived, False)
         try:
             return await arrived
@@ -186,7 +194,19 @@ class SimNetwork:
     # ---- notifications ----
 
     def notify(self, port: SimNetworkPort, link: Link, address: Address, message: bytes) -> None:
-        link.send(self._arrive_notify, (port, link, address, message), len(message), True)
+        if link.connected:
+            listener = self._listeners.get(address)
+            if listener is not None:
+                link.send(self._arrive_connected, (listener, port, link, address, message), len(message))
+        else:
+            link.send(self._arrive_notify, (port, link, address, message), len(message), True)
+
+    def _arrive_connected(
+        self, listener: SimListener, port: SimNetworkPort, link: Link, address: Address, message: bytes
+    ) -> None:
+        """A connection ends with the process at its other end: what was under way to it reaches no later one."""
+        if not listener.closed:
+            self._arrive_notify(port, link, address, message)
 
     def _arrive_notify(self, port: SimNetworkPort, link: Link, address: Address, message: bytes) -> None:
         listener = self._listeners.get(address)
@@ -320,6 +340,13 @@ class SimNetworkPort:
         route = (self._network.link(self.owner.name, name), self._network.link(name, self.owner.name))
         self._routes[address] = route
         return route
+
+
+def _break_off(args: tuple[Any, ...]) -> None:
+    """A message was lost with its connection: the caller of a request learns it."""
+    call = args[0]
+    if isinstance(call, _Call) and not (call.future.done() or call.port.owner.dead):
+        call.future.set_exception(CallLost("the connection broke"))
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:

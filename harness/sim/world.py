@@ -18,7 +18,7 @@ from harness.sim.failpoints import SimFailpoints
 from harness.sim.incarnation import Incarnation
 from harness.sim.link import LinkOptions
 from harness.sim.loop import SimLoop, SimulationStuck
-from harness.sim.network import SimNetwork, SimNetworkPort
+from harness.sim.network import LinkPlan, SimNetwork, SimNetworkPort
 from harness.sim.node import MachineOptions, SimNode
 from harness.sim.trace import Decisions, Trace
 
@@ -39,7 +39,7 @@ class World:
         self,
         seed: int,
         *,
-        network: LinkOptions | None = None,
+        network: LinkOptions | LinkPlan | None = None,
         disk: DiskOptions | None = None,
         machines: Mapping[str, MachineOptions] | None = None,
         cluster_id: str = "sim",
@@ -58,9 +58,8 @@ class World:
         self.harness = Incarnation("harness", 0, self.trace.new_tag())
         self.loop = SimLoop(self.trace, self.harness, step_limit)  # type: ignore[abstract]
         self.loop.subject = self
-        links = network if network is not None else LinkOptions()
         network_entropy = random.Random(f"{seed}/network")
-        self.network = SimNetwork(self.loop, links, network_entropy, self.trace, self.choices)
+        self.network = SimNetwork(self.loop, _plan(network), network_entropy, self.trace, self.choices)
         self._nodes: dict[str, SimNode] = {}
         self._harness_ports: dict[str, Ports] = {}
         self._helpers: list[Incarnation] = []
@@ -184,6 +183,13 @@ def _rare_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def _plan(network: LinkOptions | LinkPlan | None) -> LinkPlan:
+    if callable(network):
+        return network
+    options = network if network is not None else LinkOptions()
+    return lambda _source, _target: options
 
 
 def _no_such_fault() -> None:

@@ -70,8 +70,8 @@ class Between:
 class WorldKey:
     """One thing that differs between worlds: what it may be, and what seeds draw, each value equally likely.
 
-    A key with `share_of` is drawn as a share of another key's value, which stands before it. One with no choices is
-    never drawn.
+    A key with `share_of` is drawn as a share of another key's value, which stands before it. What is drawn is
+    `wan_factor` times as much between continents. A key with no choices is never drawn.
     """
 
     name: str
@@ -80,6 +80,7 @@ class WorldKey:
     mild: tuple[Value, ...] = ()
     harsh: tuple[Value, ...] = ()
     share_of: str | None = None
+    wan_factor: int = 1
 
     def draw(self, seed: object, severity: Severity, drawn: Mapping[str, Value]) -> Value | None:
         """The seed's value, None where this severity leaves the default; `drawn` are the keys before it."""
@@ -87,9 +88,11 @@ class WorldKey:
         if not choices:
             return None
         value = random.Random(f"{seed}/world/{self.name}").choice(choices)
-        if self.share_of is None:
-            return value
-        return round(float(value) * float(drawn[self.share_of]))
+        if self.share_of is not None:
+            return round(float(value) * float(drawn[self.share_of]))
+        if self.wan_factor > 1 and drawn.get("latency") == "wan5":
+            return int(value) * self.wan_factor
+        return value
 
 
 def draw_values(
@@ -107,16 +110,27 @@ def draw_values(
 _ODDS = Between(0.0, 0.5)
 _ANY_ODDS = Between(0.0, 1.0)
 _COST = Between(0, 10_000)
+_LATENCIES = ("lan", "lan", "slow", "wan5")
 _RARE = ((0.0,), (0.0, 0.0, 0.0005, 0.002))
 _BOUNDED = Among(("none", "within", "beyond"))
 _MOSTLY_WITHIN = (("none", "within"), ("none", "within", "within"))
 
 PHYSICAL_KEYS: tuple[WorldKey, ...] = (
-    WorldKey("latency", Among(("lan", "slow")), "how long messages take", ("lan",), ("lan", "lan", "slow")),
-    WorldKey("loss", _ODDS, "share of messages that are lost", (0.0,), (0.0, 0.0, 0.01, 0.03)),
-    WorldKey("duplication", _ODDS, "share of notifications that arrive twice", (0.0,), (0.0, 0.01, 0.05)),
-    WorldKey("reorder", _ODDS, "share of messages that others overtake", (0.0,), (0.0, 0.02, 0.1)),
+    WorldKey("latency", Among(("lan", "slow", "wan5")), "how long messages take", ("lan",), _LATENCIES),
+    WorldKey("transport", Among(("datagram", "tcp")), "what messages ride on", ("datagram",), ("datagram", "tcp")),
+    WorldKey("loss", _ODDS, "share of messages that are lost; on tcp they come later", (0.0,), (0.0, 0.0, 0.01, 0.03)),
+    WorldKey("duplication", _ODDS, "share of notifications that arrive twice, not on tcp", (0.0,), (0.0, 0.01, 0.05)),
+    WorldKey("reorder", _ODDS, "share of messages that others overtake, not on tcp", (0.0,), (0.0, 0.02, 0.1)),
     WorldKey("stall", _ODDS, "share of messages that take up to 50 ms longer", (0.0,), (0.0, 0.01, 0.05)),
+    WorldKey("clog", _ODDS, "odds that a message stops its link for up to 1 s", (0.0,), (0.0, 0.0, 0.001)),
+    WorldKey("breaks", _ODDS, "odds that a message breaks its tcp connection", (0.0,), (0.0, 0.0, 0.0005)),
+    WorldKey(
+        "client-outages",
+        _ODDS,
+        "odds that a message begins an outage between its client and a node, one way",
+        (0.0,),
+        (0.0, 0.0, 0.002),
+    ),
     WorldKey(
         "bandwidth",
         Between(0, 100_000_000_000),
@@ -157,6 +171,34 @@ FSYNCS_NS: dict[str, tuple[int, int]] = {
 }
 
 
+CLIENT_MACHINES = ("c0", "c1", "c2", "c3", "c4")
+"""The machines that clients run on, several on each; faults of the network know them by these names."""
+
+CLIENTS = frozenset(CLIENT_MACHINES)
+
+WAN_REGIONS = ("us-east", "us-west", "eu-west", "ap-northeast", "ap-southeast")
+WAN_ROUND_TRIPS_MS = (
+    (1, 66, 87, 160, 197),
+    (66, 1, 131, 90, 140),
+    (87, 131, 1, 212, 255),
+    (160, 90, 212, 1, 105),
+    (197, 140, 255, 105, 1),
+)
+"""Round trips between regions of a public cloud, rounded to what is seen on most days."""
+
+
+def region_of(machine: str) -> int:
+    """Where a machine stands: the number at the end of its name, in turn, as zones go; without one in the first."""
+    number = machine[len(machine.rstrip("0123456789")) :]
+    return (int(number) - 1) % len(WAN_REGIONS) if number else 0
+
+
+def wan_delay_ns(source: str, target: str) -> tuple[int, int]:
+    """One way between two machines: half of the round trip of their regions, up to a tenth and 1 ms more."""
+    one_way_ns = WAN_ROUND_TRIPS_MS[region_of(source)][region_of(target)] * MILLISECOND_NS // 2
+    return one_way_ns, one_way_ns * 11 // 10 + MILLISECOND_NS
+
+
 @dataclass(frozen=True, slots=True)
 class ClockBounds:
     """What a cluster declares of its clocks: the drift of monotonic ones, and how far two wall clocks are apart."""
@@ -169,10 +211,14 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The links, disks, clocks and processors of a world; fields are the keys of `PHYSICAL_KEYS`."""
 
     latency: str = "lan"
+    transport: str = "datagram"
     loss: float = 0.0
     duplication: float = 0.0
     reorder: float = 0.0
     stall: float = 0.0
+    clog: float = 0.0
+    breaks: float = 0.0
+    client_outages: float = 0.0
     bandwidth: int = 0
     fsync: str = "common"
     fsync_hang: float = 0.0
@@ -185,15 +231,19 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     step_us: int = 0
     slow_step_us: int = 0
 
-    def link_options(self) -> LinkOptions:
-        """What every link does with messages."""
+    def link_options(self, source: str, target: str) -> LinkOptions:
+        """What the link between two machines does with messages."""
         return LinkOptions(
-            delay_ns=LATENCIES_NS[self.latency],
+            delay_ns=wan_delay_ns(source, target) if self.latency == "wan5" else LATENCIES_NS[self.latency],
             loss=self.loss,
             duplication=self.duplication,
             reorder=self.reorder,
             slow=self.stall,
             rate_bytes_per_s=self.bandwidth or None,
+            clog=self.clog,
+            tcp=self.transport == "tcp",
+            breaks=self.breaks,
+            outage=self.client_outages if {source, target} & CLIENTS else 0.0,
         )
 
     def disk_options(self) -> DiskOptions:

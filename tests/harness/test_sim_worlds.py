@@ -34,7 +34,7 @@ def test_every_physical_key_is_a_field_and_makes_options() -> None:
     for seed in SEEDS:
         for severity in ("mild", "harsh"):
             world = physical_world(draw_values(PHYSICAL_KEYS, seed, severity, {}))  # type: ignore[arg-type]
-            assert world.link_options().loss == world.loss
+            assert world.link_options("a1", "b2").loss == world.loss
             low, high = world.disk_options().sync_ns
             assert 0 < low < high
 

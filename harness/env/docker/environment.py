@@ -58,6 +58,11 @@ class DockerEnvironment:
         """Make the node image if the engine lacks it: about a minute, once per machine; `setup` does it otherwise."""
         await self._blocking(lambda: ensure_image(self._client, self._image, self._report))
 
+    @property
+    def client_machines(self) -> tuple[str, ...]:
+        """None: clients run on the machine of the harness itself."""
+        return ()
+
     async def setup(self, nodes: tuple[Node, ...]) -> None:
         """Make image (if need be), networks and containers, log in, prepare firewall and probes."""
         atexit.register(self._remove_at_exit)
