@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from cluster.flaws import FLAWS
+from cluster.store.clock_guard import ClockLimits
 from cluster.store.sessions import SessionLimits
 from cluster.wire.messages import Replica
 from harness.errors import UserError
@@ -23,7 +24,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     behind one for followers that lag. `max_inflight` bounds the AppendEntries on their way to one follower.
     Snapshots travel in chunks of `snapshot_chunk_bytes`, of which `snapshot_window_chunks` may be unacknowledged. A
     learner is promoted if it catches up in `catch_up_rounds`.
-    `max_clock_offset_ms` bounds how far any two nodes' wall clocks may lie apart. A client session ends after
+    `max_clock_offset_ms` bounds how far any two nodes' wall clocks may lie apart; it must exceed half the longest round
+    trip, or no clock could be proven within it. Every `clock_probe_ms` nodes measure that. A client session ends after
     `session_silence_ms` without a change, or as the least recently used beyond `max_sessions` of a group; it keeps at
     most `session_answers` answers (G8).
     """
@@ -47,6 +49,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     request_timeout_ms: int = 5_000
     tablet_lease_ms: int = 0
     max_clock_offset_ms: int = 500
+    clock_probe_ms: int = 1_000
     version_retention_ms: int = 60_000
     session_silence_ms: int = 60_000
     max_sessions: int = 10_000
@@ -61,15 +64,21 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         sizes = (self.max_batch_entries, self.max_batch_bytes, self.max_inflight, self.snapshot_entries)
         streams = (self.snapshot_chunk_bytes, self.snapshot_window_chunks, self.catch_up_rounds)
         times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
+        clocks = (self.clock_probe_ms, self.max_clock_offset_ms)
         sessions = (self.session_silence_ms, self.max_sessions, self.session_answers)
-        from_zero = (self.retained_entries, self.check_quorum_ms, self.max_clock_offset_ms, self.version_retention_ms)
-        if self.tablet_lease_ms < 0 or min(*sizes, *streams, *times, *sessions) < 1 or min(from_zero) < 0:
+        from_zero = (self.retained_entries, self.check_quorum_ms, self.version_retention_ms)
+        if self.tablet_lease_ms < 0 or min(*sizes, *streams, *times, *clocks, *sessions) < 1 or min(from_zero) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")
 
     @property
     def session_limits(self) -> SessionLimits:
         """What ends client sessions, as the commands that register them carry it."""
         return SessionLimits(self.session_silence_ms * 1_000_000, self.max_sessions, self.session_answers)
+
+    @property
+    def clock_limits(self) -> ClockLimits:
+        """What is declared of the nodes' clocks."""
+        return ClockLimits(self.max_clock_offset_ms * 1_000_000, self.max_clock_drift)
 
     @property
     def lease_record_ns(self) -> int:

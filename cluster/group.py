@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cluster.alarm import Alarm
-from cluster.group_spec import FAILPOINTS, GroupSpec, StateMachine, Transport, group_state, raft_config
+from cluster.group_spec import DISK_FULL, FAILPOINTS, GroupSpec, StateMachine, Transport, group_state, raft_config
 from cluster.log.storage import GroupStorage
 from cluster.log.writer import LogWriter
 from cluster.nodelog import node_logger
@@ -109,7 +109,8 @@ class Group:
         self._queue: list[_Proposal] = []
         self._events: deque[Event] = deque()
         self._after: deque[tuple[int, Ready, Snapshot | None]] = deque()
-        self._stepping = self._stopped = self._handing_over = False
+        self._stepping = self._stopped = False
+        self._handing_over: dict[str, None] = {}
         self._wake_ns = 0
         self._before_apply, self._after_apply = f"{spec.kind}.before_apply", f"{spec.kind}.after_apply"
         self._disk = LogWriter(ports, storage, spec.kind, spec.knobs, self._durable, self._saved, self._disk_full)
@@ -248,14 +249,12 @@ class Group:
         """Hand leadership over to `target`, if this replica leads (§3.10)."""
         self._step(TransferLeadership(target))
 
-    def hand_over(self, wanted: bool = True) -> None:
-        """Try every healthy voter in turn until one takes over, if this replica leads; `False` ends the attempts (G7).
-
-        Meanwhile nothing is proposed and no lease is held.
-        """
-        if wanted or self._handing_over:
-            self._handing_over = wanted
-            self._step(HandOver(wanted))
+    def hand_over(self, reason: str, wanted: bool = True) -> None:
+        """Try every healthy voter in turn while there is a reason; nothing is proposed, no lease is held then (G7)."""
+        if wanted:
+            self._handing_over[reason] = None
+        if wanted or self._handing_over.pop(reason, reason) is None:
+            self._step(HandOver(bool(self._handing_over)))
 
     def status(self) -> GroupState:
         """This replica's own view of the group."""
@@ -366,7 +365,8 @@ class Group:
         self._log.info("%s: %s in term %d, leader %s", self._spec.group_id, role, term, leader)
         if role is Role.LEADER:
             self._observer.became_leader(self._spec.group_id, self._raft)
-            self.hand_over(self._disk.full)
+            self._handing_over.clear()
+            self.hand_over(DISK_FULL, self._disk.full)
         else:
             self._traffic.stop()
         self._on_leadership(soft_state)
@@ -381,7 +381,7 @@ class Group:
         if messages:
             self._send(messages)
         if self._handing_over and not self._disk.full:
-            self.hand_over(False)
+            self.hand_over(DISK_FULL, wanted=False)
         while self._after and self._after[0][0] <= batch[-1].sequence:
             self._finish(*self._after.popleft()[1:])
         self._step(Persisted(batch[-1].sequence))
@@ -462,7 +462,7 @@ class Group:
         """This replica can't take anything in: refuse proposals, and let another one lead."""
         self._log.warning("%s: the disk is full", self._spec.group_id)
         self._refuse_queued()
-        self.hand_over()
+        self.hand_over(DISK_FULL)
 
     def _refuse_queued(self) -> None:
         """Definite: what is queued was never given to Raft."""

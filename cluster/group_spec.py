@@ -14,6 +14,9 @@ from cluster.raft.types import Message, Role
 from cluster.wire.messages import GroupState, Replica
 
 _MS = 1_000_000
+DISK_FULL = "disk full"
+"""A reason for a leader to hand over."""
+
 FAILPOINTS = (
     "before_append",
     "before_fsync",

@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,8 @@ from cluster.config import NodeConfig, load_config
 from cluster.group import OnFailure
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.observer import SILENT, Observer
+from cluster.store.node_clock import NodeClock
+from cluster.wire.clocked import ClockedNetwork
 from cluster.wire.messages import WIRE_VERSION
 from harness.errors import UserError
 from harness.ports import Hello, Peer, Ports
@@ -43,7 +46,9 @@ class NodeServer(Protocol):
         """Take one one-way message."""
 
 
-def make_server(ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer) -> NodeServer:
+def make_server(
+    ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer, clock: NodeClock
+) -> NodeServer:
     """The server of the configured role."""
     if config.role == "master":
         from cluster.master.master import Master
@@ -51,7 +56,7 @@ def make_server(ports: Ports, config: NodeConfig, on_failure: OnFailure, observe
         return Master(ports, config, on_failure, observer)
     from cluster.tserver.server import TabletServer
 
-    return TabletServer(ports, config, on_failure, observer)
+    return TabletServer(ports, config, on_failure, observer, clock)
 
 
 async def run_node(ports: Ports, config: NodeConfig, observer: Observer = SILENT) -> None:
@@ -67,7 +72,9 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = SILENT
 
     log = node_logger(config.node_id)
     log.info("starting as %s, incarnation %d", config.role, ports.incarnation)
-    server = make_server(ports, config, fail, observer)
+    clock = NodeClock(ports.clock, config.knobs.clock_limits, config.node_id)
+    ports = replace(ports, network=ClockedNetwork(ports.network, clock))
+    server = make_server(ports, config, fail, observer, clock)
     await server.start()
     listener = await ports.network.listen(config.listen, server.on_call, server.on_notify)
     log.info("listening at %s", listener.address)

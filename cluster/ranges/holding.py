@@ -8,21 +8,24 @@ renewed for its own sake: an idle range costs nothing, and the first request aft
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from cluster.config import Knobs
 from cluster.group import Group, NotLeader, OutcomeUnknown
 from cluster.raft.types import Role, SoftState
-from cluster.ranges.lease import AcquireLease, HandOver, Lease, RenewLease
+from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease
 from cluster.store.hlc import Timestamp
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import Fault, encode
 from harness.ports import Ports
 
+_CLOCK = "clock fenced"
 _FOR_EVER_S = 1e6
 """A lease command waits as long as its group leads; its fate is read from the state machine."""
 
+_FENCED = encode(Fault("CLOCK_FENCED", "this node's clock is not to be trusted", definite=True))
 _NO_LEASE = encode(Fault("NO_LEASE", "the new leader's lease has not begun yet", definite=True))
 
 
@@ -30,6 +33,10 @@ class LeaseState(Protocol):
     """The part of a range's replicated state that holding its lease depends on."""
 
     lease: Lease | None
+
+
+Promised: TypeAlias = Callable[[], tuple[Timestamp, Timestamp]]
+"""(The highest timestamp closed by either transport, the highest that a read was served at), under this lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +67,37 @@ class Holding:
         self._duration_ns, self._timeout_s = knobs.lease_record_ns, knobs.request_timeout_ms / 1e3
         self._flaws = flaws
         self._group: Group | None = None
+        self._promised: Promised = lambda: (Timestamp(0), Timestamp(0))
         self._acquisition: asyncio.Future[bytes] | None = None
         self._renewal: asyncio.Future[bytes] | None = None
         self._wait: asyncio.Task[None] | None = None
+        self._aside: asyncio.Task[None] | None = None
         self._given_up = 0
         """Sequence of the last lease given up here: whether its record was committed or not, it is held no more."""
         self._handing_over = False
 
-    def attach(self, group: Group) -> None:
+    def attach(self, group: Group, promised: Promised) -> None:
         """The replica's group is open; a leader that it has elected meanwhile acquires the lease."""
-        self._group = group
-        self._acquire()
+        self._group, self._promised = group, promised
+        self.on_fence()
 
     def close(self) -> None:
         """Stop waiting for anything."""
         self._group = None
-        if self._wait is not None:
-            self._wait.cancel()
+        for task in (self._wait, self._aside):
+            if task is not None:
+                task.cancel()
 
     def on_leadership(self, state: SoftState) -> None:
         """To be told of every change of role, term or leader."""
         if state.role is Role.LEADER:
-            self._acquire()
+            self.on_fence()
 
     def held(self) -> HeldLease | None:
-        """The lease, if its record says that this replica acquired it in the term that it now leads."""
+        """The lease, if its record says that this replica acquired it in the term that it now leads; none is held
+        while the node's clock is fenced."""
         lease = self._own()
-        if lease is None:
+        if lease is None or self._clock.fenced is not None:
             return None
         return HeldLease(lease, lease.low_water, Timestamp(lease.expiration - 1))
 
@@ -122,32 +133,55 @@ class Holding:
             held = self._covering(timestamp)
         return held
 
-    async def hand_over(self, target: str, closed: Timestamp, read: Timestamp) -> bool:
-        """Give the lease up, then leadership to `target`: True if the record of it was committed before (G3).
+    async def hand_over(self, target: str | None = None) -> bool:
+        """Give the lease up, then leadership, to `target` or to whoever can take it: True if the record of it was
+        committed before (G3).
 
-        From the call on nothing is served here; the caller hands in what it has closed and read at most, and neither
-        may rise any more. Without the record the successor waits the lease out.
+        From the call on nothing is served or closed here under this lease. Without the record the successor waits the
+        lease out.
         """
         lease, group = self._own(), self._group
-        if lease is None or group is None:
+        if group is None or not group.is_leader or self._handing_over:
             return False
-        self._given_up, self._handing_over = lease.sequence, True
+        self._handing_over = True
         try:
-            command = HandOver(lease.sequence, self._clock.hlc.last, closed, read)
-            await group.submit(encode(command), self._timeout_s)
-        except (NotLeader, OutcomeUnknown):  # leadership goes over all the same
-            return False
+            return lease is not None and await self._record_hand_over(group, lease)
         finally:
             self._handing_over = False
-            group.transfer_leadership(target)
+            if target is not None:
+                group.transfer_leadership(target)
+            elif self._clock.fenced is not None:
+                group.hand_over(_CLOCK)
+
+    async def _record_hand_over(self, group: Group, lease: Lease) -> bool:
+        self._given_up = lease.sequence
+        command = HandOverLease(lease.sequence, self._clock.last, *self._promised())
+        try:
+            await group.submit(encode(command), self._timeout_s)
+        except (NotLeader, OutcomeUnknown):
+            return False
         return True
+
+    def on_fence(self) -> None:
+        """To be told that the node's clock is fenced, or free again: a fenced leader lets another one lead."""
+        group = self._group
+        if group is None or not group.is_leader:
+            return
+        if self._clock.fenced is None:
+            group.hand_over(_CLOCK, wanted=False)
+            self._acquire()
+        elif self._aside is None or self._aside.done():
+            self._aside = asyncio.create_task(self._step_aside(), name="lease.aside")
+
+    async def _step_aside(self) -> None:
+        await self.hand_over()
 
     def refusal(self) -> bytes:
         """Why nothing is served here; a leader whose lease command was refused (its disk was full) asks again."""
         group = self._group
         if group is not None and group.is_leader:
-            self._acquire()
-            return _NO_LEASE
+            self.on_fence()
+            return _NO_LEASE if self._clock.fenced is None else _FENCED
         return not_leader(NotLeader(group.leader if group else None))
 
     # ---- acquiring and renewing ----
@@ -177,6 +211,8 @@ class Holding:
         """Propose the own lease, as soon as the one before is over on this clock."""
         group = self._group
         if group is None or not group.is_leader or self._handing_over or self._own() is not None:
+            return
+        if self._clock.fenced is not None:
             return
         if self._acquisition is not None and not self._acquisition.done():
             return

@@ -6,7 +6,7 @@ timestamps*: reads are served below its `expiration`, which its holder's command
 - After a loss the next holder waits until the old lease is over on its own clock: a lease never starts in the future,
   so no clock is carried ahead by a fail-over. It writes at or above the old expiration, that is above every read that
   was served and below which anything was closed (`low_water`).
-- A holder that gives its lease up says above what it promised nothing (`HandOver`): the next one begins at once.
+- A holder that gives its lease up says above what it promised nothing (`HandOverLease`): the next one begins at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RenewLease(msgspec.Struct, frozen=True, array_like=True, tag=2):
     duration_ns: int
 
 
-class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class HandOverLease(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """The holder's last command: it has stopped to serve and to close.
 
     `reading` is the highest that its clock gave out; `closed` the highest timestamp it closed by either transport;
@@ -88,7 +88,7 @@ def extended(lease: Lease, reading: ClockReading, duration_ns: int) -> Lease:
     return lease if expiration <= lease.expiration else msgspec.structs.replace(lease, expiration=expiration)
 
 
-def handed_over(lease: Lease, command: HandOver) -> Lease:
+def handed_over(lease: Lease, command: HandOverLease) -> Lease:
     """The lease after its holder's last command: it ends here, and the next may begin above the reading."""
     end = Timestamp(max(lease.start, command.reading) + 1)
     return msgspec.structs.replace(lease, expiration=end, over=True, promised=max(command.read, command.closed))

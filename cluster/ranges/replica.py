@@ -8,12 +8,12 @@ from cluster.config import Knobs
 from cluster.group import Group, GroupSpec, NotLeader, OnFailure, OutcomeUnknown, Transport
 from cluster.membership import replicas_of
 from cluster.observer import Observer
-from cluster.raft.types import Configuration, Message, SoftState
+from cluster.raft.types import Configuration, Member, Message, SoftState
 from cluster.ranges.holding import HeldLease, Holding, not_leader
 from cluster.ranges.lease import LeaseTimes
 from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
 from cluster.store.cells import Key
-from cluster.store.hlc import ClockReading, Timestamp
+from cluster.store.hlc import ClockReading, Timestamp, as_timestamp
 from cluster.store.node_clock import NodeClock
 from cluster.store.sessions import RegisterClient
 from cluster.tserver.metadata import tablet_directory
@@ -88,7 +88,7 @@ class TabletReplica:
         group = await Group.open(self._ports, spec, self._machine, transport, self._leadership, on_failure)
         self._group = group
         self._on_change = on_change
-        self._holding.attach(group)
+        self._holding.attach(group, lambda: (Timestamp(0), as_timestamp(self._node_clock.last)))
 
     async def close(self) -> None:
         """Stop serving."""
@@ -101,6 +101,18 @@ class TabletReplica:
         self._holding.close()
         if self._group is not None:
             await self._group.destroy()
+
+    def members(self) -> tuple[Member, ...]:
+        """Voters and learners of the last configuration in this replica's log."""
+        return () if self._group is None else self._group.configuration.members
+
+    async def hand_over(self, target: str) -> bool:
+        """Give the lease up and let `target` lead: True if what was promised here is on record (G3)."""
+        return await self._holding.hand_over(target)
+
+    def on_fence(self) -> None:
+        """The node's clock is fenced, or free again."""
+        self._holding.on_fence()
 
     def receive(self, messages: tuple[Message, ...]) -> None:
         """Take Raft messages in."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.ranges.lease import AcquireLease, HandOver, Lease, RenewLease, acquired, binds, extended, handed_over
+from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, acquired, binds, extended, handed_over
 from cluster.store.cells import Key, Value, same_value
 from cluster.store.digest import MASK, fingerprint
 from cluster.store.hlc import ClockReading
@@ -47,7 +47,7 @@ class CompareAndSetCell(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 Change: TypeAlias = WriteCell | CompareAndSetCell
-TabletCommand: TypeAlias = AcquireLease | RenewLease | HandOver | WriteCell | CompareAndSetCell | RegisterClient
+TabletCommand: TypeAlias = AcquireLease | RenewLease | HandOverLease | WriteCell | CompareAndSetCell | RegisterClient
 
 
 class _State(msgspec.Struct, frozen=True, array_like=True):
@@ -126,7 +126,7 @@ class TabletMachine:
             self.lease = extended(self.lease, change.reading, change.duration_ns)
             self._sessions.advance(change.reading)
             return _NO_ANSWER
-        if isinstance(change, HandOver):
+        if isinstance(change, HandOverLease):
             self.lease = handed_over(self.lease, change)
             return _NO_ANSWER
         self._sessions.advance(change.timestamp)

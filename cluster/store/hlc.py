@@ -54,8 +54,4 @@ class Hlc:
         """Take in a reading that came with a message; raises ClockOffsetTooLarge if it is too far ahead."""
         if remote > wall_ns + self._max_offset_ns:
             raise ClockOffsetTooLarge(f"a reading {(remote - wall_ns) / 1e9:.3f} s ahead of this node's clock")
-        self.forward(remote)
-
-    def forward(self, timestamp: int) -> None:
-        """Take in a timestamp of the replicated log, however far ahead: what is committed is true."""
-        self._last = max(self._last, timestamp)
+        self._last = max(self._last, remote)

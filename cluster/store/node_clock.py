@@ -1,38 +1,121 @@
-"""The clock of one node (G3): its wall clock, its monotonic clock and its hybrid logical clock, made once a node."""
+"""The clock of one node (G3): its wall clock, its monotonic clock, its hybrid logical clock and the guard over them.
+
+Made once a node and handed down. While it is fenced its hybrid logical clock stands still: nothing that depends on it
+is served and nothing is stamped, but messages still come and go, so that a fenced node votes and replicates.
+"""
 
 from __future__ import annotations
 
-from cluster.store.hlc import ClockReading, Hlc, Timestamp, as_timestamp, physical
+from collections.abc import Callable, Iterable
+
+from cluster.nodelog import node_logger
+from cluster.store.clock_guard import ClockGuard, ClockLimits, Fence, Measurement
+from cluster.store.hlc import ClockOffsetTooLarge, ClockReading, Hlc, Timestamp, as_timestamp, physical
 from harness.ports import Clock
+
+
+class ClockFenced(Exception):
+    """The node's wall clock is not to be trusted: nothing that depends on it is done. Definite."""
 
 
 class NodeClock:
     """Gives out readings, which go out with messages, and timestamps, which stamp data.
 
-    `fenced` says that the wall clock is not to be trusted: nothing that depends on it may be served or stamped then.
+    `refused` counts the messages whose reading lay beyond the declared maximum offset.
     """
 
-    def __init__(self, clock: Clock, max_offset_ns: int) -> None:
+    def __init__(self, clock: Clock, bounds: ClockLimits, node_id: str = "") -> None:
         self._clock = clock
-        self.hlc = Hlc(max_offset_ns)
+        self._log = node_logger(node_id)
+        self._hlc = Hlc(bounds.max_offset_ns)
+        self._guard = ClockGuard(bounds, clock.wall_ns(), clock.monotonic_ns())
+        self._fence: Fence | None = None
+        self._on_fence: list[Callable[[], None]] = []
+        self.refused = 0
+
+    # ---- what the owner of data asks ----
 
     @property
-    def fenced(self) -> bool:
-        """Whether nothing that depends on this clock may be served or stamped."""
-        return False
+    def fenced(self) -> Fence | None:
+        """Why nothing that depends on this clock may be served or stamped now, or None."""
+        fence = self._guard.judge(self._clock.wall_ns(), self._clock.monotonic_ns())
+        if fence is not self._fence:
+            self._changed(fence)
+        return fence
+
+    @property
+    def last(self) -> ClockReading:
+        """The highest reading given out or taken in."""
+        return self._hlc.last
 
     def reading(self) -> ClockReading:
-        """What the clock shows; above every reading given out or taken in before."""
-        return self.hlc.now(self._clock.wall_ns())
+        """What the clock shows; above every reading given out or taken in before, or the last one while fenced."""
+        return self._hlc.last if self.fenced else self._hlc.now(self._clock.wall_ns())
+
+    def now(self) -> Timestamp:
+        """The reading as a time to stamp data with; raises ClockFenced."""
+        fence = self.fenced
+        if fence is not None:
+            raise ClockFenced(f"this node's clock is {fence}")
+        return as_timestamp(self._hlc.now(self._clock.wall_ns()))
 
     def shown(self) -> Timestamp:
         """The time on the clock, to compare with; giving nothing out, it doesn't move the clock."""
-        return Timestamp(max(self.hlc.last, physical(self._clock.wall_ns())))
+        return Timestamp(max(self._hlc.last, physical(self._clock.wall_ns())))
 
-    def now(self) -> Timestamp:
-        """The reading as a time to stamp data with."""
-        return as_timestamp(self.reading())
+    def on_fence(self, callback: Callable[[], None]) -> None:
+        """Have it called whenever the clock is fenced, or free again."""
+        self._on_fence.append(callback)
+
+    # ---- what comes with messages ----
+
+    def wall_ns(self) -> int:
+        """The wall clock as it is, trusted or not: what others measure."""
+        return self._clock.wall_ns()
 
     def monotonic_ns(self) -> int:
         """The monotonic clock, which times who may serve."""
         return self._clock.monotonic_ns()
+
+    def take_in(self, reading: ClockReading, source: str) -> bool:
+        """Take in the reading of a message; False if it is beyond the declared maximum offset: refuse the message.
+
+        A fenced node can't judge and needn't: the reading moves nothing.
+        """
+        if self.fenced is not None:
+            return True
+        try:
+            self._hlc.observe(reading, self._clock.wall_ns())
+        except ClockOffsetTooLarge as error:
+            self.refused += 1
+            if self.refused & (self.refused - 1) == 0:
+                self._log.warning("a message of %s is refused, %d so far: %s", source, self.refused, error)
+            return False
+        return True
+
+    # ---- measuring ----
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Addresses of the nodes that this clock is measured against."""
+        return self._guard.peers
+
+    def measure_against(self, peers: Iterable[str]) -> None:
+        """Measure against the nodes at these addresses: those that share Raft groups with this one."""
+        self._guard.expect(peers)
+
+    def measured(self, peer: str, wall_ns: int, sent_ns: int) -> None:
+        """An answer came just now: the peer's wall clock showed `wall_ns`, the call left at monotonic `sent_ns`."""
+        own_ns, now_ns = self._clock.wall_ns(), self._clock.monotonic_ns()
+        self._guard.judge(own_ns, now_ns)
+        half_ns = (now_ns - sent_ns + 1) // 2
+        self._guard.measured(peer, Measurement(wall_ns + half_ns - own_ns, half_ns, own_ns - now_ns, now_ns))
+
+    def _changed(self, fence: Fence | None) -> None:
+        self._fence = fence
+        if fence is Fence.JUMPED:
+            self._log.warning("the clock has jumped: nothing that depends on it is served")
+        else:
+            self._log.info("the clock is %s", fence or "trusted")
+        for callback in self._on_fence:
+            callback()

@@ -15,8 +15,9 @@ from cluster.nodelog import node_logger
 from cluster.observer import Observer
 from cluster.raft.types import ChangeKind
 from cluster.ranges.replica import TabletReplica
-from cluster.store.node_clock import NodeClock
+from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
+from cluster.tserver.clock_probes import ClockProbes
 from cluster.tserver.heartbeats import HeartbeatSender
 from cluster.tserver.metadata import TabletMeta
 from cluster.wire.messages import (
@@ -52,11 +53,14 @@ def _fault(kind: str, message: str) -> bytes:
 class TabletServer:
     """Answers calls and Raft messages between `start` and `close`; `on_failure` is told when it can't go on."""
 
-    def __init__(self, ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer) -> None:
+    def __init__(
+        self, ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer, clock: NodeClock
+    ) -> None:
         self._ports, self._config, self._on_failure = ports, config, on_failure
         self._observer = observer
         self._log = node_logger(config.node_id)
-        self._clock = NodeClock(ports.clock, config.knobs.max_clock_offset_ms * _MS)
+        self._clock = clock
+        self._probes = ClockProbes(ports, clock, config.knobs.clock_probe_ms, self._clock_peers)
         self._transport = NodeTransport(ports.network)
         self._replicas: dict[str, TabletReplica] = {}
         self._deleted: dict[str, None] = {}
@@ -76,11 +80,14 @@ class TabletServer:
                 await self._open(meta.created)
         self._log.info("serving %d tablets", len(self._replicas))
         self._serving = True
+        self._clock.on_fence(self._fence_changed)
+        self._probes.start()
         self._heartbeats.start()
 
     async def close(self) -> None:
         """Stop answering; requests in flight fail."""
         self._serving = False
+        await self._probes.close()
         await self._heartbeats.close()
         for replica in list(self._replicas.values()):
             await replica.close()
@@ -91,7 +98,10 @@ class TabletServer:
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
         if isinstance(request, (ReadRow, WriteRow, CompareAndSet, RegisterSession)):
-            return await self._row(request)
+            try:
+                return await self._row(request)
+            except ClockFenced as error:
+                return _fault("CLOCK_FENCED", str(error))
         return await self._admin(peer, request)
 
     def on_notify(self, peer: Peer, payload: bytes) -> None:
@@ -183,6 +193,7 @@ class TabletServer:
         tablet_id = created.tablet_id
         await replica.open(self._transport, lambda: self._heartbeats.changed(tablet_id), self._on_failure)
         self._replicas[tablet_id] = replica
+        self._probes.soon()
 
     async def _delete(self, tablet_id: str) -> bytes:
         """The tombstone comes first: a crash after it leaves files that the next start removes."""
@@ -200,6 +211,15 @@ class TabletServer:
     async def _remove_files(self, tablet_id: str) -> None:
         for path in self._ports.disk.list(f"{metadata.tablet_directory(tablet_id)}/"):
             await self._ports.disk.remove(path)
+
+    def _fence_changed(self) -> None:
+        for replica in self._replicas.values():
+            replica.on_fence()
+
+    def _clock_peers(self) -> Iterable[str]:
+        """Addresses of the nodes that share a tablet with this one, in the order in which they were met."""
+        members = (member for replica in self._replicas.values() for member in replica.members())
+        return dict.fromkeys(member.address for member in members if member.address != self._config.address)
 
     def _reports(self, tablet_ids: Iterable[str] | None) -> tuple[TabletReport, ...]:
         chosen = self._replicas if tablet_ids is None else tablet_ids

@@ -1,19 +1,19 @@
-"""Tablet servers in the simulator: one tablet end to end, through crashes, lease changes and clock jumps."""
+"""Tablet servers in the simulator: one tablet end to end, through crashes and lease changes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
+from tserver_bench import NAMES, SECOND, Servers, create_on, simulate
 
 from cluster.config import Knobs, NodeConfig
 from cluster.identity import ForeignDisk
 from cluster.node import run_node
+from cluster.store.node_clock import NodeClock
+from cluster.wire.clocked import ClockedNetwork
 from cluster.wire.messages import (
     CompareAndSet,
-    CreateTablet,
     DeleteTablet,
     Done,
     DoneReply,
@@ -22,131 +22,17 @@ from cluster.wire.messages import (
     Heartbeat,
     HeartbeatReply,
     ListTables,
-    Partition,
     ReadReply,
     ReadRow,
-    RegisterSession,
     Replica,
     Reply,
-    Request,
-    RequestId,
-    SessionReply,
     StatusReply,
     WriteRow,
-    decode_reply,
     decode_request,
     encode,
 )
-from harness.ports import CallLost, Peer, Unreachable
+from harness.ports import CallLost, Peer
 from harness.protocols import ProcessState
-from harness.sim.world import World
-
-NAMES = ("t1", "t2", "t3")
-VOTERS = tuple(Replica(name, f"{name}:7050") for name in NAMES)
-
-
-def create_on(server_id: str) -> CreateTablet:
-    return CreateTablet(server_id, True, "tab", "table", "registers", Partition(0, 1), (), 0, VOTERS)
-
-
-SECOND = 1_000_000_000
-
-
-class Servers:
-    """Three tablet servers, one tablet, and calls from the harness."""
-
-    def __init__(self, world: World, flaws: tuple[str, ...], knobs: Knobs) -> None:
-        self.world, self.flaws, self.knobs = world, flaws, knobs
-        self.masters: tuple[Replica, ...] = ()
-        self.ports = world.harness_ports("h")
-        self.clock = self.ports.clock
-        self.session = 0
-
-    def start(self, *names: str) -> None:
-        for name in names or NAMES:
-            config = NodeConfig(
-                node_id=name,
-                role="tserver",
-                listen=f"{name}:7050",
-                masters=self.masters,
-                flaws=self.flaws,
-                knobs=self.knobs,
-            )
-            self.world.node(name).start(lambda ports, config=config: run_node(ports, config))  # type: ignore[misc]
-
-    async def call(self, name: str, request: Request, timeout_s: float = 2.0) -> Reply:
-        return decode_reply(await self.ports.network.call(f"{name}:7050", encode(request), timeout_s))
-
-    async def created(self) -> None:
-        self.start()
-        await self.clock.sleep(0.1)
-        for name in NAMES:
-            assert await self.call(name, create_on(name)) == DoneReply(True)
-        await self.registered()
-
-    async def registered(self) -> None:
-        reply = await self.anyone(RegisterSession("tab"))
-        assert isinstance(reply, SessionReply)
-        self.session = reply.session
-
-    def rid(self, sequence: int) -> RequestId:
-        return RequestId(self.session, sequence, 0)
-
-    async def anyone(self, request: Request) -> Reply:
-        """Ask one after another until somebody answers with something else than a refusal to serve."""
-        deadline_ns = self.clock.monotonic_ns() + 20 * SECOND
-        while self.clock.monotonic_ns() < deadline_ns:
-            for name in NAMES:
-                try:
-                    reply = await self.call(name, request, 0.5)
-                except (CallLost, Unreachable):
-                    continue
-                if not isinstance(reply, Fault) or reply.kind == "INVALID":
-                    return reply
-            await self.clock.sleep(0.05)
-        raise AssertionError(f"nobody answered {request}")
-
-    async def write(self, sequence: int, value: int) -> Reply:
-        return await self.anyone(WriteRow(self.rid(sequence), "tab", 1, 0, 0, value))
-
-    async def cas(self, sequence: int, expected: int | None, value: int) -> Reply:
-        return await self.anyone(CompareAndSet(self.rid(sequence), "tab", 1, 0, 0, expected, value))
-
-    async def read(self) -> ReadReply:
-        reply = await self.anyone(ReadRow("tab", 1, 0, 0))
-        assert isinstance(reply, ReadReply)
-        return reply
-
-    async def leader(self, *among: str) -> str:
-        """The leaseholder, once one of these serves."""
-        deadline_ns = self.clock.monotonic_ns() + 20 * SECOND
-        while self.clock.monotonic_ns() < deadline_ns:
-            for name in among or NAMES:
-                try:
-                    reply = await self.call(name, ReadRow("tab", 1, 0, 0), 0.5)
-                except (CallLost, Unreachable):
-                    continue
-                if isinstance(reply, ReadReply):
-                    return name
-            await self.clock.sleep(0.05)
-        raise AssertionError("no leaseholder")
-
-    def cut_off(self, name: str) -> None:
-        for other in NAMES:
-            if other != name:
-                self.world.network.cut(name, other)
-                self.world.network.cut(other, name)
-
-
-def simulate(
-    seed: int,
-    scenario: Callable[[Servers], Coroutine[Any, Any, None]],
-    flaws: tuple[str, ...] = (),
-    knobs: Knobs | None = None,
-) -> None:
-    with World(seed) as world:
-        world.run(scenario(Servers(world, flaws, knobs or Knobs(snapshot_entries=20, session_silence_ms=10_000_000))))
-        assert world.errors == []
 
 
 def test_a_tablet_serves_reads_writes_and_compare_and_sets() -> None:
@@ -258,46 +144,6 @@ def test_with_the_flaw_read_without_lease_it_does() -> None:
     simulate(5, scenario, flaws=("read-without-lease",))
 
 
-@pytest.mark.parametrize("jump_ms", [240, -240])
-def test_a_wall_clock_that_jumps_neither_loses_nor_reorders_anything(jump_ms: int) -> None:
-    async def scenario(servers: Servers) -> None:
-        await servers.created()
-        stamps = []
-        for turn in range(6):
-            leader = await servers.leader()
-            if turn % 2:
-                servers.world.node(leader).clock.set_offset(jump_ms * SECOND // 1000)
-            reply = await servers.write(turn + 1, turn)
-            assert isinstance(reply, Done)
-            read = await servers.read()
-            assert read.value == turn
-            stamps += [reply.timestamp, read.timestamp]
-            if turn % 3 == 2:
-                servers.world.node(leader).kill()
-                servers.start(leader)
-        assert stamps == sorted(stamps)
-
-    simulate(6, scenario)
-
-
-def test_fail_overs_carry_no_timestamp_ahead_of_the_clocks() -> None:
-    """A new lease waits until the old one is over: it doesn't start in the future and take the clock along."""
-
-    async def scenario(servers: Servers) -> None:
-        await servers.created()
-        for turn in range(6):
-            leader = await servers.leader()
-            assert isinstance(done := await servers.write(turn + 1, turn), Done)
-            read = await servers.read()
-            now_ns = servers.world.node(leader).clock.wall_ns()
-            assert max(done.timestamp, read.timestamp) <= now_ns + 1_000_000
-            servers.world.node(leader).kill()
-            assert isinstance(await servers.anyone(ReadRow("tab", 1, 0, 0)), ReadReply)
-            servers.start(leader)
-
-    simulate(6, scenario)
-
-
 def test_an_idle_tablet_keeps_reading_at_present_times() -> None:
     async def scenario(servers: Servers) -> None:
         await servers.created()
@@ -391,7 +237,8 @@ def test_every_master_hears_of_every_change_once_and_a_new_leader_of_everything(
         servers.masters = tuple(Replica(name, f"{name}:7051") for name in masters)
         for name, master in masters.items():
             ports = servers.world.harness_ports(name)
-            await ports.network.listen(f"{name}:7051", master.on_call, lambda peer, payload: None)
+            network = ClockedNetwork(ports.network, NodeClock(ports.clock, Knobs().clock_limits, name))
+            await network.listen(f"{name}:7051", master.on_call, lambda peer, payload: None)
         masters["m1"].leader_term = 1
         await servers.created()
         leader = await servers.leader()

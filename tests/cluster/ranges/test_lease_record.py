@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.ranges.lease import AcquireLease, HandOver, Lease, RenewLease, acquired, binds, extended, handed_over
+from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, acquired, binds, extended, handed_over
 from cluster.store.hlc import LOGICAL_BITS, ClockReading, Hlc, Timestamp, as_timestamp
 
 TICK = 1 << LOGICAL_BITS
@@ -35,7 +35,7 @@ def test_it_begins_where_its_holders_clock_is_not_in_the_future() -> None:
 
 
 def test_after_a_hand_over_the_next_lease_begins_at_once_above_all_that_was_promised() -> None:
-    old = handed_over(record("a", 4, 100, 200), HandOver(4, ClockReading(120), Timestamp(90), Timestamp(119)))
+    old = handed_over(record("a", 4, 100, 200), HandOverLease(4, ClockReading(120), Timestamp(90), Timestamp(119)))
     assert not binds(old, 4)
     assert acquired(old, AcquireLease("b", 3, ClockReading(120), 50)) is None
     lease = acquired(old, AcquireLease("b", 3, ClockReading(121), 50))
@@ -44,7 +44,7 @@ def test_after_a_hand_over_the_next_lease_begins_at_once_above_all_that_was_prom
 
 
 def test_promises_that_lead_the_clock_bind_the_next_holders_writes_and_not_its_clock() -> None:
-    old = handed_over(record("a", 4, 100, 200), HandOver(4, ClockReading(120), Timestamp(700), Timestamp(119)))
+    old = handed_over(record("a", 4, 100, 200), HandOverLease(4, ClockReading(120), Timestamp(700), Timestamp(119)))
     lease = acquired(old, AcquireLease("b", 3, ClockReading(121), 50))
     assert lease is not None
     assert (lease.start, lease.low_water) == (121, 700)
@@ -53,7 +53,7 @@ def test_promises_that_lead_the_clock_bind_the_next_holders_writes_and_not_its_c
 
 def test_a_low_water_mark_outlives_a_holder_that_promised_nothing() -> None:
     idle = handed_over(
-        record("a", 4, 100, 200, low_water=99), HandOver(4, ClockReading(120), Timestamp(0), Timestamp(0))
+        record("a", 4, 100, 200, low_water=99), HandOverLease(4, ClockReading(120), Timestamp(0), Timestamp(0))
     )
     lease = acquired(idle, AcquireLease("b", 3, ClockReading(121), 50))
     assert lease is not None
@@ -112,7 +112,7 @@ class Range:
             return
         last = self.nodes[self.holder].hlc.last
         read = Timestamp(max(self.served, default=0))
-        self.lease = handed_over(self.lease, HandOver(self.lease.sequence, last, Timestamp(0), read))
+        self.lease = handed_over(self.lease, HandOverLease(self.lease.sequence, last, Timestamp(0), read))
         self.lose()
 
     def read(self) -> None:

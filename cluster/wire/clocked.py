@@ -1,0 +1,72 @@
+"""Readings on every message between nodes (G3): the network port of a node whose messages carry its clock.
+
+What a node sends begins with a mark, its clock's reading and its wall clock. What comes without is a client's: clients
+have no clock to be judged by, and get their answers without. A call with nothing behind the reading asks for the
+clock alone; it measures the offset between two nodes.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from cluster.store.hlc import ClockReading
+from cluster.store.node_clock import NodeClock
+from cluster.wire.messages import Fault, encode
+from harness.ports import Address, CallLost, Handler, Listener, Network, NotifyHandler, Peer
+
+_HEADER = struct.Struct(">BQQ")
+_MARK = 0xC1
+"""The one byte that MessagePack never uses."""
+
+_REFUSED = encode(Fault("CLOCK_OFFSET", "the sender's clock is beyond the declared maximum offset", definite=True))
+
+
+class ClockedNetwork:
+    """Implements `harness.ports.Network` over another one."""
+
+    def __init__(self, network: Network, clock: NodeClock) -> None:
+        self._network, self._clock = network, clock
+
+    async def listen(self, address: Address, on_call: Handler, on_notify: NotifyHandler) -> Listener:
+        """As the port says; messages whose reading is beyond bounds are dropped, calls answered CLOCK_OFFSET."""
+
+        async def call(peer: Peer, payload: bytes) -> bytes:
+            if payload[:1] != b"\xc1":
+                return await on_call(peer, payload)
+            if not self._take_in(payload, peer.node_id):
+                return self._stamp(_REFUSED)
+            body = payload[_HEADER.size :]
+            return self._stamp(await on_call(peer, body) if body else b"")
+
+        def notify(peer: Peer, payload: bytes) -> None:
+            if payload[:1] != b"\xc1":
+                on_notify(peer, payload)
+            elif self._take_in(payload, peer.node_id):
+                on_notify(peer, payload[_HEADER.size :])
+
+        return await self._network.listen(address, call, notify)
+
+    async def call(self, address: Address, request: bytes, timeout_s: float) -> bytes:
+        """As the port says; an answer whose reading is beyond bounds counts as lost."""
+        sent_ns = self._clock.monotonic_ns()
+        answer = await self._network.call(address, self._stamp(request), timeout_s)
+        if answer[:1] != b"\xc1":
+            return answer
+        self._clock.measured(address, _HEADER.unpack_from(answer)[2], sent_ns)
+        if not self._take_in(answer, address):
+            raise CallLost(f"the clock of {address} is beyond the declared maximum offset")
+        return answer[_HEADER.size :]
+
+    def notify(self, address: Address, message: bytes) -> None:
+        """As the port says."""
+        self._network.notify(address, self._stamp(message))
+
+    async def close(self) -> None:
+        """As the port says."""
+        await self._network.close()
+
+    def _stamp(self, message: bytes) -> bytes:
+        return _HEADER.pack(_MARK, self._clock.reading(), self._clock.wall_ns()) + message
+
+    def _take_in(self, message: bytes, source: str) -> bool:
+        return self._clock.take_in(ClockReading(_HEADER.unpack_from(message)[1]), source)

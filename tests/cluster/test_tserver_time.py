@@ -1,0 +1,92 @@
+"""Time in tablet servers: clocks that jump, fences, and what fail-overs do to timestamps (G3)."""
+
+from __future__ import annotations
+
+import pytest
+from tserver_bench import NAMES, SECOND, Servers, simulate
+
+from cluster.wire.messages import (
+    Done,
+    Fault,
+    ReadReply,
+    ReadRow,
+)
+
+
+@pytest.mark.parametrize("jump_ms", [240, -240])
+def test_a_wall_clock_that_jumps_neither_loses_nor_reorders_anything(jump_ms: int) -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        stamps = []
+        for turn in range(6):
+            leader = await servers.leader()
+            if turn % 2:
+                servers.world.node(leader).clock.set_offset(jump_ms * SECOND // 1000)
+            reply = await servers.write(turn + 1, turn)
+            assert isinstance(reply, Done)
+            read = await servers.read()
+            assert read.value == turn
+            stamps += [reply.timestamp, read.timestamp]
+            if turn % 3 == 2:
+                servers.world.node(leader).kill()
+                servers.start(leader)
+        assert stamps == sorted(stamps)
+
+    simulate(6, scenario)
+
+
+@pytest.mark.parametrize("jump_s", [3_600, -3_600])
+def test_a_leader_whose_clock_jumps_far_serves_nothing_lets_another_lead_and_comes_back(jump_s: int) -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        old = await servers.leader()
+        assert isinstance(first := await servers.write(1, 1), Done)
+        clock = servers.world.node(old).clock
+        clock.set_offset(jump_s * SECOND)
+        reply = await servers.call(old, ReadRow("tab", 1, 0, 0))
+        assert isinstance(reply, Fault) and reply.kind in ("CLOCK_FENCED", "NOT_THE_LEADER")
+        new = await servers.leader(*(name for name in NAMES if name != old))
+        assert isinstance(second := await servers.write(2, 2), Done)
+        assert first.timestamp < second.timestamp < servers.world.node(new).clock.wall_ns() + SECOND // 2
+        servers.world.node(new).kill()
+        await servers.clock.sleep(3.0)
+        assert isinstance(await servers.call(old, ReadRow("tab", 1, 0, 0)), Fault), "a fenced node serves nothing"
+        clock.set_offset(0)
+        assert (await servers.read()).value == 2
+        assert isinstance(third := await servers.write(3, 3), Done)
+        assert second.timestamp < third.timestamp < clock.wall_ns() + SECOND // 2
+
+    simulate(6, scenario)
+
+
+def test_the_whole_group_may_be_set_to_another_time_node_by_node() -> None:
+    """A clock that is set for good is accepted as soon as a quorum shows the same time."""
+
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        assert isinstance(await servers.write(1, 1), Done)
+        for name in NAMES:
+            servers.world.node(name).clock.set_offset(3_600 * SECOND)
+            await servers.clock.sleep(0.5)
+        assert (await servers.read()).value == 1
+        assert isinstance(await servers.write(2, 2), Done)
+
+    simulate(6, scenario)
+
+
+def test_fail_overs_carry_no_timestamp_ahead_of_the_clocks() -> None:
+    """A new lease waits until the old one is over: it doesn't start in the future and take the clock along."""
+
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        for turn in range(6):
+            leader = await servers.leader()
+            assert isinstance(done := await servers.write(turn + 1, turn), Done)
+            read = await servers.read()
+            now_ns = servers.world.node(leader).clock.wall_ns()
+            assert max(done.timestamp, read.timestamp) <= now_ns + 1_000_000
+            servers.world.node(leader).kill()
+            assert isinstance(await servers.anyone(ReadRow("tab", 1, 0, 0)), ReadReply)
+            servers.start(leader)
+
+    simulate(6, scenario)
