@@ -27,7 +27,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `max_clock_offset_ms` bounds how far any two nodes' wall clocks may lie apart; it must exceed half the longest round
     trip, or no clock could be proven within it. Every `clock_probe_ms` nodes measure that. A client session ends after
     `session_silence_ms` without a change, or as the least recently used beyond `max_sessions` of a group; it keeps at
-    most `session_answers` answers (G8).
+    most `session_answers` answers (G8). A segment of the node's log is closed above `log_segment_bytes`; a log that was
+    idle for `log_idle_ms` proves its last frame durable by another one.
     """
 
     election_timeout_ms: int = 600
@@ -43,6 +44,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     snapshot_chunk_bytes: int = 1 << 18
     snapshot_window_chunks: int = 4
     catch_up_rounds: int = 10
+    log_segment_bytes: int = 4 << 20
+    log_idle_ms: int = 1_000
     disk_retry_ms: int = 200
     tserver_heartbeat_ms: int = 500
     master_call_timeout_ms: int = 1_000
@@ -62,12 +65,14 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if not 0 <= self.lease_ms <= self.election_timeout_ms or not 0 <= self.max_clock_drift < 1:
             raise ValueError("lease_ms must be at most election_timeout_ms, and max_clock_drift in [0, 1)")
         sizes = (self.max_batch_entries, self.max_batch_bytes, self.max_inflight, self.snapshot_entries)
+        log = (self.log_segment_bytes, self.log_idle_ms)
         streams = (self.snapshot_chunk_bytes, self.snapshot_window_chunks, self.catch_up_rounds)
         times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
         clocks = (self.clock_probe_ms, self.max_clock_offset_ms)
         sessions = (self.session_silence_ms, self.max_sessions, self.session_answers)
         from_zero = (self.retained_entries, self.check_quorum_ms, self.version_retention_ms)
-        if self.tablet_lease_ms < 0 or min(*sizes, *streams, *times, *clocks, *sessions) < 1 or min(from_zero) < 0:
+        above_zero = (*sizes, *log, *streams, *times, *clocks, *sessions)
+        if self.tablet_lease_ms < 0 or min(above_zero) < 1 or min(from_zero) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")
 
     @property

@@ -1,6 +1,6 @@
 """The driver of one Raft group: carries out what the pure state machine asks for, over the node's ports.
 
-Raft steps run synchronously where their cause arrives; one writer task makes `Persist`s durable, everything that
+Raft steps run synchronously where their cause arrives; the node's log makes `Persist`s durable, everything that
 gathered while the last fsync ran as one batch; one timer task wakes the state machine. What a `Ready` says comes
 after its `persist` (install, apply, reads) waits until that is durable, in order.
 """
@@ -16,8 +16,7 @@ from typing import TypeAlias
 
 from cluster.alarm import Alarm
 from cluster.group_spec import DISK_FULL, FAILPOINTS, GroupSpec, StateMachine, Transport, group_state, raft_config
-from cluster.log.storage import GroupStorage
-from cluster.log.writer import LogWriter
+from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
 from cluster.observer import tell_votes
 from cluster.raft.configurations import bootstrap
@@ -91,12 +90,12 @@ class Group:
         spec: GroupSpec,
         machine: StateMachine,
         transport: Transport,
-        storage: GroupStorage,
+        log: GroupLog,
         raft: Raft,
         on_leadership: OnLeadership,
         on_failure: OnFailure,
     ) -> None:
-        self._spec, self._machine, self._transport, self._storage = spec, machine, transport, storage
+        self._spec, self._machine, self._transport, self._disk = spec, machine, transport, log
         self._clock, self._hit = ports.clock, ports.failpoints.hit
         self._on_leadership, self._on_failure = on_leadership, on_failure
         self._observer = spec.observer
@@ -113,9 +112,8 @@ class Group:
         self._handing_over: dict[str, None] = {}
         self._wake_ns = 0
         self._before_apply, self._after_apply = f"{spec.kind}.before_apply", f"{spec.kind}.after_apply"
-        self._disk = LogWriter(ports, storage, spec.kind, spec.knobs, self._durable, self._saved, self._disk_full)
+        log.attach(self._durable, self._disk_full)
         self._alarm = Alarm(ports.clock, self._tick, f"{spec.group_id}.alarm", self._panic)
-        self._writer: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -124,15 +122,15 @@ class Group:
         spec: GroupSpec,
         machine: StateMachine,
         transport: Transport,
+        log: GroupLog,
         on_leadership: OnLeadership = _ignore,
         on_failure: OnFailure = _ignore,
     ) -> Group:
-        """Recover the group from its directory (or begin it there) and run it; raises CorruptLog, OSError."""
-        storage = GroupStorage(ports.disk, spec.directory)
-        found = await storage.recover()
+        """Recover the group from its node's log (or begin it there) and run it; raises Quarantined, OSError."""
+        found = await log.recover()
         if found.blank and spec.founders:
             founders = tuple(Member(replica.node_id, replica.address) for replica in spec.founders)
-            found = await storage.found(*bootstrap(founders))
+            found = log.found(*bootstrap(founders))
         raft = Raft(
             raft_config(spec),
             found.hard_state,
@@ -144,13 +142,11 @@ class Group:
         )
         meta = found.snapshot.meta if found.snapshot is not None else None
         spec.observer.opened(spec.group_id, spec.node_id, meta, found.entries)
-        group = cls(ports, spec, machine, transport, storage, raft, on_leadership, on_failure)
+        group = cls(ports, spec, machine, transport, log, raft, on_leadership, on_failure)
         group._start(found.snapshot)
         return group
 
     def _start(self, snapshot: Snapshot | None) -> None:
-        self._writer = asyncio.create_task(self._disk.run(), name=f"{self._spec.group_id}.writer")
-        self._writer.add_done_callback(self._writer_ended)
         if snapshot is not None:
             self._stored = snapshot
             self._install(snapshot)
@@ -264,14 +260,6 @@ class Group:
     async def close(self) -> None:
         """Stop; what is not yet decided raises OutcomeUnknown at its callers."""
         self._stop()
-        if self._writer is not None:
-            self._writer.cancel()
-            await asyncio.gather(self._writer, return_exceptions=True)
-
-    async def destroy(self) -> None:
-        """Close, then remove every file of the group."""
-        await self.close()
-        await self._storage.destroy()
 
     # ---- stepping ----
 
@@ -295,9 +283,8 @@ class Group:
                     self._propose_batch()
                 else:
                     return
-        except Exception as error:  # a bug of ours: memory can no longer be trusted, and the disk still can
+        except Exception as error:  # noqa: BLE001 - a bug of ours: memory can't be trusted any more, the disk can
             self._panic(error)
-            raise
         finally:
             self._stepping = False
 
@@ -376,6 +363,12 @@ class Group:
         self._transport.send(self._spec.group_id, messages)
 
     def _durable(self, batch: list[Persist]) -> None:
+        try:
+            self._release(batch)
+        except Exception as error:  # noqa: BLE001 - what a state machine raises harms this replica alone (G7)
+            self._panic(error)
+
+    def _release(self, batch: list[Persist]) -> None:
         self._observer.durable(self._spec.group_id, batch)
         messages = tuple(message for item in batch for message in item.then_send)
         if messages:
@@ -422,10 +415,11 @@ class Group:
     def _snapshot_if_due(self) -> None:
         stored_index = self._stored.meta.index if self._stored else 0
         due = self._applied_index - stored_index >= self._spec.knobs.snapshot_entries
-        if due and not self._disk.snapshot_pending:
+        if due and not self._disk.saving:
             meta = self._raft.snapshot_meta(self._applied_index)
             if meta is not None:
-                self._disk.put_snapshot(Snapshot(meta, self._machine.snapshot()))
+                snapshot = Snapshot(meta, self._machine.snapshot())
+                self._disk.save_snapshot(meta, iter((snapshot.data,)), lambda: self._saved(snapshot))
 
     def _saved(self, snapshot: Snapshot) -> None:
         if self._stored is None or snapshot.meta.index > self._stored.meta.index:
@@ -470,10 +464,6 @@ class Group:
         for item in queued:
             fail_future(item.future, self._not_leader())
 
-    def _writer_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._panic(error)
-
     def _panic(self, error: BaseException) -> None:
         if not self._stopped:
             self._log.error("%s: stopped: %r", self._spec.group_id, error)
@@ -486,3 +476,4 @@ class Group:
         self._refuse_queued()
         self._waiters.abandon()
         self._alarm.cancel()
+        self._disk.close()

@@ -62,18 +62,17 @@ def nothing_to_do() -> None:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """Which group this is, where its files are (`directory`, no trailing slash), and how it is run.
+    """Which group this is, and how it is run.
 
-    `node_id` is the server's id in the group. `founders` are the first voters, given to each of them alone: on a blank
-    directory they are what the log begins with. Whoever has none waits to be told by a leader (G1). `kind` prefixes
-    the names of its failpoints (`tablet.before_fsync`, …). `observer` is told what happens (G10),
+    `node_id` is the server's id in the group. `founders` are the first voters, given to each of them alone: where
+    nothing is stored they are what the log begins with. Whoever has none waits to be told by a leader (G1). `kind`
+    prefixes the names of its failpoints (`tablet.before_fsync`, …). `observer` is told what happens (G10),
     `on_configured` that another configuration is committed.
     """
 
     group_id: str
     node_id: str
     founders: tuple[Replica, ...]
-    directory: str
     knobs: Knobs = field(default_factory=Knobs)
     flaws: frozenset[str] = frozenset()
     kind: str = "tablet"

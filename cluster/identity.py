@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from cluster.log.storage import frame, unframe
+from cluster.log.envelope import frame, unframe
 from cluster.nodelog import node_logger
 from cluster.wire.messages import Fault
 from harness.ports import Disk, Peer

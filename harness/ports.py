@@ -115,6 +115,9 @@ class Disk(Protocol):
     async def read(self, path: str) -> bytes:
         """The whole file; raises FileNotFoundError."""
 
+    async def read_at(self, path: str, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset` on, fewer where the file ends; raises FileNotFoundError."""
+
     async def truncate(self, path: str, length: int) -> None:
         """Cut the file to `length` bytes, durably."""
 

@@ -7,6 +7,7 @@ import asyncio
 from cluster.config import NodeConfig
 from cluster.group import Group, GroupSpec, OnFailure
 from cluster.identity import PeerCheck, check_identity, stranger
+from cluster.log.node import NodeLog
 from cluster.master import ddl, heartbeats, queries
 from cluster.master.background import run_background
 from cluster.master.catalog import Catalog
@@ -54,6 +55,7 @@ class Master:
         live_ms = max(MIN_LIVE_MS, LIVE_HEARTBEATS * config.knobs.tserver_heartbeat_ms)
         self._servers = ServerMap(live_ms * 1_000_000)
         self._peers = PeerCheck(config.node_id)
+        self._log: NodeLog | None = None
         self._group: Group | None = None
         self._manager: CatalogManager | None = None
         self._background: asyncio.Task[None] | None = None
@@ -63,8 +65,11 @@ class Master:
         await check_identity(self._ports.disk, self._config.cluster_id, self._config.node_id)
         catalog = Catalog(frozenset(self._config.flaws))
         transport = NodeTransport(self._ports.network, self._config.masters)
+        knobs = self._config.knobs
+        self._log = await NodeLog.open(self._ports, knobs, CATALOG_GROUP, [CATALOG_GROUP], self._on_failure)
+        view = self._log.group(CATALOG_GROUP)
         group = await Group.open(
-            self._ports, self._spec(), catalog, transport, self._leadership_changed, self._on_failure
+            self._ports, self._spec(), catalog, transport, view, self._leadership_changed, self._on_failure
         )
         self._group = group
         limits = self._config.knobs.session_limits
@@ -82,6 +87,8 @@ class Master:
             self._manager.calls.close()
         if self._group is not None:
             await self._group.close()
+        if self._log is not None:
+            await self._log.close()
 
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its reply or a Fault."""
@@ -162,7 +169,6 @@ class Master:
             group_id=CATALOG_GROUP,
             node_id=self._config.node_id,
             founders=self._config.masters,
-            directory=CATALOG_GROUP,
             knobs=self._config.knobs,
             flaws=frozenset(self._config.flaws),
             kind=CATALOG_GROUP,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from cluster.config import Knobs
 from cluster.group import Group, GroupSpec, NotLeader, OnFailure, OutcomeUnknown, Transport
+from cluster.log.view import GroupLog
 from cluster.membership import replicas_of
 from cluster.observer import Observer
 from cluster.raft.types import Configuration, Member, Message, SoftState
@@ -16,7 +17,6 @@ from cluster.store.cells import Key
 from cluster.store.hlc import ClockReading, Timestamp, as_timestamp
 from cluster.store.node_clock import NodeClock
 from cluster.store.sessions import RegisterClient
-from cluster.tserver.metadata import tablet_directory
 from cluster.wire.messages import (
     CompareAndSet,
     CreateTablet,
@@ -73,19 +73,20 @@ class TabletReplica:
         self._group: Group | None = None
         self._on_change: Callable[[], None] = lambda: None
 
-    async def open(self, transport: Transport, on_change: Callable[[], None], on_failure: OnFailure) -> None:
-        """Recover from disk, or begin there; `on_change` is called when what `report` says changes."""
+    async def open(
+        self, transport: Transport, log: GroupLog, on_change: Callable[[], None], on_failure: OnFailure
+    ) -> None:
+        """Recover from the node's log, or begin there; `on_change` is called when what `report` says changes."""
         spec = GroupSpec(
             group_id=self.created.tablet_id,
             node_id=self._node_id,
             founders=founders_of(self.created),
-            directory=tablet_directory(self.created.tablet_id),
             knobs=self._knobs,
             flaws=self._flaws,
             observer=self._observer,
             on_configured=self._configured,
         )
-        group = await Group.open(self._ports, spec, self._machine, transport, self._leadership, on_failure)
+        group = await Group.open(self._ports, spec, self._machine, transport, log, self._leadership, on_failure)
         self._group = group
         self._on_change = on_change
         self._holding.attach(group, lambda: (Timestamp(0), as_timestamp(self._node_clock.last)))
@@ -95,12 +96,6 @@ class TabletReplica:
         self._holding.close()
         if self._group is not None:
             await self._group.close()
-
-    async def destroy(self) -> None:
-        """Stop serving and remove the files."""
-        self._holding.close()
-        if self._group is not None:
-            await self._group.destroy()
 
     def members(self) -> tuple[Member, ...]:
         """Voters and learners of the last configuration in this replica's log."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cluster.log.storage import frame, unframe
+from cluster.log.envelope import frame, unframe
 from cluster.wire.messages import CreateTablet, encode
 from harness.ports import Disk
 
@@ -28,14 +28,9 @@ class TabletMeta(msgspec.Struct, frozen=True, array_like=True):
 _decode_meta = msgspec.msgpack.Decoder(TabletMeta).decode
 
 
-def tablet_directory(tablet_id: str) -> str:
-    """Where a tablet's Raft group keeps its files."""
-    return f"{TABLETS_DIRECTORY}/{tablet_id}"
-
-
 async def save(disk: Disk, meta: TabletMeta) -> None:
     """Make a tablet's record durable."""
-    await disk.write_atomic(f"{tablet_directory(meta.tablet_id)}{_SUFFIX}", frame(_META_KIND, encode(meta)))
+    await disk.write_atomic(f"{TABLETS_DIRECTORY}/{meta.tablet_id}{_SUFFIX}", frame(_META_KIND, encode(meta)))
 
 
 async def load_all(disk: Disk) -> list[TabletMeta]:

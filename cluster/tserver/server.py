@@ -10,6 +10,7 @@ import msgspec
 from cluster.config import NodeConfig
 from cluster.group import Group, OnFailure
 from cluster.identity import PeerCheck, check_identity, stranger
+from cluster.log.node import NodeLog
 from cluster.membership import change_replicas, replicas_of
 from cluster.nodelog import node_logger
 from cluster.observer import Observer
@@ -67,17 +68,21 @@ class TabletServer:
         self._changing: dict[str, asyncio.Lock] = {}
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
         self._peers = PeerCheck(config.node_id)
+        self._node_log: NodeLog | None = None
         self._serving = False
 
     async def start(self) -> None:
         """Recover every tablet from disk, then report to the masters; raises CorruptLog, ForeignDisk, OSError."""
         await check_identity(self._ports.disk, self._config.cluster_id, self._config.node_id)
-        for meta in await metadata.load_all(self._ports.disk):
+        tablets = await metadata.load_all(self._ports.disk)
+        groups = [meta.tablet_id for meta in tablets if meta.created is not None]
+        self._node_log = await NodeLog.open(self._ports, self._config.knobs, "tablet", groups, self._on_failure)
+        for meta in tablets:
             if meta.created is None:
                 self._deleted[meta.tablet_id] = None
-                await self._remove_files(meta.tablet_id)
+                await self._node_log.destroy(meta.tablet_id)
             else:
-                await self._open(meta.created)
+                await self._open(self._node_log, meta.created)
         self._log.info("serving %d tablets", len(self._replicas))
         self._serving = True
         self._clock.on_fence(self._fence_changed)
@@ -91,6 +96,8 @@ class TabletServer:
         await self._heartbeats.close()
         for replica in list(self._replicas.values()):
             await replica.close()
+        if self._node_log is not None:
+            await self._node_log.close()
 
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its encoded reply or a Fault."""
@@ -163,13 +170,15 @@ class TabletServer:
 
     async def _create_or_delete(self, request: CreateTablet | DeleteTablet) -> bytes:
         try:
+            if self._node_log is None:
+                return _fault("SHUTTING_DOWN", "this tablet server is not serving")
             if isinstance(request, CreateTablet):
-                return await self._create(request)
-            return await self._delete(request.tablet_id)
+                return await self._create(self._node_log, request)
+            return await self._delete(self._node_log, request.tablet_id)
         except DiskFull:
             return encode(Fault("TIMED_OUT", "the disk is full", definite=False))
 
-    async def _create(self, request: CreateTablet) -> bytes:
+    async def _create(self, log: NodeLog, request: CreateTablet) -> bytes:
         if request.tablet_id in self._replicas:
             return _DONE
         if request.tablet_id in self._deleted:
@@ -181,22 +190,23 @@ class TabletServer:
         self._ports.failpoints.hit("tserver.before_create")
         await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request))
         self._ports.failpoints.hit("tserver.after_create")
-        await self._open(request)
+        await self._open(log, request)
         self._heartbeats.changed(request.tablet_id)
         self._log.info("created tablet %s of table %s", request.tablet_id, request.table_name)
         return _DONE
 
-    async def _open(self, created: CreateTablet) -> None:
+    async def _open(self, log: NodeLog, created: CreateTablet) -> None:
         self._transport.learn(created.voters)
         config, flaws = self._config, frozenset(self._config.flaws)
         replica = TabletReplica(self._ports, created, config.knobs, self._clock, self._observer, flaws)
         tablet_id = created.tablet_id
-        await replica.open(self._transport, lambda: self._heartbeats.changed(tablet_id), self._on_failure)
+        view = log.group(tablet_id)
+        await replica.open(self._transport, view, lambda: self._heartbeats.changed(tablet_id), self._on_failure)
         self._replicas[tablet_id] = replica
         self._probes.soon()
 
-    async def _delete(self, tablet_id: str) -> bytes:
-        """The tombstone comes first: a crash after it leaves files that the next start removes."""
+    async def _delete(self, log: NodeLog, tablet_id: str) -> bytes:
+        """The tombstone comes first: a crash after it leaves data that the next start makes void."""
         if tablet_id in self._deleted:
             return _DONE
         await metadata.save(self._ports.disk, TabletMeta(tablet_id, None))
@@ -204,13 +214,10 @@ class TabletServer:
         self._deleted[tablet_id] = None
         replica = self._replicas.pop(tablet_id, None)
         if replica is not None:
-            await replica.destroy()
+            await replica.close()
+        await log.destroy(tablet_id)
         self._log.info("deleted tablet %s", tablet_id)
         return _DONE
-
-    async def _remove_files(self, tablet_id: str) -> None:
-        for path in self._ports.disk.list(f"{metadata.tablet_directory(tablet_id)}/"):
-            await self._ports.disk.remove(path)
 
     def _fence_changed(self) -> None:
         for replica in self._replicas.values():

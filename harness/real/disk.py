@@ -75,6 +75,14 @@ class RealDisk:
         written = _read(file.fd, file.size) if file.fd is not None else b""
         return written + bytes(file.tail)
 
+    async def read_at(self, path: str, offset: int, length: int) -> bytes:
+        file = self._files.get(path) or self._open(path)
+        size, tail = file.size, bytes(file.tail[max(0, offset - file.size) : max(0, offset + length - file.size)])
+        if file.fd is None or offset >= size:
+            return tail
+        fd = file.fd
+        return await self._in_thread(lambda: _read(fd, min(offset + length, size), offset)) + tail
+
     async def truncate(self, path: str, length: int) -> None:
         file = self._files.get(path) or self._open(path)
         async with file.lock:
@@ -222,10 +230,9 @@ def _write_all(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def _read(fd: int, size: int) -> bytes:
+def _read(fd: int, end: int, offset: int = 0) -> bytes:
     parts: list[bytes] = []
-    offset = 0
-    while offset < size and (part := os.pread(fd, size - offset, offset)):
+    while offset < end and (part := os.pread(fd, end - offset, offset)):
         parts.append(part)
         offset += len(part)
     return b"".join(parts)

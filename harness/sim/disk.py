@@ -291,6 +291,10 @@ class SimDiskPort:
         self._owner.require_alive()
         return self._disk.peek(path)
 
+    async def read_at(self, path: str, offset: int, length: int) -> bytes:
+        self._owner.require_alive()
+        return bytes(self._disk.file(path).data[offset : offset + length])
+
     async def truncate(self, path: str, length: int) -> None:
         self._owner.require_alive()
         self._disk.file(path)

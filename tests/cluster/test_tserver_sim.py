@@ -80,7 +80,7 @@ def test_a_retried_compare_and_set_takes_effect_once_across_crashes_and_snapshot
         for sequence in range(2, 60):
             await servers.write(sequence, 100 + sequence)
         for name in NAMES:
-            assert any("snap-" in path for path in servers.world.node(name).disk.paths())
+            assert any(path.startswith("snapshots/tab/") for path in servers.world.node(name).disk.paths())
             servers.world.node(name).kill()
         servers.start()
         assert await servers.cas(1, None, 5) == first
@@ -168,6 +168,7 @@ def test_creating_twice_is_one_tablet_and_deleting_is_for_good() -> None:
             assert isinstance(reply, Fault) and reply.kind == "INVALID"
             paths = servers.world.node("t1").disk.paths()
             assert [path for path in paths if path.startswith("tablets/")] == ["tablets/tab.meta"]
+            assert not [path for path in paths if path.startswith("snapshots/")]
             servers.world.node("t1").kill()
             servers.start("t1")
             await servers.clock.sleep(0.1)
@@ -317,4 +318,4 @@ def test_a_leader_that_could_not_ask_for_its_lease_asks_again() -> None:
         disk.full = False
         assert isinstance(await servers.write(2, 2), Done)
 
-    simulate(12, scenario)
+    simulate(1, scenario)

@@ -1,0 +1,358 @@
+"""The log of a node, shared by all its groups: one writer, one fsync for everything that waits (G5).
+
+What gathers while an fsync runs goes out as one frame after it. Segments that no group needs are removed from the
+front; where dead records are a fifth of the log, the groups that need its front are stated anew at its end, so that a
+cold one never keeps a segment and the log stays below twice what is alive (and three segments). When the log falls idle
+another frame proves the last one durable (`cluster.log.frames`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+from cluster.alarm import Alarm
+from cluster.config import Knobs
+from cluster.log.envelope import CorruptLog
+from cluster.log.frames import Record, Scan
+from cluster.log.replay import BASE, DESTROY, DIRECTORY, QUARANTINE, Image, Replay, encode_body
+from cluster.log.segments import Segment, Segments
+from cluster.log.snapshots import SNAPSHOTS_PATH, group_prefix, read_snapshot, snapshot_path, write_snapshot
+from cluster.log.view import GroupLog, OnStored, Quarantined
+from cluster.nodelog import node_logger
+from cluster.raft.types import SnapshotMeta
+from harness.ports import DiskFull, Ports
+
+__all__ = ["ASIDE_PATH", "CorruptLog", "NodeLog", "Quarantined"]
+
+_MS = 1_000_000
+ASIDE_PATH = "aside"
+"""Damaged segments and snapshots are kept here for whoever wants to look at them; nothing reads them."""
+
+OnFailure: TypeAlias = Callable[[BaseException], None]
+
+
+def ignore_failure(_: BaseException) -> None:
+    """For owners that look at the log's failures elsewhere."""
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class NodeLog:
+    """Made by `open`; `on_failure` is called once if the disk fails, since what is durable is unknown then.
+
+    While the disk is full everything waits and is tried again: nothing is reported durable, `full` is set, and every
+    view's `on_full` was called. `kind` prefixes the names of the failpoints.
+    """
+
+    def __init__(self, ports: Ports, knobs: Knobs, kind: str, on_failure: OnFailure) -> None:
+        self._disk, self._clock, self._hit = ports.disk, ports.clock, ports.failpoints.hit
+        self._knobs, self._kind = knobs, kind
+        self._log = node_logger(ports.node_id)
+        self._on_failure: OnFailure | None = on_failure
+        self._segments = Segments(ports.disk, ports.entropy)
+        self._images: dict[str, Image] = {}
+        self._views: dict[str, GroupLog] = {}
+        self._waiting: dict[str, GroupLog] = {}
+        self._records: list[Record] = []
+        self._settling: list[Callable[[], None]] = []
+        self._directory_due = self._unproven = True
+        self._rewriting = False
+        self._rewrite_below = 0
+        self._attempt, self._attempts = ports.incarnation, 0
+        self._snapshot_turn = asyncio.Lock()
+        self._rubbish: list[str] = []
+        self._wakes: asyncio.Future[None] | None = None
+        self._tasks: dict[asyncio.Task[None], str] = {}
+        self._collecting = False
+        self._idle = Alarm(ports.clock, self._when_idle, f"{kind}.log.idle", self._failed)
+        self.full = False
+
+    @classmethod
+    async def open(
+        cls, ports: Ports, knobs: Knobs, kind: str, groups: Sequence[str], on_failure: OnFailure = ignore_failure
+    ) -> NodeLog:
+        """Read the log once, begin one where there is none, and run it; `groups` are those that ever began here.
+
+        Raises OtherVersion, OSError. Damage is told by the views of the groups that it harmed.
+        """
+        log = cls(ports, knobs, kind, on_failure)
+        await log._recover(groups)
+        log._spawn(log._write(), "")
+        log._idle.set(log._clock.monotonic_ns())
+        return log
+
+    def group(self, group: str) -> GroupLog:
+        """The view of one group, which begins here if the log doesn't know it."""
+        image = self._images.get(group)
+        fresh = image is None
+        if image is None:
+            image = self._images[group] = Image(group, base_segment=self._segments.current.number)
+            self.restate(image)
+        view = self._views[group] = GroupLog(self, image, fresh)
+        return view
+
+    async def close(self) -> None:
+        """Stop; what is not durable yet may be lost."""
+        self._on_failure = None
+        self._idle.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def destroy(self, group: str) -> None:
+        """Make everything of a group void, durably, and remove its snapshots."""
+        view, image = self._views.pop(group, None), self._images.pop(group, None)
+        self._waiting.pop(group, None)
+        if view is not None:
+            view.close()
+        for task in [task for task, owner in self._tasks.items() if owner == group]:
+            task.cancel()
+        if image is not None:
+            self._records.append(image.record(DESTROY, b""))
+            durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._settling.append(lambda: _resolve(durable))
+            self._wake()
+            await durable
+        for path in self._disk.list(group_prefix(group)):
+            await self._disk.remove(path)
+
+    # ---- what views call ----
+
+    def wake(self, view: GroupLog) -> None:
+        """The view has something to be written."""
+        self._waiting[view.group] = view
+        self._wake()
+
+    def store_snapshot(self, view: GroupLog, meta: SnapshotMeta, chunks: Iterator[bytes], done: OnStored) -> None:
+        """Write a snapshot file beside everything else, one at a time; `done` is told where it is."""
+        self._spawn(self._store_snapshot(view, meta, chunks, done), view.group)
+
+    async def read_snapshot(self, image: Image) -> bytes:
+        """The snapshot that a group stands on; raises Quarantined, for good, where it is damaged."""
+        if image.snapshot is None:
+            return b""
+        try:
+            return b"".join(await read_snapshot(self._disk, image.snapshot))
+        except CorruptLog as error:
+            self._quarantine(image, str(error))
+            raise Quarantined(f"{image.group}: {error}") from error
+
+    def restate(self, image: Image) -> None:
+        """State a group anew, ahead of everything that waits."""
+        self._records.append(image.restated())
+        self._wake()
+
+    def discard(self, path: str) -> None:
+        """A snapshot file that no group stands on any more."""
+        self._rubbish.append(path)
+
+    # ---- recovery ----
+
+    async def _recover(self, groups: Sequence[str]) -> None:
+        replay = Replay()
+        aside: dict[str, bytes] = {}
+
+        def take(segment: Segment, contents: Scan, data: bytes) -> None:
+            replay.take(segment.number, contents)
+            if segment.number in replay.damaged_segments:
+                aside[segment.path.rpartition("/")[2]] = data
+
+        await self._segments.read(take)
+        harmed = replay.finish(groups)
+        self._images = replay.images
+        self._rewrite_below = max((*replay.repaired_segments, *replay.damaged_segments), default=0) + 1
+        if replay.repaired_segments or replay.damaged_segments:
+            self._log.warning("the log was damaged; %d frames were repaired", len(replay.repaired_segments))
+        for name, data in aside.items():
+            with suppress(DiskFull):
+                await self._disk.write_atomic(f"{ASIDE_PATH}/{name}", data)
+        for group in harmed:
+            self._quarantine(self._images[group], self._images[group].damage or "")
+        await self._tidy_snapshots()
+        if not self._segments.exist:
+            await self._segments.roll([self._directory()])
+            self._directory_due = self._unproven = False
+
+    async def _tidy_snapshots(self) -> None:
+        """Remove what a crash left unfinished or unneeded; keep what a quarantined group had."""
+        needed = {image.snapshot.path for image in self._images.values() if image.snapshot is not None}
+        damaged = tuple(group_prefix(image.group) for image in self._images.values() if image.damage is not None)
+        for path in self._disk.list(f"{SNAPSHOTS_PATH}/"):
+            if path.startswith(damaged):
+                await self._disk.rename(path, f"{ASIDE_PATH}/{path.replace('/', '-')}")
+            elif path not in needed:
+                await self._disk.remove(path)
+
+    def _quarantine(self, image: Image, reason: str) -> None:
+        self._log.error("%s: quarantined: %s", image.group, reason)
+        image.quarantine(reason)
+        self.restate(image)
+
+    def _directory(self) -> Record:
+        numbers = {group: image.number for group, image in self._images.items()}
+        return Record("", 0, DIRECTORY, encode_body(numbers))
+
+    # ---- writing ----
+
+    async def _write(self) -> None:
+        """Write what is waiting, for ever; raises OSError when the disk fails."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._waiting or self._records or self._rewriting or self._directory_due:
+                await self._write_frame()
+            else:
+                self._wakes = loop.create_future()
+                await self._wakes
+
+    def _wake(self) -> None:
+        if self._wakes is not None:
+            _resolve(self._wakes)
+
+    async def _write_frame(self) -> None:
+        """One frame, one fsync; then tell everybody whose records were in it."""
+        views, self._waiting = list(self._waiting.values()), {}
+        records, settling = self._compose(views)
+        if records:
+            self._hit(f"{self._kind}.before_append")
+            await self._until_space(lambda: self._segments.append(records))
+            self._hit(f"{self._kind}.before_fsync")
+            await self._until_space(self._segments.sync)
+            self._hit(f"{self._kind}.after_fsync")
+            self._unproven = any(record.kind != DIRECTORY for record in records)
+        for view in views:
+            view.settle()
+        for told in settling:
+            told()
+        self._note_bases(records)
+        if self._segments.current.size >= self._knobs.log_segment_bytes or self._must_leave_segment():
+            await self._until_space(lambda: self._segments.roll([self._directory()]))
+            self._unproven, self._rewriting = False, self._is_too_long()
+
+    def _compose(self, views: list[GroupLog]) -> tuple[list[Record], list[Callable[[], None]]]:
+        """Everything that waits; groups that keep old segments are stated anew behind it."""
+        records, self._records = self._records, []
+        settling, self._settling = self._settling, []
+        for view in views:
+            records += view.take()
+        if self._rewriting:
+            restated = self._oldest_restated(sum(len(record.body) for record in records))
+            records += restated
+            self._rewriting = bool(restated)
+        if self._directory_due:
+            records.append(self._directory())
+        self._directory_due = False
+        return records, settling
+
+    async def _until_space(self, store: Callable[[], Awaitable[None]]) -> None:
+        """Nothing of a write that found the disk full was kept, also when it was put off until the fsync."""
+        while True:
+            try:
+                await store()
+            except DiskFull:
+                if not self.full:
+                    self.full = True
+                    self._log.warning("the disk is full")
+                    for view in list(self._views.values()):
+                        view.disk_full()
+                await self._clock.sleep(self._knobs.disk_retry_ms / 1e3)
+            else:
+                self.full = False
+                return
+
+    def _when_idle(self) -> None:
+        """The last frame has no later one that proves it durable: write one (see `cluster.log.frames`)."""
+        self._directory_due = self._directory_due or (self._unproven and not self._waiting and not self._records)
+        self._wake()
+        self._idle.set(self._clock.monotonic_ns() + self._knobs.log_idle_ms * _MS)
+
+    # ---- collection ----
+
+    def _floor(self) -> int:
+        """The oldest segment that a group needs."""
+        return min((image.base_segment for image in self._images.values()), default=self._segments.current.number)
+
+    def _must_leave_segment(self) -> bool:
+        return self._segments.current.number < self._rewrite_below
+
+    def _is_too_long(self) -> bool:
+        """Whether what is alive is too small a part of the log, or a damaged segment is still in use."""
+        floor = self._floor()
+        if floor >= self._segments.current.number:
+            return False
+        alive = sum(image.live_bytes for image in self._images.values())
+        spare = alive // 4 + 2 * self._knobs.log_segment_bytes
+        return floor < self._rewrite_below or self._segments.bytes_from(floor) > alive + spare
+
+    def _oldest_restated(self, new_bytes: int) -> list[Record]:
+        """New bases for the groups that need the oldest segments, at the pace at which the log grows."""
+        limit, size = max(new_bytes, self._knobs.log_segment_bytes // 4), 0
+        records: list[Record] = []
+        for image in sorted(self._images.values(), key=lambda image: image.base_segment):
+            if size >= limit or image.base_segment == self._segments.current.number:
+                break
+            records.append(image.restated())
+            size += image.live_bytes
+        return records
+
+    def _note_bases(self, records: list[Record]) -> None:
+        """Bases that are durable now let older segments go."""
+        moved = False
+        for record in records:
+            image = self._images.get(record.group)
+            if record.kind in (BASE, QUARANTINE) and image is not None:
+                image.base_segment = self._segments.current.number
+            moved = moved or record.kind in (BASE, QUARANTINE, DESTROY)
+        if moved:
+            self._rewriting = self._rewriting and self._is_too_long()
+            self._collect()
+
+    def _collect(self) -> None:
+        if not self._collecting and (self._segments.first < self._floor() or self._rubbish):
+            self._collecting = True
+            self._spawn(self._remove_unneeded(), "")
+
+    async def _remove_unneeded(self) -> None:
+        while self._segments.first < self._floor() or self._rubbish:
+            if self._rubbish:
+                await self._disk.remove(self._rubbish.pop())
+            else:
+                await self._segments.remove_first()
+        self._collecting = False
+
+    # ---- snapshots ----
+
+    async def _store_snapshot(
+        self, view: GroupLog, meta: SnapshotMeta, chunks: Iterator[bytes], done: OnStored
+    ) -> None:
+        async with self._snapshot_turn:
+            self._hit(f"{self._kind}.before_snapshot")
+            self._attempts += 1
+            path = snapshot_path(view.group, meta, f"{self._attempt}.{self._attempts}")
+            ref = await write_snapshot(self._disk, self._clock, path, meta, chunks, self._knobs.disk_retry_ms / 1e3)
+            self._hit(f"{self._kind}.after_snapshot")
+        done(ref)
+
+    # ---- tasks ----
+
+    def _spawn(self, work: Coroutine[None, None, None], owner: str) -> None:
+        task = asyncio.create_task(work, name=f"{self._kind}.log.{owner}")
+        self._tasks[task] = owner
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._on_failure is not None:
+            on_failure, self._on_failure = self._on_failure, None
+            self._log.error("the log stopped: %r", error)
+            on_failure(error)

@@ -1,0 +1,104 @@
+"""The files of a node's log: appended to at the end, removed from the front (G5).
+
+A segment's name holds its number and its salt, which takes part in every checksum: neither stale pages nor bytes that a
+client chose can pass for a frame. A segment begins as an atomically written first frame.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cluster.log.frames import Record, Scan, build, scan
+from harness.ports import Disk
+
+DIRECTORY_PATH = "log"
+_PREFIX = f"{DIRECTORY_PATH}/segment-"
+
+
+@dataclass(slots=True)
+class Segment:
+    """One file; `size` bytes of it are synced or on their way."""
+
+    path: str
+    number: int
+    salt: int
+    size: int
+
+
+def parse_path(path: str) -> Segment | None:
+    """The segment that a path names; None for other files (such as unfinished atomic writes)."""
+    number, _, salt = path.removeprefix(_PREFIX).partition("-")
+    if not path.startswith(_PREFIX) or len(number) != 16 or len(salt) != 8:
+        return None
+    try:
+        return Segment(path, int(number), int(salt, 16), 0)
+    except ValueError:
+        return None
+
+
+class Segments:
+    """The segments of one log; one operation at a time, but for `remove_first`, which may run beside appends."""
+
+    def __init__(self, disk: Disk, entropy: random.Random) -> None:
+        self._disk, self._entropy = disk, entropy
+        self._segments: list[Segment] = []
+
+    @property
+    def current(self) -> Segment:
+        """The one that is appended to."""
+        return self._segments[-1]
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is any."""
+        return bool(self._segments)
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest one."""
+        return self._segments[0].number
+
+    def bytes_from(self, number: int) -> int:
+        """The size of the log from segment `number` on."""
+        return sum(segment.size for segment in self._segments if segment.number >= number)
+
+    async def read(self, take: Callable[[Segment, Scan, bytes], None]) -> None:
+        """Read all segments in order, cut a torn tail, and make what is left durable; raises OtherVersion."""
+        found = (parse_path(path) for path in self._disk.list(_PREFIX))
+        self._segments = sorted((each for each in found if each is not None), key=lambda each: each.number)
+        for segment in self._segments:
+            data = await self._disk.read(segment.path)
+            contents = scan(data, segment.salt, sealed=segment is not self.current)
+            segment.size = contents.length
+            take(segment, contents, data)
+            if segment is self.current:
+                if contents.length < len(data):
+                    await self._disk.truncate(segment.path, contents.length)
+                await self._disk.fsync(segment.path)
+
+    async def append(self, records: list[Record]) -> None:
+        """Append one frame; the caller syncs it before it appends another. Raises DiskFull, with nothing appended."""
+        segment = self.current
+        data = build(records, segment.size, segment.salt)
+        await self._disk.append(segment.path, data)
+        segment.size += len(data)
+
+    async def sync(self) -> None:
+        """Make what was appended durable; raises DiskFull where the write was put off until now."""
+        await self._disk.fsync(self.current.path)
+
+    async def roll(self, records: list[Record]) -> None:
+        """Begin a new segment with one frame, durable when this returns; raises DiskFull, with nothing begun."""
+        number = self._segments[-1].number + 1 if self._segments else 1
+        salt = self._entropy.getrandbits(32)
+        data = build(records, 0, salt)
+        path = f"{_PREFIX}{number:016d}-{salt:08x}"
+        await self._disk.write_atomic(path, data)
+        self._segments.append(Segment(path, number, salt, len(data)))
+
+    async def remove_first(self) -> None:
+        """Remove the oldest segment; in this order a crash leaves no gap."""
+        await self._disk.remove(self._segments[0].path)
+        self._segments.pop(0)
