@@ -15,14 +15,15 @@ from assay.judging import as_object, judge_run
 from assay.options import key_values
 from assay.progress import working
 from assay.run_command import anomaly_sentences
+from assay.telling import Teller
 from checkers.api import MODELS, check
 from checkers.options import CheckOptions
 from checkers.verdict import Validity, worst
 from harness.errors import HarnessError, UserError
-from harness.facts import conclude_run
+from harness.facts import conclude_run, read_record
 from harness.rundir import is_run, open_run
+from workloads.registry import workload
 
-WORDS: dict[str, Validity] = {"valid": True, "invalid": False, "unknown": "unknown"}
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
 ENGINES = ("auto", "local", "spark")
 FAILED_CAS = ("auto", "observed", "absent")
@@ -58,11 +59,12 @@ def check_and_report(
             objects.append(judged(path, request))
         except (UserError, HarnessError) as error:
             errors.append(error)
+    teller = Teller()
     for line in output(objects, json_output):
-        print(line)
+        teller.line(line)
     if report is not None:
         draw(report, objects, errors)
-    return exit_code(objects, errors)
+    return teller.end(exit_code(objects, errors))
 
 
 def require_place(report: Path | None) -> None:
@@ -104,11 +106,12 @@ def judged(path: Path, request: CheckRequest) -> dict[str, Any]:
 
 
 def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
-    """All that a run's workload asks for, with the run's own four questions answered anew.
-
-    The word for a run that came to its end answers all four; of one that was cut short only the history can be judged.
-    """
+    """All that a run's workload asks for, with the run's own four questions answered anew; its one word answers them
+    all, so that a run that did not come to its end is valid by no command."""
     rundir = open_run(path)
+    if request.format not in ("auto", "journal", "parquet"):
+        raise UserError(f"{path} is a run of assay, whose history is not {request.format}; leave --format out.")
+    require_consistency(request.options.consistency, workload(read_record(rundir).workload).checkers)
     verdicts = judge_run(rundir, request.options, request.engine)
     concluded = conclude_run(rundir, {name: as_object(verdict) for name, verdict in verdicts.items()})
     checkers = dict(concluded.checkers)
@@ -116,7 +119,7 @@ def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
     anomalies = {kind: found for checker in checkers.values() for kind, found in checker["anomalies"].items()}
     return {
         "input": str(path),
-        "valid": concluded.valid if rundir.outcome_json.exists() else history,
+        "valid": concluded.valid,
         "history": history,
         "model": "+".join(verdicts),
         "anomalies": anomalies,
@@ -127,6 +130,14 @@ def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
         "reasons": list(concluded.reasons),
         "checkers": checkers,
     }
+
+
+def require_consistency(consistency: str | None, models: Sequence[str]) -> None:
+    """Raise UserError for a consistency model that none of a run's checkers would ask for."""
+    if consistency is not None and not any(model in CONSISTENCY_MODELS for model in models):
+        raise UserError(
+            f"--consistency goes with {', '.join(CONSISTENCY_MODELS)}; this run is judged by {', '.join(models)}."
+        )
 
 
 def output(objects: Sequence[dict[str, Any]], json_output: bool) -> Iterator[str]:
@@ -150,7 +161,7 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
         if checker is not found and checker.get("reason"):
             yield f"  {checker['model']}: {checker['reason']}"
     for note in dict.fromkeys(checker.get("details", {}).get("note") for checker in checkers.values()):
-        if note:
+        if note and note not in (checker.get("reason") for checker in checkers.values()):
             yield f"  {note}"
     for checker in checkers.values():
         yield from levels(checker)
@@ -158,8 +169,7 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
         yield f"  * {sentence}"
     if found.get("overall"):
         reasons = f" ({'; '.join(found['reasons'])})" if found["reasons"] else ""
-        cut_short = "; the word above is on its history alone" if found["valid"] != WORDS[found["overall"]] else ""
-        yield f"  the run as a whole: {found['overall']}{reasons}{cut_short}"
+        yield f"  the run as a whole: {found['overall']}{reasons}"
 
 
 def levels(checker: dict[str, Any]) -> Iterator[str]:

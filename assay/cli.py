@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from assay.telling import Untold, print_any_name
 from harness.errors import HarnessError, UserError
 
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, 255
@@ -36,7 +37,7 @@ def state_debug(debug: bool) -> None:
 def run(
     workload: Annotated[str, typer.Argument(help="What the clients do; see `assay list workloads`.")],
     on: Annotated[str, typer.Option(help="Where the cluster runs: sim or docker.")] = "sim",
-    nemesis: Annotated[str, typer.Option(help="Faults, separated by commas; see `assay list nemeses`.")] = "",
+    nemesis: Annotated[str | None, typer.Option(help="Faults, separated by commas; `assay list nemeses`.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds of load (virtual ones in the simulator).")] = 60.0,
     rate: Annotated[float, typer.Option(help="Operations a second, over all clients.")] = 100.0,
     concurrency: Annotated[int, typer.Option(help="Clients at work at once.")] = 10,
@@ -56,21 +57,20 @@ def run(
     recovery_budget: Annotated[float, typer.Option(help="Seconds the cluster has to recover after the last heal.")] = (
         10.0
     ),
+    floor: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: what a run must reach; repeatable.")] = None,
     option: Annotated[list[str] | None, typer.Option("-o", help="KEY=VALUE for the workload; repeatable.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
     debug: Debug = False,
 ) -> int:
     """Start a cluster, throw faults at it while clients work, save the history and judge it."""
     state_debug(debug)
-    from assay.options import RunOptions, key_values, split_names, validate
-    from assay.run_command import run_and_report
-    from assay.seeds import parse_seeds
-    from assay.seeds_command import run_seeds
+    from assay.options import RunOptions, fault_names, key_values, split_names
+    from assay.run_command import Many, run_or_runs
 
     options = RunOptions(
         workload=workload,
         on=on,
-        nemesis=split_names(nemesis),
+        nemesis=fault_names(nemesis),
         time_limit=time_limit,
         rate=rate,
         concurrency=concurrency,
@@ -82,15 +82,10 @@ def run(
         store=store,
         op_timeout=op_timeout,
         recovery_budget=recovery_budget,
+        floors=key_values(floor or [], "--floor"),
         workload_options=key_values(option or []),
     )
-    if seeds is not None:
-        if seed is not None:
-            raise UserError("--seed and --seeds exclude each other.")
-        return run_seeds(options, parse_seeds(seeds), jobs, keep_valid, json_output)
-    if jobs != 1 or keep_valid:
-        raise UserError("--jobs and --keep-valid go with --seeds.")
-    return run_and_report(validate(options), json_output=json_output)
+    return run_or_runs(options, seed is not None, Many(seeds, jobs, keep_valid), json_output)
 
 
 @app.command()
@@ -206,8 +201,11 @@ def complain(sentence: str) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: every outcome becomes an exit code of `architecture.md`, and never a traceback without `--debug`."""
+    print_any_name()
     try:
         code = invoke(arguments)
+    except Untold as untold:
+        code = unheard(untold)
     except UserError as error:
         complain(str(error))
         code = EXIT_BAD_ARGUMENTS
@@ -235,11 +233,16 @@ def told(code: int) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
-        if not isinstance(error, BrokenPipeError):
-            complain(f"standard output can't be written: {error.strerror}.")
-        return code if code == EXIT_INVALID else EXIT_HARNESS
+        return unheard(Untold(code, error))
     return code
+
+
+def unheard(untold: Untold) -> int:
+    """255 for a finding that could not be printed, unless it is that a bug was found."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+    if not isinstance(untold.error, BrokenPipeError):
+        complain(f"standard output can't be written: {untold.error.strerror}.")
+    return untold.code if untold.code == EXIT_INVALID else EXIT_HARNESS
 
 
 def usage_code(error: Exception) -> int:

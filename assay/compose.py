@@ -16,6 +16,7 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import cluster_nodes
 from cluster.wire.messages import WIRE_VERSION
 from harness import rundir as rundirs
+from harness.adequacy import parse_floors
 from harness.env.sim import SimEnvironment
 from harness.protocols import Database, Environment
 from harness.run import Judge, Progress, RunOutcome, Test, run
@@ -63,6 +64,7 @@ def make_test(options: RunOptions, environment: Environment, database: Database,
         heal_generator=faults.final_generator if faults.kinds else None,
         fs=chosen.fs,
         requested_faults=faults.kinds,
+        floors=parse_floors(options.floors),
         op_timeout_s=options.op_timeout,
         recovery_budget_s=options.recovery_budget,
         workload_options=values,
@@ -98,9 +100,8 @@ def run_simulated(options: RunOptions, rundir: RunDir, judge: Judge, progress: P
     spec = draw_world(options.seed, options.world)
     with make_world(options, spec) as world:
         environment, database = SimEnvironment(world), simulated_database(world, options, spec)
-        test = replace(
-            make_test(options, environment, database, started), world=spec.values, rate_floor=spec.rate_floor
-        )
+        test = make_test(options, environment, database, started)
+        test = replace(test, world=spec.values, floors=spec.eased(test.floors))
         outcome = world.run(run(test, rundir, judge, progress))
         return Finished(outcome, world.trace_digest())
 

@@ -27,8 +27,8 @@ def export_history(path: Path, to: Path | None, format: str, overwrite: bool) ->
             raise UserError(f"{target} is what is to be exported; name another file with --to.")
         counts = write_edn(source, target)
     yield f"{target}: {counts.operations} operations, {counts.events} events"
-    if source.note:
-        yield f"  {source.note}"
+    if note := source.cut_short or source.note:
+        yield f"  {note}"
     if source.failed_cas == "observed":
         yield "  A failed compare-and-set found another value here; check the copy with --failed-cas observed."
 

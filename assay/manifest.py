@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from assay.progress import working
+from assay.telling import Teller
 from checkers.api import MODELS, judge_source_by_each
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
@@ -208,12 +209,13 @@ def check_manifest(request: ManifestRequest, json_output: bool) -> int:
     rows = read_manifest(request.table)
     outcomes = judge_rows(rows, request)
     disagreements = [outcome for outcome in outcomes if not outcome.agrees]
+    teller = Teller()
     if json_output:
-        print(msgspec.json.encode(as_object(request.table, outcomes, time.perf_counter() - begin)).decode())
+        teller.line(msgspec.json.encode(as_object(request.table, outcomes, time.perf_counter() - begin)).decode())
     else:
         for line in in_words(outcomes, time.perf_counter() - begin):
-            print(line)
-    return 1 if disagreements else 0
+            teller.line(line)
+    return teller.end(1 if disagreements else 0)
 
 
 def judge_rows(rows: Sequence[ManifestRow], request: ManifestRequest) -> list[Outcome]:

@@ -10,7 +10,9 @@ from typing import Any
 
 from assay.worlds import draw_world
 from cluster.flaws import FLAWS
+from harness.adequacy import parse_floors
 from harness.errors import UserError
+from harness.rundir import require_store
 from nemesis.registry import NEMESES
 from workloads.registry import WORKLOADS
 
@@ -35,6 +37,7 @@ class RunOptions:
     store: Path = Path("store")
     op_timeout: float = 5.0
     recovery_budget: float = 10.0
+    floors: dict[str, str] = field(default_factory=dict)
     workload_options: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -52,6 +55,8 @@ class RunOptions:
             words += ["--flaw", flaw]
         if self.world:
             words += ["--world", self.world]
+        for key, value in self.floors.items():
+            words += ["--floor", f"{key}={value}"]
         for key, value in self.workload_options.items():
             words += ["-o", f"{key}={value}"]
         if self.store != Path("store"):
@@ -91,6 +96,8 @@ def validate(options: RunOptions) -> RunOptions:
     if options.world and options.on != "sim":
         raise UserError(f"--world tells what the simulator does; on {options.on} the world is what it is.")
     draw_world(options.seed, options.world)
+    parse_floors(options.floors)
+    require_store(options.store)
     if options.masters % 2 == 0:
         raise UserError(f"--masters is {options.masters}; a Raft configuration needs an odd number, such as 3.")
     return options
@@ -102,12 +109,23 @@ def split_names(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def key_values(pairs: Sequence[str]) -> dict[str, str]:
+def fault_names(text: str | None) -> tuple[str, ...]:
+    """The faults that `--nemesis` names; none only where it was not given, or says `none`.
+
+    An empty name is a mistake, such as a variable of a script that was never set: the run would pass without a fault.
+    """
+    names = split_names(text)
+    if text is not None and not names:
+        raise UserError("--nemesis names no fault; leave it out, or say none, for a run without faults.")
+    return names
+
+
+def key_values(pairs: Sequence[str], option: str = "-o") -> dict[str, str]:
     """`KEY=VALUE` arguments as a dict; raises UserError for one without `=`."""
     found: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UserError(f"-o takes KEY=VALUE, not {pair!r}.")
+            raise UserError(f"{option} takes KEY=VALUE, not {pair!r}.")
         found[key] = value
     return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -13,13 +14,37 @@ import msgspec
 
 from assay.compose import Finished, carry_out
 from assay.judge_process import JudgeProcess, judge_process
-from assay.options import RunOptions
+from assay.options import RunOptions, validate
 from assay.progress import RunProgress
+from assay.telling import Teller
 from assay.worlds import draw_world
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.rundir import RunDir
 
 SHOWN_ANOMALIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """What was said of running many seeds; `seeds` None: one run."""
+
+    seeds: str | None
+    jobs: int
+    keep_valid: bool
+
+
+def run_or_runs(options: RunOptions, one_seed: bool, many: Many, json_output: bool) -> int:
+    """One run, or one for each seed of a range; returns the exit code. `one_seed` says that a seed was named."""
+    if many.seeds is None:
+        if many.jobs != 1 or many.keep_valid:
+            raise UserError("--jobs and --keep-valid go with --seeds.")
+        return run_and_report(validate(options), json_output)
+    if one_seed:
+        raise UserError("--seed and --seeds exclude each other.")
+    from assay.seeds import parse_seeds
+    from assay.seeds_command import run_seeds
+
+    return run_seeds(options, parse_seeds(many.seeds), many.jobs, many.keep_valid, json_output)
 
 
 def run_and_report(options: RunOptions, json_output: bool) -> int:
@@ -33,11 +58,13 @@ def run_and_report(options: RunOptions, json_output: bool) -> int:
         if not finished.outcome.rundir.verdict_json.exists():
             tell(f"assay: the verdict could not be saved in {finished.outcome.rundir.path}; it is told here only.")
         report = report_by(process, finished.outcome.rundir)
+    teller = Teller()
     if json_output:
-        print(msgspec.json.encode(run_object(options, finished)).decode())
+        teller.line(msgspec.json.encode(run_object(options, finished)).decode())
     else:
-        print_summary(options, finished, report)
-    return finished.outcome.verdict.exit_code
+        for line in summary(options, finished, report):
+            teller.line(line)
+    return teller.end(finished.outcome.verdict.exit_code)
 
 
 def tell(sentence: str) -> None:
@@ -76,28 +103,27 @@ def run_object(options: RunOptions, finished: Finished) -> dict[str, Any]:
     }
 
 
-def print_summary(options: RunOptions, finished: Finished, report: Path | None) -> None:
+def summary(options: RunOptions, finished: Finished, report: Path | None) -> Iterator[str]:
     """The verdict for people."""
     verdict = finished.outcome.verdict
-    print(
-        f"{verdict.overall.upper()}: {options.workload} on {options.on}, {options.time_limit:g} s, seed {options.seed}"
-    )
+    what = f"{options.workload} on {options.on}, {options.time_limit:g} s, seed {options.seed}"
+    yield f"{verdict.overall.upper()}: {what}"
     for reason in verdict.reasons:
-        print(f"  {reason}")
+        yield f"  {reason}"
     for sentence in anomaly_sentences(verdict.checkers):
-        print(f"  * {sentence}")
+        yield f"  * {sentence}"
     details = verdict.adequacy.details
     by_f = ", ".join(f"{count} {f}" for f, count in dict(details.get("ok_by_f", {})).items())
-    print(f"  succeeded: {by_f or 'nothing'}")
+    yield f"  succeeded: {by_f or 'nothing'}"
     for kind, counts in dict(details.get("faults", {})).items():
         requested, observed, recovered = (counts[name] for name in ("requested", "observed", "recovered"))
-        print(f"  fault {kind}: {requested} requested, {observed} observed in effect, {recovered} observed healed")
+        yield f"  fault {kind}: {requested} requested, {observed} observed in effect, {recovered} observed healed"
     if finished.trace is not None:
-        print(f"  trace: {finished.trace[:16]}")
-    print(f"  run:    {finished.outcome.rundir.path}")
+        yield f"  trace: {finished.trace[:16]}"
+    yield f"  run:    {finished.outcome.rundir.path}"
     if report is not None:
-        print(f"  report: {report}")
-    print(f"  again:  {options.command()}")
+        yield f"  report: {report}"
+    yield f"  again:  {options.command()}"
 
 
 def anomaly_sentences(checkers: Mapping[str, Any], limit: int = SHOWN_ANOMALIES) -> list[str]:

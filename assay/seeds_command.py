@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ import msgspec
 from assay.options import RunOptions, validate
 from assay.progress import counting
 from assay.seeds import Keep, SeedResult, check_jobs, exit_code, run_all, worst
+from assay.telling import Teller
 
 
 def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: bool, json_output: bool) -> int:
@@ -23,20 +23,21 @@ def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: 
     check_jobs(jobs, options.on)
     runs = [validate(replace(options, seed=seed)) for seed in seeds]
     results: list[SeedResult] = []
+    teller = Teller()
     try:
         with counting("seeds", len(runs)) as count:
             for result in run_all(runs, jobs, Keep.ALL if keep_valid else Keep.FINDINGS):
                 results.append(result)
                 count()
                 if not json_output:
-                    print(line_of(result), flush=True)
+                    teller.line(line_of(result))
     except KeyboardInterrupt:
-        tell(options, runs, results, json_output)
+        tell(teller, options, runs, results, json_output)
         if worst(results) != "invalid":
             raise
-        return exit_code(results)
-    tell(options, runs, results, json_output)
-    return exit_code(results)
+    else:
+        tell(teller, options, runs, results, json_output)
+    return teller.end(exit_code(results))
 
 
 def line_of(result: SeedResult) -> str:
@@ -52,20 +53,25 @@ def line_of(result: SeedResult) -> str:
     return "\n".join([line, *(f"  {each}" for each in more), f"  again: {result.options.command()}"])
 
 
-def tell(options: RunOptions, runs: Sequence[RunOptions], results: Sequence[SeedResult], json_output: bool) -> None:
+def tell(
+    teller: Teller,
+    options: RunOptions,
+    runs: Sequence[RunOptions],
+    results: Sequence[SeedResult],
+    json_output: bool,
+) -> None:
     """The summary, for people on standard output, or as one JSON object there."""
     if json_output:
-        print(msgspec.json.encode(summary_object(options, runs, results)).decode())
+        teller.line(msgspec.json.encode(summary_object(options, runs, results)).decode())
         return
     words = Counter(result.overall for result in results)
     counts = ", ".join(f"{words[word]} {word}" for word in ("valid", "invalid", "unknown", "error") if words[word])
     ops, cpu_s = sum(result.ops for result in results), sum(result.cpu_s for result in results)
-    print(f"{worst(results).upper()}: {len(results)} of {len(runs)} seeds: {counts or 'none ended'}")
-    print(f"  {ops} operations judged, {cpu_s:.0f} CPU-s")
+    teller.line(f"{worst(results).upper()}: {len(results)} of {len(runs)} seeds: {counts or 'none ended'}")
+    teller.line(f"  {ops} operations judged, {cpu_s:.0f} CPU-s")
     for reason, seeds in reasons(results).items():
         shown = ", ".join(str(seed) for seed in seeds[:8]) + (f" and {len(seeds) - 8} more" if len(seeds) > 8 else "")
-        print(f"  {len(seeds)} x {reason} (seed {shown})")
-    sys.stdout.flush()
+        teller.line(f"  {len(seeds)} x {reason} (seed {shown})")
 
 
 def reasons(results: Sequence[SeedResult]) -> dict[str, list[int]]:

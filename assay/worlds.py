@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import cast
 
+import msgspec
+
 from cluster.config import Knobs
 from cluster.deploy.drawn_knobs import KNOB_KEYS, knobs_of
+from harness.adequacy import Floors
 from harness.errors import UserError
 from harness.protocols import Node
 from harness.sim.node import MachineOptions
@@ -25,7 +28,6 @@ from harness.sim.worlds import (
     draw_values,
     physical_world,
 )
-from harness.verdict import DEFAULT_RATE_FLOOR
 
 SEVERITY = WorldKey(
     "severity",
@@ -52,10 +54,9 @@ class WorldSpec:
         """How many zones the nodes are spread over: the regions of a wide-area network, or one."""
         return len(WAN_REGIONS) if self.physical.latency == "wan5" else 1
 
-    @property
-    def rate_floor(self) -> float:
-        """The share of the rate asked for that has to succeed: less where clients wait 0.3 s for each answer."""
-        return DEFAULT_RATE_FLOOR / 4 if self.physical.latency == "wan5" else DEFAULT_RATE_FLOOR
+    def eased(self, floors: Floors) -> Floors:
+        """The floors of a run in this world: a lower rate where clients wait 0.3 s for each answer."""
+        return msgspec.structs.replace(floors, rate=floors.rate / 4) if self.physical.latency == "wan5" else floors
 
     def machines(self, seed: int, nodes: Sequence[Node]) -> dict[str, MachineOptions]:
         """What each node's machine is like in this world."""

@@ -146,8 +146,19 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
 
 
 def _finished(verdict: Verdict, source: Source, seconds: float) -> Verdict:
-    details = verdict.details if source.note is None else verdict.details | {"note": source.note}
+    """The verdict as it is told: `valid` takes a whole history in which something happened."""
+    if verdict.valid is True and (reason := says_nothing(source)):
+        verdict = msgspec.structs.replace(verdict, valid="unknown", reason=reason)
+    note = source.cut_short or source.note
+    details = verdict.details if note is None else verdict.details | {"note": note}
     return msgspec.structs.replace(readable(verdict, source), seconds=seconds, details=details)
+
+
+def says_nothing(source: Source) -> str | None:
+    """Why a history that nothing refutes is not valid all the same, or None."""
+    if source.cut_short is not None:
+        return source.cut_short
+    return None if source.any_succeeded() else "No operation succeeded, so there was nothing to judge."
 
 
 def _crashed(model: ModelInfo, engine: Engine, error: Exception, options: CheckOptions) -> Verdict:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
@@ -37,10 +38,11 @@ _DICTIONARY_COLUMNS: Final = ["type", "f", "error_class"]
 class Source:
     """A history to be judged: `path` as the user named it; its table is in `parquet` on disk or else in `table`.
 
-    `failed_cas` is what its format says of failed compare-and-sets; `note` a sentence for the verdict, such as that a
-    journal ended early. `independent` says that partitions are keys of independent objects and rows what is within them
-    (tuples of `jepsen.independent` around transactions or maps). `strings` says of each value of the dictionary whether
-    it was a string, where the format says so. `holder` keeps a temporary file alive.
+    `failed_cas` is what its format says of failed compare-and-sets; `note` a sentence for the verdict. `cut_short` says
+    in a sentence that the history is not all of its run: it can refute the run but never make it valid. `independent`
+    says that partitions are keys of independent objects and rows what is within them (tuples of `jepsen.independent`
+    around transactions or maps). `strings` says of each value of the dictionary whether it was a string, where the
+    format says so. `holder` keeps a temporary file alive.
     """
 
     path: Path
@@ -52,6 +54,7 @@ class Source:
     dictionary: tuple[str, ...] = ()
     strings: tuple[bool, ...] = ()
     note: str | None = None
+    cut_short: str | None = None
     independent: bool = False
     holder: Any = None
 
@@ -66,6 +69,14 @@ class Source:
                 yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
         except (OSError, pa.ArrowException) as error:
             raise damaged(self.path, error) from error
+
+    def any_succeeded(self) -> bool:
+        """Whether any operation of a client succeeded; reads no further than the first."""
+        for batch in self.batches(("type", "process")):
+            succeeded = pc.equal(batch.column("type").cast(pa.string()), "ok")
+            if pc.any(pc.and_(succeeded, pc.greater_equal(batch.column("process"), 0))).as_py():
+                return True
+        return False
 
     def require_whole(self) -> None:
         """Raise UserError if the Parquet file can't be read to its end, which may be what a checker died of."""
@@ -96,7 +107,7 @@ class Source:
         found: dict[int, dict[str, Any]] = {}
         for table in tables:
             rows = table.select(EVIDENCE_COLUMNS)
-            mask = pa.compute.is_in(rows.column("invoke_index"), value_set=wanted)
+            mask = pc.is_in(rows.column("invoke_index"), value_set=wanted)
             found |= {row["invoke_index"]: row for row in rows.filter(mask).to_pylist()}
         return found
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from harness.adequacy import Done
 from harness.errors import HarnessError, UserError
 from harness.facts import OutcomeRecord, RunRecord, conclude_run
 from harness.failures import FailureLog
@@ -74,7 +75,7 @@ class Course:
             concurrency=test.concurrency,
             time_limit_s=test.time_limit_s,
             rate_hz=test.rate_hz,
-            rate_floor=test.rate_floor,
+            floors=test.floors,
             recovery_budget_s=test.recovery_budget_s,
             requested_faults=test.requested_faults,
             final_reads=test.final_generator is not None,
@@ -379,17 +380,13 @@ class Course:
         """What is known without reading anything back."""
         test = self._test
         return Facts(
-            fs=test.fs,
-            counts={},
-            load_s=self._load_s,
-            rate_hz=test.rate_hz,
-            rate_floor=test.rate_floor,
+            done=Done(test.fs, {}, self._load_s, test.rate_hz),
+            floors=test.floors,
             requested_faults=test.requested_faults,
             faults=(),
             recovery=self._recovery,
             failures=self.failures.failures(),
             interrupted=self.interrupted,
-            invariants=self._invariants,
         )
 
     def _opened(self) -> JournalWriter:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from harness.adequacy import KEY_ASKED_OFTEN, Done, Floors
 from harness.errors import UserError
 from harness.failures import HarnessFailure
 from harness.faults import Fault, faults_of
@@ -27,7 +28,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     concurrency: int
     time_limit_s: float
     rate_hz: float | None
-    rate_floor: float
+    floors: Floors
     recovery_budget_s: float
     requested_faults: tuple[str, ...]
     final_reads: bool
@@ -62,17 +63,21 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
     summary = load_summary(rundir)
     ended = outcome is not None
     recovery = outcome.recovery if outcome else Recovery(None, record.recovery_budget_s)
-    return Facts(
+    done = Done(
         fs=record.fs,
         counts=summary.of_phase("main"),
         load_s=outcome.load_s if outcome else summary.ends_ns.get("main", 0) / 1e9,
         rate_hz=record.rate_hz,
-        rate_floor=record.rate_floor,
+        keys=summary.keys_of_phase("main", KEY_ASKED_OFTEN),
+        final_counts=summary.types_of_phase("final") if record.final_reads else None,
+    )
+    return Facts(
+        done=done,
+        floors=record.floors,
         requested_faults=record.requested_faults,
         faults=load_faults(rundir),
         recovery=recovery,
         failures=outcome.failures if outcome else (),
-        final_counts=summary.types_of_phase("final") if record.final_reads else None,
         interrupted=outcome.interrupted if outcome else False,
         ended=ended,
         invariants=load_invariants(rundir),

@@ -62,6 +62,16 @@ def unobserved_kinds(requested: Iterable[str], faults: Sequence[Fault]) -> tuple
     return tuple(kind for kind in requested if kind not in observed)
 
 
+def in_effect_s(kind: str, faults: Sequence[Fault]) -> float:
+    """Seconds from where instances of a kind were observed in effect to their healing; endless for one never healed."""
+    spans = [
+        fault.healed_ns - fault.observed_ns if fault.healed_ns is not None else None
+        for fault in faults
+        if fault.kind == kind and fault.observed_ns is not None
+    ]
+    return sum(float("inf") if span is None else max(span, 0) / 1e9 for span in spans)
+
+
 def _requested(known: Fault | None, event: Op) -> Fault:
     value = event.value
     if known is None:

@@ -122,6 +122,7 @@ def create(store: Path, workload: str, now: datetime) -> RunDir:
     """
     stamp = now.strftime("%Y%m%dT%H%M%S.") + f"{now.microsecond // 1000:03d}"
     made: list[Path] = []
+    require_store(store)
     try:
         _make_parents(store / workload, made)
         path = _make_unique(store / workload, stamp)
@@ -133,6 +134,17 @@ def create(store: Path, workload: str, now: datetime) -> RunDir:
             shutil.rmtree(folder, ignore_errors=True)
         raise UserError(f"The store {store} can't be written ({error.strerror}); name another with --store.") from error
     return RunDir(path)
+
+
+def require_store(store: Path) -> None:
+    """Raise UserError for a store whose name can't be saved in a run's own files, or that lies within a run."""
+    try:
+        str(store.absolute()).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"The name of the store {str(store)!r} is not UTF-8; name another with --store.") from error
+    for folder in (store.absolute(), *store.absolute().parents):
+        if is_run(folder):
+            raise UserError(f"The store {store} lies within the run {folder}; name another with --store.")
 
 
 def adopt(rundir: RunDir, store: Path, workload: str) -> RunDir:

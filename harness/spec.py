@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from harness.adequacy import Floors
 from harness.failures import HarnessFailure
 from harness.generators import Source
 from harness.interpreter import HardLimits
 from harness.ops import Op
 from harness.protocols import Database, Environment, Nemesis
 from harness.rundir import RunDir
-from harness.verdict import DEFAULT_RATE_FLOOR, RunVerdict
+from harness.verdict import RunVerdict
 
 Judge: TypeAlias = Callable[[RunDir], Mapping[str, Any]]
 """Runs the checkers on a saved run: their verdicts by name, each JSON-able with `valid` (and `reason` if unknown)."""
@@ -46,9 +47,8 @@ class Test:
     `generator` is the clients' endless or finite work: the run itself staggers it to `rate_hz` (None: as fast as it
     goes) and ends it after `time_limit_s`. `final_generator` is finite: the final reads; the recovery probe cycles
     through it too. `nemesis_generator` gives the faults during the load, `heal_generator` the steps that end them.
-    `fs` must each succeed at least once; `requested_faults` must each be observed at least once; `rate_floor` is the
-    share of `rate_hz` that must succeed. `options` is everything the user gave, with seed and flaws, and `world` what
-    the simulated world was drawn to be, for `run.json`.
+    `fs` must each succeed, `requested_faults` each be observed; `floors` say how much is enough. `options` is all that
+    the user gave, with seed and flaws, and `world` what the simulated world was drawn to be, for `run.json`.
     """
 
     __test__: ClassVar[bool] = False
@@ -69,7 +69,7 @@ class Test:
     heal_generator: Source = None
     fs: tuple[str, ...] = ()
     requested_faults: tuple[str, ...] = ()
-    rate_floor: float = DEFAULT_RATE_FLOOR
+    floors: Floors = field(default_factory=Floors)
     op_timeout_s: float = 5.0
     recovery_budget_s: float = 10.0
     setup_timeout_s: float = 900.0

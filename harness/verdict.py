@@ -11,14 +11,12 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from harness.adequacy import Done, Floors, final_shortfall, shortfalls
 from harness.failures import HarnessFailure
-from harness.faults import Fault, missed, unobserved_kinds
+from harness.faults import Fault, in_effect_s, missed, unobserved_kinds
 from harness.invariants import CHECKER, InvariantsRecord, as_checker
 
 Validity: TypeAlias = Literal[True, False, "unknown"]
-
-DEFAULT_RATE_FLOOR = 0.2
-"""Share of the asked rate that must have succeeded; low, since faults are meant to hurt."""
 
 EXIT_CODES: dict[str, int] = {"valid": 0, "invalid": 1, "unknown": 2}
 
@@ -36,23 +34,17 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known of a run beside the checkers' verdicts.
+    """What is known of a run beside the checkers' verdicts: what it did and the floors of that, faults, failures.
 
-    `counts` are of client operations in the load phase, by `f` and type; `final_counts` by type in the final reads
-    (None if the run has no final reads); `load_s` is how long the load lasted; `rate_hz` None means no rate was asked;
     `invariants` are those that were checked meanwhile, if the database has any.
     """
 
-    fs: tuple[str, ...]
-    counts: Mapping[str, Mapping[str, int]]
-    load_s: float
-    rate_hz: float | None
-    rate_floor: float
+    done: Done
+    floors: Floors
     requested_faults: tuple[str, ...]
     faults: tuple[Fault, ...]
     recovery: Recovery
     failures: tuple[HarnessFailure, ...] = ()
-    final_counts: Mapping[str, int] | None = None
     interrupted: bool = False
     ended: bool = True
     invariants: InvariantsRecord | None = None
@@ -130,26 +122,28 @@ def judge_safety(checkers: Mapping[str, Any]) -> Answer:
 
 def judge_adequacy(facts: Facts) -> Answer:
     """Question 2: did the run do enough to mean anything? False is a vacuous run."""
-    reasons: list[str] = []
-    reasons += [f"no {f} succeeded" for f in facts.fs if not facts.counts.get(f, {}).get("ok")]
-    ok = sum(by_type.get("ok", 0) for by_type in facts.counts.values())
-    rate_hz = ok / facts.load_s if facts.load_s > 0 else 0.0
-    if facts.rate_hz is not None and rate_hz < facts.rate_floor * facts.rate_hz:
-        reasons.append(
-            f"only {rate_hz:.1f} operations a second succeeded, of {facts.rate_hz:g} asked; "
-            f"the floor is {facts.rate_floor:.0%}"
-        )
-    for kind in unobserved_kinds(facts.requested_faults, facts.faults):
-        reasons.append(f"the fault {kind} was never observed in effect")
-    if facts.final_counts is not None and not facts.final_counts.get("ok") and facts.recovery.recovered:
-        reasons.append("no final read succeeded")
+    done = facts.done
+    reasons = list(shortfalls(done, facts.floors))
+    unseen = unobserved_kinds(facts.requested_faults, facts.faults)
+    reasons += [f"the fault {kind} was never observed in effect" for kind in unseen]
+    for kind in facts.requested_faults:
+        effect_s = in_effect_s(kind, facts.faults)
+        if kind not in unseen and effect_s < facts.floors.effect_s:
+            reasons.append(
+                f"the fault {kind} was in effect for {effect_s:.2f} s; the floor is {facts.floors.effect_s:g} s"
+            )
+    if facts.recovery.recovered:
+        reasons += final_shortfall(done, facts.floors)
     if facts.interrupted:
         reasons.append("the run was stopped before its end")
     details = {
-        "ok_by_f": {f: by_type.get("ok", 0) for f, by_type in facts.counts.items()},
-        "rate_hz": round(rate_hz, 3),
-        "rate_asked_hz": facts.rate_hz,
-        "rate_floor": facts.rate_floor,
+        "ok_by_f": {f: by_type.get("ok", 0) for f, by_type in done.counts.items()},
+        "operations": {"asked": done.asked, "ok": done.ok},
+        "keys": None if done.keys is None else {"asked": done.keys[0], "answered": done.keys[1]},
+        "final_reads": None if done.final_counts is None else dict(done.final_counts),
+        "rate_hz": round(done.ok_rate_hz, 3),
+        "rate_asked_hz": done.rate_hz,
+        "floors": msgspec.to_builtins(facts.floors),
         "faults": _fault_counts(facts),
         "missed": [{"kind": fault.kind, "instance": fault.instance} for fault in missed(facts.faults)],
     }

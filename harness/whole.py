@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.errors import HarnessError
@@ -22,4 +22,5 @@ def appearing(path: Path, name: str) -> Iterator[Path]:
     except OSError as error:
         raise HarnessError(f"{name} can't be written: {error.strerror or error}.") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # a directory of that name, or a volume that can't be written: nothing of ours is there
+            unfinished.unlink(missing_ok=True)

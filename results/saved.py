@@ -9,13 +9,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from checkers.importers.detect import open_source
 from harness.errors import UserError
-from harness.facts import load_faults
+from harness.facts import conclude_run, load_faults
 from harness.faults import Fault
 from harness.rundir import RunDir
 from results.points import Points, read_points
 
 T = TypeVar("T")
+
+_BADNESS = ("valid", "unknown", "invalid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,34 @@ def load(rundir: RunDir) -> Saved:
     outcome = _tolerant(gaps, lambda: _object(rundir, rundir.outcome_json)) or {}
     verdict = _tolerant(gaps, lambda: _object(rundir, rundir.verdict_json)) or {}
     faults = _tolerant(gaps, lambda: load_faults(rundir)) or ()
-    points = _tolerant(gaps, lambda: read_points(rundir))
-    if not verdict:
+    points = _tolerant(gaps, lambda: _points(rundir))
+    if verdict:
+        verdict = _believed(gaps, rundir, verdict)
+    else:
         gaps.append("This run has no verdict: it ended before it was judged. `assay check` judges what was saved.")
     return Saved(rundir, run, outcome, verdict, faults, points, tuple(dict.fromkeys(gaps)))
+
+
+def _points(rundir: RunDir) -> Points | None:
+    """The history to be drawn; raises UserError if it is damaged, as for judging it."""
+    if rundir.history_parquet.exists():
+        open_source(rundir.history_parquet, "parquet")
+    return read_points(rundir)
+
+
+def _believed(gaps: list[str], rundir: RunDir, verdict: dict[str, Any]) -> dict[str, Any]:
+    """The saved verdict if its word is what its own checkers and the run's facts come to, else with the worse word."""
+    checkers = verdict.get("checkers")
+    anew = _tolerant(gaps, lambda: conclude_run(rundir, checkers if isinstance(checkers, dict) else {}))
+    saved, word = verdict.get("overall"), "unknown" if anew is None else anew.overall
+    if saved == word or saved not in _BADNESS:
+        return verdict
+    worse = max(saved, word, key=_BADNESS.index)
+    gaps.append(
+        f"verdict.json says {saved}, but what the run saved comes to {word}: a file was changed, or can't be read. "
+        "`assay check` judges the run anew."
+    )
+    return {**verdict, "overall": worse}
 
 
 def _object(rundir: RunDir, path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +22,17 @@ from harness.history.journal import is_journal, read_journal
 from harness.history.table import to_table
 from harness.rundir import is_run, open_run
 
+_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+
 
 def open_journal(path: Path) -> Source:
-    """A journal of ours: the sealed prefix is the history, and the source's note says so if it ended early."""
+    """A journal of ours: the sealed prefix is the history, and the source says so if it ended early."""
     reader = read_journal(path)
     table = to_table(reader)
-    note = None if reader.complete else f"The journal ended early ({reader.ended_early}); its sealed prefix was judged."
-    return Source(path, "journal", table.num_rows, table=table, note=note)
+    cut_short = None
+    if not reader.complete:
+        cut_short = f"The journal ended early ({reader.ended_early}); its sealed prefix was judged."
+    return Source(path, "journal", table.num_rows, table=table, cut_short=cut_short)
 
 
 def _mapped(path: Path) -> Data:
@@ -59,20 +64,40 @@ def open_source(path: Path, format: str = "auto") -> Source:
     """
     if format not in FORMATS:
         raise UserError(f"There is no format {format!r}; the formats are {', '.join(FORMATS)}.")
+    unfinished = None
     if path.is_dir():
+        unfinished = _unfinished(path, format)
         path = _in_run(path)
+    require_file(path)
     if format == "auto":
         format = detected(path)
     source = _opened(path, format)
+    if unfinished is not None and source.cut_short is None:
+        source = replace(source, cut_short=unfinished)
     if source.table is not None:
         EventOrder(path).check(source.batches(COLUMNS), source.rows)
     return source
+
+
+def require_file(path: Path) -> None:
+    """Raise UserError for a pipe or a device: a history is read more than once, and a pipe might never end."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no file but a pipe or a device; save the history to a file first.")
 
 
 def _opened(path: Path, format: str) -> Source:
     if format == "parquet":
         return open_parquet(path)
     return open_journal(path) if format == "journal" else _FROM_BYTES[format](path, _mapped(path))
+
+
+def _unfinished(path: Path, format: str) -> str | None:
+    """Why the history of a run directory is not that of a whole run, or None; raises UserError for a foreign format."""
+    if format not in ("auto", "journal", "parquet"):
+        raise UserError(f"{path} is a run of assay, whose history is not {format}; leave --format out.")
+    if is_run(path) and not open_run(path).outcome_json.exists():
+        return "The run did not come to its end; what it had saved was judged."
+    return None
 
 
 def _in_run(path: Path) -> Path:
@@ -97,6 +122,8 @@ def detected(path: Path) -> str:
         return "parquet"
     if is_journal(path):
         return "journal"
+    if head.startswith(_UTF16_MARKS):
+        raise UserError(f"{path} is UTF-16; assay reads UTF-8. Convert it first: iconv -f UTF-16 -t UTF-8.")
     if b"jepsen.util" in head:
         return "jepsen-log"
     if path.suffix in (".edn", ".json"):

@@ -122,7 +122,8 @@ class JournalReader:
     """Iterates over the events of a journal's sealed prefix, in bounded memory.
 
     After (or during) the iteration `complete` says whether the journal was closed properly, and `ended_early` in words
-    why it was not (None if it was). Raises UserError, naming the file, if it can't be read or is no journal.
+    why it was not (None if it was). Raises UserError, naming the file, if it is no journal, can't be read or is damaged
+    in its middle.
     """
 
     def __init__(self, path: Path) -> None:
@@ -146,8 +147,13 @@ class JournalReader:
 
     def _block(self, file: BinaryIO) -> bytes | None:
         """The next sealed block's payload, or None at the end of the sealed prefix (with the reason noted)."""
+        begin = file.tell()
         block = _read_block(file)
         if isinstance(block, str):
+            if _sealed_behind(file, begin):
+                raise UserError(
+                    f"The journal {self.path} is damaged at byte {begin} ({block}): sealed blocks stand behind it."
+                )
             self.ended_early = block
             return None
         payload, count = block
@@ -194,6 +200,25 @@ def _read_block(file: BinaryIO) -> tuple[bytes, int] | str:
     if zlib.crc32(payload, count) != checksum:
         return "a block's checksum does not match"
     return payload, count
+
+
+def _sealed_behind(file: BinaryIO, begin: int) -> bool:
+    """Whether anything sealed follows the unreadable block at `begin`.
+
+    Blocks are appended in order, so that a crash leaves a prefix of them: with a sealed one behind it, or the end mark,
+    an unreadable block is damage, not the end.
+    """
+    file.seek(begin + 1)
+    rest = file.read()
+    if len(rest) >= _FRAME.size and rest.endswith(_frame(b"", 0)):
+        return True
+    for at in range(len(rest) - _FRAME.size):
+        length, checksum, count = _FRAME.unpack_from(rest, at)
+        end = at + _FRAME.size + length
+        plausible = 0 < count <= min(length, MAX_UNSEALED_EVENTS) and end <= len(rest)
+        if plausible and zlib.crc32(memoryview(rest)[at + _FRAME.size : end], count) == checksum:
+            return True
+    return False
 
 
 def _read_header(path: Path, file: BinaryIO) -> _Header:

@@ -14,12 +14,16 @@ from harness.errors import UserError
 from harness.history.table import pairs
 from harness.ops import Op
 
+_COLUMNS = ["process", "phase", "f", "type", "invoke_time", "mops.list.element.table", "mops.list.element.partition"]
+
 
 class Summary(msgspec.Struct):
-    """`counts[phase][f][type]` of client operations; `ends_ns[phase]` is the phase's last invocation."""
+    """`counts[phase][f][type]` of client operations; `ends_ns[phase]` is the phase's last invocation; `keys[phase]` has
+    how often each key (table, partition) was asked for, and how often it answered."""
 
     counts: dict[str, dict[str, dict[str, int]]] = {}
     ends_ns: dict[str, int] = {}
+    keys: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
 
     def of_phase(self, phase: str) -> dict[str, dict[str, int]]:
         """Counts by `f` and type."""
@@ -32,6 +36,19 @@ class Summary(msgspec.Struct):
             for type, count in by_type.items():
                 totals[type] = totals.get(type, 0) + count
         return totals
+
+    def keys_of_phase(self, phase: str, often: int) -> tuple[int, int] | None:
+        """How many keys were asked for at least so often, and how many of them answered; None if none was."""
+        keys = self.keys.get(phase)
+        if not keys:
+            return None
+        asked = [answered for count, answered in keys.values() if count >= often]
+        return len(asked), sum(answered > 0 for answered in asked)
+
+    def add_key(self, phase: str, key: tuple[int, int], asked: int, answered: int) -> None:
+        keys = self.keys.setdefault(phase, {})
+        before = keys.get(key, (0, 0))
+        keys[key] = (before[0] + asked, before[1] + answered)
 
     def add(self, phase: str, f: str, type: str, count: int, last_ns: int) -> None:
         by_type = self.counts.setdefault(phase, {}).setdefault(f, {})
@@ -46,6 +63,8 @@ def summarise_events(events: Iterable[Op]) -> Summary:
         if invocation.process >= 0:
             type = completion.type if completion else "info"
             summary.add(invocation.phase or "", invocation.f, type, 1, invocation.time)
+            for key in dict.fromkeys((mop.table, mop.partition) for mop in invocation.mops or ()):
+                summary.add_key(invocation.phase or "", key, 1, int(type == "ok"))
     return summary
 
 
@@ -54,12 +73,31 @@ def summarise_parquet(path: Path) -> Summary:
     summary = Summary()
     try:
         file = pq.ParquetFile(path)
-        for batch in file.iter_batches(columns=["process", "phase", "f", "type", "invoke_time"]):
+        for batch in file.iter_batches(columns=_COLUMNS):
             clients = batch.filter(pc.greater_equal(batch["process"], 0))
             groups = pa.Table.from_batches([clients]).group_by(["phase", "f", "type"])
             for row in groups.aggregate([([], "count_all"), ("invoke_time", "max")]).to_pylist():
                 last_ns = row["invoke_time_max"]
                 summary.add(row["phase"] or "", row["f"], row["type"], row["count_all"], last_ns)
+            _add_keys(summary, clients)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"The history {path} can't be read: {error}.") from error
     return summary
+
+
+def _add_keys(summary: Summary, clients: pa.RecordBatch) -> None:
+    mops, rows = pc.list_flatten(clients["mops"]), pc.list_parent_indices(clients["mops"])
+    table = pa.table(
+        {
+            "row": rows,
+            "table": pc.struct_field(mops, "table"),
+            "partition": pc.struct_field(mops, "partition"),
+            "phase": clients["phase"].take(rows),
+            "ok": pc.equal(clients["type"], "ok").take(rows).cast(pa.int64()),
+        }
+    )
+    once = table.group_by(["row", "phase", "table", "partition"]).aggregate([("ok", "max")])
+    keys = once.group_by(["phase", "table", "partition"]).aggregate([([], "count_all"), ("ok_max", "sum")])
+    for row in keys.to_pylist():
+        key = (row["table"], row["partition"])
+        summary.add_key(row["phase"] or "", key, row["count_all"], row["ok_max_sum"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,7 @@ def test_a_journal_that_ended_early_is_told(tmp_path: Path, capsys: pytest.Captu
     journal.seal()
     sentence = "The journal ended early (the end mark is missing); its sealed prefix was judged."
     answer = assay(capsys, "check", path, "--model", "register")
-    assert answer.code == 0 and f"  {sentence}\n" in answer.out
+    assert answer.code == 2 and answer.out.count(f"  {sentence}\n") == 1
     (found,) = assay(capsys, "check", path, "--model", "register", "--json").objects
     assert found["details"]["note"] == sentence
     path.write_bytes(path.read_bytes()[:-3])
@@ -196,3 +197,38 @@ def test_what_is_ruled_out_is_told_by_elles_names(tmp_path: Path, capsys: pytest
     (found,) = assay(capsys, "check", path, "--model", "list-append", "--json").objects
     assert found["not"] == ["read-committed"] and "strict-serializable" not in found["not"]
     assert "strong-serializable" in found["also-not"] or "strict-serializable" in found["also-not"]
+
+
+def test_what_is_no_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipe = tmp_path / "pipe.edn"
+    os.mkfifo(pipe)
+    for arguments in (("check", pipe, "--model", "register"), ("export", pipe, "--to", tmp_path / "out.edn")):
+        answer = assay(capsys, *arguments)
+        assert answer.code == 254 and "is no file but a pipe or a device" in answer.complaint
+
+
+def test_utf_16_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "history.edn"
+    path.write_text(VALID, encoding="utf-16")
+    answer = assay(capsys, "check", path, "--model", "register")
+    assert answer.code == 254 and "is UTF-16; assay reads UTF-8" in answer.complaint
+
+
+def test_options_that_a_run_can_not_take_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--time-limit", "2", "--rate", "40", "--nodes", "3", "--seed", "1", "--json")
+    run = assay(capsys, "run", "register", *arguments, "--store", tmp_path).objects[0]["run"]
+    answer = assay(capsys, "check", run, "--format", "edn")
+    assert answer.code == 254 and "whose history is not edn" in answer.complaint
+    answer = assay(capsys, "check", run, "--consistency", "foo")
+    assert answer.code == 254 and "this run is judged by register" in answer.complaint
+    answer = assay(capsys, "run", "register", *arguments, "--store", Path(run) / "store")
+    assert answer.code == 254 and "lies within the run" in answer.complaint
+    assert assay(capsys, "check", run).code == 0
+    (Path(run) / "outcome.json").unlink()
+    answer = assay(capsys, "check", run)
+    assert answer.code == 2 and answer.out.startswith("UNKNOWN: ")
+    answer = assay(capsys, "check", run, "--model", "register", "--json")
+    assert answer.code == 2 and answer.objects[0]["valid"] == "unknown"
+    (Path(run) / "report.html.unfinished").mkdir()
+    answer = assay(capsys, "report", run)
+    assert answer.code == 255 and "can't be written" in answer.complaint

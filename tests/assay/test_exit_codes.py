@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import INVALID
 
 from assay import cli
 from harness.errors import HarnessError, UserError
@@ -78,3 +79,31 @@ def test_without_a_command_it_says_so(capsys: pytest.CaptureFixture[str]) -> Non
         cli.main([])
     assert stop.value.code == 254
     assert capsys.readouterr().err == "assay: A command is missing. Try `assay --help`.\n"
+
+
+def invalid_history(tmp_path: Path) -> Path:
+    path = tmp_path / "invalid.edn"
+    path.write_text(INVALID)
+    return path
+
+
+@pytest.mark.parametrize("report", [(), ("--json",)])
+def test_a_bug_that_was_found_is_told_to_a_closed_pipe_by_the_exit_code(
+    tmp_path: Path, report: tuple[str, ...]
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-u", "-m", "assay.cli", "check", str(invalid_history(tmp_path)), "--model", "register"]
+    done = subprocess.run([*command, *report], stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert done.returncode == 1, done.stderr
+
+
+def test_a_full_device_and_a_narrow_encoding_hide_no_bug(tmp_path: Path) -> None:
+    path = invalid_history(tmp_path).rename(tmp_path / "geprüft–✓.edn")
+    command = [sys.executable, "-u", "-m", "assay.cli", "check", str(path), "--model", "register"]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(command, stdout=full, stderr=subprocess.DEVNULL).returncode == 1
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, env=ascii_only)
+    assert done.returncode == 1 and "gepr\\xfcft" in done.stdout, done

@@ -54,6 +54,10 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFix
         (["register", "--time-limit", "nan"], "--time-limit is nan"),
         (["register", "--time-limit", "soon"], "'--time-limit'"),
         (["register", "--rate", "0"], "--rate is 0"),
+        (["register", "--nemesis", ""], "--nemesis names no fault"),
+        (["register", "--nemesis", ","], "--nemesis names no fault"),
+        (["register", "--floor", "speed=1"], "no floor 'speed'"),
+        (["register", "--floor", "keys=2"], "The floor keys takes a number from 0 to 1"),
         (["register", "--rate", "-5"], "--rate is -5"),
         (["register", "--concurrency", "0"], "--concurrency is 0"),
         (["register", "--masters", "2"], "an odd number"),
@@ -81,6 +85,11 @@ def test_a_store_that_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureF
     blocked.write_text("")
     answer = assay(capsys, "run", "register", *SHORT, "--store", blocked / "store")
     assert answer.code == 254 and "can't be written" in answer.complaint
+
+
+def test_a_store_whose_name_can_not_be_saved(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = assay(capsys, "run", "register", *SHORT, "--store", "/tmp/\udcff")
+    assert answer.code == 254 and "is not UTF-8" in answer.complaint
 
 
 def test_reports_and_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,6 +133,7 @@ def test_a_harness_killed_in_mid_run_leaves_a_run_that_is_judged(
     assert found["valid"] is True and found["overall"] == "unknown"
     assert any("ended before the run did" in reason for reason in found["reasons"])
     named = assay(capsys, "check", run, "--model", "register", "--json").objects[0]
-    assert named["valid"] is True and "sealed prefix" in json.dumps(named["details"])
-    assert assay(capsys, "check", run).code in (0, 2)
+    assert named["valid"] == "unknown" and "sealed prefix" in json.dumps(named["details"])
+    answer = assay(capsys, "check", run)
+    assert answer.code == 2 and answer.out.startswith("UNKNOWN: ")
     assert assay(capsys, "report", run).code == 0

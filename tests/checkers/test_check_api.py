@@ -92,9 +92,13 @@ def test_random_histories_are_explained_without_crashing(tmp_path: Path) -> None
     }
 
 
-def test_an_empty_history_is_valid_but_vacuous(tmp_path: Path) -> None:
-    verdicts = check_run(write_history(tmp_path / "h.parquet", []), ("register", "stats"))
-    assert verdicts["register"].valid is True
+def test_a_history_in_which_nothing_happened_is_unknown(tmp_path: Path) -> None:
+    verdicts = check_run(write_history(tmp_path / "h.parquet", []), ("register", "stats", "list-append"))
+    for model in ("register", "list-append"):
+        assert verdicts[model].valid == "unknown" and "nothing to judge" in str(verdicts[model].reason)
+    unanswered: list[Row] = [(WRITE, value, NIL, 2 * value, NEVER) for value in range(50)]
+    verdict = check(write_history(tmp_path / "i.parquet", [unanswered]), "register")
+    assert verdict.valid == "unknown" and "No operation succeeded" in str(verdict.reason)
     assert (verdicts["stats"].valid, verdicts["stats"].reason) == ("unknown", "The history has no client operations.")
 
 
@@ -129,6 +133,19 @@ def test_a_journal_is_judged_up_to_its_last_sealed_block(tmp_path: Path) -> None
     assert "ended early" in verdict.details["note"]
     journal.close()
     assert "note" not in check(path, "register").details
+
+
+def test_the_sealed_prefix_of_a_journal_is_never_valid(tmp_path: Path) -> None:
+    path = tmp_path / "history.journal"
+    journal = JournalWriter(path)
+    begun = Op("invoke", 0, "write", (write(5, 17),), index=0, time=0)
+    journal.append(begun)
+    journal.append(begun.complete("ok", index=1))
+    journal.seal()
+    verdict = check(path, "register")
+    assert verdict.valid == "unknown" and "ended early" in str(verdict.reason)
+    journal.close()
+    assert check(path, "register").valid is True
 
 
 def test_a_checker_that_crashes_is_unknown_and_stops_nobody_else(

@@ -129,16 +129,17 @@ def test_a_journal_cut_anywhere_yields_its_sealed_prefix(tmp_path: Path) -> None
     assert lengths == {0, 3, 6, 9, 10}
 
 
-def test_damage_never_changes_an_event(tmp_path: Path) -> None:
+END_MARK_BYTES = 12
+
+
+def test_damage_before_the_end_is_refused_and_never_changes_an_event(tmp_path: Path) -> None:
     events = [event(index) for index in range(9)]
     write_journal(tmp_path / "whole", events)
     whole = (tmp_path / "whole").read_bytes()
-    JournalWriter(tmp_path / "empty")
-    header = (tmp_path / "empty").stat().st_size
     for position in range(len(whole)):
         damaged = tmp_path / "damaged"
         damaged.write_bytes(whole[:position] + bytes([whole[position] ^ 0x40]) + whole[position + 1 :])
-        if position < header:
+        if position < len(whole) - END_MARK_BYTES:
             with pytest.raises(UserError, match="damaged"):
                 list(read_journal(damaged))
             continue
@@ -278,3 +279,23 @@ def test_kill_9_loses_no_sealed_block(tmp_path: Path) -> None:
     assert len(indices) >= sealed
     assert indices == list(range(len(indices)))
     assert not reader.complete
+
+
+def test_damage_in_the_middle_of_a_journal_that_was_never_closed_is_no_early_end(tmp_path: Path) -> None:
+    """Sealed blocks stand behind it: taking the prefix for the whole would judge a part and call it the run."""
+    path = tmp_path / "journal"
+    journal = JournalWriter(path)
+    header = path.stat().st_size
+    for block in range(4):
+        for index in range(3):
+            journal.append(event(3 * block + index))
+        journal.seal()
+    whole = path.read_bytes()
+    last = len(whole) - (len(whole) - header) // 4
+    for position in range(header, last):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x01]) + whole[position + 1 :])
+        with pytest.raises(UserError, match="damaged at byte"):
+            list(read_journal(path))
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 0x01]))
+    reader = read_journal(path)
+    assert len(list(reader)) == 9 and not reader.complete

@@ -65,7 +65,7 @@ def test_kill_9_in_mid_run_leaves_a_history_that_is_judged(tmp_path: Path) -> No
     facts = load_facts(rundir)
     assert not facts.ended
     assert [(fault.instance, fault.healed_ns is not None) for fault in facts.faults] == [(1, True), (2, False)]
-    assert facts.counts["write"]["ok"] > 1000
+    assert facts.done.counts["write"]["ok"] > 1000
     rows = write_parquet(read_journal(rundir.journal), tmp_path / "prefix.parquet")
     assert rows == sum(1 for _ in pairs(events))
     verdict = conclude_run(rundir, {"register": {"valid": True}})

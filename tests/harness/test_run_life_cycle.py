@@ -295,7 +295,7 @@ def test_ready_but_without_a_successful_operation_is_no_recovery(tmp_path: Path)
     outcome = setup.run(recovery_budget_s=2.0)
     assert outcome.verdict.overall == "invalid"
     assert "no operation succeeded" in outcome.verdict.reasons[0]
-    assert load_facts(outcome.rundir).final_counts == {"info": KEYS}
+    assert load_facts(outcome.rundir).done.final_counts == {"info": KEYS}
 
 
 def test_a_recovery_after_the_budget_is_none(setup: Setup) -> None:
@@ -375,7 +375,7 @@ def test_a_signal_heals_saves_judges_and_tears_down(setup: Setup, number: int) -
     assert outcome.verdict.overall == "unknown"
     assert "the run was stopped before its end" in outcome.verdict.reasons
     facts = load_facts(outcome.rundir)
-    assert 100 < facts.counts["write"]["ok"] < 400
+    assert 100 < facts.done.counts["write"]["ok"] < 400
     assert facts.faults[0].healed_ns is None, "it was healed, but out of the history"
     assert setup.nemesis.killed == []
     assert read_journal(outcome.rundir.journal).path.exists()

@@ -10,27 +10,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.adequacy import Done, Floors, parse_floors
+from harness.errors import UserError
 from harness.failures import HarnessFailure
 from harness.faults import Fault
 from harness.verdict import Facts, Recovery, conclude, saved_form
 
-GOOD = Facts(
+S = 1_000_000_000
+CUTS = (
+    Fault("partition", 1, "halves", ("n1",), 5, None),
+    Fault("partition", 2, "ring", ("n1",), 9, 12, 2 * S, 2 * S + 1),
+)
+DONE = Done(
     fs=("read", "write"),
     counts={"read": {"ok": 600, "info": 3}, "write": {"ok": 300, "fail": 90}},
     load_s=10.0,
     rate_hz=100.0,
-    rate_floor=0.2,
-    requested_faults=("partition",),
-    faults=(Fault("partition", 1, "halves", ("n1",), 5, None), Fault("partition", 2, "ring", ("n1",), 9, 12, 20, 21)),
-    recovery=Recovery(True, 10.0, 1.5),
-    final_counts={"ok": 5},
+    keys=(30, 29),
+    final_counts={"ok": 58, "info": 2},
 )
+GOOD = Facts(DONE, Floors(), ("partition",), CUTS, Recovery(True, 10.0, 1.5))
 VALID = {"register": {"valid": True}, "stats": {"valid": True}}
 OUR_BUG = HarnessFailure("client", "KeyError: x", 3)
 
 
 def facts(**changes: Any) -> Facts:
-    return msgspec.structs.replace(GOOD, **changes)
+    """The good run with some of its facts, or of what it did, changed."""
+    done = {name: changes.pop(name) for name in list(changes) if name in Done.__struct_fields__}
+    return msgspec.structs.replace(GOOD, done=msgspec.structs.replace(DONE, **done), **changes)
 
 
 def test_a_good_run_is_valid_and_lists_the_instances_that_missed() -> None:
@@ -54,6 +61,14 @@ def test_a_good_run_is_valid_and_lists_the_instances_that_missed() -> None:
         ({"requested_faults": ("partition", "kill")}, "the fault kill was never observed"),
         ({"faults": GOOD.faults[:1]}, "the fault partition was never observed"),
         ({"final_counts": {"fail": 5}}, "no final read succeeded"),
+        ({"final_counts": {"ok": 1, "info": 59}}, "only 1 of 60 final reads succeeded; the floor is 90%"),
+        ({"counts": {"read": {"ok": 890}, "write": {"ok": 1}}}, "only 1 write succeeded; the floor is 10"),
+        ({"keys": (30, 20)}, "only 20 of 30 keys ever answered; the floor is 90%"),
+        (
+            {"counts": {"read": {"ok": 200, "info": 700}, "write": {"ok": 50, "fail": 50}}},
+            "only 250 of 1000 operations succeeded; the floor is 30%",
+        ),
+        ({"faults": (Fault("partition", 1, "ring", (), 0, S, S + S // 10, 2 * S),)}, "in effect for 0.10 s; the floor"),
         ({"interrupted": True}, "stopped before its end"),
         ({"recovery": Recovery(None, 10.0)}, "recovery was not observed"),
         ({"failures": (OUR_BUG,)}, r"the harness failed \(client\): KeyError: x \(3 times\)"),
@@ -104,6 +119,15 @@ def test_the_saved_form_is_plain_data() -> None:
     assert msgspec.json.decode(msgspec.json.encode(saved))["reasons"] == list(saved["reasons"])
 
 
+def test_floors_can_be_set() -> None:
+    floors = parse_floors({"keys": "0.5", "effect_s": "3"})
+    assert (floors.keys, floors.effect_s, floors.rate) == (0.5, 3.0, Floors().rate)
+    assert conclude(facts(keys=(30, 20), floors=parse_floors({"keys": "0.5"})), VALID).overall == "valid"
+    for pairs in ({"speed": "1"}, {"keys": "2"}, {"keys": "-1"}, {"keys": "many"}):
+        with pytest.raises(UserError, match="floor"):
+            parse_floors(pairs)
+
+
 WORDS = st.sampled_from([True, False, "unknown"])
 
 
@@ -116,7 +140,7 @@ WORDS = st.sampled_from([True, False, "unknown"])
 def test_the_one_word(safety: list[Any], recovered: bool | None, adequate: bool, harness: bool) -> None:
     given_facts = facts(
         recovery=Recovery(recovered, 10.0),
-        counts=GOOD.counts if adequate else {},
+        counts=DONE.counts if adequate else {},
         failures=() if harness else (OUR_BUG,),
     )
     overall = conclude(given_facts, {str(n): {"valid": word} for n, word in enumerate(safety)}).overall

@@ -94,7 +94,7 @@ STALE = {
 
 RUN = {
     "name": "register", "workload": "register", "fs": ["read", "write", "cas"], "concurrency": 10,
-    "time_limit_s": 60.0, "rate_hz": 100.0, "rate_floor": 0.2, "recovery_budget_s": 10.0,
+    "time_limit_s": 60.0, "rate_hz": 100.0, "floors": {}, "recovery_budget_s": 10.0,
     "requested_faults": ["partition", "kill", "pause"], "final_reads": True, "environment": "sim",
     "database": "reference", "started": "2026-02-03T04:05:06",
     "options": {"workload": "register", "on": "sim", "nemesis": ["partition", "kill", "pause"], "time_limit": 60.0,

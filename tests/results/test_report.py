@@ -160,12 +160,27 @@ def test_a_strange_verdict_breaks_nothing(bare: RunDir, verdict: object) -> None
     assert "UNFINISHED" in page_of(bare)[1]
 
 
-@pytest.mark.parametrize("overall", ["valid", "unknown"])
-def test_other_verdicts_and_no_faults(bare: RunDir, overall: str) -> None:
+def test_an_edited_verdict_is_not_believed(tmp_path: Path) -> None:
+    run = sample_run(tmp_path)
+    run.write_json(run.verdict_json, {**VERDICT, "valid": True, "overall": "valid"})
+    text = page_of(run)[1]
+    assert text.startswith("invalid: ") and "verdict.json says valid, but what the run saved comes to invalid" in text
+
+
+def test_a_damaged_history_is_not_drawn(tmp_path: Path) -> None:
+    run = sample_run(tmp_path)
+    whole = run.history_parquet.read_bytes()
+    for place in range(5, len(whole), len(whole) // 40):
+        run.history_parquet.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        text = page_of(run)[1]
+        assert "damaged" in text and "There is no history to draw." in text
+
+
+def test_a_verdict_of_a_run_that_saved_no_outcome_is_not_valid(bare: RunDir) -> None:
     bare.write_json(bare.run_json, {**RUN, "requested_faults": []})
-    bare.write_json(bare.verdict_json, {**VERDICT, "overall": overall, "checkers": {"register": {"valid": True}}})
+    bare.write_json(bare.verdict_json, {**VERDICT, "overall": "valid", "checkers": {"register": {"valid": True}}})
     text = page_of(bare)[1]
-    assert overall.upper() in text
+    assert text.startswith("unknown: ") and "verdict.json says valid" in text
     assert "No faults were requested." in text
     assert "Nothing wrong was found." in text
 

@@ -1,0 +1,43 @@
+"""Telling a verdict: what goes wrong with standard output must not hide what was found."""
+
+from __future__ import annotations
+
+import sys
+
+
+class Untold(Exception):
+    """Standard output took no more; `code` is what the command would have ended with."""
+
+    def __init__(self, code: int, error: OSError) -> None:
+        super().__init__(str(error))
+        self.code = code
+        self.error = error
+
+
+class Teller:
+    """Prints lines as long as somebody takes them, and goes on in silence when nobody does; `end` says so."""
+
+    def __init__(self) -> None:
+        self._failed: OSError | None = None
+
+    def line(self, text: str) -> None:
+        """Print a line now."""
+        if self._failed is not None or sys.stdout is None:
+            return
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            self._failed = error
+
+    def end(self, code: int) -> int:
+        """The exit code, once everything was told; raises Untold if it was not."""
+        if self._failed is not None:
+            raise Untold(code, self._failed)
+        return code
+
+
+def print_any_name() -> None:
+    """Let names that the terminal's encoding can't show be printed with escapes instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

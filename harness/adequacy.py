@@ -1,0 +1,109 @@
+"""Did a run do enough to mean anything? Floors as data, and what falls below them (`harness.verdict`, question 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from harness.errors import UserError
+
+KEY_ASKED_OFTEN = 5
+"""A key asked for less often says nothing if it was never answered."""
+
+
+class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a run must reach, as shares of what was asked; low, since faults are meant to hurt.
+
+    `rate`: operations a second that succeeded, of the asked rate. `each_f`: successes of every kind of operation, of
+    its even part of all that were asked for. `success`: operations that succeeded, of all. `keys`: keys that answered
+    at least once, of those asked for often. `final_reads`: final reads that succeeded, of all. `effect_s`: seconds that
+    each requested plain fault was in effect, over all its instances.
+    """
+
+    rate: float = 0.2
+    each_f: float = 0.02
+    success: float = 0.3
+    keys: float = 0.9
+    final_reads: float = 0.9
+    effect_s: float = 0.25
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a run did: `counts` by `f` and type in the load, `keys` (asked for often, of these answered) in the load,
+    `final_counts` by type (None where the run has no final reads), `load_s`, the asked `rate_hz` (None: none)."""
+
+    fs: tuple[str, ...]
+    counts: Mapping[str, Mapping[str, int]]
+    load_s: float
+    rate_hz: float | None
+    keys: tuple[int, int] | None = None
+    final_counts: Mapping[str, int] | None = None
+
+    @property
+    def ok(self) -> int:
+        return sum(by_type.get("ok", 0) for by_type in self.counts.values())
+
+    @property
+    def asked(self) -> int:
+        """How many operations ended in some way."""
+        return sum(sum(by_type.values()) for by_type in self.counts.values())
+
+    @property
+    def ok_rate_hz(self) -> float:
+        return self.ok / self.load_s if self.load_s > 0 else 0.0
+
+
+def shortfalls(done: Done, floors: Floors) -> Iterator[str]:
+    """A sentence for everything in which the load fell short."""
+    yield from _too_few_of_a_kind(done, floors)
+    if done.rate_hz is not None and done.ok_rate_hz < floors.rate * done.rate_hz:
+        yield (
+            f"only {done.ok_rate_hz:.1f} operations a second succeeded, of {done.rate_hz:g} asked; "
+            f"the floor is {floors.rate:.0%}"
+        )
+    if done.asked and done.ok < floors.success * done.asked:
+        yield f"only {done.ok} of {done.asked} operations succeeded; the floor is {floors.success:.0%}"
+    if done.keys is not None:
+        asked, answered = done.keys
+        if answered < floors.keys * asked:
+            yield f"only {answered} of {asked} keys ever answered; the floor is {floors.keys:.0%}"
+
+
+def final_shortfall(done: Done, floors: Floors) -> Iterator[str]:
+    """A sentence if too few final reads came back."""
+    if done.final_counts is None:
+        return
+    ok, asked = done.final_counts.get("ok", 0), sum(done.final_counts.values())
+    if not ok:
+        yield "no final read succeeded"
+    elif ok < floors.final_reads * asked:
+        yield f"only {ok} of {asked} final reads succeeded; the floor is {floors.final_reads:.0%}"
+
+
+def _too_few_of_a_kind(done: Done, floors: Floors) -> Iterator[str]:
+    wanted = max(done.asked, int((done.rate_hz or 0) * done.load_s))
+    floor = max(1, int(floors.each_f * wanted / max(len(done.fs), 1)))
+    for f in done.fs:
+        ok = done.counts.get(f, {}).get("ok", 0)
+        if not ok:
+            yield f"no {f} succeeded"
+        elif ok < floor:
+            yield f"only {ok} {f} succeeded; the floor is {floor}"
+
+
+def parse_floors(pairs: Mapping[str, str]) -> Floors:
+    """Floors from `KEY=VALUE`; raises UserError for unknown keys and values below 0 (shares: above 1)."""
+    values: dict[str, Any] = {}
+    for name, text in pairs.items():
+        if name not in Floors.__struct_fields__:
+            raise UserError(f"There is no floor {name!r}; there are: {', '.join(Floors.__struct_fields__)}.")
+        try:
+            values[name] = float(text)
+        except ValueError:
+            values[name] = -1.0
+        most = 1e6 if name.endswith("_s") else 1.0
+        if not 0 <= values[name] <= most:
+            raise UserError(f"The floor {name} takes a number from 0 to {most:g}, not {text!r}.")
+    return Floors(**values)
