@@ -1,10 +1,11 @@
-"""Who this node is, as its disk says, and whether its peers can be who they say (G9).
+"""Who this node is, as its disk says (G1), and whether its peers can be who they say (G9).
 
 Another cluster, or another wire version, is refused by the handshake (`harness.ports.Hello`) on both sides already.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 import msgspec
@@ -25,22 +26,51 @@ class ForeignDisk(Exception):
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True):
+    """What a disk says of the server that it belongs to."""
+
     cluster_id: str
-    node_id: str
+    server_id: str
 
 
 _decode_identity = msgspec.msgpack.Decoder(Identity).decode
 
 
-async def check_identity(disk: Disk, cluster_id: str, node_id: str) -> None:
-    """Claim a new disk for this node; raises ForeignDisk where it is another's, CorruptLog where it is damaged."""
-    own = Identity(cluster_id, node_id)
+def identity_file(cluster_id: str, server_id: str) -> bytes:
+    """The contents of IDENTITY_FILE."""
+    return frame(_IDENTITY_KIND, msgspec.msgpack.encode(Identity(cluster_id, server_id)))
+
+
+async def format_disk(disk: Disk, cluster_id: str, node_id: str) -> None:
+    """Make a new disk that of the server named like its node, once, at installation (G1); a no-op if it is already.
+
+    Raises ForeignDisk where it is another's, CorruptLog where it is damaged.
+    """
+    if await read_identity(disk, cluster_id, node_id) is None:
+        await disk.write_atomic(IDENTITY_FILE, identity_file(cluster_id, node_id))
+
+
+async def identify(disk: Disk, cluster_id: str, node_id: str, entropy: random.Random) -> str:
+    """The server id that this node starts under.
+
+    A disk that nobody formatted makes a new server, for the node may have lost the votes that its old one cast: it
+    belongs to no group, and waits to be added to some as a learner. Raises ForeignDisk, CorruptLog.
+    """
+    known = await read_identity(disk, cluster_id, node_id)
+    if known is not None:
+        return known
+    server_id = f"{node_id}.{entropy.getrandbits(32):08x}"
+    await disk.write_atomic(IDENTITY_FILE, identity_file(cluster_id, server_id))
+    return server_id
+
+
+async def read_identity(disk: Disk, cluster_id: str, node_id: str) -> str | None:
+    """The server id on a disk, None on a new one; raises ForeignDisk, CorruptLog."""
     if IDENTITY_FILE not in disk.list(IDENTITY_FILE):
-        await disk.write_atomic(IDENTITY_FILE, frame(_IDENTITY_KIND, msgspec.msgpack.encode(own)))
-        return
+        return None
     found = _decode_identity(unframe(_IDENTITY_KIND, await disk.read(IDENTITY_FILE)))
-    if found != own:
-        raise ForeignDisk(f"the disk belongs to node {found.node_id} of cluster {found.cluster_id}")
+    if found.cluster_id != cluster_id or node_of(found.server_id) != node_id:
+        raise ForeignDisk(f"the disk belongs to server {found.server_id} of cluster {found.cluster_id}")
+    return found.server_id
 
 
 class PeerCheck:

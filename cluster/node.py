@@ -12,10 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import uvloop
 
 from cluster.config import NodeConfig, load_config
 from cluster.group import OnFailure
+from cluster.identity import format_disk, identify
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.observer import SILENT, Observer
 from cluster.store.node_clock import NodeClock
@@ -62,7 +64,7 @@ def make_server(
 async def run_node(ports: Ports, config: NodeConfig, observer: Observer = SILENT) -> None:
     """Run a node until cancelled (a graceful stop); raises what makes it unfit to go on (a panic).
 
-    `observer` is told of the decisive events of this life.
+    Everything in it goes by the server id that its disk says. `observer` is told of the decisive events of this life.
     """
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -70,7 +72,9 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = SILENT
         if not failure.done():
             failure.set_exception(error)
 
-    log = node_logger(config.node_id)
+    server_id = await identify(ports.disk, config.cluster_id, config.node_id, ports.entropy)
+    ports, config = replace(ports, node_id=server_id), msgspec.structs.replace(config, node_id=server_id)
+    log = node_logger(server_id)
     log.info("starting as %s, incarnation %d", config.role, ports.incarnation)
     clock = NodeClock(ports.clock, config.knobs.clock_limits, config.node_id)
     ports = replace(ports, network=ClockedNetwork(ports.network, clock))
@@ -123,8 +127,21 @@ async def run_process(config: NodeConfig) -> None:
         return
 
 
+async def format_process(config: NodeConfig) -> None:
+    """Format the data directory, as part of the node's installation."""
+    disk = RealDisk(Path(config.data_dir))
+    try:
+        await format_disk(disk, config.cluster_id, config.node_id)
+    finally:
+        disk.close()
+
+
 def main(arguments: Sequence[str]) -> int:
-    """`python -m cluster.node CONFIG.json`; 0 after a graceful stop, 1 after a panic, 254 for a bad configuration."""
+    """`python -m cluster.node [--format] CONFIG.json`; 0 after a graceful stop, 1 after a panic, 254 for bad input.
+
+    `--format` makes the data directory that of this node and ends.
+    """
+    formats, arguments = arguments[:1] == ["--format"], [each for each in arguments if each != "--format"]
     handler = logging.StreamHandler()
     handler.setFormatter(ClockFormatter(RealClock()))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -135,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
         log.error("%s", error)
         return 254
     try:
-        uvloop.run(run_process(config))
+        uvloop.run(format_process(config) if formats else run_process(config))
     except Exception:  # whatever it was, the node is unfit to go on: say so in its log and end as a crash
         log.exception("%s: the node stops", config.node_id)
         return 1

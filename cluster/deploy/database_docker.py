@@ -15,7 +15,15 @@ from cluster.config import Knobs, NodeConfig, dump_config
 from cluster.deploy.adapter import ClusterOpClient, node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
-from cluster.deploy.node_files import CONFIG_PATH, DATA_DIRECTORY, LOG_PATH, NODE_DAEMON, UNPACK_COMMAND, code_archive
+from cluster.deploy.node_files import (
+    CONFIG_PATH,
+    DATA_DIRECTORY,
+    FORMAT_COMMAND,
+    LOG_PATH,
+    NODE_DAEMON,
+    UNPACK_COMMAND,
+    code_archive,
+)
 from cluster.wire.messages import WIRE_VERSION, Replica
 from harness.env import daemon
 from harness.env.ssh import SshFleet
@@ -71,12 +79,13 @@ class DockerDatabase(ReferenceDatabase):
     # ---- processes ----
 
     async def install(self) -> None:
-        """Upload the program's source and each node's configuration."""
+        """Upload the program's source and each node's configuration, and format the nodes' disks (G1)."""
         archive = await asyncio.to_thread(code_archive)
 
         async def install_on(node: Node) -> None:
             await self._machines.fleet.check(node.name, UNPACK_COMMAND, archive)
             await self._machines.fleet.upload(node.name, CONFIG_PATH, dump_config(self._config(node)))
+            await self._machines.fleet.check(node.name, FORMAT_COMMAND)
 
         await self._on_each_node(install_on)
 

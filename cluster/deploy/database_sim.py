@@ -12,6 +12,7 @@ from cluster.config import Knobs, NodeConfig
 from cluster.deploy.adapter import ClusterOpClient, node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
+from cluster.identity import IDENTITY_FILE, identity_file
 from cluster.invariants.watch import Watch
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
@@ -20,6 +21,7 @@ from harness.errors import DefiniteError
 from harness.invariants import InvariantsRecord
 from harness.ports import Clock, Ports
 from harness.protocols import Node, NodeStatus, ProcessState
+from harness.sim.node import SimNode
 from harness.sim.world import World
 from harness.sim.worlds import CLIENT_MACHINES
 
@@ -57,7 +59,9 @@ class SimDatabase(ReferenceDatabase):
     # ---- processes ----
 
     async def install(self) -> None:
-        """Begin to keep the nodes' logs; programs need no installing here."""
+        """Format the nodes' disks and begin to keep their logs; programs need no installing here."""
+        for node in self._nodes:
+            format_machine(self._world.node(node.name), self._world.cluster_id)
         for log in self._logs.values():
             log.attach()
 
@@ -137,6 +141,12 @@ class SimDatabase(ReferenceDatabase):
             flaws=flaws,
             knobs=knobs,
         )
+
+
+def format_machine(machine: SimNode, cluster_id: str) -> None:
+    """What `cluster.identity.format_disk` does, on a simulated machine before it starts."""
+    if IDENTITY_FILE not in machine.disk.paths():
+        machine.disk.put(IDENTITY_FILE, identity_file(cluster_id, machine.name))
 
 
 def _address(node: Node) -> str:

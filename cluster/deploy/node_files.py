@@ -26,6 +26,12 @@ NODE_DAEMON = Daemon(
 
 UNPACK_COMMAND = f"mkdir -p {CODE_DIRECTORY} && tar -xzf - -C {CODE_DIRECTORY}"
 
+FORMAT_COMMAND = (
+    f"cd {CODE_DIRECTORY} && PYTHONPATH={CODE_DIRECTORY}:{PYTHON_DIRECTORY} "
+    f"python3 -m cluster.node --format {CONFIG_PATH}"
+)
+"""Makes the data directory that of the node named in the configuration, once."""
+
 
 def code_archive() -> bytes:
     """The source of the node program's packages, as installed here, in a gzipped tar."""

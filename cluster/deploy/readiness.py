@@ -9,7 +9,7 @@ from cluster.client.client import ClusterClient
 from cluster.master.records import TabletState
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ports import Clock
-from harness.protocols import GroupStatus, Node, NodeStatus
+from harness.protocols import GroupStatus, Node, NodeStatus, node_of
 
 Statuses: TypeAlias = Mapping[str, NodeStatus | None]
 
@@ -47,7 +47,7 @@ async def lacking(
 
 
 async def _missing_server(client: ClusterClient, nodes: Sequence[Node]) -> str | None:
-    live = (await client.tablet_servers()).live
+    live = [node_of(server) for server in (await client.tablet_servers()).live]
     missing = [node.name for node in nodes if node.role == "tserver" and node.name not in live]
     return f"the leader master has not heard from {', '.join(missing)}" if missing else None
 

@@ -6,7 +6,7 @@ import asyncio
 
 from cluster.config import NodeConfig
 from cluster.group import Group, GroupSpec, OnFailure
-from cluster.identity import PeerCheck, check_identity, stranger
+from cluster.identity import PeerCheck, stranger
 from cluster.log.node import NodeLog
 from cluster.master import ddl, heartbeats, queries
 from cluster.master.background import run_background
@@ -61,8 +61,7 @@ class Master:
         self._background: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Recover the catalog and take part in its Raft group; raises CorruptLog, ForeignDisk, OSError."""
-        await check_identity(self._ports.disk, self._config.cluster_id, self._config.node_id)
+        """Recover the catalog and take part in its Raft group; raises CorruptLog, OSError."""
         catalog = Catalog(frozenset(self._config.flaws))
         transport = NodeTransport(self._ports.network, self._config.masters)
         knobs = self._config.knobs
@@ -165,10 +164,12 @@ class Master:
             self._on_failure(error)
 
     def _spec(self) -> GroupSpec:
+        """A server on a disk that was not formatted at installation is none of the masters that were named then."""
+        founder = self._config.node_id in [master.node_id for master in self._config.masters]
         return GroupSpec(
             group_id=CATALOG_GROUP,
             node_id=self._config.node_id,
-            founders=self._config.masters,
+            founders=self._config.masters if founder else (),
             knobs=self._config.knobs,
             flaws=frozenset(self._config.flaws),
             kind=CATALOG_GROUP,

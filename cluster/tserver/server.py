@@ -9,7 +9,7 @@ import msgspec
 
 from cluster.config import NodeConfig
 from cluster.group import Group, OnFailure
-from cluster.identity import PeerCheck, check_identity, stranger
+from cluster.identity import PeerCheck, stranger
 from cluster.log.node import NodeLog
 from cluster.membership import change_replicas, replicas_of
 from cluster.nodelog import node_logger
@@ -72,8 +72,7 @@ class TabletServer:
         self._serving = False
 
     async def start(self) -> None:
-        """Recover every tablet from disk, then report to the masters; raises CorruptLog, ForeignDisk, OSError."""
-        await check_identity(self._ports.disk, self._config.cluster_id, self._config.node_id)
+        """Recover every tablet from disk, then report to the masters; raises CorruptLog, OSError."""
         tablets = await metadata.load_all(self._ports.disk)
         groups = [meta.tablet_id for meta in tablets if meta.created is not None]
         self._node_log = await NodeLog.open(self._ports, self._config.knobs, "tablet", groups, self._on_failure)

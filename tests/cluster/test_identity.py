@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from cluster.config import NodeConfig
+from cluster.deploy.database_sim import format_machine
 from cluster.identity import ForeignDisk, PeerCheck
 from cluster.node import run_node
 from cluster.raft.types import RequestVote
@@ -56,6 +57,7 @@ class OneMaster:
         config = NodeConfig(
             node_id="m1", role="master", listen=MASTER.address, masters=(MASTER,), cluster_id=cluster_id
         )
+        format_machine(self.world.node("m1"), cluster_id)
         self.world.node("m1").start(lambda ports: run_node(ports, config))
 
     async def connect(self, name: str) -> Ports:

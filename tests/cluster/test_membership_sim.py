@@ -12,7 +12,7 @@ from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.wire.messages import CATALOG_GROUP
 from harness.errors import IndefiniteError
-from harness.protocols import GroupStatus
+from harness.protocols import GroupStatus, node_of
 from harness.sim.world import World
 
 KNOBS = Knobs(snapshot_entries=20, retained_entries=4, snapshot_chunk_bytes=200, snapshot_window_chunks=2)
@@ -162,6 +162,35 @@ def test_the_leader_can_be_removed_and_what_makes_no_sense_is_refused_in_a_sente
         assert await operator.once("remove", last) == "the group would be left without voters"
 
     play(2, scenario)
+
+
+def test_a_node_that_lost_its_disk_is_another_server_and_takes_the_place_of_the_old_one_as_a_learner() -> None:
+    """It must not vote as the server that it was: it has forgotten whom it elected, and what it acknowledged."""
+
+    async def scenario(bench: ClusterBench) -> None:
+        operator = Operator(bench, await tablet(bench))
+        leader, view = await operator.leader()
+        lost = next(voter for voter in view.voters if voter != leader)
+        await bench.load(2, 2.0)
+        await bench.database.kill(lost)
+        bench.world.node(lost).disk.wipe()
+        await bench.database.start(lost)
+        await bench.clock.sleep(3.0)
+        status = await bench.database.status(lost)
+        assert status is not None and status.groups == (), "nothing is created under the old name"
+        newcomer = status.details["server_id"]
+        assert newcomer != lost and node_of(newcomer) == lost
+        await operator.change("add-learner", newcomer)
+        await operator.change("promote", newcomer)
+        await operator.change("remove", lost)
+        await bench.load(2, 2.0)
+        await bench.check_counters()
+        _, view = await operator.leader()
+        assert newcomer in view.voters and lost not in view.voters
+        joined = await operator.replica(lost)
+        assert joined is not None and joined.applied_index > 0
+
+    play(6, scenario)
 
 
 def test_masters_leave_and_join_their_own_group() -> None:

@@ -69,6 +69,10 @@ class Processes:
         )
         path = self.folder / f"{replica.node_id}.json"
         path.write_bytes(dump_config(config))
+        formatting = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cluster.node", "--format", str(path), stderr=asyncio.subprocess.DEVNULL
+        )
+        assert await formatting.wait() == 0
         with (self.folder / f"{replica.node_id}.log").open("ab") as log:
             self.running[replica.node_id] = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "cluster.node", str(path), stderr=log

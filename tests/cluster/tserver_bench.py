@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from cluster.config import Knobs, NodeConfig
+from cluster.deploy.database_sim import format_machine
 from cluster.node import run_node
 from cluster.wire.messages import (
     CompareAndSet,
@@ -59,6 +60,7 @@ class Servers:
                 flaws=self.flaws,
                 knobs=self.knobs,
             )
+            format_machine(self.world.node(name), config.cluster_id)
             self.world.node(name).start(lambda ports, config=config: run_node(ports, config))  # type: ignore[misc]
 
     async def call(self, name: str, request: Request, timeout_s: float = 2.0) -> Reply:

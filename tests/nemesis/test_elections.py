@@ -37,6 +37,7 @@ class Play:
 
     async def start(self) -> None:
         await self.environment.setup(self.database.nodes)
+        await self.database.install()
         for node in self.database.nodes:
             await self.database.start(node.name)
         await self.database.await_ready(10)
