@@ -19,7 +19,17 @@ FOUND_BY = {
 }
 """The first seed that finds each flaw under its nemesis."""
 
-UNPROVEN: tuple[str, ...] = ("forget-request-ids",)
+UNPROVEN: tuple[str, ...] = (
+    "forget-request-ids",
+    "raft-unsafe-membership",
+    "apply-uncommitted",
+    "vote-before-fsync",
+    "vote-stale-log",
+    "snapshot-loses-last",
+    "voters-ignore-lease",
+    "no-restart-silence",
+    "read-before-own-term",
+)
 """Flaws that the cluster can be started with and that no pinned command finds yet."""
 
 

@@ -141,6 +141,8 @@ class Bench:
         self.contexts = 0
         self.reads: dict[int, int | None] = {}
         self.changes: dict[int, ChangeResult] = {}
+        self.configured: list[tuple[str, ...]] = []
+        self.installed = 0
         self.proposed: dict[tuple[str, int, int], bytes] = {}
         self.acknowledged: list[tuple[int, int, bytes]] = []
         self.transcript: list[str] | None = None
@@ -284,10 +286,12 @@ class Bench:
             self.note(f"{name} persists {describe_persist(ready.persist)}")
             node.queue.append((self.now_ns + node.fsync_ns, ready.persist))
         if ready.configuration is not None:
+            self.configured.append(ready.configuration.voter_ids)
             self.note(f"{name} uses {describe_configuration(ready.configuration)}")
         if ready.install is not None:
             assert node.staged is not None and node.staged.meta == ready.install
             node.applied = decode_entries(node.staged.data)
+            self.installed += 1
             self.note(f"{name} installs the snapshot up to {ready.install.index}")
         for entry in ready.apply:
             self.apply(node, entry)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from raft_bench import Bench
 from raft_walk import DRIFT, Walk
 
-from cluster.raft.types import Role
+from cluster.raft.types import ChangeKind, Role
 
 SEEDS = range(30)
 
@@ -35,7 +35,10 @@ def test_random_walks_get_work_done() -> None:
         assert len(bench.acknowledged) > 10
         assert sum(index is not None for index in bench.reads.values()) > 10
         assert sum(node.starts for node in bench.nodes.values()) > 5
+        assert len([result for result in bench.changes.values() if result.position is not None]) > 2
     assert any(node.disk_snapshot is not None for walk in walks for node in walk.bench.nodes.values())
+    assert {len(voters) for walk in walks for voters in walk.bench.configured} > {3}
+    assert any(walk.bench.installed for walk in walks)
 
 
 def found_within(seeds: Sequence[int], *flaws: str, **options: Any) -> list[str]:
@@ -65,7 +68,8 @@ class RaftMachine(RuleBasedStateMachine):
 
     @initialize(size=st.sampled_from([3, 5]), seed=st.integers(0, 1_000), elect=st.booleans())
     def begin(self, size: int, seed: int, elect: bool) -> None:
-        self.bench = Bench(size, seed, max_clock_drift=DRIFT, max_batch_entries=2, max_inflight=2, retained_entries=1)
+        options = {"max_batch_entries": 2, "max_inflight": 2, "retained_entries": 1, "catch_up_rounds": 2}
+        self.bench = Bench(size, seed, spares=2, max_clock_drift=DRIFT, **options)
         if elect:
             self.bench.elect("a")
 
@@ -132,6 +136,16 @@ class RaftMachine(RuleBasedStateMachine):
         name, to = self.leader_or(number), self.up(heir)
         if name is not None and to is not None:
             self.bench.transfer(name, to)
+
+    @rule(number=st.integers(0, 4), wanted=st.booleans())
+    def hand_over(self, number: int, wanted: bool) -> None:
+        if (name := self.leader_or(number)) is not None:
+            self.bench.hand_over(name, wanted)
+
+    @rule(number=st.integers(0, 4), kind=st.sampled_from(ChangeKind), whom=st.integers(0, 6))
+    def change(self, number: int, kind: ChangeKind, whom: int) -> None:
+        if (name := self.leader_or(number)) is not None:
+            self.bench.change(name, kind, self.bench.names[whom % len(self.bench.names)])
 
     @rule(number=st.integers(0, 4))
     def crash(self, number: int) -> None:
