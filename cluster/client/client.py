@@ -87,6 +87,7 @@ class ClusterClient:
         self._timeout_s = timeout_s
         self._attempt_timeout_s = min(MAX_ATTEMPT_TIMEOUT_S, timeout_s / ATTEMPTS_PER_DEADLINE)
         self._masters = Route(masters)
+        self._masters_index = 0
         self._tables: dict[str, dict[int, _Tablet]] = {}
         self._sessions = Sessions()
 
@@ -197,12 +198,20 @@ class ClusterClient:
                 if ticket is None or not _registered(ticket, CATALOG_GROUP, reply):
                     return _expect(reply, reply_type)
                 continue
+            self._learn_masters(reply)
             again = _weigh(reply, trial, ticket)
             if not again and not _turn(
                 self._masters, reply, None if reply.fault is None else reply.fault.leader_address
             ):
                 await trial.pause()
         raise trial.error()
+
+    def _learn_masters(self, missed: Missed) -> None:
+        """A master that doesn't lead tells who the masters are; the latest configuration is taken (G1)."""
+        fault = missed.fault
+        if fault is not None and fault.masters and fault.masters_index > self._masters_index:
+            self._masters_index = fault.masters_index
+            self._masters.retarget([master.address for master in fault.masters])
 
     async def _ask_tablet(
         self,

@@ -34,6 +34,12 @@ class Route:
         """The targets were confirmed by who knows."""
         self._misses = 0
 
+    def retarget(self, targets: Sequence[str]) -> None:
+        """The group has other members now."""
+        self._targets = tuple(targets)
+        if self._current not in self._targets:
+            self._current = self._targets[0]
+
     def failed(self) -> None:
         """The current target did not answer."""
         self._failed = self._current

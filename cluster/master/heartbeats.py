@@ -16,7 +16,8 @@ async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatRep
     Raises Refusal if it could not be, so that the tserver reports it again. Followers, and masters that can't prove
     that they lead, refresh liveness and ignore the reports (KUDU-1358).
     """
-    ignored = HeartbeatReply(manager.ports.node_id, None, False)
+    masters = manager.masters()
+    ignored = HeartbeatReply(manager.ports.node_id, None, False, *masters)
     if not manager.servers.observe(request, manager.ports.clock.monotonic_ns()) or not manager.leads():
         return ignored
     try:
@@ -29,7 +30,7 @@ async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatRep
     elif request.full:
         leadership.reported[request.node_id] = request.incarnation
     need_full = leadership.reported.get(request.node_id) != request.incarnation
-    return HeartbeatReply(manager.ports.node_id, leadership.term, need_full)
+    return HeartbeatReply(manager.ports.node_id, leadership.term, need_full, *masters)
 
 
 async def _take_reports(manager: CatalogManager, leadership: Leadership, request: Heartbeat) -> bool:

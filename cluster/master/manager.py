@@ -14,7 +14,9 @@ from cluster.master.locks import KeyLocks
 from cluster.master.records import TableRecord, TabletRecord
 from cluster.master.reports import LeaderHint
 from cluster.master.tservers import ServerMap
+from cluster.membership import replicas_of
 from cluster.observer import SILENT, Observer
+from cluster.raft.types import Configuration
 from cluster.store.sessions import RegisterClient, SessionLimits
 from cluster.waiters import NotLeader, OutcomeUnknown
 from cluster.wire.messages import Fault, Replica, Reply, RequestId, decode_reply, encode
@@ -57,6 +59,12 @@ class CatalogGroup(Protocol):
     @property
     def leader(self) -> str | None: ...
 
+    @property
+    def configuration(self) -> Configuration: ...
+
+    @property
+    def committed_configuration(self) -> Configuration: ...
+
 
 @dataclass(slots=True)
 class Leadership:
@@ -82,7 +90,6 @@ class CatalogManager:
         catalog: Catalog,
         group: CatalogGroup,
         servers: ServerMap,
-        masters: Sequence[Replica],
         session_limits: SessionLimits,
         observer: Observer = SILENT,
     ) -> None:
@@ -95,7 +102,6 @@ class CatalogManager:
         self._catalog = catalog
         self._group = group
         self._session_limits = session_limits
-        self._addresses = {master.node_id: master.address for master in masters}
         self._leadership: Leadership | None = None
         catalog.observer = self._commit
 
@@ -177,8 +183,15 @@ class CatalogManager:
     def not_the_leader(self, leader: str | None) -> Refusal:
         """The definite refusal of a master that does not lead, with the leader as a hint, if it knows another one."""
         hint = None if leader == self.ports.node_id else leader
-        address = self._addresses.get(hint) if hint is not None else None
-        return Refusal(Fault("NOT_THE_LEADER", "this master does not lead", True, hint, address))
+        members = self._group.configuration.members
+        address = next((member.address for member in members if member.server_id == hint), None)
+        masters, index = self.masters()
+        return Refusal(Fault("NOT_THE_LEADER", "this master does not lead", True, hint, address, masters, index))
+
+    def masters(self) -> tuple[tuple[Replica, ...], int]:
+        """Who the masters are, and the log index that made them so; clients and tservers learn it from here (G1)."""
+        configuration = self._group.committed_configuration
+        return replicas_of(configuration.members), configuration.index
 
     def _commit(self, tables: Sequence[TableRecord], tablets: Sequence[TabletRecord]) -> None:
         if self._leadership is not None:

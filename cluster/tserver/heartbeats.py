@@ -9,7 +9,7 @@ from cluster.alarm import Alarm
 from cluster.config import NodeConfig
 from cluster.nodelog import node_logger
 from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode
-from harness.ports import CallLost, Ports, Refused, Unreachable
+from harness.ports import CallLost, Clock, Ports, Refused, Unreachable
 
 _MS = 1_000_000
 _SOON_NS = 20 * _MS
@@ -58,60 +58,79 @@ class MasterLink:
             self._full = self._full or not self._sent_full
 
 
+class _Line:
+    """What belongs to one master: the record of what it was told, and the alarm and task that send to it."""
+
+    def __init__(self, master: Replica, clock: Clock, wake: Callable[[str], None]) -> None:
+        self.master = master
+        self.link = MasterLink()
+        self.alarm = Alarm(clock, lambda: wake(master.node_id), f"heartbeats.{master.node_id}")
+        self.task: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Send no more; an exchange under way comes to its end, or to its timeout."""
+        self.alarm.cancel()
+
+
 class HeartbeatSender:
-    """Sends them between `start` and `close`."""
+    """Sends them between `start` and `close`, to the masters that were named and then to those that masters name."""
 
     def __init__(self, ports: Ports, config: NodeConfig, reports: Reports) -> None:
         self._ports, self._config, self._reports = ports, config, reports
         self._interval_ns = config.knobs.tserver_heartbeat_ms * _MS
         self._log = node_logger(config.node_id)
-        self._links: list[MasterLink] = []
-        self._alarms: list[Alarm] = []
-        self._busy: list[asyncio.Task[None] | None] = []
+        self._lines: dict[str, _Line] = {}
+        self._masters_index = 0
 
     def start(self) -> None:
         """Begin, with a full report to each master."""
-        now_ns = self._ports.clock.monotonic_ns()
-        for number, master in enumerate(self._config.masters):
-            self._links.append(MasterLink())
-            self._busy.append(None)
-            self._alarms.append(self._alarm(number, master))
-            self._alarms[number].set(now_ns)
+        self._address(self._config.masters)
 
     def changed(self, tablet_id: str) -> None:
         """What is to be reported of a tablet has changed: tell every master soon."""
         soon_ns = self._ports.clock.monotonic_ns() + _SOON_NS
-        for link, alarm in zip(self._links, self._alarms, strict=True):
-            link.change(tablet_id)
-            alarm.set_earlier(soon_ns)
+        for line in self._lines.values():
+            line.link.change(tablet_id)
+            line.alarm.set_earlier(soon_ns)
 
     async def close(self) -> None:
         """Stop."""
-        for alarm in self._alarms:
-            alarm.cancel()
-        tasks = [task for task in self._busy if task is not None]
+        tasks = [line.task for line in self._lines.values() if line.task is not None]
+        for line in self._lines.values():
+            line.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _alarm(self, number: int, master: Replica) -> Alarm:
-        def wake() -> None:
-            self._alarms[number].set(self._ports.clock.monotonic_ns() + self._interval_ns)
-            task = self._busy[number]
-            if task is None or task.done():
-                self._busy[number] = asyncio.create_task(self._beat(number, master), name=f"heartbeat.{master.node_id}")
+    def _address(self, masters: Iterable[Replica]) -> None:
+        """Send to these masters from now on; one that is new gets a full report."""
+        known, self._lines = self._lines, {}
+        for master in masters:
+            line = known.pop(master.node_id, None)
+            if line is None or line.master != master:
+                line = _Line(master, self._ports.clock, self._wake)
+                line.alarm.set(self._ports.clock.monotonic_ns())
+            self._lines[master.node_id] = line
+        for line in known.values():
+            line.stop()
 
-        return Alarm(self._ports.clock, wake, f"heartbeats.{master.node_id}")
+    def _wake(self, node_id: str) -> None:
+        line = self._lines[node_id]
+        line.alarm.set(self._ports.clock.monotonic_ns() + self._interval_ns)
+        if line.task is None or line.task.done():
+            line.task = asyncio.create_task(self._beat(line), name=f"heartbeat.{node_id}")
 
-    async def _beat(self, number: int, master: Replica) -> None:
-        link = self._links[number]
-        reply = await self._exchange(link, master)
+    async def _beat(self, line: _Line) -> None:
+        reply = await self._exchange(line.link, line.master)
         if reply is None:
-            link.lost()
+            line.link.lost()
             return
-        link.answered(reply)
-        if link.has_news:
-            self._alarms[number].set_earlier(self._ports.clock.monotonic_ns() + _SOON_NS)
+        line.link.answered(reply)
+        if line.link.has_news:
+            line.alarm.set_earlier(self._ports.clock.monotonic_ns() + _SOON_NS)
+        if reply.masters_index > self._masters_index:
+            self._masters_index = reply.masters_index
+            self._address(reply.masters)
 
     async def _exchange(self, link: MasterLink, master: Replica) -> HeartbeatReply | None:
         sequence, full, changed = link.begin()

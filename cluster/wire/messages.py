@@ -232,6 +232,8 @@ class Fault(msgspec.Struct, frozen=True, tag="Fault"):
     definite: bool
     leader: str | None = None
     leader_address: str | None = None
+    masters: tuple[Replica, ...] = ()
+    masters_index: int = 0
 
 
 class CreateTableReply(msgspec.Struct, frozen=True, tag="CreateTableReply"):
@@ -259,11 +261,16 @@ class TabletServersReply(msgspec.Struct, frozen=True, tag="TabletServersReply"):
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, tag="HeartbeatReply"):
-    """`leader_term` is set by a leader master only: a tserver that sees a new one sends it a full report (M4)."""
+    """`leader_term` is set by a leader master only: a tserver that sees a new one sends it a full report (M4).
+
+    `masters` are the members of the masters' group in the configuration set at `masters_index`, committed (G1).
+    """
 
     node_id: str
     leader_term: int | None
     need_full_report: bool
+    masters: tuple[Replica, ...] = ()
+    masters_index: int = 0
 
 
 class SessionReply(msgspec.Struct, frozen=True, tag="SessionReply"):
