@@ -65,8 +65,19 @@ class RaftView(Protocol):
     def entries(self, first: int, last: int) -> tuple[Entry, ...]: ...
 
 
+class Readings(Protocol):
+    """The readings of a node's hybrid clock."""
+
+    @property
+    def last(self) -> int:
+        """The highest reading given out or taken in, as an HLC timestamp."""
+
+
 class Observer(Protocol):
     """What one life of a node tells; `group` names a Raft group. Called in the step in which it happens."""
+
+    def clock_made(self, hlc: Readings, max_offset_ns: int) -> None:
+        """The node's hybrid clock, and how far two clocks may be apart by declaration."""
 
     def opened(self, group: str, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
         """A replica begins, as this member of the group, with what its disk holds; before anything else of it."""
@@ -104,6 +115,9 @@ class Observer(Protocol):
 
 class Silent:
     """Tells nobody."""
+
+    def clock_made(self, hlc: Readings, max_offset_ns: int) -> None:
+        """Nothing."""
 
     def opened(self, group: str, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
         """Nothing."""

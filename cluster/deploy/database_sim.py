@@ -124,7 +124,7 @@ class SimDatabase(ReferenceDatabase):
             log.detach()
 
     async def _run(self, ports: Ports) -> None:
-        observer = self._watch.observer(ports.node_id, ports.incarnation, self._world.node(ports.node_id).clock.true_ns)
+        observer = self._watch.observer(ports.node_id, ports.incarnation, self._world.node(ports.node_id).clock)
         await run_node(ports, self._configs[ports.node_id], observer)
 
     def _addresses(self) -> tuple[str, ...]:

@@ -40,12 +40,13 @@ class Elections:
 
     def __init__(self, scope: Scope, log: LogInvariants) -> None:
         self._scope, self._log = scope, log
+        self._checked = scope.checked
         self._votes: First[tuple[NodeId, int], tuple[NodeId, int]] = First()
         self._leaders: First[int, int] = First()
 
     def voted(self, life: int, server: NodeId, term: int, candidate: NodeId) -> None:
         """A server votes for one candidate in a term, also across its restarts (§3.4, §3.8)."""
-        self._scope.checked(ONE_VOTE)
+        self._checked[ONE_VOTE] += 1
         first, first_life = self._votes.of((server, term), (candidate, life))
         if first != candidate:
             message = f"{server} voted for {first} and for {candidate} in term {term}"
@@ -53,11 +54,11 @@ class Elections:
 
     def became_leader(self, life: int, raft: RaftView) -> None:
         """One life leads in a term (election safety), with every entry that was committed in an earlier one (§3.6)."""
-        self._scope.checked(ONE_LEADER)
+        self._checked[ONE_LEADER] += 1
         first = self._leaders.of(raft.term, life)
         if first != life:
             self._scope.tell(ONE_LEADER, f"two replicas lead in term {raft.term}", first, life)
-        self._scope.checked(LEADER_COMPLETENESS)
+        self._checked[LEADER_COMPLETENESS] += 1
         index, fact = self._log.committed_before(raft.term)
         if raft.last_index < index:
             message = f"the leader of term {raft.term} lacks the committed entry {index}: its log ends at"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -13,18 +14,17 @@ Moment: TypeAlias = Callable[[], tuple[int, int]]
 
 
 class Findings:
-    """Counts what was put to the test, collects breaches, and stamps each with the moment at which it is told."""
+    """Collects breaches, and stamps each with the moment at which it is told.
+
+    `checked` counts how often each invariant was put to the test; whoever does so counts it.
+    """
 
     def __init__(self, moment: Moment) -> None:
         self.lives = Lives()
         self._moment = moment
-        self._checked: dict[str, int] = {}
+        self.checked: defaultdict[str, int] = defaultdict(int)
         self._breaches: list[Breach] = []
         self._broken: dict[str, int] = {}
-
-    def checked(self, invariant: str, times: int = 1) -> None:
-        """An invariant was put to the test."""
-        self._checked[invariant] = self._checked.get(invariant, 0) + times
 
     def tell(self, invariant: str, message: str, lives: tuple[int, ...], group: str | None) -> None:
         """An invariant has broken just now, by what these lives have told."""
@@ -35,7 +35,7 @@ class Findings:
 
     def record(self) -> InvariantsRecord:
         """All that was checked and found so far."""
-        return InvariantsRecord(dict(self._checked), dict(self._broken), tuple(self._breaches))
+        return InvariantsRecord(dict(self.checked), dict(self._broken), tuple(self._breaches))
 
 
 class Scope:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
+from cluster.invariants.clocks import MachineClock
 from cluster.invariants.elections import First
 from cluster.invariants.findings import Scope
 from cluster.observer import RaftView
@@ -14,9 +12,6 @@ LEASE_VALID = "served-within-the-lease"
 LEASES_DISJOINT = "leases-disjoint"
 LEASE_RECORDS = "lease-records"
 OWN_TERM_READ = "serves-own-term"
-
-TrueTime: TypeAlias = Callable[[int], int]
-"""The true time, ns, at which a node's monotonic clock shows what it is given, at the rate the clock has now."""
 
 
 class Leases:
@@ -28,7 +23,8 @@ class Leases:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._holder: tuple[int, RaftView, TrueTime] | None = None
+        self._checked = scope.checked
+        self._holder: tuple[int, RaftView, MachineClock] | None = None
         self._began: dict[int, int] = {}
         self._records: First[int, tuple[Lease, int]] = First()
 
@@ -36,10 +32,10 @@ class Leases:
         """A replica leads: from then on it knows what is committed once the last entry of its log is (§6.4)."""
         self._began[life] = raft.last_index
 
-    def served(self, life: int, raft: RaftView, now_ns: int, true_time: TrueTime) -> None:
+    def served(self, life: int, raft: RaftView, now_ns: int, clock: MachineClock) -> None:
         """Who serves by a lease holds one that is not over, and nobody else does at that moment (§6.4.1)."""
         until_ns = raft.lease_until_ns
-        self._scope.checked(LEASE_VALID)
+        self._checked[LEASE_VALID] += 1
         if until_ns <= now_ns:
             ended = f"ended {(now_ns - until_ns) / 1e9:.3f} s ago" if until_ns else "does not hold"
             message = f"a read is served in term {raft.term} by a lease that {ended}"
@@ -48,16 +44,16 @@ class Leases:
             self._scope.tell(
                 OWN_TERM_READ, f"a read is served before the leader of term {raft.term} has committed", life
             )
-        self._scope.checked(OWN_TERM_READ)
+        self._checked[OWN_TERM_READ] += 1
         holder = self._holder
         if holder is None or holder[0] != life:
-            self._holder = (life, raft, true_time)
+            self._holder = (life, raft, clock)
             if holder is not None:
-                self._compare(holder, life, raft, true_time(now_ns))
+                self._compare(holder, life, raft, clock.true_ns(now_ns))
 
     def recorded(self, life: int, before: Lease | None, lease: Lease) -> None:
         """Every replica applies the same records; each follows the one before in sequence and in time."""
-        self._scope.checked(LEASE_RECORDS)
+        self._checked[LEASE_RECORDS] += 1
         first, first_life = self._records.of(lease.sequence, (lease, life))
         if first != lease:
             message = f"two records of lease {lease.sequence}: of {first.holder} and of {lease.holder}"
@@ -66,10 +62,10 @@ class Leases:
             spans = f"from {lease.start}, lease {before.sequence} until {before.expiration}"
             self._scope.tell(LEASE_RECORDS, f"lease {lease.sequence} begins {spans}", life)
 
-    def _compare(self, holder: tuple[int, RaftView, TrueTime], life: int, raft: RaftView, now_ns: int) -> None:
-        first, held, true_time = holder
-        self._scope.checked(LEASES_DISJOINT)
-        until_ns = true_time(held.lease_until_ns) if held.lease_until_ns else 0
+    def _compare(self, holder: tuple[int, RaftView, MachineClock], life: int, raft: RaftView, now_ns: int) -> None:
+        first, held, clock = holder
+        self._checked[LEASES_DISJOINT] += 1
+        until_ns = clock.true_ns(held.lease_until_ns) if held.lease_until_ns else 0
         if until_ns > now_ns:
             more_s = (until_ns - now_ns) / 1e9
             message = (

@@ -9,7 +9,7 @@ from cluster.invariants.durable import DurableLog
 from cluster.invariants.facts import KEPT, Positions
 from cluster.invariants.findings import Scope
 from cluster.observer import RaftView
-from cluster.raft.types import Entry, NodeId, Persist, Role, SnapshotMeta
+from cluster.raft.types import Configuration, Entry, NodeId, Persist, Role, SnapshotMeta
 
 COMMITTED_PREFIX = "committed-prefix"
 DURABLE_QUORUM = "committed-on-a-quorum"
@@ -29,9 +29,12 @@ class LogInvariants:
 
     def __init__(self, scope: Scope, kept: int = KEPT) -> None:
         self._scope = scope
+        self._checked = scope.checked
         self._entries = Positions(kept)
         self._committed_in: dict[int, int] = {}
         self._durable: dict[NodeId, DurableLog] = {}
+        self._configuration: Configuration | None = None
+        self._voters: tuple[NodeId, ...] = ()
 
     def opened(self, life: int, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
         """A disk gives back every committed entry that was durable on it (§3.8)."""
@@ -40,7 +43,7 @@ class LogInvariants:
         before, self._durable[server] = self._durable.get(server), found
         if before is None:
             return
-        self._scope.checked(DURABLE_KEPT)
+        self._checked[DURABLE_KEPT] += 1
         index = min(before.last, self._entries.last)
         term = self._entries.get(index) >> 32
         if term and before.has(index, term) and not found.has(index, term):
@@ -55,7 +58,7 @@ class LogInvariants:
 
     def committed(self, life: int, raft: RaftView, entries: Sequence[Entry]) -> None:
         """All replicas commit the same entry at an index, at every time (state machine safety, figure 3.2)."""
-        self._scope.checked(COMMITTED_PREFIX, len(entries))
+        self._checked[COMMITTED_PREFIX] += len(entries)
         known = self._entries
         last = entries[-1]
         if last.index > known.last:
@@ -90,10 +93,12 @@ class LogInvariants:
         if last.term != raft.term:
             message = f"the leader of term {raft.term} commits entry {last.index} of term {last.term} by counting it"
             self._scope.tell(OWN_TERM, message, life)
-        self._scope.checked(OWN_TERM)
-        self._scope.checked(DURABLE_QUORUM)
+        self._checked[OWN_TERM] += 1
+        self._checked[DURABLE_QUORUM] += 1
         durable = self._durable
-        voters = raft.configuration.voter_ids
+        if raft.configuration is not self._configuration:
+            self._configuration, self._voters = raft.configuration, raft.configuration.voter_ids
+        voters = self._voters
         having = [voter for voter in voters if voter in durable and durable[voter].has(last.index, last.term)]
         if 2 * len(having) <= len(voters):
             where = ", ".join(having) or "no voter"

@@ -14,6 +14,7 @@ class Membership:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
+        self._checked = scope.checked
 
     def configured(self, life: int, raft: RaftView) -> None:
         """The voters that a leader has appended differ from the committed ones by one at most, so that every majority
@@ -21,7 +22,7 @@ class Membership:
         configuration = raft.configuration
         if raft.role is not Role.LEADER or configuration.term != raft.term:
             return
-        self._scope.checked(ONE_CHANGE)
+        self._checked[ONE_CHANGE] += 1
         committed, appended = raft.committed_configuration.voter_ids, configuration.voter_ids
         added = [voter for voter in appended if voter not in committed]
         removed = [voter for voter in committed if voter not in appended]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cluster.invariants.clocks import HybridClock, MachineClock
 from cluster.invariants.elections import Elections
 from cluster.invariants.facts import KEPT
 from cluster.invariants.findings import Findings, Moment, Scope
-from cluster.invariants.leases import Leases, TrueTime
+from cluster.invariants.leases import Leases
 from cluster.invariants.log import LogInvariants
 from cluster.invariants.membership import Membership
 from cluster.invariants.states import States
-from cluster.observer import Digested, Observer, RaftView
+from cluster.observer import Digested, Observer, RaftView, Readings
 from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
 from cluster.ranges.lease import Lease
 from harness.invariants import InvariantsRecord
@@ -40,9 +41,9 @@ class Watch:
         self._kept = kept
         self._groups: dict[str, GroupInvariants] = {}
 
-    def observer(self, node: str, incarnation: int, true_time: TrueTime) -> Observer:
-        """The observer of a life that begins now, on a machine whose monotonic clock `true_time` understands."""
-        return _Life(self, self.findings.lives.begin(node, incarnation), true_time)
+    def observer(self, node: str, incarnation: int, clock: MachineClock) -> Observer:
+        """The observer of a life that begins now, on a machine whose clocks these are."""
+        return _Life(self, self.findings.lives.begin(node, incarnation), clock)
 
     def group(self, group: str) -> GroupInvariants:
         """The invariants of a group, made at first use."""
@@ -59,12 +60,16 @@ class Watch:
 class _Life:
     """Implements `Observer` for one life of one node; its replicas say as which members of their groups they begin."""
 
-    __slots__ = ("_groups", "_life", "_servers", "_true_time", "_watch")
+    __slots__ = ("_clock", "_groups", "_hybrid", "_life", "_servers", "_watch")
 
-    def __init__(self, watch: Watch, life: int, true_time: TrueTime) -> None:
-        self._watch, self._life, self._true_time = watch, life, true_time
+    def __init__(self, watch: Watch, life: int, clock: MachineClock) -> None:
+        self._watch, self._life, self._clock = watch, life, clock
+        self._hybrid: HybridClock | None = None
         self._groups: dict[str, GroupInvariants] = {}
         self._servers: dict[str, NodeId] = {}
+
+    def clock_made(self, hlc: Readings, max_offset_ns: int) -> None:
+        self._hybrid = HybridClock(self._watch.findings, self._life, self._clock, hlc, max_offset_ns)
 
     def opened(self, group: str, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
         self._groups[group] = self._watch.group(group)
@@ -86,6 +91,8 @@ class _Life:
 
     def committed(self, group: str, raft: RaftView, entries: Sequence[Entry]) -> None:
         self._groups[group].log.committed(self._life, raft, entries)
+        if self._hybrid is not None:
+            self._hybrid.look()
 
     def applied(self, group: str, index: int, state: Digested) -> None:
         self._groups[group].states.applied(self._life, index, state.digest)
@@ -94,14 +101,14 @@ class _Life:
         self._groups[group].states.applied(self._life, meta.index, state.digest)
 
     def served_by_lease(self, group: str, raft: RaftView, now_ns: int) -> None:
-        self._groups[group].leases.served(self._life, raft, now_ns, self._true_time)
+        self._groups[group].leases.served(self._life, raft, now_ns, self._clock)
 
     def lease_recorded(self, group: str, before: Lease | None, lease: Lease) -> None:
         self._groups[group].leases.recorded(self._life, before, lease)
 
     def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
         findings = self._watch.findings
-        findings.checked(CACHES)
+        findings.checked[CACHES] += 1
         if caches != catalog:
             differing = [key for key in {**caches, **catalog} if caches.get(key) != catalog.get(key)]
             message = f"a leader master answers from {len(differing)} records other than the committed ones"

@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 
 MASK = (1 << 64) - 1
-_ODD = 0x9E3779B97F4A7C15
+ODD = 0x9E3779B97F4A7C15
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -22,4 +22,4 @@ def fingerprint(item: object) -> int:
     The square is what keeps sums of CRCs, which are linear over bits, from cancelling each other out.
     """
     crc = crc32(_encode(item))
-    return crc * crc * _ODD + crc & MASK
+    return crc * crc * ODD + crc & MASK

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.store.digest import MASK, fingerprint
+from cluster.store.digest import MASK, ODD, fingerprint
 from cluster.wire.messages import Fault, RequestId, encode
 
 SESSION_ENDED = encode(
@@ -51,12 +51,13 @@ class SessionRows(msgspec.Struct, frozen=True, array_like=True):
 class _Session:
     """What lies below `floor` was called answered by the client, or its answer was dropped: it is never carried out."""
 
-    __slots__ = ("answers", "floor", "last_use")
+    __slots__ = ("answers", "floor", "last_use", "print")
 
     def __init__(self, last_use: int, floor: int = 0, answers: dict[int, bytes] | None = None) -> None:
         self.last_use = last_use
         self.floor = floor
         self.answers: dict[int, bytes] = answers or {}
+        self.print = 0
 
     def trim(self, floor: int) -> list[tuple[int, bytes]]:
         """Raise the floor; the answers that are dropped with it."""
@@ -65,9 +66,10 @@ class _Session:
         self.floor = floor
         return [(sequence, self.answers.pop(sequence)) for sequence in list(self.answers) if sequence < floor]
 
-    def head(self, number: int) -> int:
-        """Fingerprint of everything but the answers."""
-        return fingerprint((number, self.last_use, self.floor))
+    def mark(self, number: int) -> int:
+        """Fingerprint of everything but the answers, as it is now; kept in `print`."""
+        self.print = fingerprint((number, self.last_use, self.floor))
+        return self.print
 
 
 class Sessions:
@@ -78,7 +80,7 @@ class Sessions:
 
     def __init__(self, flaws: frozenset[str] = frozenset()) -> None:
         self.time = 0
-        self._limits = SessionLimits(0, 0, 0)
+        self._set_limits(SessionLimits(0, 0, 0))
         self._sessions: dict[int, _Session] = {}
         self._digest = 0
         self._keeps_answers = "forget-request-ids" not in flaws
@@ -89,14 +91,14 @@ class Sessions:
     @property
     def digest(self) -> int:
         """64 bits of everything that a snapshot holds."""
-        return self._digest + fingerprint((self.time, self._limits)) & MASK
+        return self._digest + self._limits_print + self.time * ODD & MASK
 
     def register(self, session: int, command: RegisterClient) -> None:
         """Begin a session; its id is the log index of the command."""
-        self._limits = command.limits
+        self._set_limits(command.limits)
         self.advance(command.time)
         begun = self._sessions[session] = _Session(self.time)
-        self._digest += begun.head(session)
+        self._digest += begun.mark(session)
         while len(self._sessions) > max(1, self._limits.sessions):
             self._end(next(iter(self._sessions)))
 
@@ -125,14 +127,17 @@ class Sessions:
         number, sequence = request_id.session, request_id.sequence
         session = self._sessions.pop(number)
         self._sessions[number] = session
-        self._digest += fingerprint((number, sequence, answer)) - session.head(number)
+        self._digest += fingerprint((number, sequence, answer)) - session.print
         session.last_use = self.time
         session.answers[sequence] = answer
         dropped = session.trim(min(request_id.done_below, sequence))
         while len(session.answers) > max(1, self._limits.answers):
             dropped += session.trim(min(session.answers) + 1)
         forgotten = sum(fingerprint((number, *row)) for row in dropped)
-        self._digest = self._digest + session.head(number) - forgotten & MASK
+        self._digest = self._digest + session.mark(number) - forgotten & MASK
+
+    def _set_limits(self, limits: SessionLimits) -> None:
+        self._limits, self._limits_print = limits, fingerprint(limits)
 
     def _end(self, number: int) -> None:
         self._digest = self._digest - _fingerprints(number, self._sessions.pop(number)) & MASK
@@ -149,7 +154,8 @@ class Sessions:
     def from_rows(cls, rows: SessionRows, flaws: frozenset[str] = frozenset()) -> Sessions:
         """The sessions that `rows` was taken of."""
         table = cls(flaws)
-        table.time, table._limits = rows.time, rows.limits
+        table.time = rows.time
+        table._set_limits(rows.limits)
         for number, last_use, floor, answers in rows.sessions:
             session = table._sessions[number] = _Session(last_use, floor, dict(answers))
             table._digest = table._digest + _fingerprints(number, session) & MASK
@@ -157,4 +163,4 @@ class Sessions:
 
 
 def _fingerprints(number: int, session: _Session) -> int:
-    return session.head(number) + sum(fingerprint((number, *row)) for row in session.answers.items())
+    return session.mark(number) + sum(fingerprint((number, *row)) for row in session.answers.items())

@@ -45,6 +45,7 @@ class SimClock:
         "_mono_ppb",
         "_mono_since",
         "_options",
+        "_peak_ns",
         "_turn_ns",
         "_wall_base",
         "_wall_ppb",
@@ -61,6 +62,7 @@ class SimClock:
         self._wall_base = EPOCH_NS + loop.now_ns
         self._wall_since = loop.now_ns
         self._wall_ppb = 0
+        self._peak_ns = 0
         self._mono_base = loop.now_ns
         self._mono_since = loop.now_ns
         self._mono_ppb = 0
@@ -74,7 +76,9 @@ class SimClock:
         if self._loop.now_ns >= self._turn_ns:
             self._catch_up()
         elapsed = self._loop.now_ns - self._wall_since
-        return self._wall_base + elapsed + elapsed * self._wall_ppb // BILLION
+        shown_ns = self._wall_base + elapsed + elapsed * self._wall_ppb // BILLION
+        self._peak_ns = max(self._peak_ns, shown_ns - self._loop.now_ns)
+        return shown_ns
 
     def monotonic_ns(self) -> int:
         elapsed = self._loop.now_ns - self._mono_since
@@ -84,6 +88,14 @@ class SimClock:
         """The virtual time at which `monotonic_ns` is shown, at the rate the monotonic clock has now."""
         ahead_ns = monotonic_ns - self.monotonic_ns()
         return self._loop.now_ns + ahead_ns * BILLION // (BILLION + self._mono_ppb)
+
+    def true_wall_ns(self) -> int:
+        """What a wall clock shows now that was never touched."""
+        return EPOCH_NS + self._loop.now_ns
+
+    def peak_offset_ns(self) -> int:
+        """How far ahead of such a clock the wall clock was at most when it was read."""
+        return max(0, self._peak_ns - EPOCH_NS)
 
     async def sleep(self, seconds: float) -> None:
         """Wait by the monotonic clock, at the rate it has when the wait begins."""

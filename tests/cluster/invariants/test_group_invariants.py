@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from watched_cluster import GROUP, SECOND, VOTERS, Cluster, State, View, covered, entry, persist
+from watched_cluster import GROUP, SECOND, VOTERS, Cluster, State, TestClock, View, covered, entry, persist
 
 from cluster.invariants.durable import DurableLog
 from cluster.invariants.facts import Positions
 from cluster.raft.types import Entry, EntryKind, Role
 from cluster.ranges.lease import Lease
-from cluster.store.hlc import Timestamp
+from cluster.store.hlc import Hlc, Timestamp
 from harness.invariants import Breach
 
 FOLLOWER = View(1, role=Role.FOLLOWER)
@@ -245,6 +245,21 @@ def test_voters_change_one_at_a_time() -> None:
     cluster.a.configured(GROUP, View(2, voters=("a", "b", "d")))
     cluster.c.configured(GROUP, View(2, voters=(*VOTERS, "d", "e")))
     assert cluster.breaches == [("one-change-at-a-time", ("a",)), ("one-change-at-a-time", ("c",))]
+
+
+@pytest.mark.parametrize(("peak_ns", "broken"), [(0, True), (SECOND, True), (SECOND + 1, False)])
+def test_a_hybrid_clock_stays_near_true_time_where_the_wall_clock_does(peak_ns: int, broken: bool) -> None:
+    cluster = Cluster()
+    observer = cluster.watch.observer("d", 1, TestClock(peak_ns=peak_ns))
+    observer.opened(GROUP, "d", None, ())
+    hlc = Hlc(SECOND)
+    observer.clock_made(hlc, SECOND)
+    hlc.now(1_002 * SECOND)
+    observer.committed(GROUP, FOLLOWER, [entry(1, 1)])
+    assert cluster.breaches == []
+    hlc.now(1_003 * SECOND)
+    observer.committed(GROUP, FOLLOWER, [entry(1, 2)])
+    assert cluster.breaches == ([("hlc-in-bounds", ("d",))] if broken else [])
 
 
 def test_caches_are_the_committed_catalog() -> None:

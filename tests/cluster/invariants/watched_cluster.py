@@ -49,6 +49,24 @@ class View:
         return self.log[first - self.first_index : last - self.first_index + 1]
 
 
+class TestClock:
+    """A machine's clocks: the monotonic one is ahead of true time, the wall clock was so when it was read."""
+
+    __test__ = False
+
+    def __init__(self, ahead_ns: int = 0, peak_ns: int = 0) -> None:
+        self._ahead_ns, self._peak_ns = ahead_ns, peak_ns
+
+    def true_ns(self, monotonic_ns: int) -> int:
+        return monotonic_ns - self._ahead_ns
+
+    def true_wall_ns(self) -> int:
+        return 1_000 * SECOND
+
+    def peak_offset_ns(self) -> int:
+        return self._peak_ns
+
+
 class Cluster:
     """A watch, and the observers of a few nodes' lives; a clock may be ahead of true time."""
 
@@ -65,7 +83,7 @@ class Cluster:
         entries: tuple[Entry, ...] = (),
         ahead_ns: int = 0,
     ) -> Observer:
-        observer = self.watch.observer(node, incarnation, lambda monotonic_ns: monotonic_ns - ahead_ns)
+        observer = self.watch.observer(node, incarnation, TestClock(ahead_ns))
         observer.opened(GROUP, node, snapshot, entries)
         return observer
 
