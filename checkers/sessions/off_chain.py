@@ -6,7 +6,7 @@ only what a later read omits. Cost is the sum of the lists' lengths in the cells
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from checkers.kernels.columns import Ints
 from checkers.kernels.session_order import Events
 from checkers.kernels.versions import LIST_READ
 from checkers.mops import Columns
-
-_CELLS: Final = 4096
-"""At most so many cells are looked into."""
 
 
 class Omissions(NamedTuple):
@@ -35,8 +32,12 @@ def omissions(rows: Columns, events: Events, chains: Chains, off_chain: Ints, ex
     odd = set(off_chain.tolist())
     count = 0
     pairs: list[tuple[int, int, bool, int]] = []
-    for cell in cells[:_CELLS].tolist():
-        for pair in _in_cell(rows, events, chains, int(cell), odd):
+    # Chains of one cell are looked up, not searched for among all: every cell is judged, however many there are.
+    by_cell = np.argsort(chains.cell, kind="stable")
+    firsts = np.searchsorted(chains.cell[by_cell], cells)
+    stops = np.searchsorted(chains.cell[by_cell], cells, side="right")
+    for cell, first, stop in zip(cells.tolist(), firsts.tolist(), stops.tolist(), strict=True):
+        for pair in _in_cell(rows, events, chains, by_cell[first:stop], cell, odd):
             count += 1
             if len(pairs) < explain:
                 pairs.append(pair)
@@ -44,10 +45,9 @@ def omissions(rows: Columns, events: Events, chains: Chains, off_chain: Ints, ex
 
 
 def _in_cell(
-    rows: Columns, events: Events, chains: Chains, cell: int, odd: set[int]
+    rows: Columns, events: Events, chains: Chains, mine: Ints, cell: int, odd: set[int]
 ) -> list[tuple[int, int, bool, int]]:
     begin, end = int(events.begin[cell]), int(events.begin[cell + 1])
-    mine = np.flatnonzero(chains.cell == cell)
     bounds = {int(chains.name[c]): (int(chains.begin[c]), int(chains.begin[c + 1])) for c in mine}
     reads = [row for row in range(begin, end) if rows["kind"][row] == LIST_READ]
     lists = {}

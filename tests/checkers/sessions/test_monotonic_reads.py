@@ -175,3 +175,11 @@ def test_lists_omit_nothing_that_was_seen():
     guilty = guilty_histories(histories)
     assert guilty[ANOMALIES[0]] == expected
     assert 300 < len(expected) < 5700
+
+
+def test_no_number_of_harmless_cells_hides_a_violating_one():
+    """Lists that contradict each other side by side omit nothing; the last history's do, one after the other."""
+    harmless = [Row(0, 3, 0, (("r", 0, (1, 2, 4)),)), Row(1, 2, 1, (("r", 0, (1, 3)),))]
+    violating = [Row(0, 1, 0, (("r", 0, (1, 2, 3)),)), Row(2, 3, 1, (("r", 0, (1, 3)),))]
+    for many in (0, 4095, 4096, 5000):
+        assert guilty_histories([harmless] * many + [violating]) == {ANOMALIES[0]: {many}}
