@@ -103,6 +103,14 @@ FLAWS: dict[str, Flaw] = {
             "register",
             "new-leader-partition",
         ),
+        Flaw(
+            "lease-by-wall-clock",
+            "R2",
+            "the holder times its lease by its wall clock: stale reads while that lags",
+            "register",
+            "partition",
+            world="wall=within,jumps=within,tablet-lease-ms=3000,max-clock-offset-ms=1000",
+        ),
         Flaw("read-without-lease", "R2", "a deposed leader serves stale reads", "register", "partition"),
     )
 }

@@ -45,7 +45,13 @@ SHARES: dict[str, tuple[str, Choices, Choices]] = {
 }
 """Knobs that are drawn as a share of another, with what mild and harsh worlds draw."""
 
-WAN_FACTORS = {"election_timeout_ms": 3, "check_quorum_ms": 3, "master_call_timeout_ms": 3, "tablet_lease_ms": 2}
+WAN_FACTORS = {
+    "election_timeout_ms": 3,
+    "check_quorum_ms": 3,
+    "master_call_timeout_ms": 3,
+    "tablet_lease_ms": 2,
+    "max_clock_offset_ms": 3,
+}
 """How many times as long periods are where a round trip takes a quarter of a second."""
 
 NOT_DRAWN = ("max_clock_drift", "request_timeout_ms")

@@ -69,6 +69,7 @@ class Holding:
         self._group: Group | None = None
         self._promised: Promised = lambda: (Timestamp(0), Timestamp(0))
         self._acquisition: asyncio.Future[bytes] | None = None
+        self._asked_in_term = 0
         self._renewal: asyncio.Future[bytes] | None = None
         self._wait: asyncio.Task[None] | None = None
         self._aside: asyncio.Task[None] | None = None
@@ -214,14 +215,14 @@ class Holding:
             return
         if self._clock.fenced is not None:
             return
-        if self._acquisition is not None and not self._acquisition.done():
+        if self._asked_in_term == group.term and self._acquisition is not None and not self._acquisition.done():
             return
         before = self._state.lease
         if before is not None and self._clock.shown() < before.expiration:
             self._wait_out(before)
             return
         command = AcquireLease(self._node_id, group.term, self._clock.reading(), self._duration_ns)
-        self._acquisition = group.submit(encode(command), _FOR_EVER_S)
+        self._acquisition, self._asked_in_term = group.submit(encode(command), _FOR_EVER_S), group.term
         self._acquisition.add_done_callback(self._decided)
 
     def _decided(self, future: asyncio.Future[bytes]) -> None:

@@ -97,9 +97,9 @@ class TabletReplica:
         if self._group is not None:
             await self._group.close()
 
-    def members(self) -> tuple[Member, ...]:
-        """Voters and learners of the last configuration in this replica's log."""
-        return () if self._group is None else self._group.configuration.members
+    def voters(self) -> tuple[Member, ...]:
+        """Those of the last configuration in this replica's log."""
+        return () if self._group is None else self._group.configuration.voters
 
     async def hand_over(self, target: str) -> bool:
         """Give the lease up and let `target` lead: True if what was promised here is on record (G3)."""

@@ -38,10 +38,7 @@ class NodeClock:
     @property
     def fenced(self) -> Fence | None:
         """Why nothing that depends on this clock may be served or stamped now, or None."""
-        fence = self._guard.judge(self._clock.wall_ns(), self._clock.monotonic_ns())
-        if fence is not self._fence:
-            self._changed(fence)
-        return fence
+        return self._judge(self._clock.wall_ns())
 
     @property
     def last(self) -> ClockReading:
@@ -50,14 +47,15 @@ class NodeClock:
 
     def reading(self) -> ClockReading:
         """What the clock shows; above every reading given out or taken in before, or the last one while fenced."""
-        return self._hlc.last if self.fenced else self._hlc.now(self._clock.wall_ns())
+        return self.outgoing()[0]
 
     def now(self) -> Timestamp:
         """The reading as a time to stamp data with; raises ClockFenced."""
-        fence = self.fenced
+        wall_ns = self._clock.wall_ns()
+        fence = self._judge(wall_ns)
         if fence is not None:
             raise ClockFenced(f"this node's clock is {fence}")
-        return as_timestamp(self._hlc.now(self._clock.wall_ns()))
+        return as_timestamp(self._hlc.now(wall_ns))
 
     def shown(self) -> Timestamp:
         """The time on the clock, to compare with; giving nothing out, it doesn't move the clock."""
@@ -69,9 +67,10 @@ class NodeClock:
 
     # ---- what comes with messages ----
 
-    def wall_ns(self) -> int:
-        """The wall clock as it is, trusted or not: what others measure."""
-        return self._clock.wall_ns()
+    def outgoing(self) -> tuple[ClockReading, int]:
+        """What a message carries: the reading, and the wall clock as it is, trusted or not, for others to measure."""
+        wall_ns = self._clock.wall_ns()
+        return (self._hlc.now(wall_ns) if self._judge(wall_ns) is None else self._hlc.last), wall_ns
 
     def monotonic_ns(self) -> int:
         """The monotonic clock, which times who may serve."""
@@ -82,10 +81,11 @@ class NodeClock:
 
         A fenced node can't judge and needn't: the reading moves nothing.
         """
-        if self.fenced is not None:
+        wall_ns = self._clock.wall_ns()
+        if self._judge(wall_ns) is not None:
             return True
         try:
-            self._hlc.observe(reading, self._clock.wall_ns())
+            self._hlc.observe(reading, wall_ns)
         except ClockOffsetTooLarge as error:
             self.refused += 1
             if self.refused & (self.refused - 1) == 0:
@@ -107,9 +107,14 @@ class NodeClock:
     def measured(self, peer: str, wall_ns: int, sent_ns: int) -> None:
         """An answer came just now: the peer's wall clock showed `wall_ns`, the call left at monotonic `sent_ns`."""
         own_ns, now_ns = self._clock.wall_ns(), self._clock.monotonic_ns()
-        self._guard.judge(own_ns, now_ns)
         half_ns = (now_ns - sent_ns + 1) // 2
         self._guard.measured(peer, Measurement(wall_ns + half_ns - own_ns, half_ns, own_ns - now_ns, now_ns))
+
+    def _judge(self, wall_ns: int) -> Fence | None:
+        fence = self._guard.judge(wall_ns, self._clock.monotonic_ns())
+        if fence is not self._fence:
+            self._changed(fence)
+        return fence
 
     def _changed(self, fence: Fence | None) -> None:
         self._fence = fence

@@ -224,8 +224,8 @@ class TabletServer:
 
     def _clock_peers(self) -> Iterable[str]:
         """Addresses of the nodes that share a tablet with this one, in the order in which they were met."""
-        members = (member for replica in self._replicas.values() for member in replica.members())
-        return dict.fromkeys(member.address for member in members if member.address != self._config.address)
+        voters = (voter for replica in self._replicas.values() for voter in replica.voters())
+        return dict.fromkeys(voter.address for voter in voters if voter.address != self._config.address)
 
     def _reports(self, tablet_ids: Iterable[str] | None) -> tuple[TabletReport, ...]:
         chosen = self._replicas if tablet_ids is None else tablet_ids

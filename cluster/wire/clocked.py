@@ -14,8 +14,8 @@ from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import Fault, encode
 from harness.ports import Address, CallLost, Handler, Listener, Network, NotifyHandler, Peer
 
-_HEADER = struct.Struct(">BQQ")
-_MARK = 0xC1
+_HEADER = struct.Struct(">cQQ")
+_MARK = b"\xc1"
 """The one byte that MessagePack never uses."""
 
 _REFUSED = encode(Fault("CLOCK_OFFSET", "the sender's clock is beyond the declared maximum offset", definite=True))
@@ -31,7 +31,7 @@ class ClockedNetwork:
         """As the port says; messages whose reading is beyond bounds are dropped, calls answered CLOCK_OFFSET."""
 
         async def call(peer: Peer, payload: bytes) -> bytes:
-            if payload[:1] != b"\xc1":
+            if payload[:1] != _MARK:
                 return await on_call(peer, payload)
             if not self._take_in(payload, peer.node_id):
                 return self._stamp(_REFUSED)
@@ -39,7 +39,7 @@ class ClockedNetwork:
             return self._stamp(await on_call(peer, body) if body else b"")
 
         def notify(peer: Peer, payload: bytes) -> None:
-            if payload[:1] != b"\xc1":
+            if payload[:1] != _MARK:
                 on_notify(peer, payload)
             elif self._take_in(payload, peer.node_id):
                 on_notify(peer, payload[_HEADER.size :])
@@ -50,7 +50,7 @@ class ClockedNetwork:
         """As the port says; an answer whose reading is beyond bounds counts as lost."""
         sent_ns = self._clock.monotonic_ns()
         answer = await self._network.call(address, self._stamp(request), timeout_s)
-        if answer[:1] != b"\xc1":
+        if answer[:1] != _MARK:
             return answer
         self._clock.measured(address, _HEADER.unpack_from(answer)[2], sent_ns)
         if not self._take_in(answer, address):
@@ -66,7 +66,7 @@ class ClockedNetwork:
         await self._network.close()
 
     def _stamp(self, message: bytes) -> bytes:
-        return _HEADER.pack(_MARK, self._clock.reading(), self._clock.wall_ns()) + message
+        return _HEADER.pack(_MARK, *self._clock.outgoing()) + message
 
     def _take_in(self, message: bytes, source: str) -> bool:
         return self._clock.take_in(ClockReading(_HEADER.unpack_from(message)[1]), source)

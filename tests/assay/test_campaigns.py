@@ -21,6 +21,7 @@ FOUND_BY = {
 
 UNPROVEN: tuple[str, ...] = (
     "forget-request-ids",
+    "lease-by-wall-clock",
     "raft-unsafe-membership",
     "apply-uncommitted",
     "vote-before-fsync",

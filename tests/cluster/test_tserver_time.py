@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 from tserver_bench import NAMES, SECOND, Servers, simulate
 
-from cluster.wire.messages import (
-    Done,
-    Fault,
-    ReadReply,
-    ReadRow,
-)
+from cluster.config import Knobs
+from cluster.wire.messages import Done, Fault, ReadReply, ReadRow, Reply, WriteRow
 
 
 @pytest.mark.parametrize("jump_ms", [240, -240])
@@ -59,6 +55,21 @@ def test_a_leader_whose_clock_jumps_far_serves_nothing_lets_another_lead_and_com
     simulate(6, scenario)
 
 
+def test_a_lease_that_was_handed_over_is_not_waited_for() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        old = await servers.leader()
+        assert isinstance(first := await servers.write(1, 1), Done)
+        assert (seen := await servers.read()).value == 1
+        servers.world.node(old).clock.set_offset(-SECOND)
+        began_ns = servers.clock.monotonic_ns()
+        assert isinstance(second := await servers.write(2, 2), Done)
+        assert servers.clock.monotonic_ns() - began_ns < 5 * SECOND, "the old lease lasts 20 s"
+        assert first.timestamp < seen.timestamp < second.timestamp
+
+    simulate(6, scenario, knobs=Knobs(tablet_lease_ms=20_000, session_silence_ms=10_000_000))
+
+
 def test_the_whole_group_may_be_set_to_another_time_node_by_node() -> None:
     """A clock that is set for good is accepted as soon as a quorum shows the same time."""
 
@@ -90,3 +101,43 @@ def test_fail_overs_carry_no_timestamp_ahead_of_the_clocks() -> None:
             servers.start(leader)
 
     simulate(6, scenario)
+
+
+async def read_of_a_slow_holder(servers: Servers) -> Reply:
+    """What a holder that was cut off answers once a successor has written; its wall clock lags, within bounds."""
+    await servers.created()
+    await servers.leader()
+    assert isinstance(await servers.write(1, 1), Done)
+    old = await servers.leader()
+    servers.world.node(old).clock.set_offset(-SECOND // 5)
+    await servers.clock.sleep(0.5)
+    servers.world.node(old).clock.set_offset(-SECOND * 2 // 5)
+    assert (await servers.read()).value == 1
+    servers.cut_off(old)
+    others = tuple(name for name in NAMES if name != old)
+    await servers.leader(*others)
+    for name in others:
+        reply = await servers.call(name, WriteRow(servers.rid(2), "tab", 1, 0, 0, 2))
+        if isinstance(reply, Done):
+            break
+    else:
+        raise AssertionError("nobody wrote")
+    return await servers.call(old, ReadRow("tab", 1, 0, 0), 10.0)
+
+
+SLOW_HOLDER = Knobs(tablet_lease_ms=2_000, session_silence_ms=10_000_000)
+
+
+def test_a_holder_whose_wall_clock_lags_serves_no_stale_read() -> None:
+    async def scenario(servers: Servers) -> None:
+        assert isinstance(await read_of_a_slow_holder(servers), Fault)
+
+    simulate(5, scenario, knobs=SLOW_HOLDER)
+
+
+def test_with_the_flaw_lease_by_wall_clock_it_does() -> None:
+    async def scenario(servers: Servers) -> None:
+        assert isinstance(reply := await read_of_a_slow_holder(servers), ReadReply)
+        assert reply.value == 1
+
+    simulate(5, scenario, flaws=("lease-by-wall-clock",), knobs=SLOW_HOLDER)
