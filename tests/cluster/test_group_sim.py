@@ -13,7 +13,7 @@ import pytest
 from cluster.config import Knobs
 from cluster.group import FAILPOINTS, Group, GroupSpec, NotLeader, OutcomeUnknown
 from cluster.log.node import NodeLog, Quarantined
-from cluster.raft.types import SoftState
+from cluster.raft.types import AppendEntries, Entry, InvariantBroken, SoftState
 from cluster.store.digest import fingerprint
 from cluster.wire.messages import Replica, decode_envelope
 from cluster.wire.transport import NodeTransport
@@ -339,6 +339,50 @@ def test_a_full_disk_refuses_proposals_and_recovers() -> None:
         assert b"after" in applied
 
     simulate(6, scenario)
+
+
+@pytest.mark.parametrize("cut_off", [0, 1])
+def test_a_leader_whose_disk_is_full_tries_every_voter_until_one_takes_over(cut_off: int) -> None:
+    """Item 5 of the ground: it tried one voter once, and led for good if that one could not be reached for 2 s."""
+
+    async def scenario(cluster: Cluster) -> None:
+        full = await cluster.started()
+        assert await cluster.propose(b"before")
+        followers = [name for name in NAMES if name != full]
+        unreachable = followers[cut_off]
+        cluster.world.network.cut(full, unreachable)
+        cluster.world.network.cut(unreachable, full)
+        cluster.world.node(full).disk.full = True
+        fate = await cluster.propose(b"into the full disk")
+        await cluster.until(lambda: cluster.leader() in followers, "a healthy leader", timeout_s=4.0)
+        cluster.world.network.heal()
+        assert await cluster.propose(b"after")
+        cluster.world.node(full).disk.full = False
+        applied = await cluster.converged()
+        assert b"after" in applied
+        assert fate is None or (b"into the full disk" in applied) is fate
+
+    for seed in range(3):
+        simulate(seed, scenario)
+
+
+def test_a_follower_told_to_truncate_what_is_committed_stops_and_tells_its_node() -> None:
+    """Item 6 of the ground: it did so silently."""
+
+    async def scenario(cluster: Cluster) -> None:
+        leader = await cluster.started()
+        assert await cluster.propose(b"kept")
+        await cluster.converged()
+        victim = next(name for name in NAMES if name != leader)
+        group = cluster.groups[victim]
+        liar = AppendEntries(leader, victim, group.term + 1, 0, 0, (Entry(group.term + 1, 1, 1, b"x"),), 0, 0, 0)
+        group.receive(liar)
+        assert isinstance(cluster.failures[victim], InvariantBroken)
+        assert cluster.machines[victim].commands == [b"kept"]
+        with pytest.raises(NotLeader):
+            await group.propose(b"y", 1.0)
+
+    simulate(3, scenario)
 
 
 def test_after_a_failed_fsync_a_replica_acknowledges_nothing_and_stops() -> None:
