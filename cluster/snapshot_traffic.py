@@ -15,6 +15,7 @@ from cluster.raft.types import (
     SnapshotAck,
     SnapshotChunk,
     SnapshotReceived,
+    SnapshotSent,
 )
 
 _MS = 1_000_000
@@ -44,11 +45,12 @@ class SnapshotTraffic:
         return self._streams.next_wake_ns()
 
     def begin(self, orders: tuple[SendSnapshot, ...], stored: Snapshot | None, now_ns: int) -> None:
-        """Stream the stored snapshot to whom Raft says."""
+        """Stream the stored snapshot to whom Raft says; one that a newer one has just replaced can't be sent."""
         for order in orders:
-            if stored is None or stored.meta != order.meta:
-                raise RuntimeError(f"Raft orders a snapshot up to {order.meta.index} that is not stored")
-            self._streams.begin(order, stored, now_ns)
+            if stored is not None and stored.meta == order.meta:
+                self._streams.begin(order, stored, now_ns)
+            else:
+                self._step(SnapshotSent(order.target, order.meta.index, delivered=False))
         self.poll(now_ns)
 
     def stop(self) -> None:
