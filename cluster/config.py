@@ -28,7 +28,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     trip, or no clock could be proven within it. Every `clock_probe_ms` nodes measure that. A client session ends after
     `session_silence_ms` without a change, or as the least recently used beyond `max_sessions` of a group; it keeps at
     most `session_answers` answers (G8). A segment of the node's log is closed above `log_segment_bytes`; a log that was
-    idle for `log_idle_ms` proves its last frame durable by another one.
+    idle for `log_idle_ms` proves its last frame durable by another one. A leader whose disk has not answered for
+    `disk_stall_ms` gives its lease up; `max_queued_proposals` commands wait for a group's log, more are refused (G7).
     """
 
     election_timeout_ms: int = 600
@@ -47,6 +48,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     log_segment_bytes: int = 4 << 20
     log_idle_ms: int = 1_000
     disk_retry_ms: int = 200
+    disk_stall_ms: int = 1_000
+    max_queued_proposals: int = 4_096
     tserver_heartbeat_ms: int = 500
     master_call_timeout_ms: int = 1_000
     request_timeout_ms: int = 5_000
@@ -65,7 +68,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if not 0 <= self.lease_ms <= self.election_timeout_ms or not 0 <= self.max_clock_drift < 1:
             raise ValueError("lease_ms must be at most election_timeout_ms, and max_clock_drift in [0, 1)")
         sizes = (self.max_batch_entries, self.max_batch_bytes, self.max_inflight, self.snapshot_entries)
-        log = (self.log_segment_bytes, self.log_idle_ms)
+        log = (self.log_segment_bytes, self.log_idle_ms, self.disk_stall_ms, self.max_queued_proposals)
         streams = (self.snapshot_chunk_bytes, self.snapshot_window_chunks, self.catch_up_rounds)
         times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
         clocks = (self.clock_probe_ms, self.max_clock_offset_ms)

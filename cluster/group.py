@@ -11,14 +11,23 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from cluster.alarm import Alarm
-from cluster.group_spec import DISK_FULL, FAILPOINTS, GroupSpec, StateMachine, Transport, group_state, raft_config
+from cluster.group_spec import (
+    DISK_FULL,
+    DISK_HANGS,
+    FAILPOINTS,
+    GroupSpec,
+    StateMachine,
+    Transport,
+    group_state,
+    raft_config,
+)
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
 from cluster.observer import tell_votes
+from cluster.proposals import ProposalQueue, QueuedProposal
 from cluster.raft.configurations import bootstrap
 from cluster.raft.core import Raft
 from cluster.raft.types import (
@@ -74,13 +83,6 @@ def _ignore(_: object) -> None:
     return None
 
 
-@dataclass(slots=True)
-class _Proposal:
-    command: bytes
-    future: asyncio.Future[bytes]
-    deadline_ns: int
-
-
 class Group:
     """One replica of a Raft group. Made by `open`; after `close` or a failure every call raises NotLeader."""
 
@@ -105,7 +107,7 @@ class Group:
         self._stored: Snapshot | None = None
         self._traffic = SnapshotTraffic(spec.node_id, spec.knobs, self._send, self._step)
         self._waiters = Waiters()
-        self._queue: list[_Proposal] = []
+        self._queue = ProposalQueue(spec.knobs.max_queued_proposals)
         self._events: deque[Event] = deque()
         self._after: deque[tuple[int, Ready, Snapshot | None]] = deque()
         self._stepping = self._stopped = False
@@ -189,13 +191,17 @@ class Group:
         return await self.submit(command, timeout_s)
 
     def submit(self, command: bytes, timeout_s: float) -> asyncio.Future[bytes]:
-        """`propose` as a future; commands enter the log in the order of the calls, if they enter it."""
+        """`propose` as a future; commands enter the log in the order of the calls, if they enter it.
+
+        Besides NotLeader it ends with Overloaded or Expired where the command never entered the log.
+        """
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        if not self.is_leader or self._disk.full:
+        if not self.is_leader or self._disk.full or self._handing_over:
             future.set_exception(self._not_leader())
             return future
-        self._queue.append(_Proposal(command, future, self._deadline(timeout_s)))
+        self._queue.add(QueuedProposal(command, future, self._deadline(timeout_s)))
         self._run()
+        self._rearm()
         return future
 
     async def read_barrier(self, timeout_s: float) -> None:
@@ -289,9 +295,9 @@ class Group:
             self._stepping = False
 
     def _propose_batch(self) -> None:
-        limit = self._spec.knobs.max_batch_entries
-        batch, self._queue = self._queue[:limit], self._queue[limit:]
-        ready = self._raft.step(Propose(tuple(item.command for item in batch)), self._clock.monotonic_ns())
+        now_ns = self._clock.monotonic_ns()
+        batch = self._queue.take(self._spec.knobs.max_batch_entries, now_ns)
+        ready = self._raft.step(Propose(tuple(item.command for item in batch)), now_ns)
         if ready.proposed is None:
             for item in batch:
                 fail_future(item.future, self._not_leader())
@@ -375,6 +381,7 @@ class Group:
             self._send(messages)
         if self._handing_over and not self._disk.full:
             self.hand_over(DISK_FULL, wanted=False)
+            self.hand_over(DISK_HANGS, wanted=False)
         while self._after and self._after[0][0] <= batch[-1].sequence:
             self._finish(*self._after.popleft()[1:])
         self._step(Persisted(batch[-1].sequence))
@@ -431,8 +438,8 @@ class Group:
     def _not_leader(self) -> NotLeader:
         if self._stopped:
             return NotLeader(None, "the group is stopped")
-        if self.is_leader and self._disk.full:
-            return NotLeader(None, "the leader's disk is full")
+        if self.is_leader and (self._disk.full or self._handing_over):
+            return NotLeader(None, f"the leader hands over: {', '.join(self._handing_over) or DISK_FULL}")
         return NotLeader(self._raft.leader)
 
     def _deadline(self, timeout_s: float) -> int:
@@ -442,11 +449,14 @@ class Group:
         if not self._stopped:
             stream_ns = self._traffic.next_wake_ns
             wake_ns = self._wake_ns if stream_ns is None else min(self._wake_ns, stream_ns)
-            self._alarm.set(min(wake_ns, self._waiters.next_deadline_ns))
+            self._alarm.set(min(wake_ns, self._waiters.next_deadline_ns, self._queue.next_deadline_ns))
 
     def _tick(self) -> None:
         now_ns = self._clock.monotonic_ns()
         self._waiters.expire(now_ns)
+        self._queue.expire(now_ns)
+        if self.is_leader and self._disk.stalled(now_ns) and DISK_HANGS not in self._handing_over:
+            self._disk_stalled()
         self._traffic.poll(now_ns)
         self._step(Tick())
 
@@ -455,14 +465,14 @@ class Group:
     def _disk_full(self) -> None:
         """This replica can't take anything in: refuse proposals, and let another one lead."""
         self._log.warning("%s: the disk is full", self._spec.group_id)
-        self._refuse_queued()
+        self._queue.refuse(self._not_leader())
         self.hand_over(DISK_FULL)
 
-    def _refuse_queued(self) -> None:
-        """Definite: what is queued was never given to Raft."""
-        queued, self._queue = self._queue, []
-        for item in queued:
-            fail_future(item.future, self._not_leader())
+    def _disk_stalled(self) -> None:
+        """Nothing becomes durable for too long: no lease is held from now on, until the disk is back (G7)."""
+        self._log.warning("%s: the disk hangs", self._spec.group_id)
+        self.hand_over(DISK_HANGS)
+        self._queue.refuse(self._not_leader())
 
     def _panic(self, error: BaseException) -> None:
         if not self._stopped:
@@ -473,7 +483,7 @@ class Group:
     def _stop(self) -> None:
         self._stopped = True
         self._events.clear()
-        self._refuse_queued()
+        self._queue.refuse(self._not_leader())
         self._waiters.abandon()
         self._alarm.cancel()
         self._disk.close()

@@ -15,7 +15,8 @@ from cluster.wire.messages import GroupState, Replica
 
 _MS = 1_000_000
 DISK_FULL = "disk full"
-"""A reason for a leader to hand over."""
+DISK_HANGS = "disk hangs"
+"""Reasons for a leader to hand over."""
 
 FAILPOINTS = (
     "before_append",

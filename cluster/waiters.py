@@ -11,8 +11,35 @@ from cluster.raft.types import Reason
 NEVER_NS = 1 << 63
 
 
-class NotLeader(Exception):
-    """Definite: the command is not in the log and will never be. `leader` is the leader's node id, if known."""
+class NotProposed(Exception):
+    """Definite: the command is not in the log and will never be; `kind` is that of the Fault that says so."""
+
+    kind = ""
+    leader: str | None = None
+
+
+class Overloaded(NotProposed):
+    """Too many commands wait for the log of this group."""
+
+    kind = "OVERLOADED"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} commands wait already")
+
+
+class Expired(NotProposed):
+    """The deadline passed while the command waited for the log."""
+
+    kind = "TIMED_OUT"
+
+    def __init__(self) -> None:
+        super().__init__("the deadline passed before the command entered the log")
+
+
+class NotLeader(NotProposed):
+    """This replica does not lead, or must not propose; `leader` is the leader's node id, if known."""
+
+    kind = "NOT_THE_LEADER"
 
     def __init__(self, leader: str | None, message: str = "") -> None:
         super().__init__(message or f"not the leader (leader: {leader or 'unknown'})")

@@ -26,6 +26,8 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "catch_up_rounds": ((10,), (2, 10)),
     "log_segment_bytes": ((1 << 16, 4 << 20), (2_000, 1 << 16, 4 << 20)),
     "log_idle_ms": ((1_000,), (50, 1_000)),
+    "disk_stall_ms": ((1_000,), (300, 1_000)),
+    "max_queued_proposals": ((4_096,), (8, 4_096)),
     "disk_retry_ms": ((200,), (20, 200, 1_000)),
     "tserver_heartbeat_ms": ((500,), (100, 500, 1_000)),
     "master_call_timeout_ms": ((1_000,), (500, 1_000, 2_000)),

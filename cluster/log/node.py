@@ -70,6 +70,7 @@ class NodeLog:
         self._wakes: asyncio.Future[None] | None = None
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._collecting = False
+        self._began_ns: int | None = None
         self._idle = Alarm(ports.clock, self._when_idle, f"{kind}.log.idle", self._failed)
         self.full = False
 
@@ -123,6 +124,10 @@ class NodeLog:
             await self._disk.remove(path)
 
     # ---- what views call ----
+
+    def stalled(self, now_ns: int) -> bool:
+        """Whether the write under way has taken longer than `disk_stall_ms`."""
+        return self._began_ns is not None and now_ns - self._began_ns >= self._knobs.disk_stall_ms * _MS
 
     def wake(self, view: GroupLog) -> None:
         """The view has something to be written."""
@@ -219,11 +224,13 @@ class NodeLog:
         views, self._waiting = list(self._waiting.values()), {}
         records, settling = self._compose(views)
         if records:
+            self._began_ns = self._clock.monotonic_ns()
             self._hit(f"{self._kind}.before_append")
             await self._until_space(lambda: self._segments.append(records))
             self._hit(f"{self._kind}.before_fsync")
             await self._until_space(self._segments.sync)
             self._hit(f"{self._kind}.after_fsync")
+            self._began_ns = None
             self._unproven = any(record.kind != DIRECTORY for record in records)
         for view in views:
             view.settle()

@@ -40,6 +40,8 @@ class Owner(Protocol):
 
     full: bool
 
+    def stalled(self, now_ns: int) -> bool: ...
+
     def wake(self, view: GroupLog) -> None: ...
 
     def store_snapshot(self, view: GroupLog, meta: SnapshotMeta, chunks: Iterator[bytes], done: OnStored) -> None: ...
@@ -95,6 +97,10 @@ class GroupLog:
     def full(self) -> bool:
         """Whether the disk is full, so that nothing more becomes durable."""
         return self._owner.full
+
+    def stalled(self, now_ns: int) -> bool:
+        """Whether something waits here while the disk has not answered for `disk_stall_ms`."""
+        return self.busy and self._owner.stalled(now_ns)
 
     def attach(self, on_durable: OnDurable, on_full: Callable[[], None]) -> None:
         """Say who is told; nothing was put yet."""

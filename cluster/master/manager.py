@@ -18,7 +18,7 @@ from cluster.membership import replicas_of
 from cluster.observer import SILENT, Observer
 from cluster.raft.types import Configuration
 from cluster.store.sessions import RegisterClient, SessionLimits
-from cluster.waiters import NotLeader, OutcomeUnknown
+from cluster.waiters import NotLeader, NotProposed, OutcomeUnknown
 from cluster.wire.messages import Fault, Replica, Reply, RequestId, decode_reply, encode
 from harness.ports import Ports
 
@@ -174,6 +174,8 @@ class CatalogManager:
             outcome: Outcome = decode_outcome(await self._group.propose(command, REPLICATION_TIMEOUT_S))
         except NotLeader as error:
             raise self.not_the_leader(error.leader) from error
+        except NotProposed as error:
+            raise Refusal(Fault(error.kind, str(error), definite=True)) from error
         except OutcomeUnknown as error:
             raise Refusal(
                 Fault("TIMED_OUT", "the catalog change was not replicated in time", definite=False)

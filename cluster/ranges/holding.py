@@ -18,6 +18,7 @@ from cluster.raft.types import Role, SoftState
 from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease
 from cluster.store.hlc import Timestamp
 from cluster.store.node_clock import NodeClock
+from cluster.waiters import NotProposed
 from cluster.wire.messages import Fault, encode
 from harness.ports import Ports
 
@@ -129,7 +130,7 @@ class Holding:
                 return held
             try:
                 await asyncio.shield(renewal)
-            except (NotLeader, OutcomeUnknown):
+            except (NotProposed, OutcomeUnknown):
                 return self._covering(timestamp)
             held = self._covering(timestamp)
         return held
@@ -159,7 +160,7 @@ class Holding:
         command = HandOverLease(lease.sequence, self._clock.last, *self._promised())
         try:
             await group.submit(encode(command), self._timeout_s)
-        except (NotLeader, OutcomeUnknown):
+        except (NotProposed, OutcomeUnknown):
             return False
         return True
 
@@ -183,7 +184,7 @@ class Holding:
         if group is not None and group.is_leader:
             self.on_fence()
             return _NO_LEASE if self._clock.fenced is None else _FENCED
-        return not_leader(NotLeader(group.leader if group else None))
+        return refused(NotLeader(group.leader if group else None))
 
     # ---- acquiring and renewing ----
 
@@ -241,9 +242,9 @@ class Holding:
         self._acquire()
 
 
-def not_leader(error: NotLeader) -> bytes:
-    """The encoded Fault that says who leads."""
-    return encode(Fault("NOT_THE_LEADER", str(error), definite=True, leader=error.leader))
+def refused(error: NotProposed) -> bytes:
+    """The encoded Fault of a command that never entered the log."""
+    return encode(Fault(error.kind, str(error), definite=True, leader=error.leader))
 
 
 def _look_at(future: asyncio.Future[bytes]) -> None:

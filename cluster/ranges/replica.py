@@ -10,13 +10,14 @@ from cluster.log.view import GroupLog
 from cluster.membership import replicas_of
 from cluster.observer import Observer
 from cluster.raft.types import Configuration, Member, Message, SoftState
-from cluster.ranges.holding import HeldLease, Holding, not_leader
+from cluster.ranges.holding import HeldLease, Holding, refused
 from cluster.ranges.lease import LeaseTimes
 from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
 from cluster.store.cells import Key
 from cluster.store.hlc import ClockReading, Timestamp, as_timestamp
 from cluster.store.node_clock import NodeClock
 from cluster.store.sessions import RegisterClient
+from cluster.waiters import NotProposed
 from cluster.wire.messages import (
     CompareAndSet,
     CreateTablet,
@@ -146,7 +147,7 @@ class TabletReplica:
         try:
             held = await self._holding.check(arrived)
         except NotLeader as error:
-            return not_leader(error)
+            return refused(error)
         except OutcomeUnknown:
             return _timed_out(definite=True)
         if held is None:
@@ -186,8 +187,8 @@ class TabletReplica:
             return self._holding.refusal()
         try:
             return await self._group.submit(command, self._timeout_s)
-        except NotLeader as error:
-            return not_leader(error)
+        except NotProposed as error:
+            return refused(error)
         except OutcomeUnknown:
             return _timed_out(definite=False)
 

@@ -223,8 +223,8 @@ class Fault(msgspec.Struct, frozen=True, tag="Fault"):
     """A refusal. `definite` says that the request took no effect and never will (else its outcome is unknown).
 
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, CLOCK_FENCED, NOT_FOUND, ALREADY_PRESENT,
-    INVALID, TIMED_OUT, SHUTTING_DOWN, CHANGE_REFUSED, SESSION_ENDED, FORGOTTEN, STRANGER; between nodes CLOCK_OFFSET.
-    `leader_address` is given by masters: clients know them by their addresses only.
+    INVALID, TIMED_OUT, OVERLOADED, SHUTTING_DOWN, CHANGE_REFUSED, SESSION_ENDED, FORGOTTEN, STRANGER; between nodes
+    CLOCK_OFFSET. `leader_address` is given by masters: clients know them by their addresses only.
     """
 
     kind: str
