@@ -19,10 +19,13 @@ from cluster.group_spec import (
     DISK_HANGS,
     FAILPOINTS,
     GroupSpec,
+    MachineFailed,
     StateMachine,
     Transport,
+    apply_entry,
     group_state,
     raft_config,
+    restore_snapshot,
 )
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
@@ -76,7 +79,7 @@ OnLeadership: TypeAlias = Callable[[SoftState], None]
 """Called at every change of role, term or known leader; it may `submit`."""
 
 OnFailure: TypeAlias = Callable[[BaseException], None]
-"""Called once when the group had to stop (its disk failed, its state machine raised): the node should stop."""
+"""Called once when the group had to stop: MachineFailed concerns this replica alone (G7), anything else the node."""
 
 
 def _ignore(_: object) -> None:
@@ -149,9 +152,12 @@ class Group:
         return group
 
     def _start(self, snapshot: Snapshot | None) -> None:
-        if snapshot is not None:
-            self._stored = snapshot
-            self._install(snapshot)
+        try:
+            if snapshot is not None:
+                self._stored = snapshot
+                self._install(snapshot)
+        except MachineFailed as error:
+            self._panic(error)
         self._step(Tick())
 
     # ---- what the owner calls ----
@@ -402,7 +408,7 @@ class Group:
 
     def _install(self, snapshot: Snapshot) -> None:
         meta = snapshot.meta
-        self._machine.restore(snapshot.data)
+        restore_snapshot(self._machine, snapshot)
         self._waiters.skip(meta.index, meta.term, self._raft.leader)
         self._applied_index, self._applied_term = meta.index, meta.term
         self._spec.on_configured()
@@ -413,8 +419,7 @@ class Group:
             self._waiters.refuse_older(entry.term, self._raft.leader)
             self._applied_term = entry.term
         self._applied_index = entry.index
-        result = self._machine.apply(entry.index, entry.data) if entry.kind == EntryKind.COMMAND else b""
-        self._waiters.resolve(entry.term, entry.index, result)
+        self._waiters.resolve(entry.term, entry.index, apply_entry(self._machine, entry))
         if entry.kind == EntryKind.CONFIG:
             self._spec.on_configured()
         self._observer.applied(self._spec.group_id, entry.index, self._machine)

@@ -10,7 +10,7 @@ from cluster.config import Knobs
 from cluster.observer import SILENT, Observer
 from cluster.raft.config import RaftConfig
 from cluster.raft.core import Raft
-from cluster.raft.types import Message, Role
+from cluster.raft.types import Entry, EntryKind, Message, Role, Snapshot
 from cluster.wire.messages import GroupState, Replica
 
 _MS = 1_000_000
@@ -30,6 +30,10 @@ FAILPOINTS = (
 """Points of every group; a failpoint's name is `KIND.POINT`, such as `tablet.before_fsync`."""
 
 
+class MachineFailed(Exception):
+    """The state machine raised: this replica can't go on, and neither the node nor its other replicas are to blame."""
+
+
 class StateMachine(Protocol):
     """What a group replicates; deterministic, and only ever called with committed commands in log order."""
 
@@ -45,6 +49,24 @@ class StateMachine(Protocol):
     @property
     def digest(self) -> int:
         """64 bits of the state: equal states have equal digests, whether applied or restored (G10)."""
+
+
+def apply_entry(machine: StateMachine, entry: Entry) -> bytes:
+    """Carry a committed entry out; its result, empty for what is none of the state machine's. Raises MachineFailed."""
+    if entry.kind != EntryKind.COMMAND:
+        return b""
+    try:
+        return machine.apply(entry.index, entry.data)
+    except Exception as error:
+        raise MachineFailed(f"entry {entry.index} can't be applied: {error!r}") from error
+
+
+def restore_snapshot(machine: StateMachine, snapshot: Snapshot) -> None:
+    """Replace the state by a snapshot's; raises MachineFailed."""
+    try:
+        machine.restore(snapshot.data)
+    except Exception as error:
+        raise MachineFailed(f"the snapshot up to {snapshot.meta.index} can't be restored: {error!r}") from error
 
 
 class Transport(Protocol):

@@ -9,8 +9,9 @@ import msgspec
 
 from cluster.config import NodeConfig
 from cluster.group import Group, OnFailure
+from cluster.group_spec import MachineFailed
 from cluster.identity import PeerCheck, stranger
-from cluster.log.node import NodeLog
+from cluster.log.node import NodeLog, Quarantined
 from cluster.membership import change_replicas, replicas_of
 from cluster.nodelog import node_logger
 from cluster.observer import Observer
@@ -19,6 +20,7 @@ from cluster.ranges.replica import TabletReplica
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.clock_probes import ClockProbes
+from cluster.tserver.failed import FAILED, QUARANTINED, FailedReplica
 from cluster.tserver.heartbeats import HeartbeatSender
 from cluster.tserver.metadata import TabletMeta
 from cluster.wire.messages import (
@@ -63,7 +65,8 @@ class TabletServer:
         self._clock = clock
         self._probes = ClockProbes(ports, clock, config.knobs.clock_probe_ms, self._clock_peers)
         self._transport = NodeTransport(ports.network)
-        self._replicas: dict[str, TabletReplica] = {}
+        self._replicas: dict[str, TabletReplica | FailedReplica] = {}
+        self._closing: dict[asyncio.Task[None], None] = {}
         self._deleted: dict[str, None] = {}
         self._changing: dict[str, asyncio.Lock] = {}
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
@@ -124,6 +127,8 @@ class TabletServer:
         replica = self._replicas.get(tablet_id)
         if replica is None:
             return _fault("NOT_FOUND", f"no tablet {tablet_id} here")
+        if isinstance(replica, FailedReplica):
+            return replica.refusal()
         if isinstance(request, ReadRow):
             return await replica.read(request)
         if isinstance(request, RegisterSession):
@@ -158,7 +163,8 @@ class TabletServer:
 
         One that is not added in the end holds nothing and does nothing.
         """
-        contacts = replicas_of(group.configuration.members)
+        members = dict.fromkeys((*group.committed_configuration.members, *group.configuration.members))
+        contacts = replicas_of(members)
         create = msgspec.structs.replace(created, server_id=request.server_id, founding=False, voters=contacts)
         timeout_s = min(request.timeout_s, self._config.knobs.master_call_timeout_ms / 1e3)
         try:
@@ -178,7 +184,10 @@ class TabletServer:
             return encode(Fault("TIMED_OUT", "the disk is full", definite=False))
 
     async def _create(self, log: NodeLog, request: CreateTablet) -> bytes:
-        if request.tablet_id in self._replicas:
+        existing = self._replicas.get(request.tablet_id)
+        if isinstance(existing, FailedReplica) and not request.founding:
+            return await self._rebuild(log, request)
+        if existing is not None:
             return _DONE
         if request.tablet_id in self._deleted:
             return _fault("INVALID", f"tablet {request.tablet_id} was deleted here")
@@ -194,15 +203,51 @@ class TabletServer:
         self._log.info("created tablet %s of table %s", request.tablet_id, request.table_name)
         return _DONE
 
+    async def _rebuild(self, log: NodeLog, request: CreateTablet) -> bytes:
+        """A failed replica that its group has removed begins anew with nothing, to be added as a learner (G7).
+
+        Its votes are forgotten, which is safe once its removal is committed: whoever lacks that entry can't be elected.
+        The record without founders comes first: a crash after it leaves a failed replica, never a founding one.
+        """
+        if request.server_id in [member.node_id for member in request.voters]:
+            return _fault("INVALID", f"{request.server_id} is still a member of {request.tablet_id}: remove it first")
+        await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request))
+        await log.destroy(request.tablet_id)
+        await self._open(log, request)
+        self._heartbeats.changed(request.tablet_id)
+        self._log.info("tablet %s begins anew", request.tablet_id)
+        return _DONE
+
     async def _open(self, log: NodeLog, created: CreateTablet) -> None:
         self._transport.learn(created.voters)
         config, flaws = self._config, frozenset(self._config.flaws)
         replica = TabletReplica(self._ports, created, config.knobs, self._clock, self._observer, flaws)
         tablet_id = created.tablet_id
-        view = log.group(tablet_id)
-        await replica.open(self._transport, view, lambda: self._heartbeats.changed(tablet_id), self._on_failure)
+
+        def changed() -> None:
+            self._heartbeats.changed(tablet_id)
+
+        def failed(error: BaseException) -> None:
+            self._replica_stopped(replica, error)
+
         self._replicas[tablet_id] = replica
+        try:
+            await replica.open(self._transport, log.group(tablet_id), changed, failed)
+        except Quarantined as error:
+            self._replicas[tablet_id] = FailedReplica(created, QUARANTINED, str(error))
         self._probes.soon()
+
+    def _replica_stopped(self, replica: TabletReplica, error: BaseException) -> None:
+        """A state machine that raised stops its replica alone (G7); whatever else stops one stops the node."""
+        if not isinstance(error, MachineFailed):
+            self._on_failure(error)
+            return
+        tablet_id = replica.created.tablet_id
+        self._replicas[tablet_id] = FailedReplica(replica.created, FAILED, str(error))
+        self._heartbeats.changed(tablet_id)
+        closing = asyncio.create_task(replica.close(), name=f"{tablet_id}.close")
+        self._closing[closing] = None
+        closing.add_done_callback(self._closing.pop)
 
     async def _delete(self, log: NodeLog, tablet_id: str) -> bytes:
         """The tombstone comes first: a crash after it leaves data that the next start makes void."""

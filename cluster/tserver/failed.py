@@ -1,0 +1,77 @@
+"""A replica that must not run: its data is damaged, or its state machine or Raft core failed (G7).
+
+It stands in the place of a `TabletReplica`, is reported and asked like one, and takes part in nothing: it never votes,
+never acknowledges, never serves. The node and its other replicas go on.
+"""
+
+from __future__ import annotations
+
+from cluster.raft.types import Member, Message
+from cluster.wire.messages import CreateTablet, Fault, GroupState, TabletReport, encode
+
+FAILED = "FAILED"
+"""What it has stored is whole; the program failed on it, and a restart tries again."""
+
+QUARANTINED = "QUARANTINED"
+"""What it has stored is damaged; only a replica that begins anew as a learner can take its place."""
+
+
+class FailedReplica:
+    """A tablet's place on this server after its replica failed; `state` is FAILED or QUARANTINED."""
+
+    def __init__(self, created: CreateTablet, state: str, reason: str) -> None:
+        self.created, self.state, self.reason = created, state, reason
+
+    @property
+    def group(self) -> None:
+        """There is none."""
+
+    def members(self) -> tuple[Member, ...]:
+        """It knows nobody."""
+        return ()
+
+    def on_fence(self) -> None:
+        """Clocks don't matter to it."""
+
+    def report(self) -> TabletReport:
+        """What masters are told: nothing of term, leader or configuration."""
+        created = self.created
+        return TabletReport(
+            tablet_id=created.tablet_id,
+            table_id=created.table_id,
+            state=self.state,
+            term=0,
+            leader=None,
+            voters=(),
+            learners=(),
+            config_index=0,
+            schema_version=created.schema_version,
+        )
+
+    def status(self) -> GroupState:
+        """Its line in the node's status: the role says what it is."""
+        return GroupState(
+            group=self.created.tablet_id,
+            role=self.state.lower(),
+            term=0,
+            leader=None,
+            commit_index=0,
+            applied_index=0,
+            last_index=0,
+            last_term=0,
+            lease_valid=False,
+            voters=(),
+            learners=(),
+            config_term=0,
+            config_index=0,
+        )
+
+    def receive(self, messages: tuple[Message, ...]) -> None:
+        """It hears nothing."""
+
+    async def close(self) -> None:
+        """Nothing runs."""
+
+    def refusal(self) -> bytes:
+        """The answer to every read and change: another replica may serve it."""
+        return encode(Fault("NOT_THE_LEADER", f"this replica is {self.state}: {self.reason}", definite=True))

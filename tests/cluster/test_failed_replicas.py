@@ -1,0 +1,171 @@
+"""A replica that is damaged or whose state machine raises fails alone: its node and its other replicas go on (G7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from tserver_bench import NAMES, Servers, create_on, simulate
+
+from cluster.raft.types import ChangeKind
+from cluster.ranges.tablet import TabletMachine
+from cluster.wire.messages import (
+    ChangeReplicas,
+    Done,
+    DoneReply,
+    Fault,
+    GetStatus,
+    ReadReply,
+    ReadRow,
+    Reply,
+    StatusReply,
+)
+from harness.ports import CallLost, Unreachable
+from harness.protocols import ProcessState
+
+
+async def role(servers: Servers, name: str, tablet_id: str) -> str:
+    status = await servers.call(name, GetStatus())
+    assert isinstance(status, StatusReply)
+    return {group.group: group.role for group in status.groups}[tablet_id]
+
+
+async def two_tablets(servers: Servers) -> None:
+    """The last frames of each log but the very last are those of `tab`."""
+    await servers.created()
+    for name in NAMES:
+        assert await servers.call(name, msgspec.structs.replace(create_on(name), tablet_id="other")) == DoneReply(True)
+    assert await served(servers, "other", NAMES)
+    for number in range(1, 12):
+        assert isinstance(await servers.write(number, number), Done)
+    await servers.clock.sleep(3)
+
+
+async def served(servers: Servers, tablet_id: str, among: Sequence[str]) -> bool:
+    """Whether one of these serves the tablet within a few seconds; the others refuse."""
+    for _ in range(40):
+        for name in among:
+            try:
+                reply = await servers.call(name, ReadRow(tablet_id, 1, 0, 0), 0.5)
+            except (CallLost, Unreachable):
+                continue
+            if isinstance(reply, ReadReply):
+                return True
+            assert isinstance(reply, Fault) and reply.definite
+        await servers.clock.sleep(0.1)
+    return False
+
+
+def damage_tab(servers: Servers, name: str) -> None:
+    """Damage of what was synced, wider than a frame's guard can repair, in frames of `tab`."""
+    node = servers.world.node(name)
+    node.kill()
+    path = max(path for path in node.disk.paths() if path.startswith("log/"))
+    data = node.disk.peek(path)
+    end = data.rfind(b"\xa3tab", 0, data.rfind(b"\xa5other"))
+    for byte in range(end - 1_000, end - 300):
+        node.disk.flip_bit(path, 8 * byte)
+
+
+def test_a_damaged_tablet_is_quarantined_and_its_node_serves_the_others() -> None:
+    """Item 7: one damaged tablet stopped its whole node."""
+
+    async def scenario(servers: Servers) -> None:
+        await two_tablets(servers)
+        damage_tab(servers, "t1")
+        servers.start("t1")
+        await servers.clock.sleep(1)
+        assert await role(servers, "t1", "tab") == "quarantined"
+        assert await role(servers, "t1", "other") in ("follower", "leader")
+        reply = await servers.call("t1", ReadRow("tab", 1, 0, 0))
+        assert isinstance(reply, Fault) and reply.kind == "NOT_THE_LEADER" and "QUARANTINED" in reply.message
+        assert await served(servers, "tab", ("t2", "t3"))
+        servers.world.node("t2").kill()
+        assert await served(servers, "other", ("t1", "t3"))
+        assert not await served(servers, "tab", ("t1", "t3"))  # a quarantined replica is nobody's quorum
+        servers.world.node("t1").kill()
+        servers.start("t1", "t2")
+        await servers.clock.sleep(1)
+        assert await role(servers, "t1", "tab") == "quarantined"
+        assert (await servers.read()).value == 11
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize("at", ["apply", "restore"])
+def test_a_state_machine_that_raises_fails_its_replica_alone(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(servers: Servers) -> None:
+        await two_tablets(servers)
+        broken = servers.world.node("t1")
+        original = getattr(TabletMachine, at)
+        replicas: dict[TabletMachine, None] = {}
+
+        def raising(machine: TabletMachine, *arguments: object) -> object:
+            replicas[machine] = None
+            if machine is next(iter(replicas)):
+                raise RuntimeError("poisoned")
+            return original(machine, *arguments)
+
+        if at == "restore":
+            for number in range(12, 40):
+                assert isinstance(await servers.write(number, number), Done)
+            broken.kill()
+        monkeypatch.setattr(TabletMachine, at, raising)
+        if at == "restore":
+            servers.start("t1")
+            await servers.clock.sleep(1)
+        for number in range(40, 45):
+            assert isinstance(await servers.write(number, number), Done)
+        await servers.clock.sleep(1)
+        failed = [name for name in NAMES if await role(servers, name, "tab") == "failed"]
+        assert len(failed) == 1
+        assert all(servers.world.node(name).state is ProcessState.RUNNING for name in NAMES)
+        assert await served(servers, "other", NAMES)
+        monkeypatch.undo()
+        servers.world.node(failed[0]).kill()
+        servers.start(failed[0])
+        await servers.clock.sleep(2)
+        assert await role(servers, failed[0], "tab") in ("follower", "leader")
+
+    simulate(2, scenario)
+
+
+async def change(servers: Servers, kind: ChangeKind, server_id: str) -> Reply:
+    """One change of the configuration of `tab`, at its leader."""
+    for _ in range(50):
+        for name in ("t2", "t3"):
+            status = await servers.call(name, GetStatus())
+            assert isinstance(status, StatusReply)
+            group = next(group for group in status.groups if group.group == "tab")
+            op_id = (group.config_term, group.config_index)
+            request = ChangeReplicas("tab", kind, server_id, f"{server_id}:7050", *op_id, 5.0)
+            reply = await servers.call(name, request, 10.0)
+            if not isinstance(reply, Fault) or (kind is ChangeKind.ADD_LEARNER and "still a member" in reply.message):
+                return reply
+        await servers.clock.sleep(0.1)
+    raise AssertionError(f"{kind} of {server_id} was refused: {reply}")
+
+
+def test_an_operator_rebuilds_a_quarantined_replica_by_removing_and_adding_it() -> None:
+    async def scenario(servers: Servers) -> None:
+        await two_tablets(servers)
+        damage_tab(servers, "t1")
+        servers.start("t1")
+        await servers.clock.sleep(1)
+        assert await role(servers, "t1", "tab") == "quarantined"
+        early = await change(servers, ChangeKind.ADD_LEARNER, "t1")
+        assert isinstance(early, Fault) and "remove it first" in early.message
+        assert await role(servers, "t1", "tab") == "quarantined"
+        for kind in (ChangeKind.REMOVE, ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE):
+            await change(servers, kind, "t1")
+        await servers.clock.sleep(1)
+        assert await role(servers, "t1", "tab") in ("follower", "leader")
+        servers.world.node("t2").kill()
+        assert await served(servers, "tab", ("t1", "t3"))
+        assert (await servers.read()).value == 11
+        servers.world.node("t1").kill()
+        servers.start("t1")
+        assert await served(servers, "tab", ("t1", "t3"))
+
+    simulate(3, scenario)
