@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from cluster.log.envelope import frame, unframe
+from cluster.log.envelope import either, twice
 from cluster.nodelog import node_logger
 from cluster.wire.messages import Fault
 from harness.ports import Disk, Peer
@@ -37,7 +37,7 @@ _decode_identity = msgspec.msgpack.Decoder(Identity).decode
 
 def identity_file(cluster_id: str, server_id: str) -> bytes:
     """The contents of IDENTITY_FILE."""
-    return frame(_IDENTITY_KIND, msgspec.msgpack.encode(Identity(cluster_id, server_id)))
+    return twice(_IDENTITY_KIND, msgspec.msgpack.encode(Identity(cluster_id, server_id)))
 
 
 async def format_disk(disk: Disk, cluster_id: str, node_id: str) -> None:
@@ -67,7 +67,7 @@ async def read_identity(disk: Disk, cluster_id: str, node_id: str) -> str | None
     """The server id on a disk, None on a new one; raises ForeignDisk, CorruptLog."""
     if IDENTITY_FILE not in disk.list(IDENTITY_FILE):
         return None
-    found = _decode_identity(unframe(_IDENTITY_KIND, await disk.read(IDENTITY_FILE)))
+    found = _decode_identity(either(_IDENTITY_KIND, await disk.read(IDENTITY_FILE)))
     if found.cluster_id != cluster_id or node_of(found.server_id) != node_id:
         raise ForeignDisk(f"the disk belongs to server {found.server_id} of cluster {found.cluster_id}")
     return found.server_id

@@ -26,7 +26,7 @@ class FailedReplica:
     def group(self) -> None:
         """There is none."""
 
-    def members(self) -> tuple[Member, ...]:
+    def voters(self) -> tuple[Member, ...]:
         """It knows nobody."""
         return ()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cluster.log.envelope import frame, unframe
+from cluster.log.envelope import CorruptLog, either, twice
 from cluster.wire.messages import CreateTablet, encode
 from harness.ports import Disk
 
@@ -30,10 +30,16 @@ _decode_meta = msgspec.msgpack.Decoder(TabletMeta).decode
 
 async def save(disk: Disk, meta: TabletMeta) -> None:
     """Make a tablet's record durable."""
-    await disk.write_atomic(f"{TABLETS_DIRECTORY}/{meta.tablet_id}{_SUFFIX}", frame(_META_KIND, encode(meta)))
+    await disk.write_atomic(f"{TABLETS_DIRECTORY}/{meta.tablet_id}{_SUFFIX}", twice(_META_KIND, encode(meta)))
 
 
-async def load_all(disk: Disk) -> list[TabletMeta]:
-    """Every tablet's record, in the order of their ids; raises CorruptLog."""
-    paths = [path for path in disk.list(f"{TABLETS_DIRECTORY}/") if path.endswith(_SUFFIX)]
-    return [_decode_meta(unframe(_META_KIND, await disk.read(path))) for path in paths]
+async def load_all(disk: Disk) -> tuple[list[TabletMeta], dict[str, str]]:
+    """Every tablet's record, in the order of their ids; and the ids of those that are damaged, with what is wrong."""
+    found: list[TabletMeta] = []
+    damaged: dict[str, str] = {}
+    for path in [path for path in disk.list(f"{TABLETS_DIRECTORY}/") if path.endswith(_SUFFIX)]:
+        try:
+            found.append(_decode_meta(either(_META_KIND, await disk.read(path))))
+        except CorruptLog as error:
+            damaged[path.removeprefix(f"{TABLETS_DIRECTORY}/").removesuffix(_SUFFIX)] = f"{path}: {error}"
+    return found, damaged

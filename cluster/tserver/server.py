@@ -68,6 +68,7 @@ class TabletServer:
         self._replicas: dict[str, TabletReplica | FailedReplica] = {}
         self._closing: dict[asyncio.Task[None], None] = {}
         self._deleted: dict[str, None] = {}
+        self._unreadable: dict[str, str] = {}
         self._changing: dict[str, asyncio.Lock] = {}
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
         self._peers = PeerCheck(config.node_id)
@@ -75,8 +76,10 @@ class TabletServer:
         self._serving = False
 
     async def start(self) -> None:
-        """Recover every tablet from disk, then report to the masters; raises CorruptLog, OSError."""
-        tablets = await metadata.load_all(self._ports.disk)
+        """Recover every tablet from disk, then report to the masters; raises OSError, OtherVersion."""
+        tablets, self._unreadable = await metadata.load_all(self._ports.disk)
+        for problem in self._unreadable.values():
+            self._log.error("a tablet is not served: %s", problem)
         groups = [meta.tablet_id for meta in tablets if meta.created is not None]
         self._node_log = await NodeLog.open(self._ports, self._config.knobs, "tablet", groups, self._on_failure)
         for meta in tablets:
@@ -185,12 +188,15 @@ class TabletServer:
 
     async def _create(self, log: NodeLog, request: CreateTablet) -> bytes:
         existing = self._replicas.get(request.tablet_id)
-        if isinstance(existing, FailedReplica) and not request.founding:
+        failed = isinstance(existing, FailedReplica) or request.tablet_id in self._unreadable
+        if failed and not request.founding:
             return await self._rebuild(log, request)
         if existing is not None:
             return _DONE
         if request.tablet_id in self._deleted:
             return _fault("INVALID", f"tablet {request.tablet_id} was deleted here")
+        if request.tablet_id in self._unreadable:
+            return _fault("INVALID", self._unreadable[request.tablet_id])
         if "/" in request.tablet_id or self._config.node_id != request.server_id:
             return _fault(
                 "INVALID", f"tablet {request.tablet_id} of {request.server_id} is not for {self._ports.node_id}"
@@ -213,6 +219,7 @@ class TabletServer:
             return _fault("INVALID", f"{request.server_id} is still a member of {request.tablet_id}: remove it first")
         await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request))
         await log.destroy(request.tablet_id)
+        self._unreadable.pop(request.tablet_id, None)
         await self._open(log, request)
         self._heartbeats.changed(request.tablet_id)
         self._log.info("tablet %s begins anew", request.tablet_id)

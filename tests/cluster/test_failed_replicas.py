@@ -169,3 +169,48 @@ def test_an_operator_rebuilds_a_quarantined_replica_by_removing_and_adding_it() 
         assert await served(servers, "tab", ("t1", "t3"))
 
     simulate(3, scenario)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_damaged_tablet_record_does_not_stop_its_node(copies: int) -> None:
+    """One copy of two is enough; without either the tablet is not served, and can't be founded a second time."""
+
+    async def scenario(servers: Servers) -> None:
+        await two_tablets(servers)
+        node = servers.world.node("t1")
+        node.kill()
+        size = len(node.disk.peek("tablets/tab.meta"))
+        for copy in range(copies):
+            node.disk.flip_bit("tablets/tab.meta", 8 * (20 + copy * size // 2))
+        servers.start("t1")
+        await servers.clock.sleep(1)
+        assert await role(servers, "t1", "other") in ("follower", "leader")
+        again = await servers.call("t1", create_on("t1"))
+        if copies == 1:
+            assert again == DoneReply(True)
+            assert await role(servers, "t1", "tab") in ("follower", "leader")
+        else:
+            assert isinstance(again, Fault) and "damaged" in again.message
+        assert await served(servers, "tab", NAMES)
+
+    simulate(4, scenario)
+
+
+def test_a_flipped_bit_of_any_small_file_harms_nobody() -> None:
+    async def scenario(servers: Servers) -> None:
+        await two_tablets(servers)
+        node = servers.world.node("t1")
+        for path in ("identity", "tablets/tab.meta"):
+            node.kill()
+            for bit in range(0, 8 * len(node.disk.peek(path)), 61):
+                node.disk.flip_bit(path, bit)
+                servers.start("t1")
+                await servers.clock.sleep(0.05)
+                assert node.state is ProcessState.RUNNING
+                node.kill()
+                node.disk.flip_bit(path, bit)
+            servers.start("t1")
+            await servers.clock.sleep(1)
+            assert await role(servers, "t1", "tab") in ("follower", "leader")
+
+    simulate(5, scenario)
