@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Protocol, TypeAlias
 
 Address: TypeAlias = str
@@ -19,6 +20,17 @@ Handler: TypeAlias = Callable[["Peer", bytes], Awaitable[bytes]]
 
 NotifyHandler: TypeAlias = Callable[["Peer", bytes], None]
 """Takes one one-way message, in the order of arrival; must not block."""
+
+
+class Channel(IntEnum):
+    """What a notification waits behind: its own channel's and more urgent ones', never less urgent ones' bytes.
+
+    Order is kept within a channel. Calls travel with `LOG`.
+    """
+
+    CONTROL = 0
+    LOG = 1
+    BULK = 2
 
 
 class Unreachable(Exception):
@@ -92,8 +104,9 @@ class Network(Protocol):
     async def call(self, address: Address, request: bytes, timeout_s: float) -> bytes:
         """Send a request and await its answer; raises Unreachable, Refused or CallLost (see there)."""
 
-    def notify(self, address: Address, message: bytes) -> None:
-        """Send one message with no answer and no promise; never blocks, drops when there is no way through."""
+    def notify(self, address: Address, message: bytes, channel: Channel = Channel.LOG) -> None:
+        """Send one message with no answer and no promise; never blocks, drops when there is no way through or too
+        much waits on its channel."""
 
     async def close(self) -> None:
         """Drop every connection."""

@@ -11,7 +11,7 @@ from typing import TypeAlias, cast
 
 MAX_FRAME_BYTES = 256 << 20
 SEND_BUFFER_BYTES = 64 << 20
-"""With this much waiting to be sent on a connection, nothing more is taken."""
+"""With this much waiting to be sent on a connection, nothing more is taken, unless it is told otherwise."""
 UNACKNOWLEDGED_MS = 3_000
 """A connection whose data stays unacknowledged this long is broken: a partition must not outlive its heal by
 TCP's own, doubling retransmission times."""
@@ -38,8 +38,9 @@ OnLost: TypeAlias = Callable[["FrameProtocol"], None]
 class FrameProtocol(asyncio.Protocol):
     """One TCP connection that carries frames; what is sent in one turn of the loop leaves in one write."""
 
-    def __init__(self, on_frame: OnFrame, on_lost: OnLost) -> None:
+    def __init__(self, on_frame: OnFrame, on_lost: OnLost, buffer_bytes: int = SEND_BUFFER_BYTES) -> None:
         self.closed = False
+        self._buffer_bytes = buffer_bytes
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -53,7 +54,7 @@ class FrameProtocol(asyncio.Protocol):
         if self.closed or self._transport is None:
             return False
         waiting = self._outgoing_bytes + self._transport.get_write_buffer_size()
-        if waiting and waiting + len(payload) > SEND_BUFFER_BYTES:
+        if waiting and waiting + len(payload) > self._buffer_bytes:
             return False
         if not self._outgoing:
             self._loop.call_soon(self._flush)

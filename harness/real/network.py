@@ -8,9 +8,12 @@ from typing import Any
 
 import msgspec
 
-from harness.ports import Address, Handler, Hello, NotifyHandler, Peer
+from harness.ports import Address, Channel, Handler, Hello, NotifyHandler, Peer
 from harness.real.frames import FrameProtocol, Kind
 from harness.real.outgoing import Outgoing, is_stranger
+
+CHANNEL_BUFFER_BYTES = {Channel.CONTROL: 4 << 20, Channel.LOG: 64 << 20, Channel.BULK: 8 << 20}
+"""With this much waiting to be sent on a channel, nothing more is taken."""
 
 
 class RealListener:
@@ -97,11 +100,14 @@ class RealListener:
 
 
 class RealNetwork:
-    """Connections to and from one process; every one begins with a handshake in both directions."""
+    """Connections to and from one process; every one begins with a handshake in both directions.
+
+    A channel has a connection of its own to each destination: bytes that wait on one hold nothing else up.
+    """
 
     def __init__(self, hello: Hello) -> None:
         self._hello = hello
-        self._outgoing: dict[Address, Outgoing] = {}
+        self._outgoing: dict[tuple[Address, Channel], Outgoing] = {}
         self._listeners: list[RealListener] = []
 
     async def listen(self, address: Address, on_call: Handler, on_notify: NotifyHandler) -> RealListener:
@@ -111,10 +117,10 @@ class RealNetwork:
         return listener
 
     async def call(self, address: Address, request: bytes, timeout_s: float) -> bytes:
-        return await self._to(address).call(request, timeout_s)
+        return await self._to(address, Channel.LOG).call(request, timeout_s)
 
-    def notify(self, address: Address, message: bytes) -> None:
-        self._to(address).notify(message)
+    def notify(self, address: Address, message: bytes, channel: Channel = Channel.LOG) -> None:
+        self._to(address, channel).notify(message)
 
     async def close(self) -> None:
         for listener in self._listeners:
@@ -125,8 +131,8 @@ class RealNetwork:
         self._outgoing.clear()
         await asyncio.sleep(0)  # lets aborted connections finish closing
 
-    def _to(self, address: Address) -> Outgoing:
-        outgoing = self._outgoing.get(address)
+    def _to(self, address: Address, channel: Channel) -> Outgoing:
+        outgoing = self._outgoing.get((address, channel))
         if outgoing is None:
-            outgoing = self._outgoing[address] = Outgoing(address, self._hello)
+            outgoing = self._outgoing[address, channel] = Outgoing(address, self._hello, CHANNEL_BUFFER_BYTES[channel])
         return outgoing

@@ -20,9 +20,10 @@ class Outgoing:
     A call always tries to connect; notifications only start a connection, and not more often than the backoff allows.
     """
 
-    def __init__(self, address: Address, hello: Hello) -> None:
+    def __init__(self, address: Address, hello: Hello, buffer_bytes: int) -> None:
         self._address = address
         self._hello = hello
+        self._buffer_bytes = buffer_bytes
         self._loop = asyncio.get_running_loop()
         self._connection: FrameProtocol | None = None
         self._attempt: asyncio.Task[Exception | None] | None = None
@@ -103,7 +104,7 @@ class Outgoing:
                 connection.abort()
 
     def _protocol(self) -> FrameProtocol:
-        return FrameProtocol(self._on_frame, self._on_lost)
+        return FrameProtocol(self._on_frame, self._on_lost, self._buffer_bytes)
 
     # ---- what comes back ----
 

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from harness.ports import Channel
 from harness.sim.loop import SimLoop
 from harness.sim.trace import CLOGGED, DELAY, DUPLICATED, KIND_BITS, LOST, REORDERED, Decisions
 
-Message: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], int, bool]
-"""What to call at the other end, with what; its size in bytes, and whether it may arrive twice."""
+Message: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], int, bool, int]
+"""What to call at the other end, with what; its size in bytes, whether it may arrive twice, and its channel."""
 
 _CLOG_NS = (50_000_000, 1_000_000_000)
 _OUTAGE_NS = (200_000_000, 2_000_000_000)
@@ -46,7 +47,7 @@ class LinkOptions:
 
 
 class Link:
-    """Carries messages from one machine to another, in order unless told to reorder.
+    """Carries messages from one machine to another, in order on each channel unless told to reorder.
 
     While `cut`, messages are dropped, those under way too; while clogged they queue, to leave in a burst.
     """
@@ -90,7 +91,9 @@ class Link:
     def set_options(self, options: LinkOptions) -> None:
         """Treat messages like this from now on; those under way may be overtaken, so that an old delay soon ends."""
         self.options = options
-        self._last_ns = self._busy_ns = self._clogged_until_ns = self._out_until_ns = 0
+        self._last_ns = [0] * len(Channel)
+        self._busy_ns = [0] * len(Channel)
+        self._clogged_until_ns = self._out_until_ns = 0
         low, high = options.delay_ns
         self._low_ns, self._span_ns = low, high - low
         steady = not (options.clog or options.outage) and options.rate_bytes_per_s is None
@@ -113,12 +116,19 @@ class Link:
         """Send what only asks whether anything arrives."""
         self.send(callback, args, 64)
 
-    def send(self, callback: Callable[..., object], args: tuple[Any, ...], size: int, copies: bool = False) -> None:
+    def send(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        size: int,
+        copies: bool = False,
+        channel: int = Channel.LOG,
+    ) -> None:
         """Let `callback(*args)` happen at the other end after a delay, unless the message is lost on the way."""
         if self.cut:
             return
         if self._queue is not None:
-            self._queue.append((callback, args, size, copies))
+            self._queue.append((callback, args, size, copies, channel))
             return
         delay_ns = self._low_ns + int(self._random() * self._span_ns)
         decisions = self._decisions
@@ -127,12 +137,13 @@ class Link:
         loop = self._loop
         when_ns = loop.now_ns + delay_ns
         if not self._plain:
-            self._send_with_trouble(when_ns, callback, args, size, copies)
+            self._send_with_trouble(when_ns, callback, args, size, copies, channel)
             return
-        if when_ns < self._last_ns:
-            when_ns = self._last_ns
+        last_ns = self._last_ns
+        if when_ns < last_ns[channel]:
+            when_ns = last_ns[channel]
         else:
-            self._last_ns = when_ns
+            last_ns[channel] = when_ns
         loop.post(when_ns, callback, args)
 
     def clog(self) -> None:
@@ -151,16 +162,22 @@ class Link:
         return self._queue is not None
 
     def _send_with_trouble(
-        self, when_ns: int, callback: Callable[..., object], args: tuple[Any, ...], size: int, copies: bool
+        self,
+        when_ns: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        size: int,
+        copies: bool,
+        channel: int,
     ) -> None:
         options = self.options
         if self._happens(options.loss, LOST) or (options.outage and self._out_ns()):
             return
-        when_ns += self._late_ns(size)
+        when_ns += self._late_ns(size, channel)
         if self._happens(options.reorder, REORDERED):
             when_ns += int(self._random() * options.reorder_ns)
         else:
-            when_ns = self._last_ns = max(when_ns, self._last_ns)
+            when_ns = self._last_ns[channel] = max(when_ns, self._last_ns[channel])
         self._loop.post(when_ns, callback, args)
         if copies and self._happens(options.duplication, DUPLICATED):
             self._loop.post(when_ns + int(self._random() * options.reorder_ns), callback, args)
@@ -172,9 +189,9 @@ class Link:
         self._decisions.note(kind, int(happened))
         return happened
 
-    def _late_ns(self, size: int) -> int:
+    def _late_ns(self, size: int, channel: int) -> int:
         """What stalls, the rate and clogs add to a delay."""
-        options, late_ns = self.options, self._queueing_ns(size)
+        options, late_ns = self.options, self._queueing_ns(size, channel)
         if options.slow and self._random() < options.slow:
             late_ns += int(self._random() * options.slow_ns)
         return max(late_ns, self._clogged_ns()) if options.clog else late_ns
@@ -196,10 +213,12 @@ class Link:
         low_ns, high_ns = bounds_ns
         return low_ns + int(self._random() * (high_ns - low_ns))
 
-    def _queueing_ns(self, size: int) -> int:
+    def _queueing_ns(self, size: int, channel: int) -> int:
+        """What waits on the own channel and on more urgent ones leaves first."""
         rate = self.options.rate_bytes_per_s
         if rate is None:
             return 0
         now_ns = self._loop.now_ns
-        self._busy_ns = max(self._busy_ns, now_ns) + size * 1_000_000_000 // rate
-        return self._busy_ns - now_ns
+        ahead_ns = max(now_ns, *self._busy_ns[: channel + 1])
+        self._busy_ns[channel] = ahead_ns + size * 1_000_000_000 // rate
+        return self._busy_ns[channel] - now_ns

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any, TypeAlias
 
-from harness.ports import Address, CallLost, Handler, Hello, NotifyHandler, Peer, Refused, Unreachable
+from harness.ports import Address, CallLost, Channel, Handler, Hello, NotifyHandler, Peer, Refused, Unreachable
 from harness.sim.handle import SimHandle
 from harness.sim.incarnation import Incarnation
 from harness.sim.link import Link, LinkOptions
@@ -193,13 +193,14 @@ class SimNetwork:
 
     # ---- notifications ----
 
-    def notify(self, port: SimNetworkPort, link: Link, address: Address, message: bytes) -> None:
+    def notify(self, port: SimNetworkPort, link: Link, address: Address, message: bytes, channel: Channel) -> None:
         if link.connected:
             listener = self._listeners.get(address)
             if listener is not None:
-                link.send(self._arrive_connected, (listener, port, link, address, message), len(message))
+                arguments = (listener, port, link, address, message)
+                link.send(self._arrive_connected, arguments, len(message), channel=channel)
         else:
-            link.send(self._arrive_notify, (port, link, address, message), len(message), True)
+            link.send(self._arrive_notify, (port, link, address, message), len(message), True, channel)
 
     def _arrive_connected(
         self, listener: SimListener, port: SimNetworkPort, link: Link, address: Address, message: bytes
@@ -323,11 +324,11 @@ class SimNetworkPort:
             timer.cancel()
             del self._calls[future]
 
-    def notify(self, address: Address, message: bytes) -> None:
+    def notify(self, address: Address, message: bytes, channel: Channel = Channel.LOG) -> None:
         if self.owner.dead:
             return
         route = self._routes.get(address) or self._route(address)
-        self._network.notify(self, route[0], address, message)
+        self._network.notify(self, route[0], address, message, channel)
 
     async def close(self) -> None:
         self._network.drop(self.owner)

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from harness.ports import Channel
 from harness.sim.link import Link, LinkOptions, Message
 from harness.sim.loop import SimLoop
 from harness.sim.trace import BROKEN, DELAY, LOST, Decisions
@@ -53,8 +54,15 @@ class TcpLink(Link):
     def connected(self) -> bool:
         return True
 
-    def send(self, callback: Callable[..., object], args: tuple[Any, ...], size: int, copies: bool = False) -> None:
-        message = (callback, args, size, copies)
+    def send(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        size: int,
+        copies: bool = False,
+        channel: int = Channel.LOG,
+    ) -> None:
+        message = (callback, args, size, copies, channel)
         if self._queue is not None:
             self._queue.append(message)
         elif self.cut:
@@ -97,13 +105,14 @@ class TcpLink(Link):
         if self._happens(options.breaks, BROKEN):
             self._break([])
         sent_ns = max(self._loop.now_ns, self._ready_ns)
-        when_ns = sent_ns + self._delay_ns() + self._late_ns(message[2])
+        when_ns = sent_ns + self._delay_ns() + self._late_ns(message[2], message[4])
         if options.loss:
             when_ns += self._retransmission_ns()
         if options.outage:
             when_ns += self._out_ns()
-        # In order: nothing overtakes what is late.
-        self._last_ns = when_ns = max(when_ns, self._last_ns)
+        # In order: nothing overtakes what is late on its channel, which has a connection of its own.
+        channel = message[4]
+        self._last_ns[channel] = when_ns = max(when_ns, self._last_ns[channel])
         self._loop.post(when_ns, self._arrive, (self._epoch, message))
 
     def _arrive(self, epoch: int, message: Message) -> None:
@@ -133,5 +142,5 @@ class TcpLink(Link):
         self._epoch += 1
         for message in held:
             self._lost(message[1])
-        self._last_ns = 0
+        self._last_ns = [0] * len(Channel)
         self._ready_ns = self._loop.now_ns + HANDSHAKE_TRIPS * (self._low_ns + self._span_ns)

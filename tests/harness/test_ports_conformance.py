@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pytest
 import uvloop
 
-from harness.ports import CallLost, Hello, Peer, Ports, Refused, Unreachable
+from harness.ports import CallLost, Channel, Hello, Peer, Ports, Refused, Unreachable
 from harness.real import real_ports
 from harness.real.disk import RealDisk
 from harness.sim import World
@@ -139,10 +139,12 @@ async def serve(twin: Twin, ports: Ports, server: Server) -> str:
     return listener.address
 
 
-async def notify_until_heard(ports: Ports, address: str, message: bytes, server: Server) -> None:
+async def notify_until_heard(
+    ports: Ports, address: str, message: bytes, server: Server, channel: Channel = Channel.LOG
+) -> None:
     """A notification may be dropped while there is no connection."""
     while message not in server.heard:
-        ports.network.notify(address, message)
+        ports.network.notify(address, message, channel)
         await ports.clock.sleep(0.01)
 
 
@@ -229,6 +231,24 @@ def test_notifications_and_calls_arrive_in_order(twin: Twin) -> None:
             b.network.notify(address, message)
         await b.network.call(address, sent[-1], 5)
         assert server.heard == [b"first", *sent]
+
+    twin.run(main())
+
+
+def test_order_is_kept_within_each_channel(twin: Twin) -> None:
+    async def main() -> None:
+        a, b, server = twin.ports("a"), twin.ports("b"), Server()
+        address = await serve(twin, a, server)
+        for channel in Channel:
+            await notify_until_heard(b, address, b"%d" % channel, server, channel)
+        server.heard.clear()
+        for number in range(200):
+            for channel in Channel:
+                b.network.notify(address, b"%d:%d" % (channel, number), channel)
+        await server.told_of(600)
+        for channel in Channel:
+            heard = [message for message in server.heard if message.startswith(b"%d:" % channel)]
+            assert heard == [b"%d:%d" % (channel, number) for number in range(200)]
 
     twin.run(main())
 

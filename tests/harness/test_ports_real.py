@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.ports import CallLost, DiskFull, Hello, Peer, Ports, Unreachable
+from harness.ports import CallLost, Channel, DiskFull, Hello, Peer, Ports, Unreachable
 from harness.real import real_ports
 from harness.real.disk import RealDisk
 from harness.real.failpoints import VARIABLE, RealFailpoints
@@ -235,6 +235,29 @@ def test_a_handler_that_raises_loses_its_call_only_and_is_reported(tmp_path: Pat
         assert await good == b"good"
         assert await client.network.call(address, b"good", 5) == b"good"
         assert [type(error) for error in reported] == [RuntimeError, RuntimeError]
+        await client.network.close()
+        await server.network.close()
+
+    asyncio.run(main())
+
+
+def test_bytes_that_wait_above_the_limit_drop_no_heartbeats(tmp_path: Path) -> None:
+    """Item 7 of the ground: above a limit of queued bytes even heartbeats were dropped."""
+
+    async def main() -> None:
+        heard: list[int] = []
+        server, client = start(tmp_path, "a"), start(tmp_path, "b")
+        listener = await server.network.listen("127.0.0.1:0", echo, lambda peer, message: heard.append(len(message)))
+        while 1 not in heard or 2 not in heard:
+            client.network.notify(listener.address, bytes(1), Channel.CONTROL)
+            client.network.notify(listener.address, bytes(2), Channel.BULK)
+            await asyncio.sleep(0.01)
+        for _ in range(100):
+            client.network.notify(listener.address, bytes(1 << 20), Channel.BULK)
+        client.network.notify(listener.address, bytes(3), Channel.CONTROL)
+        while 3 not in heard or 1 << 20 not in heard:
+            await asyncio.sleep(0.01)
+        assert heard.count(1 << 20) < 20
         await client.network.close()
         await server.network.close()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.ports import CallLost, Peer, Ports
+from harness.ports import CallLost, Channel, Peer, Ports
 from harness.sim import LinkOptions, World
 from harness.sim.trace import KIND_BITS, LOST
 
@@ -154,6 +154,25 @@ def test_a_rate_limit_spreads_messages_out(world: World) -> None:
 
     counts = world.run(main())
     assert 1 <= counts[0] <= 3 and counts[0] < counts[1] < counts[2] < counts[3] == 10
+
+
+def test_urgent_channels_do_not_wait_for_the_bytes_of_others(world: World) -> None:
+    heard, start = hear(world)
+
+    async def main() -> None:
+        start()
+        await asyncio.sleep(0.01)
+        world.network.set_link("c", "a", LinkOptions(rate_bytes_per_s=10_000))
+        network = world.harness_ports("c").network
+        for _ in range(10):
+            network.notify("a:1", bytes(1_000), Channel.BULK)
+        network.notify("a:1", b"log", Channel.LOG)
+        network.notify("a:1", b"control", Channel.CONTROL)
+        await asyncio.sleep(2)
+        assert heard[:2] == [b"control", b"log"] or heard[:2] == [b"log", b"control"]
+        assert len(heard) == 12
+
+    world.run(main())
 
 
 def test_reset_ends_an_old_delay(world: World) -> None:
