@@ -30,6 +30,9 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     most `session_answers` answers (G8). A segment of the node's log is closed above `log_segment_bytes`; a log that was
     idle for `log_idle_ms` proves its last frame durable by another one. A leader whose disk has not answered for
     `disk_stall_ms` gives its lease up; `max_queued_proposals` commands wait for a group's log, more are refused (G7).
+    Heartbeats to one node are gathered for `heartbeat_gather_ms`. Snapshot chunks leave below `bulk_bytes_per_s`; at
+    most `bulk_queue_bytes` wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of
+    clients at a time (G7).
     """
 
     election_timeout_ms: int = 600
@@ -60,11 +63,18 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     session_silence_ms: int = 60_000
     max_sessions: int = 10_000
     session_answers: int = 1_000
+    heartbeat_gather_ms: int = 10
+    bulk_bytes_per_s: int = 64 << 20
+    bulk_queue_bytes: int = 8 << 20
+    bulk_patience_ms: int = 2_000
+    max_requests: int = 10_000
 
     def __post_init__(self) -> None:
         """Raises ValueError where Raft's lease rules could not hold or a size makes no progress."""
         if not 0 < self.raft_heartbeat_ms < (self.lease_ms or self.election_timeout_ms):
             raise ValueError("raft_heartbeat_ms must be above 0 and below the lease (or election timeout)")
+        if not 0 <= self.heartbeat_gather_ms < self.raft_heartbeat_ms:
+            raise ValueError("heartbeat_gather_ms must be below raft_heartbeat_ms")
         if not 0 <= self.lease_ms <= self.election_timeout_ms or not 0 <= self.max_clock_drift < 1:
             raise ValueError("lease_ms must be at most election_timeout_ms, and max_clock_drift in [0, 1)")
         sizes = (self.max_batch_entries, self.max_batch_bytes, self.max_inflight, self.snapshot_entries)
@@ -72,9 +82,10 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         streams = (self.snapshot_chunk_bytes, self.snapshot_window_chunks, self.catch_up_rounds)
         times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
         clocks = (self.clock_probe_ms, self.max_clock_offset_ms)
-        sessions = (self.session_silence_ms, self.max_sessions, self.session_answers)
+        sessions = (self.session_silence_ms, self.max_sessions, self.session_answers, self.max_requests)
+        bulk = (self.bulk_bytes_per_s, self.bulk_queue_bytes, self.bulk_patience_ms)
         from_zero = (self.retained_entries, self.check_quorum_ms, self.version_retention_ms)
-        above_zero = (*sizes, *log, *streams, *times, *clocks, *sessions)
+        above_zero = (*sizes, *log, *streams, *bulk, *times, *clocks, *sessions)
         if self.tablet_lease_ms < 0 or min(above_zero) < 1 or min(from_zero) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")
 

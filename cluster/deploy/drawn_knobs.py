@@ -38,6 +38,11 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "session_silence_ms": ((60_000,), (2_000, 60_000)),
     "max_sessions": ((10_000,), (16, 10_000)),
     "session_answers": ((1_000,), (1, 10, 1_000)),
+    "heartbeat_gather_ms": ((10,), (0, 10)),
+    "bulk_bytes_per_s": ((64 << 20,), (100_000, 64 << 20)),
+    "bulk_queue_bytes": ((8 << 20,), (4_096, 8 << 20)),
+    "bulk_patience_ms": ((2_000,), (200, 2_000)),
+    "max_requests": ((10_000,), (4, 10_000)),
 }
 """What mild and harsh worlds draw for a knob, each value equally likely."""
 

@@ -6,7 +6,7 @@ import asyncio
 
 from cluster.config import NodeConfig
 from cluster.group import Group, GroupSpec, OnFailure
-from cluster.identity import PeerCheck, stranger
+from cluster.identity import stranger
 from cluster.log.node import NodeLog
 from cluster.master import ddl, heartbeats, queries
 from cluster.master.background import run_background
@@ -15,7 +15,8 @@ from cluster.master.manager import CatalogManager, Refusal
 from cluster.master.tservers import ServerMap
 from cluster.membership import change_replicas
 from cluster.observer import Observer
-from cluster.raft.types import Role, SoftState
+from cluster.raft.types import Message, Role, SoftState
+from cluster.wire.admission import OVERLOADED, Admission
 from cluster.wire.messages import (
     CATALOG_GROUP,
     ChangeReplicas,
@@ -31,11 +32,10 @@ from cluster.wire.messages import (
     Reply,
     Request,
     StatusReply,
-    decode_envelope,
     decode_request,
     encode,
 )
-from cluster.wire.transport import NodeTransport
+from cluster.wire.peers import PeerStreams
 from harness.ports import Peer, Ports
 
 LIVE_HEARTBEATS = 6
@@ -54,7 +54,8 @@ class Master:
         self._on_failure = on_failure
         live_ms = max(MIN_LIVE_MS, LIVE_HEARTBEATS * config.knobs.tserver_heartbeat_ms)
         self._servers = ServerMap(live_ms * 1_000_000)
-        self._peers = PeerCheck(config.node_id)
+        self._streams = PeerStreams(ports, config.knobs, self._deliver, config.masters)
+        self._admission = Admission(config.knobs.max_requests)
         self._log: NodeLog | None = None
         self._group: Group | None = None
         self._manager: CatalogManager | None = None
@@ -63,12 +64,11 @@ class Master:
     async def start(self) -> None:
         """Recover the catalog and take part in its Raft group; raises CorruptLog, OSError."""
         catalog = Catalog(frozenset(self._config.flaws))
-        transport = NodeTransport(self._ports.network, self._config.masters)
         knobs = self._config.knobs
         self._log = await NodeLog.open(self._ports, knobs, CATALOG_GROUP, [CATALOG_GROUP], self._on_failure)
         view = self._log.group(CATALOG_GROUP)
         group = await Group.open(
-            self._ports, self._spec(), catalog, transport, view, self._leadership_changed, self._on_failure
+            self._ports, self._spec(), catalog, self._streams, view, self._leadership_changed, self._on_failure
         )
         self._group = group
         limits = self._config.knobs.session_limits
@@ -78,6 +78,7 @@ class Master:
 
     async def close(self) -> None:
         """Stop answering; requests in flight fail."""
+        self._streams.close()
         if self._background is not None:
             self._background.cancel()
         if self._manager is not None:
@@ -90,6 +91,11 @@ class Master:
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its reply or a Fault."""
         request = decode_request(payload)
+        if isinstance(request, Heartbeat | GetStatus):
+            return await self._carry_out(peer, request)
+        return OVERLOADED if self._admission.full else await self._admission.carry(self._carry_out(peer, request))
+
+    async def _carry_out(self, peer: Peer, request: Request) -> bytes:
         try:
             reply = self._refusal(peer, request) or await self._answer(request)
         except Refusal as refusal:
@@ -97,20 +103,19 @@ class Master:
         return encode(reply)
 
     def on_notify(self, peer: Peer, payload: bytes) -> None:
-        """Take Raft messages in."""
-        if self._group is None:
-            return
-        messages = decode_envelope(payload).messages
-        if self._peers.refusal(peer, (message.source for message in messages)) is not None:
-            return
-        for message in messages:
-            self._group.receive(message)
+        """Take a message of a peer's stream in."""
+        self._streams.receive(peer, payload)
+
+    def _deliver(self, group: str, messages: tuple[Message, ...]) -> None:
+        if self._group is not None:
+            for message in messages:
+                self._group.receive(message)
 
     def _refusal(self, peer: Peer, request: Request) -> Reply | None:
         """A tserver speaks for itself, and in its present life (G9)."""
         if not isinstance(request, Heartbeat):
             return None
-        reason = self._peers.refusal(peer, (request.node_id,), request.incarnation)
+        reason = self._streams.check.refusal(peer, (request.node_id,), request.incarnation)
         return None if reason is None else stranger(reason)
 
     async def _answer(self, request: Request) -> Reply:
@@ -147,7 +152,9 @@ class Master:
     def _status(self) -> StatusReply:
         groups = () if self._group is None else (self._group.status(),)
         ports = self._ports
-        return StatusReply(ports.node_id, "master", ports.incarnation, ports.clock.wall_ns(), groups)
+        return StatusReply(
+            ports.node_id, "master", ports.incarnation, ports.clock.wall_ns(), groups, self._streams.states()
+        )
 
     def _leadership_changed(self, state: SoftState) -> None:
         if self._manager is None:

@@ -10,12 +10,12 @@ import msgspec
 from cluster.config import NodeConfig
 from cluster.group import Group, OnFailure
 from cluster.group_spec import MachineFailed
-from cluster.identity import PeerCheck, stranger
+from cluster.identity import stranger
 from cluster.log.node import NodeLog, Quarantined
 from cluster.membership import change_replicas, replicas_of
 from cluster.nodelog import node_logger
 from cluster.observer import Observer
-from cluster.raft.types import ChangeKind
+from cluster.raft.types import ChangeKind, Message
 from cluster.ranges.replica import TabletReplica
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
@@ -23,6 +23,7 @@ from cluster.tserver.clock_probes import ClockProbes
 from cluster.tserver.failed import FAILED, QUARANTINED, FailedReplica
 from cluster.tserver.heartbeats import HeartbeatSender
 from cluster.tserver.metadata import TabletMeta
+from cluster.wire.admission import OVERLOADED, Admission
 from cluster.wire.messages import (
     ChangeReplicas,
     CompareAndSet,
@@ -37,15 +38,13 @@ from cluster.wire.messages import (
     StatusReply,
     TabletReport,
     WriteRow,
-    decode_envelope,
     decode_reply,
     decode_request,
     encode,
 )
-from cluster.wire.transport import NodeTransport
+from cluster.wire.peers import PeerStreams
 from harness.ports import CallLost, DiskFull, Peer, Ports, Refused, Unreachable
 
-_MS = 1_000_000
 _DONE = encode(DoneReply(done=True))
 
 
@@ -64,14 +63,14 @@ class TabletServer:
         self._log = node_logger(config.node_id)
         self._clock = clock
         self._probes = ClockProbes(ports, clock, config.knobs.clock_probe_ms, self._clock_peers)
-        self._transport = NodeTransport(ports.network)
+        self._streams = PeerStreams(ports, config.knobs, self._deliver)
+        self._admission = Admission(config.knobs.max_requests)
         self._replicas: dict[str, TabletReplica | FailedReplica] = {}
         self._closing: dict[asyncio.Task[None], None] = {}
         self._deleted: dict[str, None] = {}
         self._unreadable: dict[str, str] = {}
         self._changing: dict[str, asyncio.Lock] = {}
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
-        self._peers = PeerCheck(config.node_id)
         self._node_log: NodeLog | None = None
         self._serving = False
 
@@ -99,6 +98,7 @@ class TabletServer:
         self._serving = False
         await self._probes.close()
         await self._heartbeats.close()
+        self._streams.close()
         for replica in list(self._replicas.values()):
             await replica.close()
         if self._node_log is not None:
@@ -111,19 +111,20 @@ class TabletServer:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
         if isinstance(request, (ReadRow, WriteRow, CompareAndSet, RegisterSession)):
             try:
-                return await self._row(request)
+                return OVERLOADED if self._admission.full else await self._admission.carry(self._row(request))
             except ClockFenced as error:
                 return _fault("CLOCK_FENCED", str(error))
         return await self._admin(peer, request)
 
     def on_notify(self, peer: Peer, payload: bytes) -> None:
-        """Take Raft messages in; those for tablets that are not here are dropped."""
-        envelope = decode_envelope(payload)
-        if self._peers.refusal(peer, (message.source for message in envelope.messages)) is not None:
-            return
-        replica = self._replicas.get(envelope.group)
+        """Take a message of a peer's stream in."""
+        self._streams.receive(peer, payload)
+
+    def _deliver(self, group: str, messages: tuple[Message, ...]) -> None:
+        """Raft messages for tablets that are not here are dropped."""
+        replica = self._replicas.get(group)
         if replica is not None:
-            replica.receive(envelope.messages)
+            replica.receive(messages)
 
     async def _row(self, request: ReadRow | WriteRow | CompareAndSet | RegisterSession) -> bytes:
         tablet_id = request.group if isinstance(request, RegisterSession) else request.tablet_id
@@ -142,7 +143,7 @@ class TabletServer:
         if isinstance(request, GetStatus):
             return self._status()
         if isinstance(request, CreateTablet | DeleteTablet):
-            if (reason := self._peers.refusal(peer)) is not None:
+            if (reason := self._streams.check.refusal(peer)) is not None:
                 return encode(stranger(reason))
             async with self._changing.setdefault(request.tablet_id, asyncio.Lock()):
                 return await self._create_or_delete(request)
@@ -226,7 +227,7 @@ class TabletServer:
         return _DONE
 
     async def _open(self, log: NodeLog, created: CreateTablet) -> None:
-        self._transport.learn(created.voters)
+        self._streams.learn(created.voters)
         config, flaws = self._config, frozenset(self._config.flaws)
         replica = TabletReplica(self._ports, created, config.knobs, self._clock, self._observer, flaws)
         tablet_id = created.tablet_id
@@ -239,7 +240,7 @@ class TabletServer:
 
         self._replicas[tablet_id] = replica
         try:
-            await replica.open(self._transport, log.group(tablet_id), changed, failed)
+            await replica.open(self._streams, log.group(tablet_id), changed, failed)
         except Quarantined as error:
             self._replicas[tablet_id] = FailedReplica(created, QUARANTINED, str(error))
         self._probes.soon()
@@ -287,4 +288,5 @@ class TabletServer:
         groups = tuple(replica.status() for replica in self._replicas.values())
         ports = self._ports
         present = tuple(group for group in groups if group is not None)
-        return encode(StatusReply(ports.node_id, "tserver", ports.incarnation, ports.clock.wall_ns(), present))
+        streams = self._streams.states()
+        return encode(StatusReply(ports.node_id, "tserver", ports.incarnation, ports.clock.wall_ns(), present, streams))

@@ -12,7 +12,7 @@ import struct
 from cluster.store.hlc import ClockReading
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import Fault, encode
-from harness.ports import Address, CallLost, Handler, Listener, Network, NotifyHandler, Peer
+from harness.ports import Address, CallLost, Channel, Handler, Listener, Network, NotifyHandler, Peer
 
 _HEADER = struct.Struct(">cQQ")
 _MARK = b"\xc1"
@@ -57,9 +57,9 @@ class ClockedNetwork:
             raise CallLost(f"the clock of {address} is beyond the declared maximum offset")
         return answer[_HEADER.size :]
 
-    def notify(self, address: Address, message: bytes) -> None:
+    def notify(self, address: Address, message: bytes, channel: Channel = Channel.LOG) -> None:
         """As the port says."""
-        self._network.notify(address, self._stamp(message))
+        self._network.notify(address, self._stamp(message), channel)
 
     async def close(self) -> None:
         """As the port says."""

@@ -12,7 +12,7 @@ import msgspec
 from cluster.raft.types import ChangeKind, Message
 from cluster.store.cells import Value
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 
 CATALOG_GROUP = "catalog"
 """The masters' Raft group."""
@@ -319,12 +319,21 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
     config_index: int
 
 
+class StreamState(msgspec.Struct, frozen=True, array_like=True):
+    """How many messages of a peer's stream did not arrive."""
+
+    peer: str
+    channel: str
+    lost: int
+
+
 class StatusReply(msgspec.Struct, frozen=True, tag="StatusReply"):
     node_id: str
     role: str
     incarnation: int
     wall_ns: int
     groups: tuple[GroupState, ...]
+    streams: tuple[StreamState, ...] = ()
 
 
 Reply: TypeAlias = (
@@ -345,14 +354,26 @@ Reply: TypeAlias = (
 # ---- one-way messages ----
 
 
-class RaftEnvelope(msgspec.Struct, frozen=True, array_like=True):
-    """Raft messages of one group, batched per destination."""
+class GroupMessages(msgspec.Struct, frozen=True, array_like=True):
+    """Raft messages of one group, in order."""
 
     group: str
     messages: tuple[Message, ...]
 
 
+class PeerEnvelope(msgspec.Struct, frozen=True, array_like=True):
+    """One message of the stream from one node to another on one channel (G6).
+
+    `epoch` is the sender's incarnation; `sequence` counts what it has sent to this server on this channel, from 0.
+    """
+
+    epoch: int
+    channel: int
+    sequence: int
+    groups: tuple[GroupMessages, ...]
+
+
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
 decode_reply = msgspec.msgpack.Decoder(Reply).decode
-decode_envelope = msgspec.msgpack.Decoder(RaftEnvelope).decode
+decode_envelope = msgspec.msgpack.Decoder(PeerEnvelope).decode

@@ -14,10 +14,10 @@ from cluster.config import Knobs
 from cluster.group import FAILPOINTS, Group, GroupSpec, NotLeader, OutcomeUnknown
 from cluster.group_spec import MachineFailed
 from cluster.log.node import NodeLog, Quarantined
-from cluster.raft.types import AppendEntries, Entry, InvariantBroken, SoftState
+from cluster.raft.types import AppendEntries, Entry, InvariantBroken, Message, SoftState
 from cluster.store.digest import fingerprint
-from cluster.wire.messages import Replica, decode_envelope
-from cluster.wire.transport import NodeTransport
+from cluster.wire.messages import Replica
+from cluster.wire.peers import PeerStreams
 from harness.ports import Disk, Peer, Ports
 from harness.protocols import ProcessState
 from harness.sim.world import World
@@ -96,12 +96,17 @@ class Cluster:
         def failed(error: BaseException) -> None:
             self.failures[name] = error
 
+        def deliver(group_id: str, messages: tuple[Message, ...]) -> None:
+            for message in messages:
+                group.receive(message)
+
         log = await NodeLog.open(ports, self.knobs, "tablet", ["g"], failed)
+        streams = PeerStreams(ports, self.knobs, deliver, VOTERS)
         group = await Group.open(
             ports,
             spec,
             machine,
-            NodeTransport(ports.network, VOTERS),
+            streams,
             log.group("g"),
             lambda soft: self.changes.append((name, soft)),
             failed,
@@ -110,11 +115,7 @@ class Cluster:
         async def on_call(peer: Peer, payload: bytes) -> bytes:
             return b""
 
-        def on_notify(peer: Peer, payload: bytes) -> None:
-            for message in decode_envelope(payload).messages:
-                group.receive(message)
-
-        await ports.network.listen(f"{name}:7", on_call, on_notify)
+        await ports.network.listen(f"{name}:7", on_call, streams.receive)
         self.groups[name], self.machines[name] = group, machine
         await asyncio.get_running_loop().create_future()
 

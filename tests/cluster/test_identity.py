@@ -14,9 +14,10 @@ from cluster.wire.messages import (
     CATALOG_GROUP,
     Fault,
     GetStatus,
+    GroupMessages,
     Heartbeat,
     HeartbeatReply,
-    RaftEnvelope,
+    PeerEnvelope,
     Replica,
     Reply,
     Request,
@@ -112,7 +113,9 @@ def test_a_master_takes_no_raft_message_in_another_name() -> None:
         await asyncio.sleep(3)
         stranger = await bench.connect("x")
         forged = RequestVote("m2", "m1", FAR_TERM, FAR_TERM, FAR_TERM, True)
-        stranger.network.notify(MASTER.address, encode(RaftEnvelope(CATALOG_GROUP, (forged,))))
+        stranger.network.notify(
+            MASTER.address, encode(PeerEnvelope(1, 0, 0, (GroupMessages(CATALOG_GROUP, (forged,)),)))
+        )
         await asyncio.sleep(1)
         assert await bench.term(stranger) < FAR_TERM
 

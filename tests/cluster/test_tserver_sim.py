@@ -115,6 +115,20 @@ def test_two_doubles_of_a_request_in_flight_at_once_take_effect_once() -> None:
     simulate(4, scenario)
 
 
+def test_requests_above_the_bound_are_refused_at_once_and_definitely() -> None:
+    async def scenario(servers: Servers) -> None:
+        await servers.created()
+        leader = await servers.leader()
+        requests = [WriteRow(servers.rid(number), "tab", 1, 0, 0, number) for number in range(1, 7)]
+        replies = await asyncio.gather(*(servers.call(leader, request) for request in requests))
+        refused = [reply for reply in replies if isinstance(reply, Fault)]
+        assert [(reply.kind, reply.definite) for reply in refused] == [("OVERLOADED", True)] * 4
+        assert all(isinstance(reply, Done) for reply in replies if reply not in refused)
+        assert isinstance(await servers.write(7, 7), Done), "what was answered makes room"
+
+    simulate(4, scenario, knobs=Knobs(max_requests=2))
+
+
 async def stale_read(servers: Servers) -> Reply:
     """What a cut-off leader answers after another one has taken a write."""
     await servers.created()

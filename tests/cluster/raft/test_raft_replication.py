@@ -36,7 +36,7 @@ from cluster.raft.types import (
     SnapshotReceived,
     Tick,
 )
-from cluster.wire.messages import RaftEnvelope, decode_envelope, encode
+from cluster.wire.messages import GroupMessages, PeerEnvelope, decode_envelope, encode
 
 VOTERS = ("a", "b", "c")
 
@@ -258,7 +258,8 @@ def test_misdirected_messages_are_ignored() -> None:
 def test_messages_survive_the_wire() -> None:
     message = AppendEntries("a", "b", 3, 1, 1, (entry(2, 3, b"x"),), 1, -5, 2)
     chunk = SnapshotChunk("a", "b", 3, snapshot_at(2, 2), 0, b"part", False)
-    envelope = RaftEnvelope("group", (message, chunk, SnapshotAck("b", "a", 3, 2, 2, 4, False)))
+    messages = (message, chunk, SnapshotAck("b", "a", 3, 2, 2, 4, False))
+    envelope = PeerEnvelope(1, 0, 7, (GroupMessages("group", messages),))
     assert decode_envelope(encode(envelope)) == envelope
 
 

@@ -1,0 +1,29 @@
+"""How many requests of clients a node works on at a time; beyond, they are refused at once (G7)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from cluster.wire.messages import Fault, encode
+
+OVERLOADED = encode(Fault("OVERLOADED", "this node has as many requests in hand as it takes", definite=True))
+
+
+class Admission:
+    """Counts requests in flight against a bound."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._in_flight = 0
+
+    @property
+    def full(self) -> bool:
+        return self._in_flight >= self._limit
+
+    async def carry(self, work: Awaitable[bytes]) -> bytes:
+        """Await the answer of an admitted request."""
+        self._in_flight += 1
+        try:
+            return await work
+        finally:
+            self._in_flight -= 1

@@ -1,0 +1,235 @@
+"""Peer streams: how Raft messages travel between two nodes (G6).
+
+Control messages (votes, heartbeats, answers) have a channel of their own and never wait for log entries, nor these for
+snapshots. Heartbeats of all groups to one node are gathered for a moment and travel as one message, and so do the
+answers to them. Snapshot chunks wait in a bounded queue and leave below a rate.
+
+A heartbeat on a channel of its own could overtake the entries that it comes after, and would be refused as a gap. So
+while entries to a follower are unanswered, the heartbeat follows them on their channel, where it tells whether they
+were lost, and only the leader's presence travels on the control channel: it agrees with any log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from cluster.alarm import Alarm
+from cluster.config import Knobs
+from cluster.identity import PeerCheck
+from cluster.raft.types import AppendEntries, AppendReply, Message, SnapshotChunk
+from cluster.wire.bulk import BulkQueue
+from cluster.wire.messages import GroupMessages, PeerEnvelope, Replica, StreamState, decode_envelope, encode
+from harness.ports import Address, Channel, Peer, Ports
+
+_MS = 1_000_000
+_IDLE_NS = 3_600_000 * _MS
+
+Deliver: TypeAlias = Callable[[str, tuple[Message, ...]], None]
+"""Takes the messages of one group in."""
+
+Gathered: TypeAlias = dict[str, list[GroupMessages]]
+"""Messages that travel together, by target."""
+
+
+def channel_of(message: Message) -> Channel:
+    """The channel that a message needs."""
+    if isinstance(message, AppendEntries) and message.entries:
+        return Channel.LOG
+    return Channel.BULK if isinstance(message, SnapshotChunk) else Channel.CONTROL
+
+
+def presence(heartbeat: AppendEntries) -> AppendEntries:
+    """The heartbeat without its claim about the log."""
+    return msgspec.structs.replace(heartbeat, prev_index=0, prev_term=0, commit=0)
+
+
+class Followers:
+    """What the leaders on this node sent to followers: decides how a heartbeat travels; pure."""
+
+    def __init__(self) -> None:
+        self._unanswered: dict[tuple[str, str], int] = {}
+        self._rounds: dict[tuple[str, str], int] = {}
+
+    def sent(self, group: str, message: AppendEntries) -> None:
+        """Entries have left."""
+        key = (group, message.target)
+        self._unanswered[key] = message.entries[-1].index
+        self._rounds[key] = message.read_round
+
+    def answered(self, group: str, reply: AppendReply) -> None:
+        """A follower holds everything up to `match`."""
+        key = (group, reply.source)
+        if reply.success and reply.match >= self._unanswered.get(key, reply.match + 1):
+            del self._unanswered[key]
+
+    def awaits_answer(self, group: str, target: str) -> bool:
+        """Whether entries to this follower are unanswered: a heartbeat must not overtake them."""
+        return (group, target) in self._unanswered
+
+    def may_wait(self, group: str, heartbeat: AppendEntries) -> bool:
+        """Whether a heartbeat may be gathered with others: one that begins a round of reads must leave at once."""
+        key = (group, heartbeat.target)
+        old = self._rounds.get(key, 0) == heartbeat.read_round
+        self._rounds[key] = heartbeat.read_round
+        return old
+
+
+class Arrivals:
+    """Counts what is missing in the stream of one peer on one channel; a later life of the peer begins a new one."""
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._next = 0
+        self.lost = 0
+
+    def take(self, epoch: int, sequence: int) -> None:
+        """A message has come; one that comes late, after it was counted as lost, is counted back."""
+        if epoch != self._epoch:
+            self._epoch, self._next = epoch, sequence
+        if sequence >= self._next:
+            self.lost += sequence - self._next
+            self._next = sequence + 1
+        else:
+            self.lost = max(0, self.lost - 1)
+
+
+class PeerStreams:
+    """The streams of one node to and from all its peers; what goes to an unknown server is dropped."""
+
+    def __init__(self, ports: Ports, knobs: Knobs, deliver: Deliver, replicas: Iterable[Replica] = ()) -> None:
+        self._network, self._clock, self._epoch = ports.network, ports.clock, ports.incarnation
+        self._deliver = deliver
+        self._check = PeerCheck(ports.node_id)
+        self._gather_ns = knobs.heartbeat_gather_ms * _MS
+        self._addresses: dict[str, Address] = {}
+        self._sequences: dict[tuple[str, Channel], int] = {}
+        self._arrivals: dict[tuple[str, int], Arrivals] = {}
+        self._followers = Followers()
+        self._heartbeats: Gathered = {}
+        self._answers: Gathered | None = None
+        self._bulk: BulkQueue[tuple[str, GroupMessages]] = BulkQueue(
+            knobs.bulk_bytes_per_s, knobs.bulk_queue_bytes, knobs.bulk_patience_ms * _MS
+        )
+        self._flush_alarm = Alarm(ports.clock, self._flush, "peers.heartbeats")
+        self._bulk_alarm = Alarm(ports.clock, self._release, "peers.bulk")
+        self.learn(replicas)
+
+    @property
+    def check(self) -> PeerCheck:
+        """Who may speak to this node, for its calls as for its streams (G9)."""
+        return self._check
+
+    @property
+    def addresses(self) -> Mapping[str, Address]:
+        """Address by server id, as learnt."""
+        return self._addresses
+
+    def learn(self, replicas: Iterable[Replica]) -> None:
+        """Remember where servers listen; a later address replaces an earlier one."""
+        for replica in replicas:
+            self._addresses[replica.node_id] = replica.address
+
+    def states(self) -> tuple[StreamState, ...]:
+        """What was lost on the way from each peer and channel, for the node's status."""
+        return tuple(
+            StreamState(peer, Channel(channel).name, arrivals.lost)
+            for (peer, channel), arrivals in self._arrivals.items()
+            if arrivals.lost
+        )
+
+    @property
+    def dropped(self) -> int:
+        """How many snapshot chunks found no room or waited too long here."""
+        return self._bulk.dropped
+
+    def close(self) -> None:
+        """Send nothing more by itself."""
+        self._flush_alarm.cancel()
+        self._bulk_alarm.cancel()
+
+    # ---- sending ----
+
+    def send(self, group: str, messages: tuple[Message, ...]) -> None:
+        """Send each message to its target; in order on each channel."""
+        for message in messages:
+            if isinstance(message, AppendEntries):
+                self._send_append(group, message)
+            elif isinstance(message, SnapshotChunk):
+                self._send_bulk(group, message)
+            elif self._answers is not None:
+                _gather(self._answers, group, message)
+            else:
+                self._post(message.target, Channel.CONTROL, (GroupMessages(group, (message,)),))
+
+    def _send_append(self, group: str, message: AppendEntries) -> None:
+        alone = (GroupMessages(group, (message,)),)
+        if message.entries:
+            self._followers.sent(group, message)
+            self._post(message.target, Channel.LOG, alone)
+            return
+        heartbeat = message
+        if self._followers.awaits_answer(group, message.target):
+            self._post(message.target, Channel.LOG, alone)
+            heartbeat = presence(message)
+        if self._followers.may_wait(group, heartbeat) and self._gather_ns:
+            if not self._heartbeats:
+                self._flush_alarm.set(self._clock.monotonic_ns() + self._gather_ns)
+            _gather(self._heartbeats, group, heartbeat)
+        else:
+            self._post(message.target, Channel.CONTROL, (GroupMessages(group, (heartbeat,)),))
+
+    def _send_bulk(self, group: str, chunk: SnapshotChunk) -> None:
+        now_ns = self._clock.monotonic_ns()
+        self._bulk.put((chunk.target, GroupMessages(group, (chunk,))), len(chunk.data), now_ns)
+        self._release()
+
+    def _release(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        for target, batch in self._bulk.release(now_ns):
+            self._post(target, Channel.BULK, (batch,))
+        next_ns = self._bulk.next_ns
+        self._bulk_alarm.set(now_ns + _IDLE_NS if next_ns is None else next_ns)
+
+    def _post_all(self, gathered: Gathered) -> None:
+        for target, batch in gathered.items():
+            self._post(target, Channel.CONTROL, tuple(batch))
+
+    def _flush(self) -> None:
+        heartbeats, self._heartbeats = self._heartbeats, {}
+        self._post_all(heartbeats)
+        self._flush_alarm.set(self._clock.monotonic_ns() + _IDLE_NS)
+
+    def _post(self, target: str, channel: Channel, groups: tuple[GroupMessages, ...]) -> None:
+        address = self._addresses.get(target)
+        if address is None:
+            return
+        sequence = self._sequences.get((target, channel), 0)
+        self._sequences[target, channel] = sequence + 1
+        self._network.notify(address, encode(PeerEnvelope(self._epoch, channel, sequence, groups)), channel)
+
+    # ---- receiving ----
+
+    def receive(self, peer: Peer, payload: bytes) -> None:
+        """Take one message of a peer in; a peer that can't be who it says is refused (G9)."""
+        envelope = decode_envelope(payload)
+        sources = (message.source for batch in envelope.groups for message in batch.messages)
+        if self._check.refusal(peer, sources) is not None:
+            return
+        self._arrivals.setdefault((peer.node_id, envelope.channel), Arrivals()).take(envelope.epoch, envelope.sequence)
+        self._answers = {} if len(envelope.groups) > 1 else None
+        try:
+            for batch in envelope.groups:
+                for message in batch.messages:
+                    if isinstance(message, AppendReply):
+                        self._followers.answered(batch.group, message)
+                self._deliver(batch.group, batch.messages)
+        finally:
+            answers, self._answers = self._answers, None
+            self._post_all(answers or {})
+
+
+def _gather(gathered: Gathered, group: str, message: Message) -> None:
+    gathered.setdefault(message.target, []).append(GroupMessages(group, (message,)))
