@@ -46,9 +46,9 @@ FLAWS: dict[str, Flaw] = {
         Flaw(
             "forget-request-ids",
             "G8",
-            "snapshots lose the answers: a retried compare-and-set takes effect twice",
+            "snapshots lose the answers: a retried change takes effect twice",
             "register",
-            "partition,kill",
+            "power-cut",
             world="loss=0.03,snapshot-entries=2",
         ),
         Flaw(
