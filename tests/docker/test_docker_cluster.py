@@ -78,7 +78,7 @@ def cluster(engine: Any, runner: asyncio.Runner) -> Iterator[Cluster]:
 
 
 def test_eight_nodes_serve_reads_writes_and_compare_and_sets(cluster: Cluster) -> None:
-    assert len(cluster.deploy.database.nodes) == 8
+    assert len(cluster.database.nodes) == 8
     assert cluster.do(read(1)).mops[0].value is None
     assert cluster.do(write(1, 7)).type == "ok"
     assert cluster.do(cas(1, 7, 8)).type == "ok"
@@ -93,34 +93,34 @@ def test_acknowledged_writes_outlive_the_leaders_that_are_killed(cluster: Cluste
     killed = cluster.leader_of_a_tablet(), cluster.leader_master()
     before = {}
     for node in killed:
-        alive = cluster.runner.run(cluster.deploy.database.status(node))
+        alive = cluster.runner.run(cluster.database.status(node))
         assert alive is not None
         before[node] = alive.incarnation
-        cluster.runner.run(cluster.deploy.database.kill(node))
+        cluster.runner.run(cluster.database.kill(node))
         assert cluster.state(node) is ProcessState.DEAD
-        assert cluster.runner.run(cluster.deploy.database.status(node)) is None
+        assert cluster.runner.run(cluster.database.status(node)) is None
     assert cluster.do_until_known(read(2)).mops[0].value == 20
     assert cluster.do_until_known(write(2, 21)).type == "ok"
     for node in killed:
-        cluster.runner.run(cluster.deploy.database.start(node))
-    cluster.runner.run(cluster.deploy.database.await_ready(READY_S))
+        cluster.runner.run(cluster.database.start(node))
+    cluster.runner.run(cluster.database.await_ready(READY_S))
     for node in killed:
-        status = cluster.runner.run(cluster.deploy.database.status(node))
+        status = cluster.runner.run(cluster.database.status(node))
         assert status is not None
         assert status.incarnation == before[node] + 1
     assert cluster.do_until_known(read(2)).mops[0].value == 21
 
 
 def test_a_paused_node_is_silent_until_it_is_resumed(cluster: Cluster) -> None:
-    cluster.runner.run(cluster.deploy.database.pause("t1"))
+    cluster.runner.run(cluster.database.pause("t1"))
     assert cluster.state("t1") is ProcessState.PAUSED
-    assert cluster.runner.run(cluster.deploy.database.status("t1")) is None
-    cluster.runner.run(cluster.deploy.database.resume("t1"))
+    assert cluster.runner.run(cluster.database.status("t1")) is None
+    cluster.runner.run(cluster.database.resume("t1"))
     assert cluster.state("t1") is ProcessState.RUNNING
-    cluster.runner.run(cluster.deploy.database.await_ready(READY_S))
+    cluster.runner.run(cluster.database.await_ready(READY_S))
 
 
 def test_every_node_leaves_a_log(cluster: Cluster) -> None:
-    logs = cluster.runner.run(cluster.deploy.database.collect_logs())
-    assert set(logs) == {f"{node.name}/node.log" for node in cluster.deploy.database.nodes}
+    logs = cluster.runner.run(cluster.database.collect_logs())
+    assert set(logs) == {f"{node.name}/node.log" for node in cluster.database.nodes}
     assert all(b"listening at" in log for log in logs.values())
