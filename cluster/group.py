@@ -17,7 +17,6 @@ from cluster.alarm import Alarm
 from cluster.group_spec import (
     DISK_FULL,
     DISK_HANGS,
-    FAILPOINTS,
     GroupSpec,
     MachineFailed,
     StateMachine,
@@ -30,6 +29,7 @@ from cluster.group_spec import (
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
 from cluster.observer import tell_votes
+from cluster.promises import Promises
 from cluster.proposals import ProposalQueue, QueuedProposal
 from cluster.raft.configurations import bootstrap
 from cluster.raft.core import Raft
@@ -64,16 +64,7 @@ from cluster.waiters import ChangeRefused, NotLeader, OutcomeUnknown, Waiters, f
 from cluster.wire.messages import GroupState, Replica
 from harness.ports import Ports
 
-__all__ = [
-    "FAILPOINTS",
-    "ChangeRefused",
-    "Group",
-    "GroupSpec",
-    "NotLeader",
-    "OutcomeUnknown",
-    "StateMachine",
-    "Transport",
-]
+__all__ = ["ChangeRefused", "Group", "GroupSpec", "NotLeader", "OutcomeUnknown", "StateMachine", "Transport"]
 
 OnLeadership: TypeAlias = Callable[[SoftState], None]
 """Called at every change of role, term or known leader; it may `submit`."""
@@ -117,6 +108,7 @@ class Group:
         self._handing_over: dict[str, None] = {}
         self._wake_ns = 0
         self._before_apply, self._after_apply = f"{spec.kind}.before_apply", f"{spec.kind}.after_apply"
+        self._promises = Promises(spec, ports.failpoints)
         log.attach(self._durable, self._disk_full)
         self._alarm = Alarm(ports.clock, self._tick, f"{spec.group_id}.alarm", self._panic)
 
@@ -321,6 +313,7 @@ class Group:
             self._send(ready.send_now)
         received = None if ready.install is None else self._received()
         if ready.persist is not None:
+            self._promises.pass_by(ready, self._raft.role)
             self._disk.put(ready.persist, received)
         if ready.failed_reads:
             self._waiters.fail_reads(ready.failed_reads, self._not_leader())

@@ -134,6 +134,7 @@ def group_state(spec: GroupSpec, raft: Raft, applied_index: int, lease_valid: bo
         commit_index=raft.commit_index,
         applied_index=applied_index,
         last_index=raft.last_index,
+        first_index=raft.first_index,
         last_term=raft.last_term,
         lease_valid=lease_valid,
         voters=configuration.voter_ids,

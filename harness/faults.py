@@ -4,6 +4,9 @@ Convention for a nemesis operation's `value`: `{"fault": KIND, "instance": N, "v
 "end"}` (an `end` with a null instance ends the one in effect, if any: its completion has the number). A completion adds
 `targets`, `observed` (whether the effect, or at the end the recovery, was seen from inside the nodes), `observed_ns`
 (ns since the run's start) and `evidence`. Operations with other values are not faults.
+
+A script of faults says with every step whether it is its `core`: the state that it waits for was reached, and what it
+did there was seen in effect. Only that makes the instance observed.
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ from harness.ops import Op
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One instance of a fault; times in ns since the run's start, None for what never happened (or was not seen)."""
+    """One instance of a fault; times in ns since the run's start, None for what never happened (or was not seen).
+
+    `cores` says how often a script reached its core; None for a fault that is no script.
+    """
 
     kind: str
     instance: int
@@ -28,6 +34,7 @@ class Fault(msgspec.Struct, frozen=True):
     healed_ns: int | None = None
     recovered_ns: int | None = None
     evidence: Any = None
+    cores: int | None = None
 
 
 def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:
@@ -63,13 +70,26 @@ def unobserved_kinds(requested: Iterable[str], faults: Sequence[Fault]) -> tuple
 
 
 def in_effect_s(kind: str, faults: Sequence[Fault]) -> float:
-    """Seconds from where instances of a kind were observed in effect to their healing; endless for one never healed."""
+    """Seconds from where instances of a kind were observed in effect to their healing; endless for one never healed.
+
+    A script is in effect at its core, which is a moment: endless as well, once it was reached.
+    """
     spans = [
-        fault.healed_ns - fault.observed_ns if fault.healed_ns is not None else None
+        fault.healed_ns - fault.observed_ns if fault.healed_ns is not None and fault.cores is None else None
         for fault in faults
         if fault.kind == kind and fault.observed_ns is not None
     ]
     return sum(float("inf") if span is None else max(span, 0) / 1e9 for span in spans)
+
+
+def why_unobserved(kind: str, faults: Sequence[Fault]) -> str:
+    """A sentence on a kind of which no instance was observed."""
+    sentence = f"the fault {kind} was never observed in effect"
+    begun = [fault for fault in faults if fault.kind == kind]
+    if not begun or all(fault.cores is None for fault in begun):
+        return sentence
+    times = "once" if len(begun) == 1 else f"{len(begun)} times"
+    return f"{sentence}: it began {times}, its core was never reached"
 
 
 def _requested(known: Fault | None, event: Op) -> Fault:
@@ -87,11 +107,17 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
     if value.get("step") == "end":
         healed_ns = invoked_ns if fault.healed_ns is None else fault.healed_ns
         return msgspec.structs.replace(fault, healed_ns=healed_ns, recovered_ns=seen_ns)
+    cores = fault.cores
+    if isinstance(core := value.get("core"), bool):
+        seen_ns = seen_ns if core else None
+        cores = (cores or 0) + (seen_ns is not None)
     first_ns = seen_ns if fault.observed_ns is None else fault.observed_ns
     targets = tuple(dict.fromkeys((*fault.targets, *_targets(value))))
     evidence = value.get("evidence") or fault.evidence
     variant = fault.variant if fault.variant is not None else value.get("variant")
-    return msgspec.structs.replace(fault, observed_ns=first_ns, targets=targets, evidence=evidence, variant=variant)
+    return msgspec.structs.replace(
+        fault, observed_ns=first_ns, targets=targets, evidence=evidence, variant=variant, cores=cores
+    )
 
 
 def _seen_ns(value: dict[str, Any], invoked_ns: int, completed_ns: int) -> int | None:

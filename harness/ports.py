@@ -150,8 +150,15 @@ class Disk(Protocol):
 class Failpoints(Protocol):
     """Named points in node code where a test can make the node crash or wait; free when none is armed."""
 
-    def hit(self, name: str) -> None:
-        """Pass a point (`tablet.before_fsync`, …); raises Crashed if it is armed to crash."""
+    def hit(self, name: str, group: str = "") -> None:
+        """Pass a point (`tablet.before_fsync`, …) of a Raft group; raises Crashed if it is armed to crash."""
+
+    def hold(self, name: str, group: str) -> None:
+        """Have the process stop itself, as SIGSTOP would, when it next passes the point for this group; once.
+
+        It goes on when it is continued (SIGCONT). Replaces what was asked before (no name: only that), and ends with
+        the process.
+        """
 
 
 Entropy: TypeAlias = random.Random

@@ -21,6 +21,10 @@ class Node:
     zone: str = "z1"
 
 
+CLIENTS = "clients"
+"""Stands, as one end of a link, for the machines of all clients."""
+
+
 class ProcessState(StrEnum):
     """What a probe inside the node says of the database's process there."""
 
@@ -38,9 +42,10 @@ def node_of(server_id: str) -> str:
 class GroupStatus:
     """One replica's own view of one Raft group, as the node's status call answers it.
 
-    `role` is `leader`, `candidate`, `follower` or `learner`; `last_index`/`last_term` are of its log's end;
-    `lease_valid` says whether it may serve reads now; `voters` and `learners` are server ids (see `node_of`), of the
-    configuration that the entry (`config_term`, `config_index`) set.
+    `role` is `leader`, `candidate`, `follower` or `learner`; `last_index`/`last_term` are of its log's end,
+    `first_index` is the lowest that no snapshot has replaced; `lease_valid` says whether it may serve reads now;
+    `voters` and `learners` are server ids (see `node_of`), of the configuration that the entry (`config_term`,
+    `config_index`) set.
     """
 
     group: str
@@ -54,6 +59,7 @@ class GroupStatus:
     lease_valid: bool
     voters: tuple[str, ...]
     learners: tuple[str, ...] = ()
+    first_index: int = 1
     config_term: int = 0
     config_index: int = 0
 
@@ -142,7 +148,7 @@ class Database(Protocol):
 
 @runtime_checkable
 class Reconfigurable(Protocol):
-    """A power that a Database may have: replicas of its groups come and go while it serves."""
+    """The power of a database with the capability `membership`: replicas of its groups come and go while it serves."""
 
     async def change_replicas(
         self, leader: str, group: str, change: str, server: str, expected: tuple[int, int], timeout_s: float
@@ -160,6 +166,38 @@ class Watched(Protocol):
 
     async def invariants(self) -> InvariantsRecord:
         """What was checked and what broke, from its start to now."""
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """The power of a database with the capability `hold`: its processes can be told where to stop themselves.
+
+    It makes a moment that takes microseconds long enough to act in: between the steps of an election, or between what
+    is received and what is durable. A node that has stopped is `paused` to `process_state`.
+    """
+
+    async def hold(self, node: str, point: str, group: str) -> bool:
+        """Have the node's process stop itself when it next passes this point for a group; False: it can't be told.
+
+        Points: `before_vote` (it granted a vote, which is not durable nor told yet), `before_accept` (it took entries
+        of a leader, which are not durable nor acknowledged yet), `before_install` (the same of a leader's snapshot).
+        Replaces what was asked before; gone with the process.
+        """
+
+    async def release(self, node: str) -> None:
+        """Forget what `hold` asked of the node, and let it go on if it has stopped; raises HarnessError."""
+
+
+@runtime_checkable
+class Flooding(Protocol):
+    """The power of a database with the capability `flood`: writes beside those of the workload."""
+
+    async def flood(self, node: str, group: str, writes: int) -> bool:
+        """Send so many writes to a group's replica on this node, all at once, whatever comes of them.
+
+        They go to keys that no workload reads. The first to a group must find its leader, to open a session. False if
+        the group takes none (the catalog), or can't be found.
+        """
 
 
 class Environment(Protocol):
@@ -184,13 +222,19 @@ class Environment(Protocol):
         """Make the machines and networks."""
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
-        """Drop what goes from `source` to `target` for each (source, target), in addition to what is cut already."""
+        """Drop what goes from `source` to `target` for each (source, target), in addition to what is cut already.
+
+        One end may be `CLIENTS`, with the capability `client-cut`.
+        """
 
     async def heal_network(self) -> None:
         """Undo every cut that `cut` made, and nothing else."""
 
     async def reachability(self) -> Mapping[tuple[str, str], bool]:
-        """For every ordered pair of nodes whether a probe sent from inside `source` arrives at `target` now."""
+        """For every ordered pair of nodes whether a probe sent from inside `source` arrives at `target` now.
+
+        `CLIENTS` is among them once it was cut off from a node.
+        """
 
     async def teardown(self) -> None:
         """Remove everything that setup made; safe to call twice and after a partial setup."""

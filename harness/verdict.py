@@ -13,7 +13,7 @@ import msgspec
 
 from harness.adequacy import Done, Floors, final_shortfall, shortfalls
 from harness.failures import HarnessFailure
-from harness.faults import Fault, in_effect_s, missed, unobserved_kinds
+from harness.faults import Fault, in_effect_s, missed, unobserved_kinds, why_unobserved
 from harness.invariants import CHECKER, InvariantsRecord, as_checker
 
 Validity: TypeAlias = Literal[True, False, "unknown"]
@@ -125,7 +125,7 @@ def judge_adequacy(facts: Facts) -> Answer:
     done = facts.done
     reasons = list(shortfalls(done, facts.floors))
     unseen = unobserved_kinds(facts.requested_faults, facts.faults)
-    reasons += [f"the fault {kind} was never observed in effect" for kind in unseen]
+    reasons += [why_unobserved(kind, facts.faults) for kind in unseen]
     for kind in facts.requested_faults:
         effect_s = in_effect_s(kind, facts.faults)
         if kind not in unseen and effect_s < facts.floors.effect_s:

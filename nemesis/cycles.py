@@ -22,6 +22,9 @@ STEP_NAMES = {
 OVERLAP_SHARE = 0.35
 """Share of the later cycles in which a second kind joins in."""
 
+EXTENSION = 4
+"""By how many intervals a script's episode is extended while its core is not reached; not while other kinds wait."""
+
 SEED_BITS = 53
 """Seeds travel as JSON numbers."""
 
@@ -45,11 +48,15 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Timed(msgspec.Struct, frozen=True):
-    """One operation, `wait_s` after the one before completed; repeated until `repeat_s` passed if that is not None."""
+    """One operation, `wait_s` after the one before completed; repeated until `repeat_s` passed if that is not None.
+
+    A script that has not reached its core by then may go on for another `extend_s`.
+    """
 
     wait_s: float
     op: Op
     repeat_s: float | None = None
+    extend_s: float = 0.0
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -71,7 +78,8 @@ def plan_cycle(kinds: tuple[Kind, ...], pace: Pace, seed: int, cycle: int, count
         ends.append(end_op(kinds[kind].name, number))
         counts = tuple(count + (i == kind) for i, count in enumerate(counts))
     if kinds[chosen[0]].scripted:
-        steps = Timed(0.0, step_op(begins[0]), hold_s)
+        shared = cycle < len(kinds) and len(kinds) > 1
+        steps = Timed(0.0, step_op(begins[0]), hold_s, 0.0 if shared else EXTENSION * pace.interval_s)
         return Plan((Timed(quiet_s, begins[0]), steps, Timed(0.0, ends[0])), counts)
     if len(chosen) == 1:
         return Plan((Timed(quiet_s, begins[0]), Timed(hold_s, ends[0])), counts)

@@ -1,6 +1,7 @@
 """Scripts that take elections apart: leaders kept to themselves from the start, majorities that rotate, a comeback.
 
-They are built on the lonely leader: a node that was elected and could not yet say a word to anybody.
+They are built on the lonely leader: a node that was elected and could not yet say a word to anybody. Nothing here has
+to be quick: voters are held at the moment that matters, and let go when the cuts around it are made.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nemesis.faults import NO_CUT, Bounce, Partition, Pause, Restart
+from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Partition, Pause, Restart
 from nemesis.grudges import Grudge, grudge, one_way, shuffle, split
 from nemesis.scene import Scene
 from nemesis.view import Leader, View
 
-STANDING = ("candidate", "leader")
-ROUNDS = 20
-"""How often a pair is watched closely before it is given up."""
+LONG_TAIL = 80
+"""Entries that don't go in one message: more than an AppendEntries carries (`max_batch_entries`)."""
+
+CRASHED_VOTERS_SHARE = 0.3
+"""How often the voters of a rotating majority are killed while they grant their vote, not after it."""
 
 
 async def lonely_leader(scene: Scene) -> None:
@@ -34,25 +37,29 @@ async def lonely_leader(scene: Scene) -> None:
 
 
 async def rotate_majority(scene: Scene) -> None:
-    """Let one majority of a group elect a lonely leader, restart the voter, and let the other majority elect.
+    """Let one majority of a group elect a lonely leader, restart its voters, and let another majority elect.
 
-    The voter's promise of the first election (Ongaro 2014, §3.8) must hold in the second, which is for the same term:
-    the third node is kept from hearing of it, and stands as soon as the voter's silence after its restart is over.
+    The voters' promise of the first election (Ongaro 2014, §3.8) must hold in the second, which is for the same term:
+    the outcasts are kept from hearing of it, and stand as soon as the voters' silence after their restart is over.
+    Some voters are killed before their promise is durable: then nobody may have heard of it.
     """
     while (old := await scene.group()) is not None:
-        member, outcast = shuffle(old.others, scene.entropy)
+        peers = shuffle(old.others, scene.entropy)
+        outcasts, members = peers[: len(old.voters) // 2], peers[len(old.voters) // 2 :]
         await level(scene, old)
         await scene.act(Bounce((old.node,)))
-        cut = split([outcast], [old.node, member])
+        cut = split(outcasts, [old.node, *members])
         await scene.act(Partition(cut))
-        born = await make_lonely(scene, old, (old.node, member), cut)
+        crash = scene.entropy.random() < CRASHED_VOTERS_SHARE
+        born = await make_lonely(scene, old, (old.node, *members), cut, crash)
         if born is not None:
-            await scene.act(Pause((outcast,)))
-            await scene.act(Bounce((born.voter,)))
+            rest = [*born.voters, *outcasts]
+            await scene.act(Pause(tuple(outcasts)))
+            await scene.act(Bounce(born.voters))
             await restless(scene, old.group, born)
-            await scene.act(Partition(split([born.leader], [born.voter, outcast])))
-            await scene.act(Restart((outcast,)))
-            await served(scene, old.group, born.term - 1, (born.voter, outcast))
+            await scene.act(Partition(split([born.leader], rest)))
+            await scene.act(Restart(tuple(outcasts)))
+            await served(scene, old.group, born.term - 1, rest)
         await scene.act(NO_CUT)
         await scene.hold(0.5, 1.5)
 
@@ -60,124 +67,133 @@ async def rotate_majority(scene: Scene) -> None:
 async def leader_returns(scene: Scene) -> None:
     """Bring back a leader that was cut off with a tail of its own, before and after a lonely leader of a later term.
 
-    As figure 3.7 of Ongaro 2014 has it: the first leader is elected again, and can say no more as soon as a follower
-    has the first entries of its tail (what the follower answers still arrives); then the lonely one is let go, and
-    overwrites them.
+    As figure 3.7 of Ongaro 2014 has it: the first leader is elected again, and can say no more as soon as others have
+    the first entries of its tail (what they answer still arrives); then the lonely one is let go, and overwrites them.
     """
-    while (first := await scene.group()) is not None:
+    while (first := await scene.group(writable=True)) is not None:
         cut = split([first.node], first.others)
+        await scene.act(Flood(first.node, first.group, 1))
         await scene.act(Partition(cut))
+        await scene.act(Flood(first.node, first.group, LONG_TAIL))
         second = await make_lonely(scene, first, first.others, cut)
         if second is not None:
-            alone = split([second.leader], [first.node, second.voter])
-            await scene.act(Partition(alone))
-            if await old_entry(scene, first, second):
-                await scene.act(Partition(grudge([*alone, (first.node, second.voter)])))
+            alone = split([second.leader], [first.node, *second.voters])
+            if await old_entries(scene, first, second, alone):
                 await scene.hold(0.003, 0.03)
                 await scene.act(Partition(cut))
-                await served(scene, first.group, second.term, first.others)
+                await served(scene, first.group, second.term, first.others, by=second.leader)
         await scene.act(NO_CUT)
         await scene.hold(0.5, 1.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Lonely:
-    """A leader that nobody has heard of, not even the voter that elected it."""
+    """A leader that nobody has heard of, not even the voters that elected it."""
 
     leader: str
-    voter: str
+    voters: tuple[str, ...]
     term: int
 
 
-async def make_lonely(scene: Scene, old: Leader, pair: Sequence[str], cut: Grudge) -> Lonely | None:
-    """Wait until one of a pair asks the other for its vote, and let no more out of it, in addition to `cut`.
+async def make_lonely(
+    scene: Scene, old: Leader, among: Sequence[str], cut: Grudge, crash: bool = False
+) -> Lonely | None:
+    """Let one of these nodes be elected by the others, which are held as they grant their vote, and say no more.
 
-    The cut is one-way until it is elected, for the vote must come in. None if nobody was elected, or the leader could
-    speak before it was cut off.
+    The cut, in addition to `cut`, is one-way until it is elected, for the votes must come in. None if nobody was
+    elected. With `crash` the voters are left held, so that no vote can have come in.
     """
-    found = await vote_asked(scene, old, pair)
+    await scene.act(Hold(tuple(among), "before_vote", old.group))
+    found = await candidate(scene, old, among)
     if found is None:
+        await scene.act(Restart(tuple(among)))
         return None
-    leader, voter = found
+    leader, term = found
+    voters = tuple(name for name in among if name != leader)
     others = [name for name in old.voters if name != leader]
     await scene.act(Partition(grudge([*cut, *one_way(old.voters, leader, outbound=True)])))
-    elected = await scene.new_leader(old.group, old.term, (leader,), patience_s=0.1)
+    if crash:
+        return Lonely(leader, voters, term)
+    await scene.act(Restart(tuple(among)))
+    elected = await scene.new_leader(old.group, term - 1, (leader,), patience_s=2.0)
+    await scene.act(Partition(grudge([*cut, *split([leader], others)])))
     if elected is None:
         return None
-    await scene.act(Partition(grudge([*cut, *split([leader], others)])))
-    replica = (await scene.view([voter])).replicas(old.group).get(voter)
-    return Lonely(leader, voter, elected.term) if replica is not None and replica.last_term < elected.term else None
+    heard = (await scene.view(voters)).replicas(old.group).values()
+    return Lonely(leader, voters, elected.term) if all(status.last_term < elected.term for status in heard) else None
 
 
-async def vote_asked(scene: Scene, old: Leader, pair: Sequence[str]) -> tuple[str, str] | None:
-    """Wait until one of a pair stands and the other has heard of it: both, or None.
+async def candidate(scene: Scene, old: Leader, among: Sequence[str]) -> tuple[str, int] | None:
+    """Wait until votes are being granted that would make one of these the leader: who it is, and of which term."""
+    held = await scene.stopped(among, len(old.voters) // 2)
+    if not held:
+        return None
 
-    From the moment that anybody is restless, it is watched closely: what matters takes a few network delays.
-    """
-
-    def restless(view: View) -> bool | None:
+    def standing(view: View) -> tuple[str, int] | None:
         replicas = view.replicas(old.group)
-        return any(replicas[name].role != "follower" for name in pair if name in replicas) or None
+        found = [(name, status.term) for name, status in replicas.items() if status.role in ("candidate", "leader")]
+        return found[0] if len(found) == 1 and found[0][1] > old.term else None
 
-    def asked(view: View) -> tuple[str, str] | None:
-        replicas = view.replicas(old.group)
-        standing = [name for name in pair if name in replicas and replicas[name].role in STANDING]
-        if len(standing) != 1 or len(replicas) != 2:
-            return None
-        voter = pair[1] if standing[0] == pair[0] else pair[0]
-        heard = replicas[voter].term == replicas[standing[0]].term > old.term
-        return (standing[0], voter) if heard else None
-
-    for _ in range(ROUNDS):
-        if not await scene.until(restless, of=pair):
-            return None
-        if found := await scene.until(asked, of=pair, patience_s=0.05, eyes=4):
-            return found
-    return None
+    return await scene.until(standing, [name for name in among if name not in held], patience_s=0.3)
 
 
 async def level(scene: Scene, leader: Leader) -> None:
-    """Wait a little until all replicas of the leader's group have logs of the same length."""
+    """Wait a little until all voters of the leader's group have logs of the same length."""
 
     def same(view: View) -> bool | None:
         replicas = view.replicas(leader.group).values()
         equal = len(replicas) == len(leader.voters) and len({status.last_index for status in replicas}) == 1
         return True if equal else None
 
-    await scene.until(same, of=leader.voters, patience_s=0.5)
+    await scene.until(same, of=leader.voters, patience_s=0.5, poll_s=0.005)
 
 
 async def restless(scene: Scene, group: str, born: Lonely) -> None:
-    """Wait until the voter would stand itself: its silence after a restart is over then, so that it votes again."""
+    """Wait until a voter would stand itself: its silence after a restart is over then, so that it votes again."""
 
     def stands(view: View) -> bool | None:
-        replica = view.replicas(group).get(born.voter)
-        return True if replica is not None and replica.role != "follower" else None
+        replicas = view.replicas(group)
+        return any(replicas[name].role != "follower" for name in born.voters if name in replicas) or None
 
-    await scene.until(stands, of=(born.voter,))
+    await scene.until(stands, of=born.voters)
 
 
-async def served(scene: Scene, group: str, above: int, among: Sequence[str]) -> None:
-    """Wait for a leader with a lease (among these nodes, in a term above the given one), and let clients use it."""
+async def served(scene: Scene, group: str, above: int, among: Sequence[str], by: str | None = None) -> None:
+    """Wait for a leader with a lease among these nodes, in a term above the given one, and let clients use it.
+
+    That is the core of a script, if the leader is the one that was to be (`by`).
+    """
 
     def serves(view: View) -> Leader | None:
         leader = view.leader(group)
         return leader if leader is not None and leader.term > above and leader.lease_valid else None
 
-    if await scene.until(serves, of=among):
-        await scene.hold(0.1, 0.5)
+    leader = await scene.until(serves, of=among)
+    if leader is None:
+        return
+    if by in (None, leader.node):
+        await scene.reached(leader=leader.node, group=group, term=leader.term)
+    await scene.hold(0.1, 0.5)
 
 
-async def old_entry(scene: Scene, first: Leader, second: Lonely) -> bool:
-    """Wait until the voter's log grew by entries of the first leader's old term only; False if newer ones came too."""
-    before = (await scene.view([second.voter])).replicas(first.group).get(second.voter)
-    if before is None:
-        return False
+async def old_entries(scene: Scene, first: Leader, second: Lonely, alone: Grudge) -> bool:
+    """Let the first leader return, and cut it off as soon as others hold entries of its old term, and no newer ones.
+
+    They are held as they take them in: what they answer comes when they are let go, after the cut.
+    """
+    before = {
+        name: status.last_index for name, status in (await scene.view(second.voters)).replicas(first.group).items()
+    }
+    await scene.act(Hold(second.voters, "before_accept", first.group))
+    await scene.act(Partition(alone))
+    held = await scene.stopped(second.voters, len(first.voters) // 2)
+    await scene.act(Partition(grudge([*alone, *((first.node, name) for name in second.voters)])))
+    await scene.act(Restart(second.voters))
 
     def grown(view: View) -> bool | None:
-        replica = view.replicas(first.group).get(second.voter)
-        if replica is None or replica.last_index <= before.last_index:
+        replicas = view.replicas(first.group)
+        if any(name not in replicas or replicas[name].last_index <= before.get(name, 0) for name in held):
             return None
-        return replica.last_term <= first.term
+        return all(replicas[name].last_term <= first.term for name in held)
 
-    return bool(await scene.until(grown, of=(second.voter,)))
+    return bool(held) and bool(await scene.until(grown, of=held, patience_s=1.0))

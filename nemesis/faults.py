@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from harness.protocols import CLIENTS
 from nemesis.grudges import Grudge, Link
 
 
@@ -31,7 +32,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Start again those of these nodes that the same instance killed, and continue those it paused."""
+    """Start again those of these nodes that the same instance killed, and continue those it paused or held."""
 
     targets: tuple[str, ...]
 
@@ -43,11 +44,47 @@ class Bounce:
     targets: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """These nodes stop themselves when they next pass this point for the group (see `harness.protocols.Holding`)."""
+
+    targets: tuple[str, ...]
+    point: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """So many writes are sent to the group's replica on this node, to keys that no workload reads."""
+
+    node: str
+    group: str
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A group's leader on this node is asked to change its configuration (see `harness.protocols.Reconfigurable`)."""
+
+    node: str
+    group: str
+    change: str
+    server: str
+    expected: tuple[int, int]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Nothing is done; what is in effect is looked at."""
+
+
 Fault: TypeAlias = Partition | Kill | Pause
 
-Action: TypeAlias = Fault | Restart | Bounce
+Action: TypeAlias = Fault | Restart | Bounce | Hold | Flood | Change | Look
 
 NO_CUT = Partition(())
+LOOK = Look()
 
 FEW_LINKS = 6
 """Up to so many links are named one by one."""
@@ -55,6 +92,8 @@ FEW_LINKS = 6
 
 def targets_of(action: Action, nodes: tuple[str, ...]) -> tuple[str, ...]:
     """The nodes an action is about: for a partition those that lose a link to a majority of the others."""
+    if isinstance(action, Look | Flood | Change):
+        return ()
     if not isinstance(action, Partition):
         return action.targets
     lost = {name: {b if a == name else a for a, b in action.links if name in (a, b)} for name in nodes}
@@ -66,7 +105,7 @@ def describe(action: Action, nodes: tuple[str, ...]) -> str:
     """The action in a few words for people."""
     match action:
         case Partition(links):
-            return describe_links(links, nodes)
+            return describe_links(links, (*nodes, CLIENTS) if any(CLIENTS in link for link in links) else nodes)
         case Kill(targets):
             return f"kill -9 {' '.join(targets)}"
         case Pause(targets):
@@ -75,6 +114,14 @@ def describe(action: Action, nodes: tuple[str, ...]) -> str:
             return f"restart {' '.join(targets)}"
         case Bounce(targets):
             return f"kill -9 and restart {' '.join(targets)}"
+        case Hold(targets, point, group):
+            return f"hold {' '.join(targets)} at {point} of {group}"
+        case Flood(node, group, writes):
+            return f"send {writes} writes to {group} on {node}"
+        case Change(node, group, change, server):
+            return f"ask {node} to {change} {server} in {group}"
+        case Look():
+            return "look at what is in effect"
 
 
 def describe_links(links: Grudge, nodes: tuple[str, ...]) -> str:

@@ -49,6 +49,12 @@ def halves(nodes: Sequence[str], entropy: Random) -> Grudge:
     return isolate(nodes, shuffled[: len(shuffled) // 2])
 
 
+def bridge(nodes: Sequence[str], entropy: Random) -> Grudge:
+    """Two random halves that see each other only through one node, which sees all; needs at least three nodes."""
+    _, *others = shuffle(nodes, entropy)
+    return between(others[: len(others) // 2], others[len(others) // 2 :])
+
+
 def majorities_ring(nodes: Sequence[str], entropy: Random) -> Grudge:
     """Every node sees a majority (itself included) and no two nodes see the same one; needs at least four nodes.
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 
-from harness.errors import HarnessError
-from harness.protocols import Database, Environment
-from nemesis.faults import Action, Bounce, Kill, Partition, Pause, Restart
+from harness.errors import HarnessError, IndefiniteError
+from harness.protocols import Database, Environment, Flooding, Holding, Reconfigurable
+from nemesis.faults import Action, Bounce, Change, Flood, Hold, Kill, Look, Partition, Pause, Restart
 from nemesis.grudges import Link
 
 KILLED = "killed"
 PAUSED = "paused"
+HELD = "held"
 
 
 class Injector:
-    """The faults in effect, by instance: cut links, and nodes killed or paused."""
+    """The faults in effect, by instance: cut links, and nodes killed, paused or held."""
 
     def __init__(self, database: Database, environment: Environment) -> None:
         self._database = database
@@ -33,7 +35,7 @@ class Injector:
         return frozenset[Link]().union(*self._cuts.values())
 
     def down(self) -> dict[str, str]:
-        """Nodes that are killed or paused, with which of the two."""
+        """Nodes that are killed, paused or (to be) held, with which of these."""
         return {name: how for nodes in self._downs.values() for name, how in nodes.items()}
 
     def in_effect(self, instance: int) -> bool:
@@ -59,6 +61,14 @@ class Injector:
             case Bounce(targets):
                 await self._take_down(instance, targets, KILLED)
                 await self._bring_up(instance, targets)
+            case Hold(targets, point, group):
+                await self._hold(instance, targets, point, group)
+            case Flood(node, group, writes):
+                await self._flood(node, group, writes)
+            case Change():
+                await self._change(action)
+            case Look():
+                pass
 
     async def undo(self, instance: int) -> None:
         """Undo all that is left of an instance; raises HarnessError at the end when a part of it failed."""
@@ -95,20 +105,48 @@ class Injector:
 
     async def _take_down(self, instance: int, targets: Iterable[str], how: str) -> None:
         act = self._database.kill if how == KILLED else self._database.pause
-        taken = [name for name in targets if name not in self.down()]
+        own = self._downs.get(instance, {})
+        taken = [name for name in targets if name not in self.down() or (how == KILLED and own.get(name) == HELD)]
         self._downs.setdefault(instance, {}).update(dict.fromkeys(taken, how))
         await _all([act(name) for name in taken])
+
+    async def _hold(self, instance: int, targets: Iterable[str], point: str, group: str) -> None:
+        database = self._database
+        if not isinstance(database, Holding):
+            raise HarnessError(f"{database.name} can't be told where to stop")
+        taken = [name for name in targets if name not in self.down()]
+        self._downs.setdefault(instance, {}).update(dict.fromkeys(taken, HELD))
+        await _all([database.hold(name, point, group) for name in taken])
+
+    async def _flood(self, node: str, group: str, writes: int) -> None:
+        database = self._database
+        if not isinstance(database, Flooding):
+            raise HarnessError(f"{database.name} takes no writes but its clients'")
+        await database.flood(node, group, writes)
+
+    async def _change(self, asked: Change) -> None:
+        database = self._database
+        if not isinstance(database, Reconfigurable):
+            raise HarnessError(f"the groups of {database.name} can't be changed")
+        with suppress(IndefiniteError):  # statuses will tell
+            await database.change_replicas(
+                asked.node, asked.group, asked.change, asked.server, asked.expected, asked.timeout_s
+            )
 
     async def _bring_up(self, instance: int, targets: Iterable[str]) -> None:
         downs = self._downs.get(instance, {})
         await _all([self._bring_one_up(downs, name) for name in targets if name in downs])
 
     async def _bring_one_up(self, downs: dict[str, str], name: str) -> None:
-        await (self._database.start(name) if downs[name] == KILLED else self._database.resume(name))
+        database = self._database
+        if downs[name] == HELD and isinstance(database, Holding):
+            await database.release(name)
+        else:
+            await (database.start(name) if downs[name] == KILLED else database.resume(name))
         del downs[name]
 
 
-async def _all(steps: Iterable[Awaitable[None]]) -> None:
+async def _all(steps: Iterable[Awaitable[object]]) -> None:
     """Run the steps side by side, each to its end, then raise HarnessError if any failed."""
     outcomes = await asyncio.gather(*steps, return_exceptions=True)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]

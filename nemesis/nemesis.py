@@ -2,7 +2,8 @@
 
 Every step's `value` is JSON-able and names `fault`, `variant`, `instance` and `step` (`begin`, `step` or `end`); the
 completion adds `targets`, `action` (in words), `observed`, `observed_ns` (ns since the run's start) and `evidence`.
-The later actions of a script are told but not probed for (`observed` is null): probing would make it miss its moment.
+The steps of a script are told but not probed for (`observed` is null), except for its core: there what it has done is
+looked at, and only that makes it observed.
 """
 
 from __future__ import annotations
@@ -13,25 +14,42 @@ from typing import Any
 
 from harness.ops import Op
 from harness.protocols import Database, Environment, ProcessState
-from nemesis.faults import Action, Bounce, Kill, Partition, Pause, Restart, describe, targets_of
-from nemesis.injector import Injector
+from nemesis.faults import (
+    Action,
+    Bounce,
+    Change,
+    Flood,
+    Hold,
+    Kill,
+    Look,
+    Partition,
+    Pause,
+    Restart,
+    describe,
+    targets_of,
+)
+from nemesis.injector import KILLED, PAUSED, Injector
 from nemesis.observe import Observation, Observer, both
 from nemesis.scene import Scene
 from nemesis.scripts import SCRIPTS
-from nemesis.stage import Stage
+from nemesis.stage import Offer, Stage
 from nemesis.variants import VARIANTS, Plan
 from nemesis.view import View, names
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the nemesis looks for targets, for a fault's effect and for its end, and how often it looks."""
+    """How long the nemesis looks for targets, for a fault's effect and for its end, and how often it looks.
+
+    `script_s` and `script_poll_s` are for the states that scripts wait for.
+    """
 
     choose_s: float = 5.0
     observe_s: float = 5.0
     recover_s: float = 15.0
     poll_s: float = 0.02
-    watch_poll_s: float = 0.001
+    script_s: float = 6.0
+    script_poll_s: float = 0.02
 
 
 @dataclass(slots=True)
@@ -97,17 +115,18 @@ class FaultNemesis:
         report["evidence"] = plan.evidence
         if plan.fault is None:
             return Observation(False, None)
-        return await self._carry_out(number, plan.fault, report)
+        return await self._carry_out(number, Offer(plan.fault), report)
 
     async def _step(self, number: int, report: dict[str, Any]) -> Observation:
         stage = self._instances[number].stage if number in self._instances else None
-        action = await stage.next_action() if stage is not None else None
-        if action is None:
-            report["finished"] = True
+        offer = await stage.next_offer() if stage is not None else None
+        if offer is None:
+            report |= {"finished": True, "core": False}
             return Observation(False, None, {"reason": "the script found nothing more to do"})
-        return await self._carry_out(number, action, report)
+        return await self._carry_out(number, offer, report)
 
-    async def _carry_out(self, number: int, action: Action, report: dict[str, Any]) -> Observation:
+    async def _carry_out(self, number: int, offer: Offer, report: dict[str, Any]) -> Observation:
+        action = offer.action
         nodes = names(self._database.nodes)
         report["targets"] = list(targets_of(action, nodes))
         report["action"] = describe(action, nodes)
@@ -116,16 +135,26 @@ class FaultNemesis:
             instance.before.update(
                 (n, self._effect.incarnations[n]) for n in action.targets if n in self._effect.incarnations
             )
-        if not isinstance(action, Partition):
+        if isinstance(action, Kill | Pause | Restart | Bounce | Hold):
             instance.touched.update(action.targets)
-        try:
+        if instance.stage is None:
             await self._injector.carry_out(number, action)
+            return await self._observe(instance, action)
+        try:
+            return await self._perform(number, offer, report)
         finally:
-            if instance.stage is not None:
-                instance.stage.carried_out()
-        if report["step"] == "step":
+            instance.stage.carried_out()
+
+    async def _perform(self, number: int, offer: Offer, report: dict[str, Any]) -> Observation:
+        """A script's action; at its core what is in effect is looked at before the script goes on."""
+        report["core"] = offer.core is not None
+        await self._injector.carry_out(number, offer.action)
+        if offer.core is None:
             return Observation(None, None)
-        return await self._observe(instance, action)
+        report["evidence"] = offer.core
+        made = {KILLED: ProcessState.DEAD, PAUSED: ProcessState.PAUSED}
+        down = {name: made[how] for name, how in self._injector.down().items() if how in made}
+        return await self._effect.in_effect(self._injector.cut_links(), down)
 
     async def _observe(self, instance: Instance, action: Action) -> Observation:
         match action:
@@ -137,6 +166,8 @@ class FaultNemesis:
                 return await self._effect.processes(dict.fromkeys(targets, ProcessState.PAUSED))
             case Restart(targets) | Bounce(targets):
                 return await self._up_again(instance, targets)
+            case Hold() | Flood() | Change() | Look():
+                return Observation(None, None)
 
     async def _end(self, request: dict[str, Any], report: dict[str, Any]) -> Observation:
         number = self._find(request)
@@ -177,7 +208,7 @@ class FaultNemesis:
         return plan or choose(await scene.view(), self._injector.down(), entropy)
 
     def _scene(self, entropy: Random) -> Scene:
-        return Scene(self._effect, entropy, Stage(), self._patience.watch_poll_s)
+        return Scene(self._effect, entropy, Stage(), self._patience.script_poll_s, self._patience.script_s)
 
 
 async def _close(instance: Instance) -> None:

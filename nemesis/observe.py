@@ -58,6 +58,16 @@ class Observer:
 
         return await self._until(probe)
 
+    async def in_effect(self, cut: frozenset[Link], down: Mapping[str, ProcessState]) -> Observation:
+        """One look: nothing gets through the links that are cut, and these processes are as they were made."""
+        matrix = await self.environment.reachability() if cut else {}
+        states = await asyncio.gather(*(self.database.process_state(name) for name in down))
+        leaking = sorted(pair for pair in matrix if pair in cut and matrix[pair])
+        met = not leaking and list(states) == list(down.values())
+        evidence = _matrix_evidence(list(matrix), cut, leaking, []) if cut else {}
+        evidence |= {"states": {name: str(state) for name, state in zip(down, states, strict=True)}} if down else {}
+        return Observation(met, self.environment.clock.monotonic_ns() if met else None, evidence)
+
     async def processes(self, wanted: Mapping[str, ProcessState]) -> Observation:
         """Every node's process is in the wanted state."""
 

@@ -14,7 +14,7 @@ from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.registry import NEMESES, PlotStyle
 from nemesis.schedule import Schedule, Steps
 from nemesis.scripts import SCRIPTS
-from nemesis.variants import VARIANTS, needs_status
+from nemesis.variants import VARIANTS, needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,9 @@ class NemesisPackage:
     kinds: tuple[str, ...]
     styles: Mapping[str, PlotStyle]
 
+
+LEAST_NODES = {"majorities-ring": 4, "bridge": 3}
+"""How many nodes some variants need."""
 
 FIRST_ROUND_SHARE = 0.7
 """Of the time limit: by then every kind has had its first instance."""
@@ -84,7 +87,5 @@ def _kind(name: str, offered: frozenset[str], node_count: int) -> Kind:
         return Kind(name, (name,), scripted=True)
     if name == "partition" and node_count < 2:
         raise UserError("The nemesis 'partition' needs at least two nodes.")
-    variants = [v for v in VARIANTS[name] if "status" in offered or not needs_status(name, v)]
-    if node_count < 4:
-        variants = [v for v in variants if v != "majorities-ring"]
+    variants = [v for v in VARIANTS[name] if needs(name, v) <= offered and node_count >= LEAST_NODES.get(v, 1)]
     return Kind(name, tuple(variants))

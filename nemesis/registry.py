@@ -29,7 +29,7 @@ NEMESES: dict[str, NemesisInfo] = {
     for info in (
         NemesisInfo(
             "partition",
-            "cuts the network: one node, halves, majorities ring, leader or leaseholder cut off, one-way",
+            "cuts the network: one node, halves, ring, bridge, leaders or their clients cut off, one-way",
             frozenset({"partition"}),
             PlotStyle("#e07b39"),
         ),

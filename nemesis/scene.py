@@ -1,18 +1,20 @@
 """What a script of faults is given: eyes (polled statuses), time and chance.
 
 A script waits for the state that matters, then says what to do (`act`); the nemesis carries each action out as a step
-of the history. A script never touches the database itself.
+of the history. A script never touches the database itself. It says when its core is reached: the state that it is
+about, with its decisive action in effect; the rest is preparation.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias, TypeVar
 
-from nemesis.faults import Action
+from harness.protocols import ProcessState
+from nemesis.faults import LOOK, Action
 from nemesis.observe import Observer
 from nemesis.stage import Stage
 from nemesis.view import Leader, View, names
@@ -22,27 +24,37 @@ T = TypeVar("T")
 MASTERS_SHARE = 0.15
 """How often a script plays with the masters' group: clients' data is in the others."""
 
+LEAST_VOTERS = 3
+"""Smaller groups have no majority without their leader."""
+
 Script: TypeAlias = Callable[["Scene"], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One episode's surroundings; `patience_s` bounds every wait, after which a script goes on with what it has."""
+    """One episode's surroundings; `patience_s` bounds every wait, after which a script goes on with what it has.
+
+    Nothing has to be seen quickly (what passes quickly is held), so that eyes open `poll_s` apart cost little.
+    """
 
     observer: Observer
     entropy: Random
     stage: Stage
-    poll_s: float = 0.001
-    patience_s: float = 4.0
+    poll_s: float = 0.02
+    patience_s: float = 6.0
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Names of all nodes."""
         return names(self.observer.database.nodes)
 
-    async def act(self, action: Action) -> None:
-        """Have an action carried out; returns when it was."""
-        await self.stage.act(action)
+    async def act(self, action: Action, core: dict[str, Any] | None = None) -> None:
+        """Have an action carried out; returns when it was. With `core`: what was seen that makes it decisive."""
+        await self.stage.act(action, core)
+
+    async def reached(self, **seen: Any) -> None:
+        """Say that the core is reached, and what was seen of it: what is in effect is looked at now."""
+        await self.stage.act(LOOK, seen)
 
     async def hold(self, low_s: float, high_s: float) -> None:
         """Let a random time pass."""
@@ -58,49 +70,52 @@ class Scene:
         seen: Callable[[View], T | None],
         of: Iterable[str] | None = None,
         patience_s: float | None = None,
-        eyes: int = 1,
+        poll_s: float | None = None,
     ) -> T | None:
-        """Poll the statuses until `seen` finds what it looks for; None when patience ran out.
-
-        With more than one eye, questions are asked before earlier ones are answered, for moments that pass quickly.
-        """
-        limit_s = self.patience_s if patience_s is None else patience_s
-        deadline_ns = self.observer.environment.clock.monotonic_ns() + int(limit_s * 1e9)
-        if eyes == 1:
-            return await self._look(seen, of, deadline_ns)
-        looks = [self._look(seen, of, deadline_ns, self.poll_s * i / eyes) for i in range(eyes)]
-        tasks = [asyncio.create_task(look) for look in looks]
-        ended = asyncio.Event()
-        for task in tasks:
-            task.add_done_callback(lambda _: ended.set())
-        try:
-            await ended.wait()
-            return next(task for task in tasks if task.done()).result()
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    async def _look(
-        self, seen: Callable[[View], T | None], of: Iterable[str] | None, deadline_ns: int, delay_s: float = 0.0
-    ) -> T | None:
+        """Poll the statuses until `seen` finds what it looks for; None when patience ran out."""
         clock = self.observer.environment.clock
-        if delay_s:
-            await clock.sleep(delay_s)
+        deadline_ns = clock.monotonic_ns() + int((self.patience_s if patience_s is None else patience_s) * 1e9)
+        wanted = None if of is None else tuple(of)
         while True:
-            found = seen(await self.view(of))
+            found = seen(await self.view(wanted))
             if found is not None or clock.monotonic_ns() >= deadline_ns:
                 return found
+            await clock.sleep(self.poll_s if poll_s is None else poll_s)
+
+    async def stopped(self, among: Sequence[str], count: int, patience_s: float | None = None) -> tuple[str, ...]:
+        """Wait until so many of these nodes have stopped where they were to be held: all that have; () if too few."""
+        clock, probe = self.observer.environment.clock, self.observer.database.process_state
+        deadline_ns = clock.monotonic_ns() + int((self.patience_s if patience_s is None else patience_s) * 1e9)
+        while True:
+            states = await asyncio.gather(*(probe(name) for name in among))
+            held = tuple(n for n, state in zip(among, states, strict=True) if state is ProcessState.PAUSED)
+            if len(held) >= count:
+                return held
+            if clock.monotonic_ns() >= deadline_ns:
+                return ()
             await clock.sleep(self.poll_s)
 
-    async def group(self, voters: int = 3) -> Leader | None:
-        """The leader of a random group, with a lease and so many voters: a tablet's more often than the masters'."""
-        return await self.until(lambda view: self._random_leader(view, voters))
+    async def group(self, idle: bool = False, writable: bool = False) -> Leader | None:
+        """The leader of a random group with at least three voters and a lease: more often a tablet's than the masters'.
+
+        None, after patience, if there is none. With `idle` one whose log has not grown for a while, if there is one;
+        with `writable` a tablet's: clients write there.
+        """
+        if idle:
+            before = await self.view()
+            await self.hold(0.3, 0.6)
+            after = await self.view()
+            still = [each for each in after.leaders() if _large(each) and each.last_index == _last(before, each)]
+            if still:
+                return self.entropy.choice(still)
+        masters_share = 0.0 if writable else MASTERS_SHARE
+        return await self.until(lambda view: self._random_leader(view, masters_share))
 
     async def new_leader(
         self, group: str, above: int, among: Iterable[str] | None = None, patience_s: float | None = None
     ) -> Leader | None:
         """Wait for a leader of the group in a term above the given one (among some of its nodes)."""
-        allowed = None if among is None else set(among)
+        allowed = None if among is None else tuple(among)
 
         def seen(view: View) -> Leader | None:
             leader = view.leader(group)
@@ -114,7 +129,16 @@ class Scene:
         """Wait for any leader of the group."""
         return await self.new_leader(group, above=-1)
 
-    def _random_leader(self, view: View, voters: int) -> Leader | None:
-        role = "master" if self.entropy.random() < MASTERS_SHARE else "tserver"
-        leaders = [leader for leader in view.leaders(role) if leader.lease_valid and len(leader.voters) == voters]
+    def _random_leader(self, view: View, masters_share: float) -> Leader | None:
+        role = "master" if self.entropy.random() < masters_share else "tserver"
+        leaders = [each for each in view.leaders(role) if _large(each)]
         return self.entropy.choice(leaders) if leaders else None
+
+
+def _large(leader: Leader) -> bool:
+    return leader.lease_valid and len(leader.voters) >= LEAST_VOTERS
+
+
+def _last(view: View, leader: Leader) -> int | None:
+    replica = view.replicas(leader.group).get(leader.node)
+    return None if replica is None else replica.last_index

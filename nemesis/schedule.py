@@ -13,19 +13,22 @@ from nemesis.cycles import Kind, Pace, Timed, plan_cycle
 class Steps(msgspec.Struct, frozen=True):
     """These operations for the nemesis, each after the one before completed and its wait is over.
 
-    `since_ns` is when the last one completed, `until_ns` when the first item stops being repeated.
+    `since_ns` is when the last one completed, `until_ns` when the first item stops being repeated, or (if a script has
+    not reached its core by then) when its extension begins.
     """
 
     items: tuple[Timed, ...]
     since_ns: int = 0
     until_ns: int | None = None
+    core: bool = False
 
     def step(self, context: Context) -> Step:
         if not self.items:
             return DONE
         item = self.items[0]
-        if self.until_ns is not None and context.time_ns >= self.until_ns:
-            return replace(self, items=self.items[1:], until_ns=None).step(context)
+        extension_ns = 0 if self.core else nanos(item.extend_s)
+        if self.until_ns is not None and context.time_ns >= self.until_ns + extension_ns:
+            return replace(self, items=self.items[1:], until_ns=None, core=False).step(context)
         due_ns = self.since_ns + nanos(item.wait_s)
         if context.time_ns < due_ns:
             return Pending(due_ns), self
@@ -43,9 +46,11 @@ class Steps(msgspec.Struct, frozen=True):
         """The steps that have seen an event; a script that says it is finished takes no further step."""
         if event.process != NEMESIS_PROCESS or event.type == "invoke":
             return self
-        finished = isinstance(event.value, dict) and event.value.get("finished", False)
+        told = event.value if isinstance(event.value, dict) else {}
+        finished = bool(told.get("finished", False))
         until_ns = event.time if self.until_ns is not None and finished else self.until_ns
-        return replace(self, since_ns=event.time, until_ns=until_ns)
+        core = self.core or finished or (told.get("core") is True and told.get("observed") is True)
+        return replace(self, since_ns=event.time, until_ns=until_ns, core=core)
 
 
 class Schedule(msgspec.Struct, frozen=True):

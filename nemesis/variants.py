@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
+from harness.protocols import CLIENTS
 from nemesis.faults import Fault, Kill, Partition, Pause
-from nemesis.grudges import Grudge, halves, isolate, majorities_ring, one_way
+from nemesis.grudges import Grudge, between, bridge, grudge, halves, isolate, majorities_ring, one_way
 from nemesis.targets import STATUS_SELECTORS, Choice, select
 from nemesis.view import View, names
 
@@ -42,6 +43,28 @@ def _one_way(selector: str, outbound: bool) -> Variant:
         return _partition(choice, links)
 
     return plan
+
+
+def _clients(selector: str, isolated: bool) -> Variant:
+    def plan(view: View, busy: Collection[str], entropy: Random) -> Plan:
+        choice = select(selector, view, (), entropy)
+        apart = isolate(names(view.nodes), choice.targets) if isolated else ()
+        links = between(choice.targets, [CLIENTS]) if isolated or entropy.random() < 0.5 else _mute(choice)
+        return _partition(choice, grudge([*apart, *links]))
+
+    return plan
+
+
+def _mute(choice: Choice) -> Grudge:
+    """Requests of clients arrive, and no answer comes back."""
+    return grudge((name, CLIENTS) for name in choice.targets)
+
+
+def _bridge(view: View, busy: Collection[str], entropy: Random) -> Plan:
+    nodes = names(view.nodes)
+    if len(nodes) < 3:
+        return Plan(None, {"reason": "a bridge needs at least 3 nodes"})
+    return Plan(Partition(bridge(nodes, entropy)))
 
 
 def _halves(view: View, busy: Collection[str], entropy: Random) -> Plan:
@@ -78,6 +101,9 @@ VARIANTS: Mapping[str, Mapping[str, Variant]] = {
         "one": _cut_off("one"),
         "halves": _halves,
         "majorities-ring": _ring,
+        "clients": _clients("leaseholder", isolated=False),
+        "leaseholder-and-clients": _clients("leaseholder", isolated=True),
+        "bridge": _bridge,
         "one-way-out": _one_way("leaseholder", outbound=True),
         "one-way-in": _one_way("one", outbound=False),
     },
@@ -87,6 +113,15 @@ VARIANTS: Mapping[str, Mapping[str, Variant]] = {
 """Variants of each fault kind by name. The first ones hit leaders: the first cycles of a run take those first."""
 
 
-def needs_status(kind: str, variant: str) -> bool:
-    """Whether the variant's targets come from what the nodes say of themselves."""
-    return variant in STATUS_SELECTORS or (kind, variant) == ("partition", "one-way-out")
+CLIENT_VARIANTS = frozenset({"clients", "leaseholder-and-clients"})
+"""Variants of a partition that cut links between clients and nodes."""
+
+
+def needs(kind: str, variant: str) -> frozenset[str]:
+    """The capabilities a variant needs beside those of its kind: `status`, if what nodes say chooses its targets."""
+    found = set()
+    if variant in STATUS_SELECTORS or (kind, variant) == ("partition", "one-way-out") or variant in CLIENT_VARIANTS:
+        found.add("status")
+    if variant in CLIENT_VARIANTS:
+        found.add("client-cut")
+    return frozenset(found)

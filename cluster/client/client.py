@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from cluster.wire.messages import (
     DoneReply,
     GetStatus,
     GetTableLocations,
+    HoldAt,
+    HoldReply,
     IsCreateTableDone,
     ListTables,
     ListTablesReply,
@@ -135,6 +138,28 @@ class ClusterClient:
         if not isinstance(reply, Missed):
             return _expect(reply, ConfigurationReply)
         raise (IndefiniteError if reply.possible else DefiniteError)(reply.kind, reply.message)
+
+    async def hold_at(self, address: str, point: str, group: str) -> bool:
+        """Have the node at this address stop itself at a point (empty: no more); False if it did not answer."""
+        reply = await attempt(self._ports.network, address, encode(HoldAt(point, group)), self._timeout_s)
+        return not isinstance(reply, Missed) and bool(_expect(reply, HoldReply))
+
+    async def flood(self, table: str, tablet_id: str, address: str, keys: Sequence[int], timeout_s: float) -> None:
+        """Send a write of each of these partition keys to one replica, all at once; whatever comes of them.
+
+        The first time, one is written as usual, for a session. Raises DefiniteError, IndefiniteError if that fails.
+        """
+        if self._sessions.get(tablet_id) is None:
+            await self.write(table, keys[0], 0, 0, 0)
+        session = self._sessions.get(tablet_id)
+        if session is None:
+            return
+        requests = [WriteRow(session.begin(), tablet_id, key, 0, 0, 0) for key in keys]
+        await asyncio.gather(
+            *(attempt(self._ports.network, address, encode(request), timeout_s) for request in requests)
+        )
+        for request in requests:
+            session.end(request.request_id)
 
     # ---- data ----
 

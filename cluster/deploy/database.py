@@ -8,17 +8,28 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cluster.client.client import ClusterClient
-from cluster.deploy.adapter import DATABASE_NAME, OPERATIONS, create_registers
+from cluster.deploy.adapter import DATABASE_NAME, OPERATIONS, REGISTER_TABLE, create_registers
+from cluster.deploy.layout import MASTER_ROLE
 from cluster.deploy.readiness import await_ready
+from cluster.group_spec import FAILPOINTS
+from cluster.promises import PROMISES
 from cluster.raft.types import ChangeKind
 from cluster.wire.messages import ChangeReplicas
-from harness.errors import DefiniteError
+from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.ports import Clock
-from harness.protocols import Node, NodeStatus, node_of
+from harness.protocols import Node, NodeStatus, ProcessState, node_of
 
-CAPABILITIES = frozenset({"kill", "pause", "stop", "status"})
+CAPABILITIES = frozenset({"kill", "pause", "stop", "status", "hold", "flood", "membership"})
 ADMIN = "admin"
 """The harness's own machine: statuses and readiness are asked from there; no fault touches it."""
+
+HOLD_TIMEOUT_S = 0.5
+HOLD_ATTEMPTS = 4
+RELEASE_ATTEMPTS = 20
+FLOOD_TIMEOUT_S = 2.0
+FLOOD_WAIT_S = 0.25
+FLOODED_KEYS = 1 << 40
+"""Partition keys from here on are written by `flood`, and read by nobody."""
 
 READINESS_CALL_TIMEOUT_S = 2.0
 
@@ -30,6 +41,7 @@ class ReferenceDatabase(ABC):
 
     def __init__(self, nodes: tuple[Node, ...]) -> None:
         self._nodes = nodes
+        self._flooder: ClusterClient | None = None
 
     @property
     def name(self) -> str:
@@ -75,6 +87,53 @@ class ReferenceDatabase(ABC):
         except DefiniteError as error:
             return str(error)
         return None
+
+    @abstractmethod
+    async def process_state(self, node: str) -> ProcessState:
+        """Probed now."""
+
+    @abstractmethod
+    async def resume(self, node: str) -> None:
+        """SIGCONT."""
+
+    async def hold(self, node: str, point: str, group: str) -> bool:
+        if point not in (*FAILPOINTS, *PROMISES):
+            raise ValueError(f"a group has no point {point!r}")
+        kind = "catalog" if self._role(node) == MASTER_ROLE else "tablet"
+        client, address = self.admin_client(HOLD_TIMEOUT_S), self.address(node)
+        for _ in range(HOLD_ATTEMPTS):
+            if await client.hold_at(address, f"{kind}.{point}", group):
+                return True
+        return False
+
+    async def release(self, node: str) -> None:
+        """It may stop while it is being told not to: then it goes on, and hears it."""
+        for _ in range(RELEASE_ATTEMPTS):
+            if await self.process_state(node) is ProcessState.DEAD:
+                return
+            await self.resume(node)
+            if await self.admin_client(HOLD_TIMEOUT_S).hold_at(self.address(node), "", ""):
+                return
+        raise HarnessError(f"{node} could not be told to stop at no point any more")
+
+    def _role(self, node: str) -> str:
+        return next(each.role for each in self._nodes if each.name == node)
+
+    async def flood(self, node: str, group: str, writes: int) -> bool:
+        """Of keys far above those of any workload, that live in the tablet."""
+        if self._flooder is None:
+            self._flooder = self.admin_client(FLOOD_TIMEOUT_S)
+        try:
+            found = (await self._flooder.table_locations(REGISTER_TABLE)).tablets
+            tablet = next((each for each in found if each.tablet_id == group), None)
+            if tablet is None:
+                return False
+            bucket, buckets = tablet.partition.bucket, tablet.partition.buckets
+            keys = [(FLOODED_KEYS + i) * buckets + bucket for i in range(writes)]
+            await self._flooder.flood(REGISTER_TABLE, group, self.address(node), keys, FLOOD_WAIT_S)
+        except (DefiniteError, IndefiniteError):
+            return False
+        return True
 
     async def statuses(self) -> dict[str, NodeStatus | None]:
         """Every node's status, asked at once."""

@@ -115,7 +115,7 @@ class DockerDatabase(ReferenceDatabase):
     async def status(self, node: str) -> NodeStatus | None:
         client = ClusterClient(self._admin_ports(), self._masters(), STATUS_TIMEOUT_S)
         try:
-            return node_status(await client.status(self._address(self._node(node))))
+            return node_status(await client.status(self.address(node)))
         except DefiniteError:
             return None
 

@@ -90,7 +90,7 @@ class SimDatabase(ReferenceDatabase):
 
     async def status(self, node: str) -> NodeStatus | None:
         try:
-            return node_status(await self._status_client.status(self._configs[node].address))
+            return node_status(await self._status_client.status(self.address(node)))
         except DefiniteError:
             return None
 

@@ -25,6 +25,8 @@ from cluster.wire.messages import (
     GetStatus,
     GetTableLocations,
     Heartbeat,
+    HoldAt,
+    HoldReply,
     IsCreateTableDone,
     ListTables,
     ListTabletServers,
@@ -141,6 +143,8 @@ class Master:
                 return await self._change_replicas(request)
             case GetStatus():
                 return self._status()
+            case HoldAt():
+                return self._hold(request)
             case _:
                 return Fault("INVALID", f"masters do not answer {type(request).__name__}", definite=True)
 
@@ -155,6 +159,10 @@ class Master:
         return StatusReply(
             ports.node_id, "master", ports.incarnation, ports.clock.wall_ns(), groups, self._streams.states()
         )
+
+    def _hold(self, request: HoldAt) -> HoldReply:
+        self._ports.failpoints.hold(request.point, request.group)
+        return HoldReply()
 
     def _leadership_changed(self, state: SoftState) -> None:
         if self._manager is None:

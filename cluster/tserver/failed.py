@@ -58,6 +58,7 @@ class FailedReplica:
             commit_index=0,
             applied_index=0,
             last_index=0,
+            first_index=1,
             last_term=0,
             lease_valid=False,
             voters=(),

@@ -32,6 +32,8 @@ from cluster.wire.messages import (
     DoneReply,
     Fault,
     GetStatus,
+    HoldAt,
+    HoldReply,
     ReadRow,
     RegisterSession,
     Request,
@@ -142,6 +144,9 @@ class TabletServer:
     async def _admin(self, peer: Peer, request: Request) -> bytes:
         if isinstance(request, GetStatus):
             return self._status()
+        if isinstance(request, HoldAt):
+            self._ports.failpoints.hold(request.point, request.group)
+            return encode(HoldReply())
         if isinstance(request, CreateTablet | DeleteTablet):
             if (reason := self._streams.check.refusal(peer)) is not None:
                 return encode(stranger(reason))

@@ -199,6 +199,16 @@ class GetStatus(msgspec.Struct, frozen=True, tag="GetStatus"):
     """To any node: its own `harness.protocols.NodeStatus`, with one entry per Raft group."""
 
 
+class HoldAt(msgspec.Struct, frozen=True, tag="HoldAt"):
+    """To any node: stop yourself when you next pass this point for the group (`harness.ports.Failpoints.hold`).
+
+    An empty point takes back what was asked. Answered by `HoldReply`.
+    """
+
+    point: str
+    group: str
+
+
 Request: TypeAlias = (
     CreateTable
     | IsCreateTableDone
@@ -214,6 +224,7 @@ Request: TypeAlias = (
     | RegisterSession
     | ChangeReplicas
     | GetStatus
+    | HoldAt
 )
 
 # ---- replies ----
@@ -301,6 +312,10 @@ class ReadReply(msgspec.Struct, frozen=True, tag="ReadReply"):
     timestamp: int
 
 
+class HoldReply(msgspec.Struct, frozen=True, tag="HoldReply"):
+    """It will, or won't any more."""
+
+
 class GroupState(msgspec.Struct, frozen=True, array_like=True):
     """One replica's own view of its group; the configuration, by server ids, is the last in its log."""
 
@@ -317,6 +332,7 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
     learners: tuple[str, ...]
     config_term: int
     config_index: int
+    first_index: int
 
 
 class StreamState(msgspec.Struct, frozen=True, array_like=True):
@@ -349,6 +365,7 @@ Reply: TypeAlias = (
     | Done
     | ReadReply
     | StatusReply
+    | HoldReply
 )
 
 # ---- one-way messages ----

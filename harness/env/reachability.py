@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.env.ssh import Conversation, SshFleet, SshHost
 from harness.errors import HarnessError
+from harness.protocols import CLIENTS
 
 AGENT_SOURCE = Path(__file__).parent / "probe_agent.py"
 AGENT_PATH = "/tmp/assay-probe-agent.py"
@@ -19,8 +22,46 @@ ANSWER_TIMEOUT_S = 10.0
 ARE_YOU_THERE = {"collect": ""}
 """A question whose answer means that the agent listens: asked of all before anyone sends."""
 
+CLIENTS_ROUNDS = 4
+"""How often the clients' datagram is sent."""
+
 SETTLE_S = 0.03
 """What the last datagram is given to arrive; on a bridge it takes well under a millisecond."""
+
+
+def own_address(towards: str) -> str:
+    """The address that this machine has on the network of another one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.connect((towards, PROBE_PORT))
+        return str(asking.getsockname()[0])
+
+
+class ClientsProbe:
+    """The probe's end on this machine, where the clients are: datagrams as the agents send them."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._datagrams.bind((address, PROBE_PORT))
+        self._datagrams.setblocking(False)
+
+    def send(self, token: str, addresses: Iterable[str]) -> None:
+        for address in list(addresses) * CLIENTS_ROUNDS:
+            with suppress(OSError):
+                self._datagrams.sendto(f"{token} {CLIENTS}".encode(), (address, PROBE_PORT))
+
+    def collect(self, token: str) -> set[str]:
+        """Whose datagrams of this token have arrived."""
+        heard = set()
+        with suppress(BlockingIOError):
+            while True:
+                told, _, name = self._datagrams.recv(256).decode().partition(" ")
+                if told == token:
+                    heard.add(name)
+        return heard
+
+    def close(self) -> None:
+        self._datagrams.close()
 
 
 class ReachabilityProbe:
@@ -33,6 +74,7 @@ class ReachabilityProbe:
         self._fleet = fleet
         self._addresses = dict(data_addresses)
         self._agents: dict[str, Conversation] = {}
+        self._clients: ClientsProbe | None = None
         self._probes = 0
         self._one_at_a_time = asyncio.Lock()
 
@@ -48,20 +90,30 @@ class ReachabilityProbe:
         agent.ask(json.dumps(ARE_YOU_THERE).encode(), ANSWER_TIMEOUT_S)
         return agent
 
+    def include_clients(self, address: str) -> None:
+        """From now on the matrix says who hears the clients, which are on this machine and have this address."""
+        if self._clients is None:
+            self._clients = ClientsProbe(address)
+
     async def matrix(self) -> dict[tuple[str, str], bool]:
         """For every ordered pair of nodes whether a datagram sent now from the one arrives at the other."""
         async with self._one_at_a_time:
             self._probes += 1
             token = f"probe-{self._probes}"
             await self._ask_each(dict.fromkeys(self._addresses, ARE_YOU_THERE))
+            if self._clients is not None:
+                self._clients.send(token, self._addresses.values())
             await self._ask_each({name: self._send_question(name, token) for name in self._addresses})
             await asyncio.sleep(SETTLE_S)
             heard = await self._ask_each({name: {"collect": token} for name in self._addresses})
-        names = list(self._addresses)
+        if self._clients is not None:
+            heard[CLIENTS] = self._clients.collect(token)
+        names = list(heard)
         return {(source, target): source in heard[target] for source in names for target in names if source != target}
 
     def _send_question(self, name: str, token: str) -> dict[str, Any]:
         others = [address for other, address in self._addresses.items() if other != name]
+        others += [self._clients.address] if self._clients is not None else []
         return {"send": token, "as": name, "to": others}
 
     async def _ask_each(self, questions: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -81,5 +133,7 @@ class ReachabilityProbe:
 
     def close(self) -> None:
         """End the agents; never raises."""
+        if self._clients is not None:
+            self._clients.close()
         for agent in self._agents.values():
             agent.close()

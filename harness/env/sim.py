@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harness.ports import Clock
-from harness.protocols import Node
+from harness.protocols import CLIENTS, Node
 from harness.sim.world import World
 from harness.sim.worlds import CLIENT_MACHINES
 
 _PROBE_TIMEOUT_S = 0.5
+_A_CLIENT = "c0"
+
+
+def _renamed(machine: str) -> str:
+    return CLIENTS if machine == _A_CLIENT else machine
 
 
 class SimEnvironment:
     """Implements `harness.protocols.Environment` on a World, for one run."""
 
     name = "sim"
-    capabilities = frozenset({"partition"})
+    capabilities = frozenset({"partition", "client-cut"})
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._clock = world.harness_ports("harness").clock
         self._nodes: tuple[Node, ...] = ()
         self._cuts: dict[tuple[str, str], None] = {}
+        self._clients_matter = False
 
     @property
     def clock(self) -> Clock:
@@ -41,7 +47,8 @@ class SimEnvironment:
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
         """Drop what goes from source to target, nodes or clients' machines, for links that are not cut already."""
         for source, target in sorted(links):
-            if not self._world.network.link(source, target).cut:
+            self._clients_matter |= CLIENTS in (source, target)
+            if not self._world.network.is_cut(source, target):
                 self._world.network.cut(source, target)
                 self._cuts[source, target] = None
 
@@ -52,8 +59,10 @@ class SimEnvironment:
             self._world.network.uncut(source, target)
 
     async def reachability(self) -> Mapping[tuple[str, str], bool]:
-        """For every ordered pair of nodes, whether a probe message sent now arrives."""
-        return await self._world.network.reachability([node.name for node in self._nodes], _PROBE_TIMEOUT_S)
+        """For every ordered pair of nodes, whether a probe message sent now arrives; one client stands for all."""
+        names = [node.name for node in self._nodes] + [_A_CLIENT] * self._clients_matter
+        found = await self._world.network.reachability(names, _PROBE_TIMEOUT_S)
+        return {(_renamed(source), _renamed(target)): heard for (source, target), heard in found.items()}
 
     async def teardown(self) -> None:
         """Undo the cuts; the world itself is its owner's to close."""

@@ -1,4 +1,7 @@
-"""Failpoints of a real process, armed from its environment: `ASSAY_FAILPOINTS=tablet.before_fsync=kill@3,x=record`."""
+"""Failpoints of a real process, armed from its environment: `ASSAY_FAILPOINTS=tablet.before_fsync=kill@3,x=record`.
+
+Holds are armed at run time.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,22 @@ class RealFailpoints:
     Implements `harness.ports.Failpoints`; free when nothing is armed.
     """
 
-    __slots__ = ("_kill_at", "hits")
+    __slots__ = ("_hold", "_kill_at", "hits")
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self.hits: dict[str, int] = {}
         self._kill_at = _parse(environment.get(VARIABLE, ""))
+        self._hold: tuple[str, str] | None = None
 
-    def hit(self, name: str) -> None:
+    def hit(self, name: str, group: str = "") -> None:
         if self._kill_at:
             self._hit(name)
+        if self._hold is not None and self._hold == (name, group):
+            self._hold = None
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def hold(self, name: str, group: str) -> None:
+        self._hold = (name, group) if name else None
 
     def _hit(self, name: str) -> None:
         kill_at = self._kill_at.get(name)

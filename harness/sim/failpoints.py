@@ -24,17 +24,24 @@ class SimFailpoints:
     `hits` counts passes of armed points. A `crash` disarms itself.
     """
 
-    __slots__ = ("_armed", "_kill", "_pause", "hits")
+    __slots__ = ("_armed", "_hold", "_kill", "_pause", "hits")
 
     def __init__(self, kill: Callable[[], None], pause: Callable[[], None]) -> None:
         self._kill = kill
         self._pause = pause
         self._armed: dict[str, _Armed] | None = None
+        self._hold: tuple[str, str] | None = None
         self.hits: dict[str, int] = {}
 
-    def hit(self, name: str) -> None:
+    def hit(self, name: str, group: str = "") -> None:
         if self._armed is not None:
             self._hit(name)
+        if self._hold is not None and self._hold == (name, group):
+            self._hold = None
+            self._pause()
+
+    def hold(self, name: str, group: str) -> None:
+        self._hold = (name, group) if name else None
 
     def arm(self, name: str, action: Action = "crash", skip: int = 0) -> None:
         """Act at the point `name`, after letting `skip` passes go by."""

@@ -9,6 +9,7 @@ from contextvars import Context
 from typing import Any, TypeAlias
 
 from harness.ports import Address, CallLost, Channel, Handler, Hello, NotifyHandler, Peer, Refused, Unreachable
+from harness.protocols import CLIENTS
 from harness.sim.handle import SimHandle
 from harness.sim.incarnation import Incarnation
 from harness.sim.link import Link, LinkOptions
@@ -89,15 +90,24 @@ class SimNetwork:
         self._decisions = decisions
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[Address, SimListener] = {}
+        self._client_cuts: dict[tuple[str, str], None] = {}
         self._next_port = _FIRST_EPHEMERAL_PORT
 
     # ---- faults ----
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether the link is cut; either end may be `CLIENTS`."""
+        if CLIENTS in (source, target):
+            return (source, target) in self._client_cuts
+        return self.link(source, target).cut
 
     def link(self, source: str, target: str) -> Link:
         """The link in this direction, made at first use."""
         link = self._links.get((source, target))
         if link is None:
             link = self._links[source, target] = self._make_link(source, target, self.plan(source, target))
+            if (_party(source), _party(target)) in self._client_cuts:
+                link.sever()
         return link
 
     def _make_link(self, source: str, target: str, options: LinkOptions) -> Link:
@@ -106,14 +116,30 @@ class SimNetwork:
         return Link(source, target, options, self._loop, self._entropy, self._decisions)
 
     def cut(self, source: str, target: str) -> None:
-        """Drop what goes from source to target, and only that: requests may arrive while answers don't."""
-        self.link(source, target).sever()
+        """Drop what goes from source to target, and only that: requests may arrive while answers don't.
+
+        `CLIENTS` stands for the machines of all clients, also of those to come.
+        """
+        self._set_cut(source, target, True)
 
     def uncut(self, source: str, target: str) -> None:
-        self.link(source, target).restore()
+        self._set_cut(source, target, False)
+
+    def _set_cut(self, source: str, target: str, cut: bool) -> None:
+        if CLIENTS not in (source, target):
+            _switch(self.link(source, target), cut)
+            return
+        if cut:
+            self._client_cuts[source, target] = None
+        else:
+            self._client_cuts.pop((source, target), None)
+        for link in self._links.values():
+            if (_party(link.source), _party(link.target)) == (source, target):
+                _switch(link, cut)
 
     def heal(self) -> None:
         """Undo every cut and every clog."""
+        self._client_cuts.clear()
         for link in self._links.values():
             link.restore()
             link.unclog()
@@ -348,6 +374,18 @@ def _break_off(args: tuple[Any, ...]) -> None:
     call = args[0]
     if isinstance(call, _Call) and not (call.future.done() or call.port.owner.dead):
         call.future.set_exception(CallLost("the connection broke"))
+
+
+def _party(machine: str) -> str:
+    """The machine, or `CLIENTS` for that of a client: they are named c and a number."""
+    return CLIENTS if machine[0] == "c" and machine[1:].isdecimal() else machine
+
+
+def _switch(link: Link, cut: bool) -> None:
+    if cut:
+        link.sever()
+    else:
+        link.restore()
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:

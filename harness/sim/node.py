@@ -157,6 +157,7 @@ class SimNode:
         self._world.trace.record(kind, life.tag, b"")
         self._world.network.drop(life)
         self.disk.crash()
+        self.failpoints.hold("", "")
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from cluster.config import Knobs
-from cluster.group import FAILPOINTS, Group, GroupSpec, NotLeader, OutcomeUnknown
-from cluster.group_spec import MachineFailed
+from cluster.group import Group, GroupSpec, NotLeader, OutcomeUnknown
+from cluster.group_spec import FAILPOINTS, MachineFailed
 from cluster.log.node import NodeLog, Quarantined
 from cluster.raft.types import AppendEntries, Entry, InvariantBroken, Message, SoftState
 from cluster.store.digest import fingerprint
@@ -186,9 +186,11 @@ def simulate(seed: int, scenario: Callable[[Cluster], Coroutine[Any, Any, None]]
     return world
 
 
-@pytest.mark.parametrize("point", FAILPOINTS)
-@pytest.mark.parametrize("victim", ["leader", "follower"])
-def test_nothing_acknowledged_is_lost_by_a_crash_at(point: str, victim: str) -> None:
+@pytest.mark.parametrize(
+    ("victim", "point"),
+    [(victim, point) for victim in ("leader", "follower") for point in FAILPOINTS] + [("follower", "before_accept")],
+)
+def test_nothing_acknowledged_is_lost_by_a_crash_at(victim: str, point: str) -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = await cluster.started()
         fates: dict[bytes, bool | None] = {}

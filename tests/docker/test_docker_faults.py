@@ -10,7 +10,7 @@ from harness.env import daemon
 from harness.env.daemon import Daemon
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import HarnessError
-from harness.protocols import ProcessState
+from harness.protocols import CLIENTS, ProcessState
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
@@ -26,7 +26,7 @@ STUB = Daemon(
 
 def cut_links(runner: asyncio.Runner, environment: DockerEnvironment) -> set[Link]:
     matrix = runner.run(environment.reachability())
-    assert len(matrix) == 6
+    assert len(matrix) == (12 if any(CLIENTS in link for link in matrix) else 6)
     return {link for link, arrives in matrix.items() if not arrives}
 
 
@@ -50,6 +50,17 @@ def test_a_one_way_cut_is_seen_one_way_and_healed(runner: asyncio.Runner, enviro
     assert cut_links(runner, environment) == {("t1", "t2")}
     runner.run(environment.cut(frozenset({("t3", "t2"), ("t2", "t3")})))
     assert cut_links(runner, environment) == {("t1", "t2"), ("t3", "t2"), ("t2", "t3")}
+    runner.run(environment.heal_network())
+    assert cut_links(runner, environment) == set()
+
+
+def test_clients_are_cut_off_from_a_node_one_way_and_healed(
+    runner: asyncio.Runner, environment: DockerEnvironment
+) -> None:
+    runner.run(environment.cut(frozenset({("t1", CLIENTS)})))
+    assert cut_links(runner, environment) == {("t1", CLIENTS)}
+    runner.run(environment.cut(frozenset({(CLIENTS, "t2")})))
+    assert cut_links(runner, environment) == {("t1", CLIENTS), (CLIENTS, "t2")}
     runner.run(environment.heal_network())
     assert cut_links(runner, environment) == set()
 

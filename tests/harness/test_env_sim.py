@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.env.sim import SimEnvironment
-from harness.protocols import Environment, Node
+from harness.protocols import CLIENTS, Environment, Node
 from harness.sim.world import World
 
 NODES = tuple(Node(name, "server") for name in ("a", "b", "c"))
@@ -50,6 +50,27 @@ def test_healing_leaves_the_cuts_of_others_alone(end: str) -> None:
         cut, healed = world.run(both())
     assert [pair for pair in PAIRS if not cut[pair]] == [("a", "b"), ("c", "b")]
     assert [pair for pair in PAIRS if not healed[pair]] == [("a", "b")]
+
+
+@pytest.mark.parametrize("link", [(CLIENTS, "a"), ("a", CLIENTS)])
+def test_a_cut_of_clients_holds_for_all_of_them_also_for_those_to_come(link: tuple[str, str]) -> None:
+    async def scenario(world: World) -> None:
+        environment = SimEnvironment(world)
+        names = [
+            ("c7", "a") if link[0] == CLIENTS else ("a", "c7"),
+            ("c12", "a") if link[0] == CLIENTS else ("a", "c12"),
+        ]
+        assert not world.network.link(*names[0]).cut
+        found = await reach_after(environment, [link], heal=False)
+        assert [pair for pair in found if not found[pair]] == [link]
+        assert [world.network.link(*name).cut for name in names] == [True, True]
+        assert not world.network.link("a", "catalog").cut
+        await environment.heal_network()
+        assert not any(world.network.link(*name).cut for name in names)
+        assert all((await environment.reachability()).values())
+
+    with World(1) as world:
+        world.run(scenario(world))
 
 
 def test_a_probe_needs_no_process_on_the_node() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.faults import Fault, faults_of, missed, unobserved_kinds
+from harness.faults import Fault, faults_of, missed, unobserved_kinds, why_unobserved
 from harness.ops import Op
 
 
@@ -18,6 +18,22 @@ def step(time_ns: int, step: str, took_ns: int = 10, process: int = -1, **told: 
         asked["variant"] = told["variant"]
     invocation = Op("invoke", process, f"{step}-fault", value=asked, time=time_ns)
     return [invocation, invocation.complete("info", value={**asked, **told}, time=time_ns + took_ns)]
+
+
+def test_a_script_is_observed_when_its_core_was_reached_and_seen() -> None:
+    begun = step(100, "begin", observed=True, core=False)
+    missed_core = step(200, "step", observed=False, core=True)
+    [fault] = faults_of([*begun, *missed_core])
+    assert (fault.observed_ns, fault.cores) == (None, 0)
+    assert why_unobserved("partition", [fault]).endswith("it began once, its core was never reached")
+    [fault] = faults_of([*begun, *missed_core, *step(300, "step", observed=True, core=True)])
+    assert (fault.observed_ns, fault.cores) == (310, 1)
+
+
+def test_why_a_plain_fault_was_not_observed_is_not_about_cores() -> None:
+    [fault] = faults_of(step(100, "begin"))
+    assert fault.cores is None
+    assert why_unobserved("partition", [fault]) == "the fault partition was never observed in effect"
 
 
 def test_a_fault_that_went_as_it_should() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.protocols import Client, GroupStatus, Node, NodeStatus, ProcessState
+from harness.protocols import CLIENTS, Client, GroupStatus, Node, NodeStatus, ProcessState
 
 NODES = tuple(Node(f"m{i}", "master") for i in (1, 2, 3)) + tuple(Node(f"t{i}", "tserver") for i in (1, 2, 3, 4))
 GROUPS = {"catalog": ("m1", "m2", "m3"), "tablet": ("t1", "t2", "t3")}
@@ -37,7 +37,7 @@ class FakeEnvironment:
 
     clock: FakeClock = field(default_factory=FakeClock)
     name: str = "fake"
-    capabilities: frozenset[str] = frozenset({"partition"})
+    capabilities: frozenset[str] = frozenset({"partition", "client-cut"})
     links_cut: set[tuple[str, str]] = field(default_factory=set)
     leaky: bool = False
     failing: set[str] = field(default_factory=set)
@@ -62,7 +62,7 @@ class FakeEnvironment:
         self.links_cut.clear()
 
     async def reachability(self) -> Mapping[tuple[str, str], bool]:
-        names = [node.name for node in NODES]
+        names = [*(node.name for node in NODES), CLIENTS]
         return {(a, b): (a, b) not in self.links_cut for a in names for b in names if a != b}
 
     async def teardown(self) -> None: ...
@@ -70,11 +70,14 @@ class FakeEnvironment:
 
 @dataclass
 class FakeDatabase:
-    """Processes with incarnations; each group is led by its first running voter, in a term that rises as it changes."""
+    """Processes with incarnations; each group is led by its first running voter, in a term that rises as it changes.
+
+    Nodes that are to be held stop as soon as they are told to, but for the last voter of the group that still runs.
+    """
 
     name: str = "fake"
     nodes: tuple[Node, ...] = NODES
-    capabilities: frozenset[str] = frozenset({"kill", "pause", "status"})
+    capabilities: frozenset[str] = frozenset({"kill", "pause", "status", "hold", "flood", "membership"})
     operations: frozenset[str] = frozenset({"r", "w"})
     states: dict[str, ProcessState] = field(default_factory=lambda: {node.name: ProcessState.RUNNING for node in NODES})
     incarnations: dict[str, int] = field(default_factory=lambda: {node.name: 1 for node in NODES})
@@ -111,6 +114,27 @@ class FakeDatabase:
         self.calls.append(f"resume {node}")
         if self.states[node] is ProcessState.PAUSED:
             self.states[node] = ProcessState.RUNNING
+
+    async def hold(self, node: str, point: str, group: str) -> bool:
+        self.calls.append(f"hold {node} {point}")
+        others = [name for name in GROUPS[group] if name != node and self.states[name] is ProcessState.RUNNING]
+        if self.states[node] is ProcessState.RUNNING and others:
+            self.states[node] = ProcessState.PAUSED
+        return self.states[node] is not ProcessState.DEAD
+
+    async def release(self, node: str) -> None:
+        self.calls.append(f"release {node}")
+        await self.resume(node)
+
+    async def flood(self, node: str, group: str, writes: int) -> bool:
+        self.calls.append(f"flood {node} {writes}")
+        return True
+
+    async def change_replicas(
+        self, leader: str, group: str, change: str, server: str, expected: tuple[int, int], timeout_s: float
+    ) -> str | None:
+        self.calls.append(f"{change} {server}")
+        return "this fake changes nothing"
 
     async def process_state(self, node: str) -> ProcessState:
         return self.states[node]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.protocols import CLIENTS
 from nemesis.faults import Kill, Partition, describe, targets_of
-from nemesis.grudges import Grudge, grudge, halves, isolate, majorities_ring, one_way, split
+from nemesis.grudges import Grudge, bridge, grudge, halves, isolate, majorities_ring, one_way, split
 
 clusters = st.integers(2, 15).map(lambda count: tuple(f"n{i}" for i in range(count)))
 chances = st.integers(0, 2**32).map(Random)
@@ -75,6 +76,23 @@ def test_one_way_cuts_one_direction_of_one_node(nodes: tuple[str, ...], outbound
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc"))))
 def test_grudges_are_canonical(links: list[tuple[str, str]]) -> None:
     assert grudge(links) == grudge(reversed(links)) == grudge(grudge(links))
+
+
+@given(st.integers(3, 9), st.integers(0, 999))
+def test_a_bridge_joins_halves_that_are_apart(count: int, seed: int) -> None:
+    nodes = [f"n{i}" for i in range(count)]
+    links = set(bridge(nodes, Random(seed)))
+    whole = [name for name in nodes if not any(name in link for link in links)]
+    assert len(whole) == 1
+    lost = {name: sum(1 for link in links if link[0] == name) for name in nodes if name not in whole}
+    assert set(lost.values()) == {(count - 1) // 2, count // 2}
+    assert all((b, a) in links for a, b in links)
+
+
+def test_cuts_of_clients_are_described_in_words() -> None:
+    nodes = ("t1", "t2")
+    assert describe(Partition((("t1", CLIENTS),)), nodes) == "t1 -/-> clients"
+    assert targets_of(Partition((("t1", CLIENTS),)), nodes) == ("t1",)
 
 
 def test_faults_are_described_in_words() -> None:

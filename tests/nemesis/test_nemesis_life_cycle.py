@@ -14,7 +14,7 @@ from harness.protocols import ProcessState
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.variants import VARIANTS
 
-QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, watch_poll_s=0.05)
+QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, script_s=1.0, script_poll_s=0.05)
 START_NS = 77_000_000_000
 
 

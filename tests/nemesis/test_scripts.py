@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,10 +11,12 @@ from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
 
 from harness.ops import Op
 from harness.protocols import ProcessState
+from nemesis.faults import NO_CUT
 from nemesis.nemesis import FaultNemesis, Patience
+from nemesis.scene import Scene
 from nemesis.scripts import SCRIPTS
 
-QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, watch_poll_s=0.05)
+QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, script_s=1.0, script_poll_s=0.05)
 
 
 class Episode:
@@ -39,14 +42,12 @@ class Episode:
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS))
 @pytest.mark.parametrize("seed", range(5))
-def test_scripts_run_are_observed_and_heal(script: str, seed: int) -> None:
+def test_only_the_core_of_a_script_is_observed_and_it_heals(script: str, seed: int) -> None:
     async def scenario() -> None:
         episode = Episode(script, seed)
-        begun = await episode.step("begin")
-        assert begun["observed"] is True
-        steps = [await episode.step("step") for _ in range(12)]
-        assert len({report["action"] for report in (begun, *steps)}) > 2
-        assert {report["observed"] for report in steps} == {None}
+        steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
+        assert len({report["action"] for report in steps}) > 2
+        assert all(report["observed"] is (True if report["core"] else None) for report in steps)
         ended = await episode.step("end")
         assert ended["observed"] is True
         assert episode.is_whole()
@@ -76,6 +77,51 @@ def test_teardown_stops_a_script_in_the_middle() -> None:
         await episode.nemesis.teardown()
         assert episode.is_whole()
         assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_core_whose_cut_leaks_is_not_observed() -> None:
+    async def scenario() -> None:
+        episode = Episode("new-leader-partition", 2)
+        episode.environment.leaky = True
+        reports = [await episode.step("begin")]
+        for _ in range(8):
+            episode.database.depose("tablet")
+            episode.database.depose("catalog")
+            reports.append(await episode.step("step"))
+        cores = [report for report in reports if report["core"]]
+        assert cores
+        assert all(report["observed"] is False and report["evidence"]["leaking"] for report in cores)
+
+    asyncio.run(scenario())
+
+
+def test_a_kill_at_the_core_that_misses_is_not_observed() -> None:
+    async def scenario() -> None:
+        episode = Episode("power-cut", 1)
+        episode.database.immortal = set(episode.database.states)
+        reports = [await episode.step("begin")] + [await episode.step("step") for _ in range(4)]
+        cores = [report for report in reports if report["core"]]
+        assert cores
+        assert not any(report["observed"] for report in cores)
+
+    asyncio.run(scenario())
+
+
+def test_what_a_script_raises_is_told_once_and_it_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(scene: Scene) -> None:
+        await scene.act(NO_CUT)
+        raise ValueError("a bug")
+
+    monkeypatch.setitem(SCRIPTS, "power-cut", replace(SCRIPTS["power-cut"], script=broken))
+
+    async def scenario() -> None:
+        episode = Episode("power-cut", 1)
+        await episode.step("begin")
+        with pytest.raises(ValueError, match="a bug"):
+            await episode.step("step")
+        assert (await episode.step("step"))["finished"] is True
 
     asyncio.run(scenario())
 

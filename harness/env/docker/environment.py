@@ -13,11 +13,11 @@ from harness.env.docker.engine import connect_engine
 from harness.env.docker.images import ImageSpec, Report, ensure_image, image_spec
 from harness.env.docker.leftovers import remove_run
 from harness.env.docker.machines import Addresses, Keys, make_machines, make_networks
-from harness.env.reachability import ReachabilityProbe
+from harness.env.reachability import ReachabilityProbe, own_address
 from harness.env.ssh import SshFleet, SshTarget, make_key
 from harness.errors import HarnessError
 from harness.ports import Clock
-from harness.protocols import Node
+from harness.protocols import CLIENTS, Node
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class DockerEnvironment:
     """
 
     name = "docker"
-    capabilities = frozenset({"partition"})
+    capabilities = frozenset({"partition", "client-cut"})
 
     def __init__(self, clock: Clock, image: ImageSpec | None = None, report: Report = lambda _: None) -> None:
         """`report` is told of steps that take long (making the image). Raises UserError if no engine answers."""
@@ -85,13 +85,19 @@ class DockerEnvironment:
         await self._probe.start()
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
-        """Drop, at each target, what comes from its sources; on all targets in parallel."""
+        """Drop, at each target, what comes from its sources; on all nodes in parallel.
+
+        Clients run on the harness's own machine, from where nodes are asked for their status too: that is cut as well.
+        """
         addresses = {name: self.data_address(name) for name in self._addresses}
-        sources = firewall.sources_by_target(links, addresses)
-        await self.fleet.check_each({name: firewall.cut_command(dropped) for name, dropped in sources.items()})
+        addresses[CLIENTS] = own_address(next(iter(addresses.values())))
+        dropped = firewall.dropped_at(links, addresses)
+        if self._probe is not None and any(CLIENTS in link for link in links):
+            self._probe.include_clients(addresses[CLIENTS])
+        await self.fleet.check_each({name: firewall.cut_command(rules) for name, rules in dropped.items()})
 
     async def heal_network(self) -> None:
-        """Flush our chain on every node; all are tried, whatever fails."""
+        """Flush our chains on every node; all are tried, whatever fails."""
         await self.fleet.check_each(dict.fromkeys(self._addresses, firewall.heal_command()))
 
     async def reachability(self) -> dict[tuple[str, str], bool]:

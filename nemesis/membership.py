@@ -1,0 +1,181 @@
+"""The membership nemesis: an operator changes who votes in a group, while it serves and while its leaders change.
+
+Changes are compare-and-sets on the configuration that is in force, as operators' tools make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from harness.protocols import node_of
+from nemesis.elections import candidate, served
+from nemesis.faults import NO_CUT, Bounce, Change, Hold, Partition, Restart
+from nemesis.grudges import grudge, isolate, split
+from nemesis.scene import LEAST_VOTERS, Scene
+from nemesis.view import Leader, View, names
+
+PATIENT_S = 4.0
+"""For a change that can be carried out; a new voter has to catch up."""
+IMPATIENT_S = 0.3
+"""For a change that can't be, or must not."""
+
+DIVIDED_SHARE = 0.5
+"""How often two leaders are asked for a change each; else members come and go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A group's configuration, committed, as its leader has it: server ids, and the position that set it."""
+
+    leader: Leader
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+    position: tuple[int, int]
+
+
+async def membership(scene: Scene) -> None:
+    """Add learners, promote them, remove voters, with leaders cut off and restarted in between."""
+    while (leader := await scene.group()) is not None:
+        group = leader.group
+        if scene.entropy.random() < DIVIDED_SHARE:
+            await divided(scene, group)
+        else:
+            await come_and_go(scene, group)
+        await scene.act(NO_CUT)
+        await restore(scene, group)
+        await scene.hold(0.3, 1.0)
+
+
+async def come_and_go(scene: Scene, group: str) -> None:
+    """One server becomes a voter, another one ceases to be; each is disturbed, or not."""
+    added = await add_voter(scene, group)
+    now = await members(scene, group)
+    if added is None or now is None:
+        return
+    leaves = now.leader.node if scene.entropy.random() < 0.3 else scene.entropy.choice(now.voters)
+    server = next(each for each in now.voters if node_of(each) == node_of(leaves))
+    await disturb(scene, now)
+    now = await members(scene, group) or now
+    await change(scene, now, "remove", server)
+    await scene.act(NO_CUT)
+    after = await members(scene, group)
+    if after is not None and server not in after.voters:
+        await scene.reached(group=group, added=added, removed=server, voters=list(after.voters))
+
+
+async def divided(scene: Scene, group: str) -> None:
+    """Ask a leader that is cut off for one change, and its successor for another before it has committed anything.
+
+    Of four voters each change leaves three, and two majorities of two that have nobody in common: the successor must
+    refuse (Ongaro, raft-dev, July 10th 2015). Then the first leader returns, with the change that it kept to itself.
+    """
+    now = await four_voters(scene, group)
+    if now is None:
+        return
+    first, others = now.leader, now.leader.others
+    dropped = scene.entropy.choice([each for each in now.voters if node_of(each) in others])
+    away = split([first.node], others)
+    await scene.act(Partition(away))
+    await change(scene, now, "remove", dropped, IMPATIENT_S)
+    await scene.act(Hold(others, "before_vote", group))
+    found = await candidate(scene, first, others)
+    if found is None:
+        await scene.act(Restart(others))
+        return
+    second = found[0]
+    deaf = next(name for name in others if name not in (second, node_of(dropped)))
+    partner = next(name for name in others if name not in (second, deaf))
+    await scene.act(Partition(grudge([*away, (second, deaf)])))
+    await scene.act(Restart(others))
+    elected = await scene.new_leader(group, first.term, (second,), patience_s=2.0)
+    if elected is not None:
+        mine = next(each for each in now.voters if node_of(each) == first.node)
+        await change(scene, replace(now, leader=elected), "remove", mine, IMPATIENT_S)
+        await scene.act(Partition(split([first.node, deaf], [second, partner])))
+        await served(scene, group, elected.term, (first.node, deaf))
+        await scene.hold(0.3, 1.5)
+
+
+async def four_voters(scene: Scene, group: str) -> Members | None:
+    """The configuration once it has four voters, one more than before if need be."""
+    now = await members(scene, group)
+    if now is not None and len(now.voters) == LEAST_VOTERS:
+        await add_voter(scene, group)
+        now = await members(scene, group)
+    return now if now is not None and len(now.voters) == LEAST_VOTERS + 1 else None
+
+
+async def add_voter(scene: Scene, group: str) -> str | None:
+    """Have a server of the same role become a voter: its id; None if it did not, or there is none to spare."""
+    now = await members(scene, group)
+    if now is None:
+        return None
+    server = spare(scene, now)
+    if server is None:
+        server = scene.entropy.choice([each for each in now.voters if node_of(each) != now.leader.node])
+        await change(scene, now, "remove", server)
+        now = await members(scene, group) or now
+    await change(scene, now, "add-learner", server)
+    await disturb(scene, now)
+    await scene.act(NO_CUT)
+    now = await members(scene, group) or now
+    await change(scene, now, "promote", server)
+    after = await members(scene, group)
+    return server if after is not None and server in after.voters else None
+
+
+async def restore(scene: Scene, group: str) -> None:
+    """Bring the group back to three voters and no learners, as far as that can be done."""
+    for _ in range(4):
+        now = await members(scene, group)
+        if now is None or (len(now.voters) == LEAST_VOTERS and not now.learners):
+            return
+        if now.learners:
+            await change(scene, now, "remove", now.learners[0])
+        elif len(now.voters) > LEAST_VOTERS:
+            followers = [each for each in now.voters if node_of(each) != now.leader.node]
+            await change(scene, now, "remove", scene.entropy.choice(followers))
+        else:
+            await add_voter(scene, group)
+
+
+async def disturb(scene: Scene, now: Members) -> None:
+    """Restart the leader, cut it or another voter off for a while, or leave them alone."""
+    way = scene.entropy.choice(("nothing", "bounce", "leader", "voter"))
+    victim = now.leader.node if way != "voter" else scene.entropy.choice(now.leader.others)
+    if way == "bounce":
+        await scene.act(Bounce((victim,)))
+    elif way != "nothing":
+        await scene.act(Partition(isolate(now.leader.voters, [victim])))
+        await scene.hold(0.1, 1.5)
+
+
+async def change(scene: Scene, now: Members, kind: str, server: str, timeout_s: float = PATIENT_S) -> None:
+    """Ask the leader for a change of this configuration; whether it was made, statuses tell."""
+    leader = now.leader
+    await scene.act(Change(leader.node, leader.group, kind, server, now.position, timeout_s))
+
+
+async def members(scene: Scene, group: str) -> Members | None:
+    """Wait for a leader with a lease whose configuration is committed."""
+
+    def seen(view: View) -> Members | None:
+        leader = view.leader(group)
+        if leader is None or not leader.lease_valid:
+            return None
+        status = view.replicas(group)[leader.node]
+        if status.config_index > status.commit_index:
+            return None
+        return Members(leader, status.voters, status.learners, (status.config_term, status.config_index))
+
+    return await scene.until(seen)
+
+
+def spare(scene: Scene, now: Members) -> str | None:
+    """A random node of the leader's role that has no replica of the group."""
+    nodes = scene.observer.database.nodes
+    role = next(node.role for node in nodes if node.name == now.leader.node)
+    held: Sequence[str] = [node_of(each) for each in (*now.voters, *now.learners)]
+    free = [name for name in names(nodes, role) if name not in held]
+    return scene.entropy.choice(free) if free else None

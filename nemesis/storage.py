@@ -1,0 +1,97 @@
+"""Scripts that hit nodes as they store what they must not lose: entries that a leader sent, a snapshot of its."""
+
+from __future__ import annotations
+
+from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Kill, Partition, Pause, Restart
+from nemesis.grudges import isolate, shuffle, split
+from nemesis.scene import Scene
+from nemesis.view import Leader, View
+
+FLOOD_WRITES = 250
+"""How many writes are sent at once to make a log long enough to be cut short by snapshots."""
+
+
+async def power_cut(scene: Scene) -> None:
+    """Kill a group's leader and its followers as they store what it sent: whatever is not durable is lost.
+
+    The followers are held as they take entries in, with time for the leader to answer clients, should it. Then all are
+    killed, or the leader and a majority with the rest cut off; the leader starts again when the others have a new one.
+    """
+    while (leader := await scene.group(writable=True)) is not None:
+        peers = shuffle(leader.others, scene.entropy)
+        count = len(leader.voters) // 2 if scene.entropy.random() < 0.5 else len(peers)
+        hit, spared = peers[:count], peers[count:]
+        if spared:
+            await scene.act(Partition(split(spared, [leader.node, *hit])))
+        await scene.act(Hold(tuple(hit), "before_accept", leader.group))
+        held = await scene.stopped(hit, len(hit), patience_s=2.0)
+        await scene.hold(0.01, 0.1)
+        await scene.act(Kill((leader.node, *hit)), {"held": list(held)} if held else None)
+        await scene.hold(0.0, 0.2)
+        await scene.act(NO_CUT)
+        if not spared or scene.entropy.random() < 0.5:
+            await scene.act(Restart(tuple(hit)))
+        await scene.new_leader(leader.group, leader.term, leader.others, patience_s=3.0)
+        await scene.act(Restart((leader.node, *hit)))
+        await scene.new_leader(leader.group, leader.term)
+        await scene.hold(0.2, 1.0)
+
+
+async def snapshot_race(scene: Scene) -> None:
+    """Cut a follower off until it needs a snapshot, and hit it while it installs one: killed, cut off again or paused.
+
+    It is held with the snapshot in hand, which is not durable yet; after the hit it has to become whole all the same.
+    """
+    while (leader := await scene.group(writable=True)) is not None:
+        victim = scene.entropy.choice(leader.others)
+        await scene.act(Flood(leader.node, leader.group, 1))
+        cut = Partition(isolate(leader.voters, [victim]))
+        await scene.act(cut)
+        if await behind(scene, leader, victim):
+            await scene.act(Hold((victim,), "before_install", leader.group))
+            await scene.act(NO_CUT)
+            if await scene.stopped((victim,), 1):
+                await _hit(scene, victim, cut)
+        await scene.act(Restart((victim,)))
+        await scene.act(NO_CUT)
+        await caught_up(scene, leader, victim)
+        await scene.hold(0.2, 1.0)
+
+
+async def _hit(scene: Scene, victim: str, cut: Partition) -> None:
+    seen = {"held": victim, "point": "before_install"}
+    way = scene.entropy.choice(("kill", "kill", "cut", "pause"))
+    if way == "kill":
+        await scene.act(Bounce((victim,)), seen)
+    elif way == "cut":
+        await scene.act(cut, seen)
+        await scene.act(Restart((victim,)))
+        await scene.hold(0.2, 1.5)
+    else:
+        await scene.act(Pause((victim,)), seen)
+        await scene.hold(0.5, 2.5)
+
+
+async def behind(scene: Scene, leader: Leader, victim: str) -> bool:
+    """Wait, with writes to pass the time, until the leader's log begins above the end of the victim's."""
+
+    def cut_short(view: View) -> bool | None:
+        replicas = view.replicas(leader.group)
+        ahead, late = replicas.get(leader.node), replicas.get(victim)
+        return True if ahead is not None and late is not None and ahead.first_index > late.last_index + 1 else None
+
+    for _ in range(4 * round(scene.patience_s)):
+        if await scene.until(cut_short, (leader.node, victim), patience_s=0.2, poll_s=0.1):
+            return True
+        await scene.act(Flood(leader.node, leader.group, FLOOD_WRITES))
+    return False
+
+
+async def caught_up(scene: Scene, leader: Leader, victim: str) -> None:
+    """Wait until the victim has applied what the leader had committed."""
+
+    def applied(view: View) -> bool | None:
+        late = view.replicas(leader.group).get(victim)
+        return True if late is not None and late.applied_index >= leader.commit_index else None
+
+    await scene.until(applied, (victim,))
