@@ -9,6 +9,7 @@ import time
 
 from bench._measure import machine
 from cluster.config import Knobs, NodeConfig
+from cluster.deploy.database_sim import format_machine
 from cluster.node import run_node
 from cluster.wire.messages import CreateTablet, DoneReply, Partition, Replica, decode_reply, encode
 from harness.sim.world import World
@@ -26,6 +27,7 @@ class Idle:
     async def start(self) -> None:
         for node in NODES:
             config = NodeConfig(node_id=node.node_id, role="tserver", listen=node.address, masters=(), knobs=self.knobs)
+            format_machine(self.world.node(node.node_id), self.world.cluster_id)
             self.world.node(node.node_id).start(lambda ports, config=config: run_node(ports, config))  # type: ignore[misc]
         await self.ports.clock.sleep(0.5)
         for number in range(self.tablets):
