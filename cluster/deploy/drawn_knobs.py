@@ -30,7 +30,7 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "max_queued_proposals": ((4_096,), (8, 4_096)),
     "disk_retry_ms": ((200,), (20, 200, 1_000)),
     "tserver_heartbeat_ms": ((500,), (100, 500, 1_000)),
-    "master_call_timeout_ms": ((1_000,), (500, 1_000, 2_000)),
+    "master_call_timeout_ms": ((1_000,), (500, 1_000)),
     "tablet_lease_ms": ((0,), (100, 1_000, 3_000)),
     "max_clock_offset_ms": ((500,), (500, 1_000)),
     "clock_probe_ms": ((1_000,), (200, 1_000)),
@@ -55,7 +55,6 @@ SHARES: dict[str, tuple[str, Choices, Choices]] = {
 WAN_FACTORS = {
     "election_timeout_ms": 3,
     "check_quorum_ms": 3,
-    "master_call_timeout_ms": 3,
     "tablet_lease_ms": 2,
     "max_clock_offset_ms": 3,
 }

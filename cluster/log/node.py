@@ -181,8 +181,16 @@ class NodeLog:
             self._quarantine(self._images[group], self._images[group].damage or "")
         await self._tidy_snapshots()
         if not self._segments.exist:
-            await self._segments.roll([self._directory()])
+            await self._begin()
             self._directory_due = self._unproven = False
+
+    async def _begin(self) -> None:
+        """Write the first segment of an empty disk, once there is room for it."""
+        while not self._segments.exist:
+            try:
+                await self._segments.roll([self._directory()])
+            except DiskFull:
+                await self._clock.sleep(self._knobs.disk_retry_ms / 1e3)
 
     async def _tidy_snapshots(self) -> None:
         """Remove what a crash left unfinished or unneeded; keep what a quarantined group had."""

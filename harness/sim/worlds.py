@@ -1,7 +1,7 @@
 """What a simulated world can be like: its keys with the values that seeds draw, and the physical part as a record.
 
 A key can be told with `--world` or is drawn from the seed, each with a generator of its own, so that telling one leaves
-the others as they were. Mild worlds draw from `mild`, harsh ones from `harsh` ([worlds](docs/design/worlds.md)).
+the others as they were. Mild worlds draw from `mild`, harsh ones from `harsh` (docs/design/worlds.md).
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ _ODDS = Between(0.0, 0.5)
 _ANY_ODDS = Between(0.0, 1.0)
 _COST = Between(0, 10_000)
 _LATENCIES = ("lan", "lan", "slow", "wan5")
+_TEARS = (("prefix",), ("prefix", "pages"))
 _RARE = ((0.0,), (0.0, 0.0, 0.0005, 0.002))
 _BOUNDED = Among(("none", "within", "beyond"))
 _MOSTLY_WITHIN = (("none", "within"), ("none", "within", "within"))

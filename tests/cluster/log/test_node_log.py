@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -205,6 +206,21 @@ def test_a_full_disk_keeps_everything_waiting_and_tells_every_view() -> None:
         assert not one.full
         await machine.restart()
         assert [each.index for each in (await machine.stored("one"))[2]] == [1, 2]
+
+    simulate(scenario)
+
+
+def test_a_log_begins_once_the_disk_has_room() -> None:
+    async def scenario(machine: Machine) -> None:
+        machine.disk.full = True
+        starting = asyncio.create_task(machine.start())
+        await machine.clock.sleep(1)
+        assert not starting.done() and not machine.disk.paths()
+        machine.disk.full = False
+        await starting
+        await machine.write(machine.group("one"), entry(1, 1))
+        await machine.restart()
+        assert [each.index for each in (await machine.stored("one"))[2]] == [1]
 
     simulate(scenario)
 
