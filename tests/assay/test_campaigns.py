@@ -17,12 +17,12 @@ FOUND_BY = {
     "raft-commit-old-term": 4,
     "read-without-lease": 2,
     "forget-request-ids": 1,
-    "raft-unsafe-membership": 3,
+    "raft-unsafe-membership": 1,
     "apply-uncommitted": 1,
     "vote-before-fsync": 1,
     "snapshot-loses-last": 1,
     "voters-ignore-lease": 1,
-    "no-restart-silence": 1,
+    "no-restart-silence": 4,
 }
 """The first seed that finds each flaw under its nemesis."""
 
