@@ -111,7 +111,8 @@ class _Interpreter:
             raise HarnessError(f"the generator gave {op.f} to process {op.process}, which is not free")
         op = self._recorder.invoked(op, now_ns)
         self._free &= ~(1 << bit)
-        self._turn = bit + 1
+        if bit:  # the nemesis takes no client's turn: else those behind it would start over at each of its steps
+            self._turn = bit + 1
         self._flying[bit] = op
         kind = 1 if bit else 0
         self._deadlines[kind].append((now_ns + self._limits_ns[kind], bit, op))

@@ -29,7 +29,7 @@ class Registers(msgspec.Struct, frozen=True):
 
     def step(self, context: Context) -> Step:
         chance = Chance(child(self.seed, self.count))
-        reader = (context.free_bit() or 0) <= self.options["readers"] * len(context.processes)
+        reader = reads_only(context.free_bit() or 0, self.options["readers"])
         op = fill(self._next(chance, reader), context)
         return (PENDING, self) if op is None else (op, Registers(self.options, self.seed, self.count + 1, self.recent))
 
@@ -52,6 +52,11 @@ class Registers(msgspec.Struct, frozen=True):
     def _cas(self, chance: Chance, key: int, new: int) -> Mop:
         seen: list[int | None] = [value for known, value in self.recent if known == key] or [None]
         return cas(key, seen[-1] if chance.uniform() < FRESH_SHARE else chance.choice(seen), new)
+
+
+def reads_only(bit: int, share: float) -> bool:
+    """Whether the client of this bit only reads: so spread that among any few in a row the share is about right."""
+    return int(bit * share) > int((bit - 1) * share)
 
 
 def final_reads(options: Options, entropy: Random) -> Generator:

@@ -413,3 +413,13 @@ def test_it_runs_on_an_ordinary_loop_too(tmp_path: Path) -> None:
     assert len(events) == 600
     values = [event.value for event in events if event.type == "invoke"]
     assert all(earlier < later for earlier, later in itertools.pairwise(values))
+
+
+def test_steps_of_the_nemesis_take_no_client_out_of_turn(bench: Bench) -> None:
+    """At a low rate every step of the nemesis would otherwise send the next operation to the first client again."""
+    steps = [step for _ in range(20) for step in (sleep(0.1), invoke("kill"))]
+    work = time_limit(25, stagger(1, 1, reads()))
+    events = bench.run(any_of(clients(work), nemesis(steps)), Pool(bench.sleepy), WatchedNemesis(bench))
+    asked = [event.process for event in events if event.type == "invoke" and event.process >= 0]
+    assert len(asked) > 12
+    assert asked == [place % 4 for place in range(len(asked))]

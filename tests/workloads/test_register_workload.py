@@ -16,7 +16,7 @@ from harness.generators.core import Context
 from harness.generators.simulate import simulate
 from harness.ops import Op
 from workloads.api import check_operations, resolve_options
-from workloads.register import WORKLOAD
+from workloads.register import WORKLOAD, reads_only
 from workloads.registry import WORKLOADS, workload
 
 options = st.fixed_dictionaries(
@@ -64,7 +64,19 @@ def test_readers_only_read_and_others_do_it_all() -> None:
     by_process: dict[int, set[str]] = {}
     for op in invocations({"readers": 0.4}, 3, 2_000):
         by_process.setdefault(op.process, set()).add(op.f)
-    assert by_process == {0: {"read"}, 1: {"read"}} | {p: {"read", "write", "cas"} for p in (2, 3, 4)}
+    assert by_process == {2: {"read"}, 4: {"read"}} | {p: {"read", "write", "cas"} for p in (0, 1, 3)}
+
+
+@pytest.mark.parametrize("clients", [10, 1_000, 10_000])
+def test_readers_are_spread_so_that_few_operations_of_many_clients_have_all_kinds(clients: int) -> None:
+    for share in (0.1, 0.4, 0.9):
+        assert abs(sum(reads_only(bit, share) for bit in range(1, clients + 1)) - share * clients) <= 1
+        for begin in range(1, clients, max(1, clients // 7)):
+            row = [reads_only(bit, share) for bit in range(begin, begin + 20)]
+            assert abs(sum(row) - share * 20) <= 1
+    generator = WORKLOAD.generator(resolve_options(WORKLOAD, {}), Random(1))
+    counts = Counter(op.f for op in simulate(limit(60, generator), concurrency=clients) if op.type == "invoke")
+    assert counts["write"] >= 5 and counts["cas"] >= 5
 
 
 def test_a_single_client_does_everything() -> None:
