@@ -32,7 +32,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `disk_stall_ms` gives its lease up; `max_queued_proposals` commands wait for a group's log, more are refused (G7).
     Heartbeats to one node are gathered for `heartbeat_gather_ms`. Snapshot chunks leave below `bulk_bytes_per_s`; at
     most `bulk_queue_bytes` wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of
-    clients at a time (G7).
+    clients at a time (G7). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock.
     """
 
     election_timeout_ms: int = 600
@@ -60,6 +60,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_clock_offset_ms: int = 500
     clock_probe_ms: int = 1_000
     version_retention_ms: int = 60_000
+    closed_lag_ms: int = 3_000
     session_silence_ms: int = 60_000
     max_sessions: int = 10_000
     session_answers: int = 1_000

@@ -113,6 +113,15 @@ FLAWS: dict[str, Flaw] = {
             "partition",
             world="wall=within,jumps=within,tablet-lease-ms=3000,max-clock-offset-ms=1000",
         ),
+        Flaw(
+            "double-apply",
+            "G8",
+            "a retry that meets its first attempt in flight is carried out twice",
+            "register",
+            "pause",
+            world="election-timeout-ms=3000,check-quorum-ms=0",
+        ),
+        Flaw("no-timestamp-cache", "R3", "a write under an already served read", "snapshots", "partition"),
         Flaw("read-without-lease", "R2", "a deposed leader serves stale reads", "register", "partition"),
     )
 }

@@ -60,7 +60,7 @@ from cluster.raft.types import (
     TransferLeadership,
 )
 from cluster.snapshot_traffic import SnapshotTraffic
-from cluster.waiters import ChangeRefused, NotLeader, OutcomeUnknown, Waiters, fail_future
+from cluster.waiters import NEVER_NS, ChangeRefused, NotLeader, OutcomeUnknown, Waiters, fail_future
 from cluster.wire.messages import GroupState, Replica
 from harness.ports import Ports
 
@@ -193,11 +193,17 @@ class Group:
 
         Besides NotLeader it ends with Overloaded or Expired where the command never entered the log.
         """
+        return self.submit_stamped(lambda: command, timeout_s, self._deadline(timeout_s))
+
+    def submit_stamped(
+        self, stamp: Callable[[], bytes], timeout_s: float, decided_ns: int = NEVER_NS
+    ) -> asyncio.Future[bytes]:
+        """`submit` what `stamp` gives where its position is fixed, in log order; what entered is decided in the end."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if not self.is_leader or self._disk.full or self._handing_over:
             future.set_exception(self._not_leader())
             return future
-        self._queue.add(QueuedProposal(command, future, self._deadline(timeout_s)))
+        self._queue.add(QueuedProposal(stamp, future, self._deadline(timeout_s), decided_ns))
         self._run()
         self._rearm()
         return future
@@ -295,13 +301,13 @@ class Group:
     def _propose_batch(self) -> None:
         now_ns = self._clock.monotonic_ns()
         batch = self._queue.take(self._spec.knobs.max_batch_entries, now_ns)
-        ready = self._raft.step(Propose(tuple(item.command for item in batch)), now_ns)
+        ready = self._raft.step(Propose(tuple(item.stamp() for item in batch)), now_ns)
         if ready.proposed is None:
             for item in batch:
                 fail_future(item.future, self._not_leader())
         else:
             for position, item in zip(ready.proposed, batch, strict=True):
-                self._waiters.add(position, item.future, item.deadline_ns)
+                self._waiters.add(position, item.future, item.decided_ns)
         self._carry_out(ready)
 
     def _carry_out(self, ready: Ready) -> None:

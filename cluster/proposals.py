@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cluster.waiters import NEVER_NS, Expired, NotProposed, Overloaded, fail_future
@@ -10,11 +11,15 @@ from cluster.waiters import NEVER_NS, Expired, NotProposed, Overloaded, fail_fut
 
 @dataclass(frozen=True, slots=True)
 class QueuedProposal:
-    """A command, who waits for its result, and until when (monotonic ns)."""
+    """A command, which `stamp` gives where its position in the log is fixed, and who waits for its result.
 
-    command: bytes
+    `deadline_ns` (monotonic) is for entering the log, `decided_ns` for being applied or known dead.
+    """
+
+    stamp: Callable[[], bytes]
     future: asyncio.Future[bytes]
     deadline_ns: int
+    decided_ns: int
 
 
 class ProposalQueue:

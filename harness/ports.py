@@ -160,6 +160,9 @@ class Failpoints(Protocol):
         the process.
         """
 
+    def rest(self, name: str) -> Awaitable[None] | None:
+        """Pass a point where others may go on meanwhile: what has to be awaited before the caller does, or None."""
+
 
 Entropy: TypeAlias = random.Random
 """A seeded generator; children are made with `Random(entropy.getrandbits(64))`, one per subsystem."""

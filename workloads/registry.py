@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from harness.errors import UserError
-from workloads import register
+from workloads import register, snapshots
 from workloads.api import Workload
 
-WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (register.WORKLOAD,)}
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (register.WORKLOAD, snapshots.WORKLOAD)}
 
 
 def workload(name: str) -> Workload:

@@ -13,8 +13,10 @@ from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt
 from cluster.client.route import Route
 from cluster.client.sessions import Sessions, Ticket
 from cluster.store.cells import Value
+from cluster.store.hlc import physical
 from cluster.wire.messages import (
     CATALOG_GROUP,
+    Cell,
     ChangeReplicas,
     Column,
     CompareAndSet,
@@ -33,10 +35,13 @@ from cluster.wire.messages import (
     ListTabletServers,
     ReadReply,
     ReadRow,
+    ReadRows,
     RegisterSession,
     Reply,
     Request,
     RequestId,
+    RowRange,
+    RowsReply,
     SessionReply,
     StatusReply,
     TableInfo,
@@ -44,6 +49,7 @@ from cluster.wire.messages import (
     TabletLocation,
     TabletServersReply,
     WriteRow,
+    WriteRows,
     encode,
 )
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
@@ -57,6 +63,11 @@ MAX_ATTEMPT_TIMEOUT_S = 1.0
 
 class ServedRead(NamedTuple):
     reply: ReadReply
+    node: str
+
+
+class ServedRows(NamedTuple):
+    reply: RowsReply
     node: str
 
 
@@ -97,13 +108,13 @@ class ClusterClient:
     # ---- metadata ----
 
     async def create_table(
-        self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int
+        self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int, design: str = "raft"
     ) -> CreateTableReply:
         """Create a table, once whatever is lost on the way; its tablets come up afterwards (`is_create_done`)."""
         with self._ticket() as ticket:
 
             def make() -> Request:
-                return CreateTable(ticket.request_id, name, tuple(columns), buckets, replication_factor)
+                return CreateTable(ticket.request_id, name, tuple(columns), buckets, replication_factor, design)
 
             return await self._ask_master(make, CreateTableReply, self._trial(), ticket)
 
@@ -163,22 +174,37 @@ class ClusterClient:
 
     # ---- data ----
 
-    async def read(self, table: str, partition: int, row: int, column: int) -> ServedRead:
-        """A strong read of one cell."""
-        trial = self._trial()
-        try:
-            reply, node = await self._ask_tablet(
-                table, partition, lambda tablet_id: ReadRow(tablet_id, partition, row, column), ReadReply, trial
-            )
-        except IndefiniteError as error:
-            raise DefiniteError(error.kind, str(error)) from error
-        return ServedRead(reply, node)
+    async def read(self, table: str, partition: int, row: int, column: int, as_of: int | None = None) -> ServedRead:
+        """A read of one cell, strong or as of an earlier time."""
+
+        def make(tablet_id: str) -> Request:
+            return ReadRow(tablet_id, partition, row, column, as_of)
+
+        return ServedRead(*await self._read(table, partition, make, ReadReply))
+
+    async def read_rows(
+        self, table: str, partition: int, ranges: Sequence[RowRange], as_of: int | None = None
+    ) -> ServedRows:
+        """A read of rows of one partition, all at one time, strong or earlier."""
+
+        def make(tablet_id: str) -> Request:
+            return ReadRows(tablet_id, partition, tuple(ranges), as_of)
+
+        return ServedRows(*await self._read(table, partition, make, RowsReply))
 
     async def write(self, table: str, partition: int, row: int, column: int, value: Value) -> ServedChange:
         return await self._change(
             table,
             partition,
-            lambda request_id, tablet_id: WriteRow(request_id, tablet_id, partition, row, column, value),
+            lambda request_id, tablet_id, time: WriteRow(request_id, tablet_id, partition, row, column, value, time),
+        )
+
+    async def write_rows(self, table: str, partition: int, cells: Sequence[Cell]) -> ServedChange:
+        """Write cells of one partition together."""
+        return await self._change(
+            table,
+            partition,
+            lambda request_id, tablet_id, time: WriteRows(request_id, tablet_id, partition, tuple(cells), time),
         )
 
     async def compare_and_set(
@@ -188,18 +214,30 @@ class ClusterClient:
         return await self._change(
             table,
             partition,
-            lambda request_id, tablet_id: CompareAndSet(request_id, tablet_id, partition, row, column, expected, value),
+            lambda request_id, tablet_id, time: CompareAndSet(
+                request_id, tablet_id, partition, row, column, expected, value, time
+            ),
         )
 
     # ---- how ----
 
-    async def _change(self, table: str, partition: int, make: Callable[[RequestId, str], Request]) -> ServedChange:
+    async def _read(
+        self, table: str, partition: int, make: Callable[[str], Request], reply_type: type[ReplyType]
+    ) -> tuple[ReplyType, str]:
+        try:
+            return await self._ask_tablet(table, partition, make, reply_type, self._trial())
+        except IndefiniteError as error:
+            raise DefiniteError(error.kind, str(error)) from error
+
+    async def _change(self, table: str, partition: int, make: Callable[[RequestId, str, int], Request]) -> ServedChange:
+        """The timestamp that is asked for is this client's time, the same with every attempt."""
+        requested = physical(self._ports.clock.wall_ns())
         with self._ticket() as ticket:
-            return ServedChange(
-                *await self._ask_tablet(
-                    table, partition, lambda tablet_id: make(ticket.request_id, tablet_id), Done, self._trial(), ticket
-                )
-            )
+
+            def change(tablet_id: str) -> Request:
+                return make(ticket.request_id, tablet_id, requested)
+
+            return ServedChange(*await self._ask_tablet(table, partition, change, Done, self._trial(), ticket))
 
     @contextmanager
     def _ticket(self) -> Iterator[Ticket]:

@@ -16,6 +16,7 @@ from harness.ports import Ports
 from harness.protocols import GroupStatus, NodeStatus, node_of
 
 DATABASE_NAME = "assay-cluster"
+REGISTER_WORKLOADS = ("register", "snapshots")
 REGISTER_TABLE = "registers"
 REGISTER_COLUMNS = (Column(0, "value", "int64"),)
 OPERATIONS = frozenset({"r", "w", "cas"})
@@ -46,7 +47,7 @@ class ClusterOpClient:
         """Nothing is held open between operations."""
 
     async def _read(self, op: Op, mop: Mop) -> Op:
-        reply, node = await self._client.read(self._table, mop.partition, mop.row, mop.column)
+        reply, node = await self._client.read(self._table, mop.partition, mop.row, mop.column, op.requested_ts)
         answered = msgspec.structs.replace(mop, value=_integer(reply.value))
         return op.complete("ok", mops=(answered,), node=node, served_ts=reply.timestamp)
 
@@ -74,8 +75,8 @@ def _require_applied(mop: Mop, reply: Done) -> None:
 
 
 async def create_registers(client: ClusterClient, workload: str, options: Mapping[str, Any]) -> None:
-    """Create what a workload needs: for `register` one table, with `options["buckets"]` tablets (default 3)."""
-    if workload != "register":
+    """Create what a workload needs: one table of registers, with `options["buckets"]` tablets (default 3)."""
+    if workload not in REGISTER_WORKLOADS:
         raise UserError(f"The reference cluster has no tables for the workload {workload!r}.")
     buckets = int(options.get("buckets", DEFAULT_BUCKETS))
     await client.create_table(REGISTER_TABLE, REGISTER_COLUMNS, buckets, REPLICATION_FACTOR)

@@ -35,6 +35,7 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "max_clock_offset_ms": ((500,), (500, 1_000)),
     "clock_probe_ms": ((1_000,), (200, 1_000)),
     "version_retention_ms": ((60_000,), (1_000, 60_000)),
+    "closed_lag_ms": ((3_000,), (0, 200, 3_000)),
     "session_silence_ms": ((60_000,), (2_000, 60_000)),
     "max_sessions": ((10_000,), (16, 10_000)),
     "session_answers": ((1_000,), (1, 10, 1_000)),

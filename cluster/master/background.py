@@ -120,4 +120,5 @@ def create_request(manager: CatalogManager, table: TableRecord, tablet: TabletRe
         table.columns,
         table.version,
         tuple(manager.servers.located(voter) for voter in voters),
+        table.design,
     )

@@ -5,7 +5,17 @@ from __future__ import annotations
 from cluster.master.locks import LockClass
 from cluster.master.manager import MAX_BATCH_BYTES, CatalogManager, Conflict, Leadership, Refusal, invalid, too_large
 from cluster.master.records import TabletRecord, new_table, new_tablet
-from cluster.wire.messages import CreateTable, CreateTableReply, Fault, Partition, Reply, decode_reply, encode
+from cluster.wire.messages import (
+    DESIGNS,
+    SUPPORTED_DESIGNS,
+    CreateTable,
+    CreateTableReply,
+    Fault,
+    Partition,
+    Reply,
+    decode_reply,
+    encode,
+)
 
 MIN_TABLET_RECORD_BYTES = 40
 """Lower bound of one tablet record's size, so that an absurd number of buckets is refused before it is built."""
@@ -29,7 +39,7 @@ async def create_table(manager: CatalogManager, request: CreateTable) -> Reply:
 
 
 async def _replicate(manager: CatalogManager, request: CreateTable) -> bytes:
-    table = new_table(manager.new_id(), request.name, request.columns, request.replication_factor)
+    table = new_table(manager.new_id(), request.name, request.columns, request.replication_factor, request.design)
     tablets = _tablets(manager, table.table_id, request.buckets)
     reply = encode(CreateTableReply(table.table_id))
     try:
@@ -51,6 +61,11 @@ def _validate(request: CreateTable) -> None:
         raise too_large(request.buckets, request.buckets * MIN_TABLET_RECORD_BYTES)
     if request.replication_factor < 1 or request.replication_factor % 2 == 0:
         raise invalid(f"the replication factor must be odd and positive, not {request.replication_factor}")
+    if request.design not in DESIGNS:
+        raise invalid(f"a table's design is one of {', '.join(DESIGNS)}, not {request.design!r}")
+    if request.design not in SUPPORTED_DESIGNS:
+        message = f"tables of the design {request.design!r} can't be hosted by this version"
+        raise Refusal(Fault("UNSUPPORTED_DESIGN", message, definite=True))
     names = [column.name for column in request.columns]
     ids = [column.id for column in request.columns]
     if not names or len(names) != len(dict.fromkeys(names)) or len(ids) != len(dict.fromkeys(ids)):

@@ -38,7 +38,10 @@ FINAL_TABLET_STATES = frozenset({TabletState.REPLACED, TabletState.DELETED})
 
 
 class TableRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A table. `fully_applied_columns` is the schema that every tablet has while the table is ALTERING, else None."""
+    """A table. `fully_applied_columns` is the schema that every tablet has while the table is ALTERING, else None.
+
+    `design` is how its tablets are replicated (G4), for good.
+    """
 
     table_id: str
     revision: int
@@ -49,6 +52,7 @@ class TableRecord(msgspec.Struct, frozen=True, array_like=True):
     next_column_id: int
     fully_applied_columns: tuple[Column, ...] | None
     replication_factor: int
+    design: str = "raft"
 
     @property
     def removed(self) -> bool:
@@ -104,10 +108,13 @@ def changed_tablet(record: TabletRecord, **changes: object) -> TabletRecord:
     return msgspec.structs.replace(record, revision=record.revision + 1, **changes)
 
 
-def new_table(table_id: str, name: str, columns: tuple[Column, ...], replication_factor: int) -> TableRecord:
+def new_table(
+    table_id: str, name: str, columns: tuple[Column, ...], replication_factor: int, design: str = "raft"
+) -> TableRecord:
     """The first committed revision of a table: RUNNING, with its tablets still PREPARING (appendix B)."""
     next_column_id = 1 + max((column.id for column in columns), default=-1)
-    return TableRecord(table_id, 1, name, TableState.RUNNING, columns, 0, next_column_id, None, replication_factor)
+    state = TableState.RUNNING
+    return TableRecord(table_id, 1, name, state, columns, 0, next_column_id, None, replication_factor, design)
 
 
 def new_tablet(tablet_id: str, table_id: str, partition: Partition) -> TabletRecord:

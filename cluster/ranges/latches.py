@@ -13,12 +13,13 @@ from cluster.store.cells import Span, overlap
 
 
 class Latch:
-    """One request's claim; `wake` is called when it is granted later than at once."""
+    """One request's claim. Who has to wait for it sets `wake`, which is called when it is granted."""
 
     __slots__ = ("_followers", "_over", "_waits_for", "reads", "wake", "writes")
 
-    def __init__(self, reads: tuple[Span, ...], writes: tuple[Span, ...], wake: Callable[[], None]) -> None:
-        self.reads, self.writes, self.wake = reads, writes, wake
+    def __init__(self, reads: tuple[Span, ...], writes: tuple[Span, ...]) -> None:
+        self.reads, self.writes = reads, writes
+        self.wake: Callable[[], None] = _nothing
         self._waits_for = 0
         self._followers: list[Latch] = []
         self._over = False
@@ -48,9 +49,9 @@ class Latches:
     def __init__(self) -> None:
         self._claims: dict[int, dict[Latch, None]] = {}
 
-    def acquire(self, reads: tuple[Span, ...], writes: tuple[Span, ...], wake: Callable[[], None]) -> Latch:
-        """Claim all spans in one step; the latch is granted at once, or `wake` is called when it is."""
-        latch = Latch(reads, writes, wake)
+    def acquire(self, reads: tuple[Span, ...], writes: tuple[Span, ...]) -> Latch:
+        """Claim all spans in one step; the latch is granted at once or later."""
+        latch = Latch(reads, writes)
         before: dict[Latch, None] = {}
         for partition in latch.partitions():
             claims = self._claims.setdefault(partition, {})
@@ -87,3 +88,7 @@ class Latches:
 
 def _any_overlap(some: tuple[Span, ...], others: tuple[Span, ...]) -> bool:
     return any(overlap(one, other) for one in some for other in others)
+
+
+def _nothing() -> None:
+    return None

@@ -11,12 +11,8 @@ timestamps*: reads are served below its `expiration`, which its holder's command
 
 from __future__ import annotations
 
-from collections import deque
-
 import msgspec
 
-from cluster.ranges.timestamp_cache import TimestampCache
-from cluster.store.cells import Key, point
 from cluster.store.hlc import ClockReading, Timestamp, as_timestamp
 
 
@@ -97,36 +93,3 @@ def handed_over(lease: Lease, command: HandOverLease) -> Lease:
 def binds(lease: Lease | None, sequence: int) -> bool:
     """Whether a command that was evaluated under lease `sequence` may be applied (R2)."""
     return lease is not None and lease.sequence == sequence and not lease.over
-
-
-class LeaseTimes:
-    """The timestamps that the holder of one lease gives out; in memory only, made when its record is applied.
-
-    Reads are served below every write in flight; writes lie above every read of their cell and above every earlier
-    write, so that they rise along the log.
-    """
-
-    def __init__(self, lease: Lease) -> None:
-        self.sequence = lease.sequence
-        self._reads = TimestampCache(low_water=lease.low_water)
-        self._in_flight: deque[int] = deque()
-        self._last_write: int = lease.start
-
-    def write_at(self, key: Key, reading: ClockReading) -> ClockReading:
-        """The timestamp of a write that is proposed now; in flight until `settle` has passed it."""
-        if reading <= max(self._reads.highest(point(key)), self._last_write):
-            raise AssertionError("reads and writes of a holder carry its clock's readings, which rise")
-        self._last_write = reading
-        self._in_flight.append(reading)
-        return reading
-
-    def settle(self, applied_write: int) -> None:
-        """Every write up to this timestamp was applied, or will never be."""
-        while self._in_flight and self._in_flight[0] <= applied_write:
-            self._in_flight.popleft()
-
-    def read_at(self, key: Key, arrived: Timestamp) -> int:
-        """The timestamp at which a strong read of what is applied is served; recorded in the timestamp cache."""
-        timestamp = min(int(arrived), self._in_flight[0] - 1) if self._in_flight else int(arrived)
-        self._reads.record(point(key), timestamp)
-        return timestamp

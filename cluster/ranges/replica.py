@@ -1,42 +1,38 @@
-"""One replica of a tablet on a server: its Raft group, its state machine, and what the leaseholder does."""
+"""Replicated ranges as a table's design (G4): one replica, with its Raft group, state machine and evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from cluster.config import Knobs
-from cluster.group import Group, GroupSpec, NotLeader, OnFailure, OutcomeUnknown, Transport
+from cluster.group import Group, GroupSpec, OnFailure, OutcomeUnknown, Transport
 from cluster.log.view import GroupLog
-from cluster.membership import replicas_of
+from cluster.membership import change_replicas, replicas_of
 from cluster.observer import Observer
 from cluster.raft.types import Configuration, Member, Message, SoftState
-from cluster.ranges.holding import HeldLease, Holding, refused
-from cluster.ranges.lease import LeaseTimes
-from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
-from cluster.store.cells import Key
-from cluster.store.hlc import ClockReading, Timestamp, as_timestamp
+from cluster.ranges.evaluation import Evaluation
+from cluster.ranges.holding import Holding, refused
+from cluster.ranges.tablet import TabletMachine
 from cluster.store.node_clock import NodeClock
 from cluster.store.sessions import RegisterClient
 from cluster.waiters import NotProposed
 from cluster.wire.messages import (
-    CompareAndSet,
+    ChangeReplicas,
+    ConfigurationReply,
     CreateTablet,
     Fault,
     GroupState,
-    ReadReply,
     ReadRow,
+    ReadRows,
+    RegisterSession,
     Replica,
+    RowRequest,
     TabletReport,
-    WriteRow,
     encode,
 )
 from harness.ports import Ports
 
 _MS = 1_000_000
-
-
-def _timed_out(definite: bool) -> bytes:
-    return encode(Fault("TIMED_OUT", "no quorum within the deadline", definite=definite))
 
 
 def founders_of(created: CreateTablet) -> tuple[Replica, ...]:
@@ -45,7 +41,7 @@ def founders_of(created: CreateTablet) -> tuple[Replica, ...]:
     return created.voters if founding else ()
 
 
-class TabletReplica:
+class RangeReplica:
     """Serves reads and changes while it holds the lease; otherwise says who might.
 
     Nothing is served before the lease record of the own Raft term is applied (R2); whether the holder may still serve
@@ -61,16 +57,14 @@ class TabletReplica:
         observer: Observer,
         flaws: frozenset[str] = frozenset(),
     ) -> None:
-        self.created, self._flaws = created, flaws
-        self._observer = observer
-        self._ports, self._node_clock, self._node_id = ports, node_clock, ports.node_id
-        self._knobs = knobs
-        self._timeout_s = knobs.request_timeout_ms / 1e3
-        self._duration_ns = knobs.lease_record_ns
+        self.created = created
+        self._ports, self._knobs, self._flaws, self._observer = ports, knobs, flaws, observer
+        self._clock = node_clock
         self._machine = TabletMachine(knobs.version_retention_ms * _MS, flaws)
         self._machine.on_lease = lambda before, lease: observer.lease_recorded(created.tablet_id, before, lease)
+        self._timeout_s = knobs.request_timeout_ms / 1e3
         self._holding = Holding(ports, node_clock, self._machine, knobs, flaws)
-        self._times: LeaseTimes | None = None
+        self._evaluation = Evaluation(ports, knobs, node_clock, self._machine, self._holding, flaws)
         self._group: Group | None = None
         self._on_change: Callable[[], None] = lambda: None
 
@@ -80,7 +74,7 @@ class TabletReplica:
         """Recover from the node's log, or begin there; `on_change` is called when what `report` says changes."""
         spec = GroupSpec(
             group_id=self.created.tablet_id,
-            node_id=self._node_id,
+            node_id=self._ports.node_id,
             founders=founders_of(self.created),
             knobs=self._knobs,
             flaws=self._flaws,
@@ -90,17 +84,25 @@ class TabletReplica:
         group = await Group.open(self._ports, spec, self._machine, transport, log, self._leadership, on_failure)
         self._group = group
         self._on_change = on_change
-        self._holding.attach(group, lambda: (Timestamp(0), as_timestamp(self._node_clock.last)))
+        self._evaluation.attach(group)
+        self._holding.attach(group, self._evaluation.promised)
 
     async def close(self) -> None:
         """Stop serving."""
         self._holding.close()
+        self._evaluation.close()
         if self._group is not None:
             await self._group.close()
 
     def voters(self) -> tuple[Member, ...]:
         """Those of the last configuration in this replica's log."""
         return () if self._group is None else self._group.configuration.voters
+
+    def members(self) -> tuple[Member, ...]:
+        """Those of the committed configuration and of the last one in this replica's log."""
+        if self._group is None:
+            return ()
+        return tuple(dict.fromkeys((*self._group.committed_configuration.members, *self._group.configuration.members)))
 
     async def hand_over(self, target: str) -> bool:
         """Give the lease up and let `target` lead: True if what was promised here is on record (G3)."""
@@ -137,73 +139,35 @@ class TabletReplica:
         )
 
     @property
-    def group(self) -> Group | None:
-        """The Raft group, once it is open."""
-        return self._group
+    def leads(self) -> bool:
+        """Whether changes of configuration are this replica's to make."""
+        return self._group is not None and self._group.is_leader
 
-    async def read(self, request: ReadRow) -> bytes:
-        """A strong read: an encoded ReadReply or Fault. Its time is what the clock showed at its arrival."""
-        arrived = self._node_clock.now()
-        try:
-            held = await self._holding.check(arrived)
-        except NotLeader as error:
-            return refused(error)
-        except OutcomeUnknown:
-            return _timed_out(definite=True)
-        if held is None:
-            return self._holding.refusal()
-        return self._read_now(held, arrived, request)
+    async def serve(self, request: RowRequest) -> bytes:
+        """Answer a client: an encoded reply or Fault. Raises ClockFenced."""
+        if isinstance(request, ReadRow | ReadRows):
+            return await self._evaluation.read(request)
+        if isinstance(request, RegisterSession):
+            return await self._register_session()
+        return await self._evaluation.change(request)
 
-    async def change(self, request: WriteRow | CompareAndSet) -> bytes:
-        """A write or a compare-and-set (decided where it stands in the log): an encoded Done or Fault."""
-        held = self._holding.held()
-        if held is None:
-            return self._holding.refusal()
-        answer = self._machine.answered(request.request_id)
-        if answer is not None:
-            return answer
-        key = (request.partition, request.row, request.column)
-        timestamp = self._times_of(held).write_at(key, self._node_clock.reading())
-        return await self._replicate(encode(self._command(request, key, held.sequence, timestamp)))
-
-    async def register_session(self) -> bytes:
-        """Begin a client session: an encoded SessionReply or Fault (G8)."""
-        if self._holding.held() is None:
-            return self._holding.refusal()
-        return await self._replicate(encode(RegisterClient(self._node_clock.reading(), self._knobs.session_limits)))
-
-    def _command(
-        self, request: WriteRow | CompareAndSet, key: Key, lease_sequence: int, timestamp: ClockReading
-    ) -> Change:
-        request_id, duration_ns = request.request_id, self._duration_ns
-        if isinstance(request, WriteRow):
-            return WriteCell(request_id, lease_sequence, timestamp, duration_ns, key, request.value)
-        return CompareAndSetCell(
-            request_id, lease_sequence, timestamp, duration_ns, key, request.expected, request.value
-        )
-
-    async def _replicate(self, command: bytes) -> bytes:
+    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
+        """Add, promote or remove a replica (G1)."""
         if self._group is None:
+            return Fault("NOT_FOUND", f"tablet {request.group} is not open", definite=True)
+        return await change_replicas(self._group, request)
+
+    async def _register_session(self) -> bytes:
+        """Begin a client session: an encoded SessionReply or Fault (G8)."""
+        if self._group is None or self._holding.held() is None:
             return self._holding.refusal()
+        command = RegisterClient(self._clock.reading(), self._knobs.session_limits)
         try:
-            return await self._group.submit(command, self._timeout_s)
+            return await self._group.submit(encode(command), self._timeout_s)
         except NotProposed as error:
             return refused(error)
         except OutcomeUnknown:
-            return _timed_out(definite=False)
-
-    def _times_of(self, held: HeldLease) -> LeaseTimes:
-        if self._times is None or self._times.sequence != held.sequence:
-            self._times = LeaseTimes(held.lease)
-        return self._times
-
-    def _read_now(self, held: HeldLease, arrived: Timestamp, request: ReadRow) -> bytes:
-        key = (request.partition, request.row, request.column)
-        times = self._times_of(held)
-        times.settle(self._machine.last_write)
-        timestamp = times.read_at(key, arrived)
-        version = self._machine.read(key, timestamp)
-        return encode(ReadReply(version[1] if version else None, timestamp))
+            return encode(Fault("TIMED_OUT", "no quorum within the deadline", definite=False))
 
     def _configured(self) -> None:
         self._on_change()

@@ -1,13 +1,26 @@
 """A replica that must not run: its data is damaged, or its state machine or Raft core failed (G7).
 
-It stands in the place of a `TabletReplica`, is reported and asked like one, and takes part in nothing: it never votes,
+It stands in the place of a `Strategy`, is reported and asked like one, and takes part in nothing: it never votes,
 never acknowledges, never serves. The node and its other replicas go on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from cluster.group import OnFailure, Transport
+from cluster.log.view import GroupLog
 from cluster.raft.types import Member, Message
-from cluster.wire.messages import CreateTablet, Fault, GroupState, TabletReport, encode
+from cluster.wire.messages import (
+    ChangeReplicas,
+    ConfigurationReply,
+    CreateTablet,
+    Fault,
+    GroupState,
+    RowRequest,
+    TabletReport,
+    encode,
+)
 
 FAILED = "FAILED"
 """What it has stored is whole; the program failed on it, and a restart tries again."""
@@ -22,9 +35,19 @@ class FailedReplica:
     def __init__(self, created: CreateTablet, state: str, reason: str) -> None:
         self.created, self.state, self.reason = created, state, reason
 
+    async def open(
+        self, transport: Transport, log: GroupLog, on_change: Callable[[], None], on_failure: OnFailure
+    ) -> None:
+        """It stays closed."""
+
     @property
-    def group(self) -> None:
-        """There is none."""
+    def leads(self) -> bool:
+        """Never."""
+        return False
+
+    def members(self) -> tuple[Member, ...]:
+        """It knows nobody."""
+        return ()
 
     def voters(self) -> tuple[Member, ...]:
         """It knows nobody."""
@@ -73,6 +96,13 @@ class FailedReplica:
     async def close(self) -> None:
         """Nothing runs."""
 
-    def refusal(self) -> bytes:
+    async def serve(self, request: RowRequest) -> bytes:
         """The answer to every read and change: another replica may serve it."""
-        return encode(Fault("NOT_THE_LEADER", f"this replica is {self.state}: {self.reason}", definite=True))
+        return encode(self._refusal())
+
+    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
+        """The same answer."""
+        return self._refusal()
+
+    def _refusal(self) -> Fault:
+        return Fault("NOT_THE_LEADER", f"this replica is {self.state}: {self.reason}", definite=True)

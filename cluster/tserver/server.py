@@ -8,25 +8,24 @@ from collections.abc import Iterable
 import msgspec
 
 from cluster.config import NodeConfig
-from cluster.group import Group, OnFailure
+from cluster.group import OnFailure
 from cluster.group_spec import MachineFailed
 from cluster.identity import stranger
 from cluster.log.node import NodeLog, Quarantined
-from cluster.membership import change_replicas, replicas_of
+from cluster.membership import replicas_of
 from cluster.nodelog import node_logger
 from cluster.observer import Observer
 from cluster.raft.types import ChangeKind, Message
-from cluster.ranges.replica import TabletReplica
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.clock_probes import ClockProbes
 from cluster.tserver.failed import FAILED, QUARANTINED, FailedReplica
 from cluster.tserver.heartbeats import HeartbeatSender
 from cluster.tserver.metadata import TabletMeta
+from cluster.tserver.strategy import STRATEGIES, Host, Strategy
 from cluster.wire.admission import OVERLOADED, Admission
 from cluster.wire.messages import (
     ChangeReplicas,
-    CompareAndSet,
     CreateTablet,
     DeleteTablet,
     DoneReply,
@@ -34,12 +33,11 @@ from cluster.wire.messages import (
     GetStatus,
     HoldAt,
     HoldReply,
-    ReadRow,
     RegisterSession,
     Request,
+    RowRequest,
     StatusReply,
     TabletReport,
-    WriteRow,
     decode_reply,
     decode_request,
     encode,
@@ -61,13 +59,13 @@ class TabletServer:
         self, ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer, clock: NodeClock
     ) -> None:
         self._ports, self._config, self._on_failure = ports, config, on_failure
-        self._observer = observer
         self._log = node_logger(config.node_id)
         self._clock = clock
         self._probes = ClockProbes(ports, clock, config.knobs.clock_probe_ms, self._clock_peers)
         self._streams = PeerStreams(ports, config.knobs, self._deliver)
         self._admission = Admission(config.knobs.max_requests)
-        self._replicas: dict[str, TabletReplica | FailedReplica] = {}
+        self._replicas: dict[str, Strategy] = {}
+        self._host = Host(ports, config.knobs, clock, observer, frozenset(config.flaws))
         self._closing: dict[asyncio.Task[None], None] = {}
         self._deleted: dict[str, None] = {}
         self._unreadable: dict[str, str] = {}
@@ -111,7 +109,7 @@ class TabletServer:
         request = decode_request(payload)
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
-        if isinstance(request, (ReadRow, WriteRow, CompareAndSet, RegisterSession)):
+        if isinstance(request, RowRequest):
             try:
                 return OVERLOADED if self._admission.full else await self._admission.carry(self._row(request))
             except ClockFenced as error:
@@ -128,18 +126,12 @@ class TabletServer:
         if replica is not None:
             replica.receive(messages)
 
-    async def _row(self, request: ReadRow | WriteRow | CompareAndSet | RegisterSession) -> bytes:
+    async def _row(self, request: RowRequest) -> bytes:
         tablet_id = request.group if isinstance(request, RegisterSession) else request.tablet_id
         replica = self._replicas.get(tablet_id)
         if replica is None:
             return _fault("NOT_FOUND", f"no tablet {tablet_id} here")
-        if isinstance(replica, FailedReplica):
-            return replica.refusal()
-        if isinstance(request, ReadRow):
-            return await replica.read(request)
-        if isinstance(request, RegisterSession):
-            return await replica.register_session()
-        return await replica.change(request)
+        return await replica.serve(request)
 
     async def _admin(self, peer: Peer, request: Request) -> bytes:
         if isinstance(request, GetStatus):
@@ -158,23 +150,21 @@ class TabletServer:
 
     async def _change_replicas(self, request: ChangeReplicas) -> bytes:
         replica = self._replicas.get(request.group)
-        if replica is None or replica.group is None:
+        if replica is None:
             return _fault("NOT_FOUND", f"no tablet {request.group} here")
-        group = replica.group
-        if request.change is ChangeKind.ADD_LEARNER and group.is_leader:
-            problem = await self._create_learner(replica.created, group, request)
+        if request.change is ChangeKind.ADD_LEARNER and replica.leads:
+            problem = await self._create_learner(replica, request)
             if problem is not None:
                 return _fault("CHANGE_REFUSED", problem)
-        return encode(await change_replicas(group, request))
+        return encode(await replica.change_configuration(request))
 
-    async def _create_learner(self, created: CreateTablet, group: Group, request: ChangeReplicas) -> str | None:
+    async def _create_learner(self, replica: Strategy, request: ChangeReplicas) -> str | None:
         """Have the replica created that is to be added, with no configuration of its own; else why it can't be.
 
         One that is not added in the end holds nothing and does nothing.
         """
-        members = dict.fromkeys((*group.committed_configuration.members, *group.configuration.members))
-        contacts = replicas_of(members)
-        create = msgspec.structs.replace(created, server_id=request.server_id, founding=False, voters=contacts)
+        contacts = replicas_of(replica.members())
+        create = msgspec.structs.replace(replica.created, server_id=request.server_id, founding=False, voters=contacts)
         timeout_s = min(request.timeout_s, self._config.knobs.master_call_timeout_ms / 1e3)
         try:
             reply = decode_reply(await self._ports.network.call(request.address, encode(create), timeout_s))
@@ -207,6 +197,8 @@ class TabletServer:
             return _fault(
                 "INVALID", f"tablet {request.tablet_id} of {request.server_id} is not for {self._ports.node_id}"
             )
+        if request.design not in STRATEGIES:
+            return _fault("UNSUPPORTED_DESIGN", f"tablets of the design {request.design!r} can't be hosted here")
         self._ports.failpoints.hit("tserver.before_create")
         await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request))
         self._ports.failpoints.hit("tserver.after_create")
@@ -233,8 +225,7 @@ class TabletServer:
 
     async def _open(self, log: NodeLog, created: CreateTablet) -> None:
         self._streams.learn(created.voters)
-        config, flaws = self._config, frozenset(self._config.flaws)
-        replica = TabletReplica(self._ports, created, config.knobs, self._clock, self._observer, flaws)
+        replica = STRATEGIES[created.design](self._host, created)
         tablet_id = created.tablet_id
 
         def changed() -> None:
@@ -250,7 +241,7 @@ class TabletServer:
             self._replicas[tablet_id] = FailedReplica(created, QUARANTINED, str(error))
         self._probes.soon()
 
-    def _replica_stopped(self, replica: TabletReplica, error: BaseException) -> None:
+    def _replica_stopped(self, replica: Strategy, error: BaseException) -> None:
         """A state machine that raised stops its replica alone (G7); whatever else stops one stops the node."""
         if not isinstance(error, MachineFailed):
             self._on_failure(error)

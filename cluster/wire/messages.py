@@ -14,6 +14,12 @@ from cluster.store.cells import Value
 
 WIRE_VERSION = 3
 
+DESIGNS = ("raft", "legacy", "logged")
+"""The replication designs that a table can have (G4)."""
+
+SUPPORTED_DESIGNS = ("raft",)
+"""Those that tablet servers of this version host."""
+
 CATALOG_GROUP = "catalog"
 """The masters' Raft group."""
 
@@ -71,11 +77,14 @@ class TableInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CreateTable(msgspec.Struct, frozen=True, tag="CreateTable"):
+    """`design` is one of `DESIGNS`."""
+
     request_id: RequestId
     name: str
     columns: tuple[Column, ...]
     buckets: int
     replication_factor: int
+    design: str = "raft"
 
 
 class IsCreateTableDone(msgspec.Struct, frozen=True, tag="IsCreateTableDone"):
@@ -139,28 +148,67 @@ class CreateTablet(msgspec.Struct, frozen=True, tag="CreateTablet"):
     columns: tuple[Column, ...]
     schema_version: int
     voters: tuple[Replica, ...]
+    design: str = "raft"
 
 
 class DeleteTablet(msgspec.Struct, frozen=True, tag="DeleteTablet"):
     tablet_id: str
 
 
+class Cell(msgspec.Struct, frozen=True, array_like=True):
+    """A cell of a partition that the message names."""
+
+    row: int
+    column: int
+    value: Value
+
+
+class RowRange(msgspec.Struct, frozen=True, array_like=True):
+    """Whole rows from `first` (inclusive) to `last` (exclusive; None is the partition's end)."""
+
+    first: int
+    last: int | None
+
+
 class ReadRow(msgspec.Struct, frozen=True, tag="ReadRow"):
-    """A strong read of one cell at the leaseholder."""
+    """A read of one cell at the leaseholder: strong, or as of an earlier time that it can still tell."""
 
     tablet_id: str
     partition: int
     row: int
     column: int
+    as_of: int | None = None
+
+
+class ReadRows(msgspec.Struct, frozen=True, tag="ReadRows"):
+    """A read of rows of one partition, all of them at one time; strong, or as of an earlier time."""
+
+    tablet_id: str
+    partition: int
+    ranges: tuple[RowRange, ...]
+    as_of: int | None = None
 
 
 class WriteRow(msgspec.Struct, frozen=True, tag="WriteRow"):
+    """`requested` is the timestamp that the client would give the change; it gets that or a higher one (G2, R5)."""
+
     request_id: RequestId
     tablet_id: str
     partition: int
     row: int
     column: int
     value: Value
+    requested: int | None = None
+
+
+class WriteRows(msgspec.Struct, frozen=True, tag="WriteRows"):
+    """Cells of one partition, written together or not at all."""
+
+    request_id: RequestId
+    tablet_id: str
+    partition: int
+    cells: tuple[Cell, ...]
+    requested: int | None = None
 
 
 class CompareAndSet(msgspec.Struct, frozen=True, tag="CompareAndSet"):
@@ -171,6 +219,7 @@ class CompareAndSet(msgspec.Struct, frozen=True, tag="CompareAndSet"):
     column: int
     expected: Value
     value: Value
+    requested: int | None = None
 
 
 class RegisterSession(msgspec.Struct, frozen=True, tag="RegisterSession"):
@@ -209,6 +258,9 @@ class HoldAt(msgspec.Struct, frozen=True, tag="HoldAt"):
     group: str
 
 
+RowRequest: TypeAlias = ReadRow | ReadRows | WriteRow | WriteRows | CompareAndSet | RegisterSession
+"""What clients ask of one tablet."""
+
 Request: TypeAlias = (
     CreateTable
     | IsCreateTableDone
@@ -219,7 +271,9 @@ Request: TypeAlias = (
     | CreateTablet
     | DeleteTablet
     | ReadRow
+    | ReadRows
     | WriteRow
+    | WriteRows
     | CompareAndSet
     | RegisterSession
     | ChangeReplicas
@@ -312,6 +366,13 @@ class ReadReply(msgspec.Struct, frozen=True, tag="ReadReply"):
     timestamp: int
 
 
+class RowsReply(msgspec.Struct, frozen=True, tag="RowsReply"):
+    """The cells that hold a value, range by range and in order, and the HLC timestamp the read was served at."""
+
+    cells: tuple[Cell, ...]
+    timestamp: int
+
+
 class HoldReply(msgspec.Struct, frozen=True, tag="HoldReply"):
     """It will, or won't any more."""
 
@@ -364,6 +425,7 @@ Reply: TypeAlias = (
     | ConfigurationReply
     | Done
     | ReadReply
+    | RowsReply
     | StatusReply
     | HoldReply
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 VARIABLE = "ASSAY_FAILPOINTS"
 
@@ -34,6 +34,10 @@ class RealFailpoints:
 
     def hold(self, name: str, group: str) -> None:
         self._hold = (name, group) if name else None
+
+    def rest(self, name: str) -> Awaitable[None] | None:
+        self.hit(name)
+        return None
 
     def _hit(self, name: str) -> None:
         kill_at = self._kill_at.get(name)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from harness.ports import Crashed
 
-Action: TypeAlias = Literal["crash", "pause", "record"] | Callable[[str], None]
-"""`crash` kills the node there, `pause` stops it at its next wait, `record` only counts; a callable is called."""
+Action: TypeAlias = Literal["crash", "pause", "record"] | Callable[[str], Awaitable[None] | None]
+"""`crash` kills the node there, `pause` stops it at its next wait, `record` only counts; a callable is called, and what
+it returns is awaited where the point is one to rest at."""
 
 
 @dataclass(slots=True)
@@ -43,6 +44,9 @@ class SimFailpoints:
     def hold(self, name: str, group: str) -> None:
         self._hold = (name, group) if name else None
 
+    def rest(self, name: str) -> Awaitable[None] | None:
+        return None if self._armed is None else self._hit(name)
+
     def arm(self, name: str, action: Action = "crash", skip: int = 0) -> None:
         """Act at the point `name`, after letting `skip` passes go by."""
         if self._armed is None:
@@ -56,22 +60,21 @@ class SimFailpoints:
         if not self._armed or name is None:
             self._armed = None
 
-    def _hit(self, name: str) -> None:
+    def _hit(self, name: str) -> Awaitable[None] | None:
         point = self._armed.get(name) if self._armed is not None else None
         if point is None:
-            return
+            return None
         self.hits[name] = self.hits.get(name, 0) + 1
         if point.skip > 0:
             point.skip -= 1
-        else:
-            self._act(name, point.action)
+            return None
+        return self._act(name, point.action)
 
-    def _act(self, name: str, action: Action) -> None:
+    def _act(self, name: str, action: Action) -> Awaitable[None] | None:
         if action == "crash":
             self.disarm(name)
             self._kill()
             raise Crashed(name)
         if action == "pause":
             self._pause()
-        elif callable(action):
-            action(name)
+        return action(name) if callable(action) else None

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from master_bench import COLUMNS, MASTERS, Bench, create
+from msgspec.structs import replace
 
 from cluster.wire.messages import (
     CreateTableReply,
@@ -108,6 +109,19 @@ def test_a_table_needs_as_many_live_tservers_as_replicas() -> None:
         await bench.sleep(4)
         refused = await bench.ask(leader, create(session, "a", 2))
         assert isinstance(refused, Fault) and "2 tablet servers are live" in refused.message
+
+    play(scenario)
+
+
+def test_a_table_of_a_design_that_is_unknown_or_cannot_be_hosted_is_refused() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.sleep(1)
+        session, leader = await bench.session(), await bench.leader()
+        kinds = (("legacy", "UNSUPPORTED_DESIGN"), ("logged", "UNSUPPORTED_DESIGN"), ("paper", "INVALID"))
+        for number, (design, kind) in enumerate(kinds, 1):
+            refused = await bench.ask(leader, replace(create(session, "a", number), design=design))
+            assert isinstance(refused, Fault) and (refused.kind, refused.definite) == (kind, True)
+            assert design in refused.message
 
     play(scenario)
 

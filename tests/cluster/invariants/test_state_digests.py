@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from cluster.master.catalog import CATALOG_FORMAT, Catalog, CatalogState, encode_batch
 from cluster.master.records import changed_table, new_table, new_tablet
+from cluster.ranges.commands import Put, WriteBatch
 from cluster.ranges.lease import AcquireLease, RenewLease
-from cluster.ranges.tablet import CompareAndSetCell, TabletMachine, WriteCell
+from cluster.ranges.tablet import TabletMachine
 from cluster.store.digest import fingerprint
 from cluster.store.mvcc import MvccStore
 from cluster.store.sessions import RegisterClient, SessionLimits, SessionRows, Sessions
@@ -38,10 +39,11 @@ def commands(draw: st.DrawFn) -> list[bytes]:
             log.append(encode(RegisterClient(timestamp, SessionLimits(60, 3, 2))))
         elif kind == 1:
             log.append(encode(RenewLease(lease, timestamp, 50)))
-        elif kind < 5:
-            log.append(encode(CompareAndSetCell(request, lease, timestamp, 50, key, draw(VALUES), value)))
         else:
-            log.append(encode(WriteCell(request, lease, timestamp, 50, key, value)))
+            # Latches and the leaseholder's reading of the newest version make a cell's timestamps rise.
+            timestamp += 1
+            puts = () if kind < 4 else (Put(key, value),)
+            log.append(encode(WriteBatch(request, lease, timestamp, timestamp - 20, timestamp, 50, puts, b"answer")))
     return log
 
 

@@ -31,10 +31,6 @@ def clash(one: Latch, other: Latch) -> bool:
     )
 
 
-def nothing() -> None:
-    return None
-
-
 class Model:
     """All claims in order of arrival; a claim is granted while no earlier one that is not over clashes with it."""
 
@@ -47,7 +43,8 @@ class Model:
 
     def acquire(self, reads: tuple[Span, ...], writes: tuple[Span, ...]) -> None:
         number = len(self.numbers)
-        latch = self.latches.acquire(reads, writes, lambda: self.woken.append(number))
+        latch = self.latches.acquire(reads, writes)
+        latch.wake = lambda: self.woken.append(number)
         self.numbers[latch] = number
         self.live.append(latch)
         if latch.granted:
@@ -88,9 +85,9 @@ def test_a_claim_is_granted_exactly_when_no_earlier_one_conflicts_and_all_are_in
 def test_readers_share_and_a_writer_behind_them_goes_before_readers_that_came_later() -> None:
     latches = Latches()
     cell = (point((0, 0, 0)),)
-    first, second = latches.acquire(cell, (), nothing), latches.acquire(cell, (), nothing)
-    writer = latches.acquire((), cell, nothing)
-    late = latches.acquire(cell, (), nothing)
+    first, second = latches.acquire(cell, ()), latches.acquire(cell, ())
+    writer = latches.acquire((), cell)
+    late = latches.acquire(cell, ())
     assert (first.granted, second.granted, writer.granted, late.granted) == (True, True, False, False)
     latches.release(first)
     assert not writer.granted
@@ -101,9 +98,9 @@ def test_readers_share_and_a_writer_behind_them_goes_before_readers_that_came_la
 def test_a_waiting_claim_that_is_given_up_lets_nobody_past_what_it_waited_for() -> None:
     latches = Latches()
     cell = (point((0, 0, 0)),)
-    holder = latches.acquire((), cell, nothing)
-    gone = latches.acquire((), cell, nothing)
-    behind = latches.acquire((), cell, nothing)
+    holder = latches.acquire((), cell)
+    gone = latches.acquire((), cell)
+    behind = latches.acquire((), cell)
     latches.release(gone)
     assert not behind.granted
     latches.release(holder)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.ranges.lease import AcquireLease, Lease, LeaseTimes, RenewLease
-from cluster.ranges.tablet import Change, CompareAndSetCell, TabletMachine, WriteCell
+from cluster.ranges.commands import Put, WriteBatch
+from cluster.ranges.lease import AcquireLease, Lease, RenewLease
+from cluster.ranges.tablet import TabletMachine
 from cluster.store.cells import Key, Value
-from cluster.store.hlc import LOGICAL_BITS, Hlc, as_timestamp
-from cluster.store.mvcc import LATEST
+from cluster.store.hlc import ClockReading
+from cluster.store.mvcc import LATEST, NotNewest
 from cluster.store.sessions import SESSION_ENDED, RegisterClient, SessionLimits
 from cluster.wire.messages import Done, Fault, Reply, RequestId, SessionReply, decode_reply, encode
 
@@ -16,8 +18,6 @@ KEY: Key = (1, 0, 0)
 OTHER: Key = (2, 0, 0)
 DURATION = 1_000
 RETENTION = 1 << 40
-
-
 SESSIONS = {"c": 1, "d": 2}
 LIMITS = SessionLimits(1 << 40, 10, 100)
 
@@ -25,8 +25,10 @@ LIMITS = SessionLimits(1 << 40, 10, 100)
 class Log:
     """Applies commands one after another to a machine; the first two register the sessions of clients c and d."""
 
-    def __init__(self, machine: TabletMachine | None = None) -> None:
-        self.machine = machine or TabletMachine(RETENTION)
+    def __init__(
+        self, retention_ns: int = RETENTION, flaws: frozenset[str] = frozenset(), machine: TabletMachine | None = None
+    ) -> None:
+        self.machine = machine or TabletMachine(retention_ns, flaws)
         self.commands: list[bytes] = []
         if machine is None:
             for session in SESSIONS.values():
@@ -44,56 +46,74 @@ class Log:
 
     def value(self, key: Key = KEY) -> Value:
         version = self.machine.read(key, LATEST)
-        return None if version is None else version[1]
+        return None if version is None else version.value
 
 
-def leased(holder: str = "a", term: int = 1, start: int = 10_000) -> Log:
-    log = Log()
+def leased(holder: str = "a", term: int = 1, start: int = 10_000, flaws: frozenset[str] = frozenset()) -> Log:
+    log = Log(flaws=flaws)
     log.put(AcquireLease(holder, term, start, DURATION))
     return log
 
 
-def write(sequence: int, at: int, value: int, lease: int = 1, client: str = "c") -> WriteCell:
-    return WriteCell(RequestId(SESSIONS[client], sequence, 0), lease, at, DURATION, KEY, value)
+def batch(
+    sequence: int,
+    at: int,
+    *puts: tuple[Key, Value],
+    lease: int = 1,
+    client: str = "c",
+    done_below: int = 0,
+    closed: int = 0,
+) -> WriteBatch:
+    done = encode(Done(bool(puts), None if puts else sequence, at))
+    request_id = RequestId(SESSIONS[client], sequence, done_below)
+    return WriteBatch(request_id, lease, at, closed, ClockReading(at), DURATION, tuple(Put(*put) for put in puts), done)
 
 
-def cas(sequence: int, at: int, expected: int | None, value: int, lease: int = 1) -> CompareAndSetCell:
-    return CompareAndSetCell(RequestId(SESSIONS["c"], sequence, 0), lease, at, DURATION, KEY, expected, value)
+def write(sequence: int, at: int, value: int, lease: int = 1) -> WriteBatch:
+    return batch(sequence, at, (KEY, value), lease=lease)
 
 
-def test_a_compare_and_set_is_decided_where_it_stands_in_the_log() -> None:
+def test_a_batch_is_carried_out_as_it_stands_whole_and_at_one_time() -> None:
     log = leased()
-    assert log.put(cas(1, 20_000, None, 5)) == Done(True, None, 20_000)
-    assert log.put(cas(2, 20_001, 4, 6)) == Done(False, 5, 20_001)
-    assert log.put(cas(3, 20_002, 5, 6)) == Done(True, None, 20_002)
-    assert log.value() == 6
+    assert log.put(batch(1, 20_000, (KEY, 5), (OTHER, "six"))) == Done(True, None, 20_000)
+    assert (log.machine.read(KEY), log.machine.read(OTHER)) == ((20_000, 5), (20_000, "six"))
+    assert log.put(batch(2, 20_001)) == Done(False, 2, 20_001)
+    assert log.value() == 5
 
 
 def test_a_retry_gets_the_first_answer_and_takes_no_effect_also_under_a_later_lease() -> None:
     log = leased()
-    first = log.put(cas(1, 20_000, None, 5))
+    first = log.put(write(1, 20_000, 5))
     log.put(write(2, 20_001, 9))
-    assert log.put(cas(1, 20_002, None, 5)) == first
+    assert log.put(write(1, 20_002, 5)) == first
     log.put(AcquireLease("b", 2, 30_000, DURATION))
-    assert log.put(cas(1, 40_000, None, 5, lease=2)) == first
+    assert log.put(write(1, 40_000, 5, lease=2)) == first
     assert log.value() == 9
+
+
+def test_with_the_flaw_double_apply_it_takes_effect_again() -> None:
+    log = leased(flaws=frozenset({"double-apply"}))
+    log.put(write(1, 20_000, 5))
+    log.put(write(2, 20_001, 9))
+    log.put(write(1, 20_002, 5))
+    assert log.value() == 5
 
 
 def test_a_retry_after_a_snapshot_gets_the_first_answer() -> None:
     log = leased()
-    first = log.put(cas(1, 20_000, None, 5))
+    first = log.put(write(1, 20_000, 5))
     restored = TabletMachine(RETENTION)
     restored.restore(log.machine.snapshot())
-    again = Log(restored)
+    again = Log(machine=restored)
     again.put(write(2, 20_001, 9))
-    assert again.put(cas(1, 20_002, None, 7)) == first
+    assert again.put(write(1, 20_002, 7)) == first
     assert again.value() == 9
 
 
 def test_a_late_double_of_a_request_the_client_is_done_with_takes_no_effect() -> None:
     log = leased()
     log.put(write(1, 20_000, 1))
-    log.put(WriteCell(RequestId(SESSIONS["c"], 2, 2), 1, 20_001, DURATION, KEY, 2))
+    log.put(batch(2, 20_001, (KEY, 2), done_below=2))
     reply = log.put(write(1, 20_002, 1))
     assert isinstance(reply, Fault)
     assert not reply.definite
@@ -101,36 +121,56 @@ def test_a_late_double_of_a_request_the_client_is_done_with_takes_no_effect() ->
 
 
 def test_a_request_of_a_session_that_ended_is_not_carried_out_again() -> None:
-    log = leased()
-    limits = SessionLimits(1_000, 10, 100)
-    assert log.put(RegisterClient(19_000, limits)) == SessionReply(4)
-    request = CompareAndSetCell(RequestId(4, 1, 1), 1, 19_001, DURATION, KEY, None, 5)
-    log.put(request)
-    assert log.put(RegisterClient(19_500, limits)) == SessionReply(6)
-    log.put(WriteCell(RequestId(6, 1, 1), 1, 20_002, DURATION, KEY, None))
-    again = msgspec.structs.replace(request, timestamp=20_003)
-    assert log.put(again) == decode_reply(SESSION_ENDED)
-    assert log.value() is None
+    for flaws in (frozenset[str](), frozenset({"double-apply"})):
+        log = leased(flaws=flaws)
+        limits = SessionLimits(1_000, 10, 100)
+        assert log.put(RegisterClient(19_000, limits)) == SessionReply(4)
+        request = msgspec.structs.replace(write(1, 19_001, 5), request_id=RequestId(4, 1, 1))
+        log.put(request)
+        assert log.put(RegisterClient(19_500, limits)) == SessionReply(6)
+        log.put(msgspec.structs.replace(batch(1, 20_002, (KEY, None)), request_id=RequestId(6, 1, 1)))
+        assert log.put(msgspec.structs.replace(request, timestamp=20_003)) == decode_reply(SESSION_ENDED)
+        assert log.value() is None
 
 
-def test_commands_of_another_lease_are_refused_for_good() -> None:
+def test_commands_of_another_lease_are_refused_for_good_and_close_nothing() -> None:
     log = Log()
-    before = log.put(write(1, 20_000, 1))
+    before = log.put(batch(1, 20_000, (KEY, 1), closed=15_000))
     assert isinstance(before, Fault) and before.definite
     log.put(AcquireLease("a", 1, 10_000, DURATION))
     log.put(AcquireLease("b", 2, 11_000, DURATION))
-    stale = log.put(write(1, 20_000, 1))
+    stale = log.put(batch(1, 20_000, (KEY, 1), closed=15_000))
     assert isinstance(stale, Fault) and stale.definite and stale.leader == "b"
-    assert log.value() is None
-    assert isinstance(log.put(write(1, 20_000, 1, lease=2)), Done)
+    assert (log.value(), log.machine.closed) == (None, 0)
+    assert isinstance(log.put(batch(1, 20_000, (KEY, 1), lease=2, closed=15_000)), Done)
+    assert log.machine.closed == 15_000
 
 
-def test_a_write_that_does_not_rise_along_the_log_is_refused() -> None:
+def test_a_double_closes_nothing() -> None:
     log = leased()
-    log.put(write(1, 20_000, 1))
-    reply = log.put(write(2, 20_000, 2))
-    assert isinstance(reply, Fault) and reply.definite
-    assert log.value() == 1
+    log.put(batch(1, 20_000, (KEY, 1), closed=100))
+    log.put(batch(1, 20_001, (KEY, 1), closed=200))
+    assert log.machine.closed == 100
+
+
+def test_timestamps_need_not_rise_along_the_log_but_those_of_one_cell_do() -> None:
+    log = leased()
+    log.put(batch(1, 20_005, (KEY, 1)))
+    assert isinstance(log.put(batch(2, 20_001, (OTHER, 2))), Done)
+    assert (log.value(), log.value(OTHER), log.machine.last_write) == (1, 2, 20_005)
+    with pytest.raises(NotNewest):
+        log.put(batch(3, 20_004, (KEY, 3)))
+
+
+def test_what_is_collected_is_closed_and_older_than_the_retention() -> None:
+    log = Log(1_000)
+    log.put(AcquireLease("a", 1, 10_000, DURATION))
+    log.put(batch(1, 20_000, (KEY, 1), closed=0))
+    assert log.machine.threshold == 0
+    log.put(batch(2, 30_000, (KEY, 2), closed=25_000))
+    assert log.machine.threshold == 25_000
+    log.put(batch(3, 31_000, (KEY, 3), closed=30_999))
+    assert log.machine.threshold == 30_000
 
 
 def test_writes_and_renewals_move_the_expiration_and_nothing_moves_it_back() -> None:
@@ -143,81 +183,6 @@ def test_writes_and_renewals_move_the_expiration_and_nothing_moves_it_back() -> 
     log.put(RenewLease(1, 100, DURATION))
     log.put(RenewLease(7, 90_000, DURATION))
     assert log.lease.expiration == 21_500
-
-
-EVENTS = st.lists(
-    st.tuples(
-        st.sampled_from(("read", "write", "apply", "takeover")),
-        st.sampled_from((0, 0, 1, -1, 5_000, -5_000)),
-        st.sampled_from((KEY, KEY, OTHER)),
-    ),
-    min_size=3,
-    max_size=30,
-)
-
-
-class Ranges:
-    """Holders one after another over one log: each reads and writes by its own wall clock, which jumps."""
-
-    def __init__(self) -> None:
-        self.log = Log()
-        self.holders = 0
-        self.reads: list[tuple[Key, int, Value]] = []
-        self.pending: list[Change] = []
-        self.requests = 0
-        self.take_over(50_000)
-
-    def take_over(self, wall_ns: int) -> None:
-        """What the old holder proposed is lost; the new one waits until the old lease is over on its own clock."""
-        self.holders += 1
-        self.pending.clear()
-        self.hlc = Hlc(DURATION)
-        before = self.log.machine.lease
-        reading = self.hlc.now(max(wall_ns, before.expiration + (1 << LOGICAL_BITS) if before else 0))
-        self.log.put(AcquireLease(f"h{self.holders}", self.holders, reading, DURATION))
-        self.times = LeaseTimes(self.log.lease)
-
-    def write(self, key: Key, wall_ns: int) -> None:
-        at = self.times.write_at(key, self.hlc.now(wall_ns))
-        self.requests += 1
-        request_id = RequestId(SESSIONS["c"], self.requests, 0)
-        self.pending.append(WriteCell(request_id, self.log.lease.sequence, at, DURATION, key, self.requests))
-
-    def apply(self) -> None:
-        if self.pending:
-            assert isinstance(self.log.put(self.pending.pop(0)), Done)
-
-    def read(self, key: Key, wall_ns: int) -> None:
-        self.times.settle(self.log.machine.last_write)
-        arrived = self.hlc.now(wall_ns)
-        if arrived >= self.log.lease.expiration:
-            self.log.put(RenewLease(self.log.lease.sequence, arrived, DURATION))
-        at = self.times.read_at(key, as_timestamp(arrived))
-        version = self.log.machine.read(key, at)
-        assert version == self.log.machine.read(key, LATEST)
-        self.reads.append((key, at, version[1] if version else None))
-
-
-@settings(deadline=None, max_examples=500)
-@given(events=EVENTS)
-def test_no_write_ever_lies_under_a_read_that_was_served(events: list[tuple[str, int, Key]]) -> None:
-    """R3 over lease changes and jumping clocks: what was read at T is what a later look at T finds."""
-    ranges = Ranges()
-    for kind, jump, key in events:
-        wall_ns = (100_000 + jump) << 16
-        if kind == "read":
-            ranges.read(key, wall_ns)
-        elif kind == "write":
-            ranges.write(key, wall_ns)
-        elif kind == "apply":
-            ranges.apply()
-        else:
-            ranges.take_over(wall_ns)
-    while ranges.pending:
-        ranges.apply()
-    for key, at, value in ranges.reads:
-        version = ranges.log.machine.read(key, at)
-        assert (version[1] if version else None) == value
 
 
 @settings(deadline=None)
@@ -236,15 +201,13 @@ def test_a_machine_from_a_snapshot_goes_on_exactly_like_the_one_it_was_taken_of(
         if number == min(cut, len(steps) - 1):
             copy.machine.restore(log.machine.snapshot())
         at = 20_000 + number
-        request_id = RequestId(SESSIONS[client], sequence, 0)
         lease = log.lease.sequence
         command: msgspec.Struct
         if kind == 0:
             command = AcquireLease(client, number + 2, at, DURATION)
-        elif kind == 1:
-            command = WriteCell(request_id, lease, at, DURATION, KEY, value)
         else:
-            command = CompareAndSetCell(request_id, lease, at, DURATION, KEY, value, sequence)
+            puts = ((KEY, value), (OTHER, sequence))[: kind - 1]
+            command = batch(sequence, at, *puts, lease=lease, client=client, closed=at - 100 * kind)
         expected = log.put(command)
         if number >= min(cut, len(steps) - 1):
             assert copy.put(command) == expected

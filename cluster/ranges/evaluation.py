@@ -1,0 +1,275 @@
+"""Evaluation at the leaseholder, before replication (G2): this module reads as the list of its steps.
+
+What is proposed is a write batch, decided here on the state that its latches hold still; replicas only carry it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.config import Knobs
+from cluster.group import OutcomeUnknown
+from cluster.ranges import changes, reads
+from cluster.ranges.changes import Change
+from cluster.ranges.commands import Put, WriteBatch
+from cluster.ranges.deadlines import Deadlines
+from cluster.ranges.holding import HeldLease, Holding, refused
+from cluster.ranges.latches import Latch, Latches
+from cluster.ranges.promises import InFlight, Promises
+from cluster.ranges.reads import Read
+from cluster.ranges.tablet import TabletMachine
+from cluster.store.cells import Span
+from cluster.store.hlc import Timestamp
+from cluster.store.node_clock import NodeClock
+from cluster.waiters import NotProposed
+from cluster.wire.messages import Fault, encode
+from harness.ports import Ports
+
+_MS = 1_000_000
+
+FAILPOINTS = ("tablet.evaluating", "tablet.before_propose")
+"""Where an evaluation can be made to wait: in the write tracker, before and after it is decided."""
+
+
+def _fault(kind: str, message: str, definite: bool = True) -> bytes:
+    return encode(Fault(kind, message, definite=definite))
+
+
+_LATCH_TIMED_OUT = _fault("TIMED_OUT", "a change before this one was not decided within the deadline")
+_READ_TIMED_OUT = _fault("TIMED_OUT", "no quorum within the deadline")
+_CHANGE_TIMED_OUT = _fault("TIMED_OUT", "no quorum within the deadline", definite=False)
+
+
+class Log(Protocol):
+    """The range's replicated log."""
+
+    def submit_stamped(self, stamp: Callable[[], bytes], timeout_s: float) -> asyncio.Future[bytes]:
+        """Propose what `stamp` gives where the position is fixed; done when that is applied or known dead."""
+
+
+@dataclass(slots=True)
+class Evaluating:
+    """A change between its latches and its log position."""
+
+    change: Change
+    latch: Latch
+    promises: Promises
+    lease_sequence: int
+    in_flight: InFlight
+
+
+class Evaluation:
+    """The leaseholder's side of one replica; refuses everything while the lease is not held."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        knobs: Knobs,
+        clock: NodeClock,
+        machine: TabletMachine,
+        holding: Holding,
+        flaws: frozenset[str],
+    ) -> None:
+        self._clock, self._machine, self._holding = clock, machine, holding
+        self._failpoints = ports.failpoints
+        self._heeds_reads = "no-timestamp-cache" not in flaws
+        self._timeout_s = knobs.request_timeout_ms / 1e3
+        self._duration_ns = knobs.lease_record_ns
+        self._closed_lag_ns = knobs.closed_lag_ms * _MS
+        self._deadlines = Deadlines(ports.clock, self._timeout_s, "evaluation.deadlines")
+        self._latches = Latches()
+        self._promises: Promises | None = None
+        self._log: Log | None = None
+
+    def attach(self, log: Log) -> None:
+        """The replica's group is open."""
+        self._log = log
+
+    def close(self) -> None:
+        """End every wait."""
+        self._deadlines.close()
+
+    def promised(self) -> tuple[Timestamp, Timestamp]:
+        """(The highest timestamp closed, the highest served) under the lease held last: what successors stay above."""
+        closed, read = (0, 0) if self._promises is None else self._promises.summary()
+        return Timestamp(closed), Timestamp(read)
+
+    # ---- changes ----
+
+    async def change(self, change: Change) -> bytes:
+        """A change from its arrival to its answer, an encoded Done or Fault."""
+        problem = changes.problem(change)
+        if problem is not None:
+            return _fault("INVALID", problem)
+        if self._holding.held() is None:
+            return self._holding.refusal()
+        answer = self._machine.answered(change.request_id)
+        if answer is not None:
+            return answer  # a double of what is still in flight is found at apply
+        requested = self._requested(change)
+        latch = await self._latched((), changes.spans_of(change))
+        if latch is None:
+            return _LATCH_TIMED_OUT
+        held = self._holding.held()
+        if held is None or self._log is None:
+            self._latches.release(latch)
+            return self._holding.refusal()
+        promises = self._promises_of(held)
+        work = Evaluating(change, latch, promises, held.sequence, promises.enter(requested))
+        try:
+            proposed = await self._evaluate(work, self._log)
+        except BaseException:
+            self._dead(work)
+            raise
+        return await self._decided(work, proposed)
+
+    def _requested(self, change: Change) -> int:
+        """The timestamp that is asked for: the client's, unless it lies in the future, or the time of arrival."""
+        arrived = self._clock.now()
+        return arrived if change.requested is None else min(arrived, change.requested)
+
+    async def _evaluate(self, work: Evaluating, log: Log) -> asyncio.Future[bytes]:
+        """From the timestamp cache to the proposal. Lease sequence and tracker entry stay what they are, whatever
+        happens where this waits; later steps only raise the timestamp.
+        """
+        await self._rest("tablet.evaluating")
+        spans = work.latch.writes
+        newest = max(self._machine.newest(span) for span in spans)
+        read = work.promises.highest_read(spans) if self._heeds_reads else 0
+        timestamp = max(work.in_flight.timestamp, read + 1, newest + 1)
+        puts, done = changes.decide(work.change, self._machine, timestamp)
+        await self._rest("tablet.before_propose")
+        return log.submit_stamped(lambda: self._at_its_position(work, timestamp, puts, encode(done)), self._timeout_s)
+
+    def _at_its_position(self, work: Evaluating, timestamp: int, puts: tuple[Put, ...], answer: bytes) -> bytes:
+        """The position in the log is fixed: the write leaves the tracker, and a closed timestamp is stamped (R5)."""
+        work.promises.leave(work.in_flight)
+        reading = self._clock.reading()
+        closed = work.promises.close(self._closed_target(reading))
+        return encode(
+            WriteBatch(
+                request_id=work.change.request_id,
+                lease_sequence=work.lease_sequence,
+                timestamp=timestamp,
+                closed=closed,
+                reading=reading,
+                duration_ns=self._duration_ns,
+                puts=puts,
+                answer=answer,
+            )
+        )
+
+    async def _decided(self, work: Evaluating, proposed: asyncio.Future[bytes]) -> bytes:
+        """The answer, or that the deadline passed; latches are kept until the batch is applied or known dead."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def decided(fate: asyncio.Future[bytes]) -> None:
+            self._dead(work)
+            _pass_on(fate, answer)
+
+        proposed.add_done_callback(decided)
+        self._deadlines.add(answer)
+        try:
+            return await answer
+        except NotProposed as error:
+            return refused(error)
+        except OutcomeUnknown:
+            return _CHANGE_TIMED_OUT
+
+    def _dead(self, work: Evaluating) -> None:
+        """The change is applied, or never will be."""
+        work.promises.leave(work.in_flight)
+        self._latches.release(work.latch)
+
+    # ---- reads ----
+
+    async def read(self, read: Read) -> bytes:
+        """A read from its arrival to its answer, an encoded reply or Fault.
+
+        Its latches wait for the changes in flight that it would have to see, and keep later ones from being decided
+        before the read's timestamp is in the cache.
+        """
+        spans = reads.spans_of(read)
+        if not spans:
+            return _fault("INVALID", "a read of no rows")
+        arrived = self._clock.now()
+        latch = await self._latched(spans, ())
+        if latch is None:
+            return _LATCH_TIMED_OUT
+        try:
+            held = await self._holding.check(arrived)
+            return self._holding.refusal() if held is None else self._read_now(held, read, arrived, spans)
+        except NotProposed as error:
+            return refused(error)
+        except OutcomeUnknown:
+            return _READ_TIMED_OUT
+        finally:
+            self._latches.release(latch)
+
+    def _read_now(self, held: HeldLease, read: Read, arrived: int, spans: tuple[Span, ...]) -> bytes:
+        """Strong reads are served at their arrival, or where a version lies above that (data timestamps may lead the
+        clock): what was acknowledged is never missed.
+        """
+        present = max(arrived, *(self._machine.newest(span) for span in spans))
+        timestamp = present if read.as_of is None else read.as_of
+        if timestamp > present:
+            return _fault("INVALID", "the time asked for lies in the future")
+        if timestamp < self._machine.threshold:
+            return _fault("INVALID", "the versions of the time asked for are collected")
+        self._promises_of(held).served(spans, timestamp)
+        return encode(reads.carry_out(read, self._machine, timestamp))
+
+    # ---- both ----
+
+    async def _latched(self, read: tuple[Span, ...], written: tuple[Span, ...]) -> Latch | None:
+        """Latches on all spans in one step; None if they were not granted within the deadline."""
+        latch = self._latches.acquire(read, written)
+        if latch.granted:
+            return latch
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        latch.wake = lambda: _grant(granted)
+        self._deadlines.add(granted)
+        try:
+            await granted
+        except BaseException as error:
+            self._latches.release(latch)
+            if isinstance(error, OutcomeUnknown):
+                return None
+            raise
+        return latch
+
+    async def _rest(self, point: str) -> None:
+        rest = self._failpoints.rest(point)
+        if rest is not None:
+            await rest
+
+    def _promises_of(self, held: HeldLease) -> Promises:
+        if self._promises is None or self._promises.sequence != held.sequence:
+            self._promises = Promises(held.sequence, held.low_water, self._machine.closed)
+        return self._promises
+
+    def _closed_target(self, reading: int) -> int:
+        """How far to close now: to a lag behind the clock (R6), and below the lease's expiration (R4)."""
+        lease = self._machine.lease
+        if lease is None or self._clock.fenced is not None:
+            return 0
+        return min(reading - self._closed_lag_ns, lease.expiration - 1)
+
+
+def _grant(granted: asyncio.Future[None]) -> None:
+    if not granted.done():
+        granted.set_result(None)
+
+
+def _pass_on(fate: asyncio.Future[bytes], answer: asyncio.Future[bytes]) -> None:
+    """Give a caller who still waits what became of the proposal."""
+    error = fate.exception()
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(fate.result())
+    else:
+        answer.set_exception(error)

@@ -1,0 +1,88 @@
+"""A table's replication design as a strategy behind the tablet server (G4), and the designs that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from cluster.config import Knobs
+from cluster.group import OnFailure, Transport
+from cluster.log.view import GroupLog
+from cluster.observer import Observer
+from cluster.raft.types import Member, Message
+from cluster.ranges.replica import RangeReplica
+from cluster.store.node_clock import NodeClock
+from cluster.wire.messages import (
+    ChangeReplicas,
+    ConfigurationReply,
+    CreateTablet,
+    Fault,
+    GroupState,
+    RowRequest,
+    TabletReport,
+)
+from harness.ports import Ports
+
+
+class Strategy(Protocol):
+    """One replica of one tablet under its table's design; the tablet server knows no more of it."""
+
+    created: CreateTablet
+
+    async def open(
+        self, transport: Transport, log: GroupLog, on_change: Callable[[], None], on_failure: OnFailure
+    ) -> None:
+        """Recover from the node's log, or begin there; `on_change` is called when what `report` says changes."""
+
+    async def close(self) -> None:
+        """Stop serving; what the log holds of the tablet is its owner's to destroy."""
+
+    def receive(self, messages: tuple[Message, ...]) -> None:
+        """Take messages of the other replicas in."""
+
+    async def serve(self, request: RowRequest) -> bytes:
+        """Answer a client: an encoded reply or Fault. Raises ClockFenced."""
+
+    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
+        """Add, promote or remove a replica, as an operator or the leader master asks (G1)."""
+
+    def status(self) -> GroupState | None:
+        """This replica's own view of its peers, once it is open."""
+
+    def report(self) -> TabletReport:
+        """What masters are told of this replica."""
+
+    def voters(self) -> tuple[Member, ...]:
+        """Whom this replica knows to vote."""
+
+    def members(self) -> tuple[Member, ...]:
+        """Whom this replica knows to hold the tablet, or to have held it until lately."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether changes of configuration are this replica's to make."""
+
+    def on_fence(self) -> None:
+        """The node's clock is fenced, or free again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a tablet server hands to the replicas that it hosts."""
+
+    ports: Ports
+    knobs: Knobs
+    clock: NodeClock
+    observer: Observer
+    flaws: frozenset[str]
+
+
+def _ranges(host: Host, created: CreateTablet) -> Strategy:
+    return RangeReplica(host.ports, created, host.knobs, host.clock, host.observer, host.flaws)
+
+
+MakeReplica: TypeAlias = Callable[[Host, CreateTablet], Strategy]
+
+STRATEGIES: dict[str, MakeReplica] = {"raft": _ranges}
+"""Who makes the replicas of each design that can be hosted; `legacy` and `logged` keyspaces can't be yet."""

@@ -1,0 +1,33 @@
+"""A table's replication design: chosen at its creation, hosted by its strategy, refused where there is none."""
+
+from __future__ import annotations
+
+import msgspec
+from tserver_bench import Servers, create_on, simulate
+
+from cluster.master.records import new_table
+from cluster.tserver.strategy import STRATEGIES
+from cluster.wire.messages import DESIGNS, SUPPORTED_DESIGNS, Column, Done, DoneReply, Fault
+
+
+def test_the_designs_that_masters_admit_are_those_that_tablet_servers_host() -> None:
+    assert tuple(STRATEGIES) == SUPPORTED_DESIGNS
+    assert set(SUPPORTED_DESIGNS) <= set(DESIGNS)
+    assert new_table("t", "people", (Column(0, "value", "int64"),), 3).design == "raft"
+
+
+def test_a_tablet_of_a_design_that_cannot_be_hosted_is_refused_and_nothing_is_kept_of_it() -> None:
+    async def scenario(servers: Servers) -> None:
+        servers.start()
+        await servers.clock.sleep(0.1)
+        for design in ("legacy", "logged", "quorum"):
+            reply = await servers.call("t1", msgspec.structs.replace(create_on("t1"), design=design))
+            assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("UNSUPPORTED_DESIGN", True)
+            assert design in reply.message
+        assert [path for path in servers.world.node("t1").disk.paths() if "tab" in path] == []
+        for name in ("t1", "t2", "t3"):
+            assert await servers.call(name, create_on(name)) == DoneReply(True)
+        await servers.registered()
+        assert isinstance(await servers.write(1, 1), Done)
+
+    simulate(1, scenario)

@@ -1,0 +1,53 @@
+"""The workload of reads as of earlier times: what its clients look at, and that their looks repeat."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.generators import limit
+from harness.generators.core import Context
+from harness.ops import Op
+from workloads.api import resolve_options
+from workloads.snapshots import WORKLOAD
+
+
+def played(seed: int, count: int, looks: float = 0.4) -> list[Op]:
+    """Invocations, each of which is answered at once, at the time of its number."""
+    generator = limit(count, WORKLOAD.generator(resolve_options(WORKLOAD, {"looks": looks}), Random(seed)))
+    context, ops = Context.initial(3), []
+    while generator is not None:
+        op, generator = generator.step(context)
+        if not isinstance(op, Op):
+            break
+        ops.append(op)
+        if generator is not None:
+            generator = generator.update(context, op.complete("ok", served_ts=1_000 + len(ops)))
+    return ops
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32))
+def test_looks_are_at_times_that_were_served_and_values_are_unique(seed: int) -> None:
+    ops = played(seed, 200)
+    assert len(ops) == 200
+    for number, op in enumerate(ops):
+        if op.f == "look":
+            assert op.mode == "exact" and op.requested_ts is not None
+            served = ops[op.requested_ts - 1_001]
+            assert op.requested_ts - 1_001 < number and served.mops[0].partition == op.mops[0].partition
+        else:
+            assert op.requested_ts is None
+    written = [op.mops[0].value for op in ops if op.f in ("write", "cas")]
+    assert len(set(written)) == len(written)
+    assert ops == played(seed, 200)
+
+
+def test_every_operation_comes_up_and_times_are_looked_at_again() -> None:
+    ops = played(5, 3_000)
+    assert {op.f for op in ops} == set(WORKLOAD.fs)
+    times = [op.requested_ts for op in ops if op.f == "look"]
+    assert 0.35 < len(times) / 3_000 < 0.45
+    assert len(times) - len(set(times)) > 200
