@@ -203,7 +203,8 @@ def test_reads_with_several_possible_writers_conclude_nothing(tmp_path):
 )
 def test_small_and_odd_histories_are_causal(transactions, tmp_path):
     verdict = check(save(transactions, tmp_path), "isolation", engine="local")
-    assert (verdict.valid, verdict.strongest) == (True, "causal")
+    something_succeeded = any(status == "ok" for _, status, _ in transactions)
+    assert (verdict.valid, verdict.strongest) == (something_succeeded or "unknown", "causal")
 
 
 def test_other_operations_are_refused(tmp_path):
