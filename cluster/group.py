@@ -265,7 +265,7 @@ class Group:
     def status(self) -> GroupState:
         """This replica's own view of the group."""
         serves = not self._stopped and self._raft.lease_valid(self._clock.monotonic_ns())
-        return group_state(self._spec, self._raft, self._applied_index, serves)
+        return group_state(self._spec, self._raft, self._applied_index, serves, self._machine.digest)
 
     async def close(self) -> None:
         """Stop; what is not yet decided raises OutcomeUnknown at its callers."""

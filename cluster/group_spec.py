@@ -122,7 +122,7 @@ def raft_config(spec: GroupSpec) -> RaftConfig:
     )
 
 
-def group_state(spec: GroupSpec, raft: Raft, applied_index: int, lease_valid: bool) -> GroupState:
+def group_state(spec: GroupSpec, raft: Raft, applied_index: int, lease_valid: bool, digest: int) -> GroupState:
     """What a replica says of its group to whoever asks for its status."""
     configuration = raft.configuration
     learns = raft.role is Role.FOLLOWER and spec.node_id not in configuration.voter_ids
@@ -141,4 +141,5 @@ def group_state(spec: GroupSpec, raft: Raft, applied_index: int, lease_valid: bo
         learners=configuration.learner_ids,
         config_term=configuration.term,
         config_index=configuration.index,
+        digest=digest,
     )

@@ -17,7 +17,8 @@ class Breach(msgspec.Struct, frozen=True):
     """A broken invariant: what, when and where.
 
     `time_ns` is virtual time since the simulated world began, `step` the number of its step: with the same options and
-    seed both come again. `nodes` are those whose facts contradict each other; `group` is a Raft group, if it is of one.
+    seed both come again. Outside the simulator both are 0: nobody sees the steps there. `nodes` are those whose facts
+    contradict each other; `group` is a Raft group, if it is of one.
     """
 
     invariant: str
@@ -57,7 +58,8 @@ def as_checker(record: InvariantsRecord) -> dict[str, Any]:
 def _sentence(breach: Breach) -> str:
     where = ", ".join(breach.nodes)
     group = f" in group {breach.group}" if breach.group is not None else ""
-    return f"{breach.message} ({where}{group}; at {breach.time_ns / 1e9:.6f} s of virtual time, step {breach.step})"
+    steps = f"; at {breach.time_ns / 1e9:.6f} s of virtual time, step {breach.step}" if breach.step else ""
+    return f"{breach.message} ({where}{group}{steps})"
 
 
 def _details(breach: Breach) -> dict[str, Any]:

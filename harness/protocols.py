@@ -45,7 +45,7 @@ class GroupStatus:
     `role` is `leader`, `candidate`, `follower` or `learner`; `last_index`/`last_term` are of its log's end,
     `first_index` is the lowest that no snapshot has replaced; `lease_valid` says whether it may serve reads now;
     `voters` and `learners` are server ids (see `node_of`), of the configuration that the entry (`config_term`,
-    `config_index`) set.
+    `config_index`) set. `digest` is of the state at `applied_index`, 0 if it isn't known.
     """
 
     group: str
@@ -62,6 +62,7 @@ class GroupStatus:
     first_index: int = 1
     config_term: int = 0
     config_index: int = 0
+    digest: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,12 @@ from cluster.deploy.node_files import (
     UNPACK_COMMAND,
     code_archive,
 )
+from cluster.invariants.reports import Reports
 from cluster.wire.messages import WIRE_VERSION, Replica
 from harness.env import daemon
 from harness.env.ssh import SshFleet
 from harness.errors import DefiniteError, HarnessError
+from harness.invariants import InvariantsRecord
 from harness.ops import Op
 from harness.ports import Clock, Hello, Ports
 from harness.protocols import Node, NodeStatus, ProcessState
@@ -35,6 +37,8 @@ from harness.real.network import RealNetwork
 from harness.real.ports import real_ports
 
 STATUS_TIMEOUT_S = 1.0
+QUIET_LOOKS = 3
+QUIET_LOOK_S = 0.2
 
 
 class Machines(Protocol):
@@ -75,6 +79,7 @@ class DockerDatabase(ReferenceDatabase):
         self._own_files = tempfile.TemporaryDirectory(prefix="assay-clients-")
         self._admin: Ports | None = None
         self._opened = 0
+        self._reports = Reports()
 
     # ---- processes ----
 
@@ -115,9 +120,18 @@ class DockerDatabase(ReferenceDatabase):
     async def status(self, node: str) -> NodeStatus | None:
         client = ClusterClient(self._admin_ports(), self._masters(), STATUS_TIMEOUT_S)
         try:
-            return node_status(await client.status(self.address(node)))
+            status = node_status(await client.status(self.address(node)))
         except DefiniteError:
             return None
+        self._reports.take(status)
+        return status
+
+    async def invariants(self) -> InvariantsRecord:
+        """What every status so far says together, those of this quiet moment among them (G10)."""
+        for _ in range(QUIET_LOOKS):
+            await self.statuses()
+            await self._admin_ports().clock.sleep(QUIET_LOOK_S)
+        return self._reports.record()
 
     async def collect_logs(self) -> Mapping[str, bytes]:
         """`NODE/node.log` of every node that can be reached."""

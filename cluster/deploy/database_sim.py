@@ -125,7 +125,11 @@ class SimDatabase(ReferenceDatabase):
 
     async def _run(self, ports: Ports) -> None:
         observer = self._watch.observer(ports.node_id, ports.incarnation, self._world.node(ports.node_id).clock)
-        await run_node(ports, self._configs[ports.node_id], observer)
+        try:
+            await run_node(ports, self._configs[ports.node_id], observer)
+        except Exception as error:
+            self._watch.panicked(ports.node_id, error)
+            raise
 
     def _addresses(self) -> tuple[str, ...]:
         return tuple(master.address for master in self._masters)

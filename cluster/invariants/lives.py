@@ -16,6 +16,10 @@ class Lives:
         self._lives.append((node, incarnation))
         return len(self._lives) - 1
 
+    def latest(self, node: str) -> int:
+        """The number of the node's last life."""
+        return max(number for number, life in enumerate(self._lives) if life[0] == node)
+
     def node(self, life: int) -> str:
         """Whose life it is."""
         return self._lives[life][0]

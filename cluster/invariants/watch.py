@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cluster.identity import ForeignDisk
 from cluster.invariants.clocks import HybridClock, MachineClock
 from cluster.invariants.elections import Elections
 from cluster.invariants.facts import KEPT
@@ -12,12 +13,14 @@ from cluster.invariants.leases import Leases
 from cluster.invariants.log import LogInvariants
 from cluster.invariants.membership import Membership
 from cluster.invariants.states import States
+from cluster.log.envelope import CorruptLog
 from cluster.observer import Digested, Observer, RaftView, Readings
 from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
 from cluster.ranges.lease import Lease
 from harness.invariants import InvariantsRecord
 
 CACHES = "caches-are-the-catalog"
+NO_PANIC = "no-panic"
 
 
 class GroupInvariants:
@@ -43,6 +46,7 @@ class Watch:
 
     def observer(self, node: str, incarnation: int, clock: MachineClock) -> Observer:
         """The observer of a life that begins now, on a machine whose clocks these are."""
+        self.findings.checked[NO_PANIC] += 1
         return _Life(self, self.findings.lives.begin(node, incarnation), clock)
 
     def group(self, group: str) -> GroupInvariants:
@@ -51,6 +55,12 @@ class Watch:
         if found is None:
             found = self._groups[group] = GroupInvariants(Scope(self.findings, group), self._kept)
         return found
+
+    def panicked(self, node: str, error: BaseException) -> None:
+        """A node gave up by itself: only a disk may bring one to that (G7)."""
+        if not isinstance(error, OSError | CorruptLog | ForeignDisk):
+            message = f"a node stopped: {type(error).__name__}: {error}"
+            self.findings.tell(NO_PANIC, message, (self.findings.lives.latest(node),), None)
 
     def record(self) -> InvariantsRecord:
         """What was checked and found so far."""

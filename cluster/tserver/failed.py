@@ -88,6 +88,7 @@ class FailedReplica:
             learners=(),
             config_term=0,
             config_index=0,
+            digest=0,
         )
 
     def receive(self, messages: tuple[Message, ...]) -> None:

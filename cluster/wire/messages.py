@@ -378,7 +378,10 @@ class HoldReply(msgspec.Struct, frozen=True, tag="HoldReply"):
 
 
 class GroupState(msgspec.Struct, frozen=True, array_like=True):
-    """One replica's own view of its group; the configuration, by server ids, is the last in its log."""
+    """One replica's own view of its group; the configuration, by server ids, is the last in its log.
+
+    `digest` is of its state at `applied_index` (G10).
+    """
 
     group: str
     role: str
@@ -394,6 +397,7 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
     config_term: int
     config_index: int
     first_index: int
+    digest: int
 
 
 class StreamState(msgspec.Struct, frozen=True, array_like=True):
