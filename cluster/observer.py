@@ -112,6 +112,9 @@ class Observer(Protocol):
     def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
         """A leader master answers from these records by id; `catalog` are those that it has applied."""
 
+    def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
+        """A replica takes part in nothing from now on: what it has stored is `damaged`, or the program failed on it."""
+
 
 class Silent:
     """Tells nobody."""
@@ -150,6 +153,9 @@ class Silent:
         """Nothing."""
 
     def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
+        """Nothing."""
+
+    def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
         """Nothing."""
 
 

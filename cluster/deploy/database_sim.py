@@ -47,7 +47,9 @@ class SimDatabase(ReferenceDatabase):
     ) -> None:
         super().__init__(cluster_nodes(masters, tservers, zones))
         self._world = world
-        self._watch = Watch(lambda: (world.loop.now_ns, world.loop.steps))
+        self._watch = Watch(
+            lambda: (world.loop.now_ns, world.loop.steps), damaged=lambda node: world.node(node).disk.damaged
+        )
         self._masters = tuple(Replica(node.name, _address(node)) for node in self._nodes if node.role == MASTER_ROLE)
         self._configs = {
             node.name: self._config(node, tuple(flaws), Knobs() if knobs is None else knobs) for node in self._nodes

@@ -1,6 +1,7 @@
 """Invariants over what nodes say of themselves, where nobody sees their steps: in containers (G10).
 
 What a replica says of a term or of an index is true for ever, so reports need not be of one moment to be compared.
+Nothing damages a container's disk, so no replica has a reason to fail there.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 from cluster.invariants.elections import ONE_LEADER, First
 from cluster.invariants.findings import Findings, Scope
 from cluster.invariants.states import States
+from cluster.invariants.watch import NO_PANIC
 from harness.invariants import InvariantsRecord
 from harness.protocols import NodeStatus
+
+STOPPED = ("failed", "quarantined")
+"""Roles of replicas that take part in nothing."""
 
 
 class Reports:
@@ -22,10 +27,13 @@ class Reports:
         self._states: dict[str, States] = {}
 
     def take(self, status: NodeStatus) -> None:
-        """One leader in a term, and equal states at equal applied index."""
+        """One leader in a term, equal states at equal applied index, and no replica that has failed."""
         life = self._life(status.node, status.incarnation)
         for group in status.groups:
             scope = Scope(self._findings, group.group)
+            self._findings.checked[NO_PANIC] += 1
+            if group.role in STOPPED:
+                scope.tell(NO_PANIC, f"a replica is {group.role}", life)
             if group.role == "leader":
                 self._findings.checked[ONE_LEADER] += 1
                 first = self._leaders.of((group.group, group.term), life)

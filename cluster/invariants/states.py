@@ -17,9 +17,13 @@ class States:
         self._digests = Positions(kept)
 
     def applied(self, life: int, index: int, digest: int) -> None:
-        """Replicas that have applied the same prefix are in the same state, however they came to it."""
-        self._checked[STATE_DIGEST] += 1
+        """Replicas that have applied the same prefix are in the same state, however they came to it.
+
+        What one life says first, or again, is compared with nothing and isn't counted.
+        """
         fact = digest or 1
+        if self._digests.get(index) and self._digests.teller(index) != life:
+            self._checked[STATE_DIGEST] += 1
         if self._digests.claim(index, fact, life) != fact:
             first = self._digests.teller(index)
             self._scope.tell(STATE_DIGEST, f"the states after entry {index} differ", first, life)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cluster.identity import ForeignDisk
 from cluster.invariants.clocks import HybridClock, MachineClock
@@ -37,11 +37,15 @@ class GroupInvariants:
 
 
 class Watch:
-    """Watches a whole cluster; `moment` tells time and step, for what is found. `kept` bounds what it remembers."""
+    """Watches a whole cluster; `moment` tells time and step, for what is found. `kept` bounds what it remembers.
 
-    def __init__(self, moment: Moment, kept: int = KEPT) -> None:
+    `damaged` says of a node whether anything on its disk was ever damaged by others than itself.
+    """
+
+    def __init__(self, moment: Moment, kept: int = KEPT, damaged: Callable[[str], bool] = lambda node: False) -> None:
         self.findings = Findings(moment)
         self._kept = kept
+        self._damaged = damaged
         self._groups: dict[str, GroupInvariants] = {}
 
     def observer(self, node: str, incarnation: int, clock: MachineClock) -> Observer:
@@ -58,9 +62,16 @@ class Watch:
 
     def panicked(self, node: str, error: BaseException) -> None:
         """A node gave up by itself: only a disk may bring one to that (G7)."""
-        if not isinstance(error, OSError | CorruptLog | ForeignDisk):
+        damage = isinstance(error, CorruptLog) and self._damaged(node)
+        if not (damage or isinstance(error, OSError | ForeignDisk)):
             message = f"a node stopped: {type(error).__name__}: {error}"
             self.findings.tell(NO_PANIC, message, (self.findings.lives.latest(node),), None)
+
+    def replica_failed(self, life: int, group: str, damaged: bool, reason: str) -> None:
+        """A replica gave up by itself: only damage may bring one to that, and none makes its program fail (G7)."""
+        if not (damaged and self._damaged(self.findings.lives.node(life))):
+            what = "is quarantined on a disk that nothing has damaged" if damaged else "failed"
+            self.findings.tell(NO_PANIC, f"a replica {what}: {reason}", (life,), group)
 
     def record(self) -> InvariantsRecord:
         """What was checked and found so far."""
@@ -123,3 +134,6 @@ class _Life:
             differing = [key for key in {**caches, **catalog} if caches.get(key) != catalog.get(key)]
             message = f"a leader master answers from {len(differing)} records other than the committed ones"
             findings.tell(CACHES, f"{message}, the first is {differing[0]}", (self._life,), None)
+
+    def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
+        self._watch.replica_failed(self._life, group, damaged, reason)

@@ -239,6 +239,7 @@ class TabletServer:
             await replica.open(self._streams, log.group(tablet_id), changed, failed)
         except Quarantined as error:
             self._replicas[tablet_id] = FailedReplica(created, QUARANTINED, str(error))
+            self._host.observer.replica_failed(tablet_id, damaged=True, reason=str(error))
         self._probes.soon()
 
     def _replica_stopped(self, replica: Strategy, error: BaseException) -> None:
@@ -248,6 +249,7 @@ class TabletServer:
             return
         tablet_id = replica.created.tablet_id
         self._replicas[tablet_id] = FailedReplica(replica.created, FAILED, str(error))
+        self._host.observer.replica_failed(tablet_id, damaged=False, reason=str(error))
         self._heartbeats.changed(tablet_id)
         closing = asyncio.create_task(replica.close(), name=f"{tablet_id}.close")
         self._closing[closing] = None

@@ -60,7 +60,8 @@ class _File:
 class SimDisk:
     """The files of one machine, which outlive its processes, and the faults its disk can have.
 
-    `full` refuses every write; `extra_sync_ns` slows durable operations down; `syncs` counts those that ended.
+    `full` refuses every write; `extra_sync_ns` slows durable operations down; `syncs` counts those that ended;
+    `damaged` says whether a bit was ever flipped.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class SimDisk:
         self.full = False
         self.extra_sync_ns = 0
         self.syncs = 0
+        self.damaged = False
         self._loop = loop
         self._entropy = entropy
         self._trace = trace
@@ -96,6 +98,7 @@ class SimDisk:
 
     def flip_bit(self, path: str, bit: int) -> None:
         """Corrupt one bit; bit 0 is the lowest of the first byte."""
+        self.damaged = True
         self.file(path).data[bit // 8] ^= 1 << (bit % 8)
 
     def cut_tail(self, path: str, length: int) -> None:

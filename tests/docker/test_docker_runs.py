@@ -28,6 +28,7 @@ def test_partitions_and_kills_are_survived_and_observed(engine: Any, tmp_path: P
     faults = verdict.adequacy.details["faults"]
     assert all(faults[kind]["observed"] >= 1 for kind in ("partition", "kill"))
     assert verdict.aftermath == ()
+    assert verdict.checkers["invariants"]["details"]["checked"]["state-digest"] > 0
 
 
 def test_reads_without_lease_are_found(engine: Any, tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from watched_cluster import Cluster
+import pytest
+from watched_cluster import GROUP, Cluster
 
 from cluster.invariants.reports import Reports
+from cluster.invariants.watch import NO_PANIC, Watch
+from cluster.log.envelope import CorruptLog
 from cluster.raft.types import InvariantBroken
 from harness.invariants import as_checker
 from harness.protocols import GroupStatus, NodeStatus
@@ -22,7 +25,7 @@ def test_reports_of_different_moments_are_compared() -> None:
     reports.take(status("b", 1, 5, 77))
     reports.take(status("b", 2, 9, 90, "leader"))
     assert reports.record().breaches == ()
-    assert reports.record().checked == {"one-leader-per-term": 3, "state-digest": 4}
+    assert reports.record().checked == {"no-panic": 4, "one-leader-per-term": 3, "state-digest": 1}
     reports.take(status("c", 1, 6, 79))
     reports.take(status("c", 2, 9, 90, "leader"))
     found = [(breach.invariant, breach.nodes, breach.group) for breach in reports.record().breaches]
@@ -53,3 +56,35 @@ def test_a_node_that_stops_for_what_its_disk_does_is_no_breach() -> None:
     (breach,) = cluster.watch.record().breaches
     assert (breach.invariant, breach.nodes) == ("no-panic", ("b",))
     assert breach.message == "a node stopped: InvariantBroken: told to drop entry 5"
+
+
+def test_a_corrupt_log_is_no_breach_only_where_the_disk_was_damaged() -> None:
+    cluster = Cluster()
+    cluster.watch = Watch(lambda: (0, 0), damaged=lambda node: node == "a")
+    for name in ("a", "b"):
+        observer = cluster.life(name)
+        cluster.watch.panicked(name, CorruptLog("the record is damaged"))
+        observer.replica_failed(GROUP, damaged=True, reason="frame 3")
+    assert cluster.breaches == [(NO_PANIC, ("b",)), (NO_PANIC, ("b",))]
+    assert (
+        cluster.watch.record().breaches[1].message
+        == "a replica is quarantined on a disk that nothing has damaged: frame 3"
+    )
+
+
+def test_no_damage_excuses_a_program_that_fails() -> None:
+    cluster = Cluster()
+    cluster.watch = Watch(lambda: (0, 0), damaged=lambda node: True)
+    cluster.life("a").replica_failed(GROUP, damaged=False, reason="poisoned")
+    assert [(breach.message, breach.group) for breach in cluster.watch.record().breaches] == [
+        ("a replica failed: poisoned", GROUP)
+    ]
+
+
+@pytest.mark.parametrize("role", ["failed", "quarantined"])
+def test_a_replica_reported_as_stopped_is_a_breach(role: str) -> None:
+    reports = Reports()
+    reports.take(status("a", 0, 0, 0, role))
+    assert [(breach.message, breach.nodes) for breach in reports.record().breaches] == [
+        (f"a replica is {role}", ("a",))
+    ]
