@@ -24,7 +24,7 @@ from checkers.engines.choose import choose_engine
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.verdict import Verdict
+from checkers.verdict import Verdict, in_two_words
 from harness.errors import HarnessError, UserError
 
 REQUIRED: Final = ("file", "model", "valid")
@@ -181,7 +181,7 @@ class Judges:
 
 
 def _compared(row: ManifestRow, verdict: Verdict) -> Outcome:
-    found = "unknown" if verdict.valid == "unknown" else str(verdict.valid).lower()
+    found = in_two_words(verdict)
     if row.expected.startswith(STRONGEST):
         found = f"{STRONGEST}{verdict.strongest}"
     excused = set(row.ruled_out) - {*verdict.rules_out, *verdict.also_rules_out}

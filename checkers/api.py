@@ -28,7 +28,7 @@ from checkers.snapshots.reads import judge_snapshot_reads
 from checkers.source import Source
 from checkers.stats import judge_stats
 from checkers.transactions.judge import REGISTER_SETTINGS, judge_by_each, judge_list_append, judge_rw_register
-from checkers.verdict import Verdict
+from checkers.verdict import NOTHING_SUCCEEDED, Verdict
 from harness.errors import UserError
 
 Judge: TypeAlias = Callable[[Source, Engine, CheckOptions], Verdict]
@@ -158,7 +158,7 @@ def says_nothing(source: Source) -> str | None:
     """Why a history that nothing refutes is not valid all the same, or None."""
     if source.cut_short is not None:
         return source.cut_short
-    return None if source.any_succeeded() else "No operation succeeded, so there was nothing to judge."
+    return None if source.any_succeeded() else NOTHING_SUCCEEDED
 
 
 def _crashed(model: ModelInfo, engine: Engine, error: Exception, options: CheckOptions) -> Verdict:

@@ -8,6 +8,14 @@ import msgspec
 
 Validity: TypeAlias = Literal[True, False, "unknown"]
 
+NOTHING_SUCCEEDED = "No operation succeeded, so there was nothing to judge."
+"""The reason of an unknown verdict on a history that nothing refutes, because nothing happened in it."""
+
+
+def in_two_words(verdict: Verdict) -> str:
+    """The verdict as other tools say it, which have no word for a history in which nothing happened: `true`."""
+    return "true" if verdict.reason == NOTHING_SUCCEEDED else str(verdict.valid).lower()
+
 
 class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
     """One explained instance of an anomaly.

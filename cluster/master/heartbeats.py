@@ -40,9 +40,9 @@ async def _take_reports(manager: CatalogManager, leadership: Leadership, request
     """
     changed = [report for report in request.reports if _take_report(manager, leadership, request, report)]
     persisting = [_persist_report(manager, leadership, request.node_id, report) for report in changed]
-    results = await asyncio.gather(*persisting, return_exceptions=True) if persisting else []
+    results = await asyncio.gather(*persisting) if persisting else []
     for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, Conflict):
+        if isinstance(result, Refusal):
             raise result
     return not any(isinstance(result, Conflict) for result in results)
 
@@ -62,9 +62,16 @@ def _take_report(manager: CatalogManager, leadership: Leadership, request: Heart
     return next_record(tablet, request.node_id, report, {}) is not None
 
 
-async def _persist_report(manager: CatalogManager, leadership: Leadership, node_id: str, report: TabletReport) -> None:
-    async with manager.locks.hold(*tablet_keys((report.tablet_id,))):
-        record = leadership.caches.tablets[report.tablet_id]
-        changed = next_record(record, node_id, report, manager.servers.addresses())
-        if changed is not None:
-            await manager.replicate((), (changed,))
+async def _persist_report(
+    manager: CatalogManager, leadership: Leadership, node_id: str, report: TabletReport
+) -> Refusal | Conflict | None:
+    """Replicate what a report changes; a failure is the answer, for whoever asked may be gone by then."""
+    try:
+        async with manager.locks.hold(*tablet_keys((report.tablet_id,))):
+            record = leadership.caches.tablets[report.tablet_id]
+            changed = next_record(record, node_id, report, manager.servers.addresses())
+            if changed is not None:
+                await manager.replicate((), (changed,))
+    except (Refusal, Conflict) as error:
+        return error
+    return None

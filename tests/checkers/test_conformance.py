@@ -16,7 +16,7 @@ from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
 from checkers.transactions.judge import judge_by_each
 from checkers.transactions.lattice import implied_anomalies, implied_models, impossible_models
-from checkers.verdict import Verdict
+from checkers.verdict import Verdict, in_two_words
 
 CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[3] / "shared" / "corpus"))
 MORE_THAN_ELLE = Path(__file__).parent / "transactions" / "more_than_elle.tsv"
@@ -61,7 +61,7 @@ def test_what_other_projects_say(engines: dict[str, Engine], engine: str, table:
         source = open_source((CORPUS / table).parent / line["file"], line.get("format") or "auto")
         verdict = judge_source(source, line["model"], engines[engine])
         assert verdict.engine == engine
-        found = f"strongest={verdict.strongest}" if "=" in line["valid"] else str(verdict.valid).lower()
+        found = f"strongest={verdict.strongest}" if "=" in line["valid"] else in_two_words(verdict)
         if found != line["valid"]:
             wrong.append((line["file"], line["model"], line["valid"], found, verdict.reason))
     assert wrong == []
