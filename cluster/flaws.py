@@ -42,6 +42,7 @@ FLAWS: dict[str, Flaw] = {
             "a committed entry is overwritten (figure 8)",
             "register",
             "leader-returns",
+            seen_by="commits-own-term",
         ),
         Flaw(
             "forget-request-ids",
@@ -73,7 +74,14 @@ FLAWS: dict[str, Flaw] = {
             "register",
             "rotate-majority",
         ),
-        Flaw("vote-stale-log", "R1", "a leader lacks committed entries", "register", "partition"),
+        Flaw(
+            "vote-stale-log",
+            "R1",
+            "a leader lacks committed entries",
+            "register",
+            "partition",
+            seen_by="leader-completeness",
+        ),
         Flaw(
             "snapshot-loses-last",
             "R1",
