@@ -17,7 +17,7 @@ from assay.reporting import report_of
 from assay.run_command import anomaly_sentences, tell
 from harness.errors import HarnessError, UserError
 
-FLAW = "read-without-lease"
+FLAW = "apply-uncommitted"
 SIMULATED = RunOptions("register", nemesis=("partition", "kill"), time_limit=60.0, seed=2)
 IN_DOCKER = RunOptions("register", on="docker", nemesis=("partition", "kill"), time_limit=30.0, seed=1)
 CONTAINER_SEEDS = 3
@@ -45,7 +45,7 @@ def demonstrate(options: RunOptions, tries: int) -> int:
     print("A replicated database under partitions and kills:", flush=True)
     if show(options).outcome.verdict.overall != "valid":
         return 1
-    print(f"The same with a known bug, {FLAW} (a deposed leader serves reads):", flush=True)
+    print(f"The same with a known bug, {FLAW} (entries take effect before they are committed):", flush=True)
     for attempt in range(tries):
         flawed = replace(options, flaw=(FLAW,), seed=options.seed + attempt)
         if show(flawed).outcome.verdict.overall == "invalid":
