@@ -85,6 +85,7 @@ class Course:
             world=dict(test.world),
             started=test.started.isoformat(),
             provenance=provenance(),
+            watched=isinstance(test.database, Watched),
         )
         try:
             self._rundir.write_json(self._rundir.run_json, record)
@@ -387,6 +388,7 @@ class Course:
             recovery=self._recovery,
             failures=self.failures.failures(),
             interrupted=self.interrupted,
+            invariants=self._invariants,
         )
 
     def _opened(self) -> JournalWriter:

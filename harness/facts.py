@@ -20,7 +20,8 @@ from harness.verdict import Facts, Recovery, RunVerdict, conclude
 
 class RunRecord(msgspec.Struct, frozen=True):
     """`run.json`: what was asked. `options` is all that the command line gave, to run it again, `world` the
-    keys and values of the simulated world."""
+    keys and values of the simulated world. `watched` says that invariants were to be checked, so that a run whose
+    record of them is gone is not taken for one that broke none."""
 
     name: str
     workload: str
@@ -38,6 +39,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     started: str
     provenance: dict[str, Any]
     world: dict[str, Any] = {}
+    watched: bool = False
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True):
@@ -80,7 +82,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         failures=outcome.failures if outcome else (),
         interrupted=outcome.interrupted if outcome else False,
         ended=ended,
-        invariants=load_invariants(rundir),
+        invariants=load_invariants(rundir) or (InvariantsRecord({}) if record.watched else None),
     )
 
 

@@ -68,3 +68,12 @@ def test_a_run_without_a_breach_is_valid(tmp_path: Path) -> None:
     outcome = setup.run(database=database, nemesis=KillNemesis(database))
     assert outcome.verdict.overall == "valid"
     assert outcome.verdict.checkers["invariants"]["details"] == {"checked": {"one-leader-per-term": 9}}
+
+
+def test_a_run_whose_record_of_invariants_is_gone_is_not_valid(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    database = WatchedMemory(setup.environment.clock)
+    outcome = setup.run(database=database, nemesis=KillNemesis(database))
+    outcome.rundir.invariants_json.unlink()
+    again = conclude_run(outcome.rundir, {"values": {"valid": True}})
+    assert again.overall == "unknown" and again.checkers["invariants"]["valid"] == "unknown"
