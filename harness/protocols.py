@@ -223,9 +223,10 @@ class Environment(Protocol):
         """Make the machines and networks."""
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
-        """Drop what goes from `source` to `target` for each (source, target), in addition to what is cut already.
+        """Drop what goes from `source` to `target` for each (source, target), instead of what was cut here before.
 
-        One end may be `CLIENTS`, with the capability `client-cut`.
+        A link that was cut and is to stay cut is open at no moment in between. One end may be `CLIENTS`, with the
+        capability `client-cut`.
         """
 
     async def heal_network(self) -> None:

@@ -94,13 +94,12 @@ class Injector:
             raise HarnessError("; ".join(problems))
 
     async def _apply_cuts(self) -> None:
+        """From one set of cuts to the next at once: a link that stays cut is never open in between."""
         wanted, applied = self.cut_links(), self._applied
+        if wanted == applied:
+            return
         self._applied = applied | wanted
-        if not wanted >= applied:
-            await self._environment.heal_network()
-            applied = frozenset()
-        if wanted - applied:
-            await self._environment.cut(wanted - applied)
+        await (self._environment.cut(wanted) if wanted else self._environment.heal_network())
         self._applied = wanted
 
     async def _take_down(self, instance: int, targets: Iterable[str], how: str) -> None:

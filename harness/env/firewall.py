@@ -49,8 +49,12 @@ def install_command(data_address: str) -> str:
 
 
 def cut_command(dropped: Dropped) -> str:
-    """Drops what comes from and goes to these addresses, beside what is dropped already; all of it at one moment."""
-    rules = "".join(f"-A {CHAIN} -s {address}/32 -j DROP\\n" for address in dropped.sources)
+    """Drops what comes from and goes to these addresses, instead of what was dropped before; all of it at one moment.
+
+    A chain that is declared is emptied, in the transaction that fills it again.
+    """
+    rules = f":{CHAIN} - [0:0]\\n:{OUT_CHAIN} - [0:0]\\n"
+    rules += "".join(f"-A {CHAIN} -s {address}/32 -j DROP\\n" for address in dropped.sources)
     rules += "".join(f"-A {OUT_CHAIN} -d {address}/32 -j DROP\\n" for address in dropped.targets)
     return f"{CHOOSE_IPTABLES}\nprintf '*filter\\n{rules}COMMIT\\n' | $tool-restore -w {LOCK_WAIT_S} --noflush"
 

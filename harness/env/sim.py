@@ -45,18 +45,18 @@ class SimEnvironment:
         return CLIENT_MACHINES
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
-        """Drop what goes from source to target, nodes or clients' machines, for links that are not cut already."""
+        """Drop what goes from source to target, nodes or clients' machines; cuts made on the world by others stay."""
         for source, target in sorted(links):
             self._clients_matter |= CLIENTS in (source, target)
             if not self._world.network.is_cut(source, target):
                 self._world.network.cut(source, target)
                 self._cuts[source, target] = None
+        for source, target in [link for link in self._cuts if link not in links]:
+            self._world.network.uncut(source, target)
+            del self._cuts[source, target]
 
     async def heal_network(self) -> None:
-        """Undo the cuts made here; cuts made on the world by others stay."""
-        cuts, self._cuts = self._cuts, {}
-        for source, target in cuts:
-            self._world.network.uncut(source, target)
+        await self.cut(frozenset())
 
     async def reachability(self) -> Mapping[tuple[str, str], bool]:
         """For every ordered pair of nodes, whether a probe message sent now arrives; one client stands for all."""

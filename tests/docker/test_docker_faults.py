@@ -49,7 +49,7 @@ def test_a_one_way_cut_is_seen_one_way_and_healed(runner: asyncio.Runner, enviro
     runner.run(environment.cut(frozenset({("t1", "t2")})))
     assert cut_links(runner, environment) == {("t1", "t2")}
     runner.run(environment.cut(frozenset({("t3", "t2"), ("t2", "t3")})))
-    assert cut_links(runner, environment) == {("t1", "t2"), ("t3", "t2"), ("t2", "t3")}
+    assert cut_links(runner, environment) == {("t3", "t2"), ("t2", "t3")}
     runner.run(environment.heal_network())
     assert cut_links(runner, environment) == set()
 
@@ -60,7 +60,7 @@ def test_clients_are_cut_off_from_a_node_one_way_and_healed(
     runner.run(environment.cut(frozenset({("t1", CLIENTS)})))
     assert cut_links(runner, environment) == {("t1", CLIENTS)}
     runner.run(environment.cut(frozenset({(CLIENTS, "t2")})))
-    assert cut_links(runner, environment) == {("t1", CLIENTS), (CLIENTS, "t2")}
+    assert cut_links(runner, environment) == {(CLIENTS, "t2")}
     runner.run(environment.heal_network())
     assert cut_links(runner, environment) == set()
 

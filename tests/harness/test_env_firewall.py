@@ -29,9 +29,10 @@ def test_answers_to_clients_are_dropped_where_they_leave() -> None:
     assert f"-A {firewall.OUT_CHAIN} -d 10.0.0.254/32 -j DROP" in firewall.cut_command(grouped["t1"])
 
 
-def test_a_cut_appends_to_our_chain_in_one_transaction() -> None:
+def test_a_cut_replaces_our_chains_in_one_transaction() -> None:
     command = firewall.cut_command(firewall.Dropped(["10.0.0.1", "10.0.0.2"]))
-    rules = f"-A {firewall.CHAIN} -s 10.0.0.1/32 -j DROP\\n-A {firewall.CHAIN} -s 10.0.0.2/32 -j DROP\\n"
+    rules = f":{firewall.CHAIN} - [0:0]\\n:{firewall.OUT_CHAIN} - [0:0]\\n"
+    rules += f"-A {firewall.CHAIN} -s 10.0.0.1/32 -j DROP\\n-A {firewall.CHAIN} -s 10.0.0.2/32 -j DROP\\n"
     assert f"*filter\\n{rules}COMMIT" in command
     assert "--noflush" in command
 

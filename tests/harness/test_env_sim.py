@@ -20,8 +20,8 @@ async def reach_after(
     environment: Environment, links: list[tuple[str, str]], heal: bool
 ) -> Mapping[tuple[str, str], bool]:
     await environment.setup(NODES)
-    for link in links:
-        await environment.cut(frozenset([link]))
+    for count in range(len(links)):
+        await environment.cut(frozenset(links[: count + 1]))
     if heal:
         await environment.heal_network()
     return await environment.reachability()
@@ -79,3 +79,19 @@ def test_a_probe_needs_no_process_on_the_node() -> None:
         found = world.run(reach_after(SimEnvironment(world), [], heal=False))
         assert all(found.values())
         assert world.node("a").incarnation == 0
+
+
+def test_a_link_that_stays_cut_is_never_open_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: World) -> None:
+        environment = SimEnvironment(world)
+        await environment.setup(NODES)
+        await environment.cut(frozenset({("a", "b"), ("a", "c")}))
+        opened: list[tuple[str, str]] = []
+        uncut = world.network.uncut
+        monkeypatch.setattr(world.network, "uncut", lambda *link: (opened.append(link), uncut(*link)))
+        await environment.cut(frozenset({("a", "b"), ("c", "b")}))
+        assert opened == [("a", "c")]
+        assert [pair for pair in PAIRS if world.network.is_cut(*pair)] == [("a", "b"), ("c", "b")]
+
+    with World(1) as world:
+        world.run(scenario(world))

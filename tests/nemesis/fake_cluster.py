@@ -51,7 +51,7 @@ class FakeEnvironment:
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
         if not self.leaky:
-            self.links_cut |= links
+            self.links_cut = set(links)
         if "cut" in self.failing:
             raise HarnessError("cut failed half-way")
 

@@ -40,6 +40,7 @@ class DockerEnvironment:
         self._report = report
         self._work: list[asyncio.Future[Any]] = []
         self._addresses: dict[str, Addresses] = {}
+        self._cut_at: set[str] = set()
         self._fleet: SshFleet | None = None
         self._probe: ReachabilityProbe | None = None
 
@@ -85,20 +86,23 @@ class DockerEnvironment:
         await self._probe.start()
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
-        """Drop, at each target, what comes from its sources; on all nodes in parallel.
+        """Drop, at each target, what comes from its sources; on all nodes in parallel, each in one transaction.
 
         Clients run on the harness's own machine, from where nodes are asked for their status too: that is cut as well.
         """
         addresses = {name: self.data_address(name) for name in self._addresses}
         addresses[CLIENTS] = own_address(next(iter(addresses.values())))
-        dropped = firewall.dropped_at(links, addresses)
+        changed = {name: firewall.Dropped() for name in self._cut_at} | firewall.dropped_at(links, addresses)
         if self._probe is not None and any(CLIENTS in link for link in links):
             self._probe.include_clients(addresses[CLIENTS])
-        await self.fleet.check_each({name: firewall.cut_command(rules) for name, rules in dropped.items()})
+        self._cut_at |= changed.keys()
+        await self.fleet.check_each({name: firewall.cut_command(rules) for name, rules in changed.items()})
+        self._cut_at = {name for name, rules in changed.items() if rules != firewall.Dropped()}
 
     async def heal_network(self) -> None:
         """Flush our chains on every node; all are tried, whatever fails."""
         await self.fleet.check_each(dict.fromkeys(self._addresses, firewall.heal_command()))
+        self._cut_at = set()
 
     async def reachability(self) -> dict[tuple[str, str], bool]:
         """Probed now by datagrams between the nodes' data addresses."""
