@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate
 from typing import Any, Protocol, runtime_checkable
 
 from harness.invariants import InvariantsRecord
@@ -198,6 +199,126 @@ class Flooding(Protocol):
 
         They go to keys that no workload reads. The first to a group must find its leader, to open a session. False if
         the group takes none (the catalog), or can't be found.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """A wall clock that is `offset_ns` ahead of true time when this begins, and gains `rate` of the time that passes.
+
+    A rate of 0.05 gains 50 ms in a second; both may be negative.
+    """
+
+    offset_ns: int = 0
+    rate: float = 0.0
+
+    def after(self, elapsed_ns: int) -> int:
+        """How far ahead the clock is, ns, this much later."""
+        return self.offset_ns + int(elapsed_ns * self.rate)
+
+
+@runtime_checkable
+class ClockControl(Protocol):
+    """The power of an environment with the capability `clock`: wall clocks of single machines can be made wrong.
+
+    Monotonic clocks stay true, and so do the clocks of the host and of all other machines. Whether a node's program
+    sees it is for the node to say (`NodeStatus.wall_ns`).
+    """
+
+    async def skew_clock(self, node: str, skew: Skew | None) -> None:
+        """Have the machine's wall clock go like this from now on; None: as it goes by itself. Raises HarnessError."""
+
+    def due_offset_ns(self, node: str) -> int:
+        """How far ahead of the harness's the machine's wall clock should be now, by what was asked of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """What happens to the packets of a link, beside what its network does anyway; shares are per packet.
+
+    A packet takes `delay_s` and up to `jitter_s` longer, is lost, arrives twice, is overtaken by later ones, or arrives
+    broken (and is dropped for its checksum). `rate_bytes_per_s` limits throughput; what is `clogged` waits, and arrives
+    in a burst when that ends.
+    """
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    loss: float = 0.0
+    duplication: float = 0.0
+    reorder: float = 0.0
+    corruption: float = 0.0
+    rate_bytes_per_s: int | None = None
+    clogged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What became of the datagrams that a probe sent over a link one after another: when each arrived, or None.
+
+    Times are in seconds since the first one left; `copies` counts all that arrived, those that came twice too.
+    """
+
+    sent_s: tuple[float, ...]
+    arrived_s: tuple[float | None, ...]
+    copies: int
+    size: int
+
+    @property
+    def lost(self) -> float:
+        """The share that never arrived."""
+        return sum(at_s is None for at_s in self.arrived_s) / len(self.arrived_s)
+
+    @property
+    def duplicated(self) -> float:
+        """The share that arrived twice."""
+        return (self.copies - len(self._times_s())) / len(self.arrived_s)
+
+    @property
+    def overtaken(self) -> float:
+        """The share that arrived after one that was sent later."""
+        latest_first = self._times_s()[::-1]
+        soonest_s = list(accumulate(latest_first, min))
+        late = sum(at_s > soon_s for at_s, soon_s in zip(latest_first[1:], soonest_s, strict=False))
+        return late / len(self.arrived_s)
+
+    @property
+    def delays_s(self) -> tuple[float, ...]:
+        """How long those took that arrived, shortest first."""
+        pairs = zip(self.sent_s, self.arrived_s, strict=True)
+        return tuple(sorted(at_s - sent_s for sent_s, at_s in pairs if at_s is not None))
+
+    @property
+    def rate_bytes_per_s(self) -> float:
+        """Bytes a second between the first and the last arrival; 0 if not even two arrived."""
+        times_s = self._times_s()
+        if len(times_s) < 2:
+            return 0.0
+        return self.size * (len(times_s) - 1) / max(max(times_s) - min(times_s), 1e-9)
+
+    def _times_s(self) -> list[float]:
+        return [at_s for at_s in self.arrived_s if at_s is not None]
+
+
+@runtime_checkable
+class PacketShaping(Protocol):
+    """The power of an environment with the capability `packets`: links can be made bad without being cut.
+
+    The capabilities `packet-delay`, `packet-loss`, … say which fields of an `Impairment` it can do.
+    """
+
+    async def impair(self, links: Mapping[tuple[str, str], Impairment]) -> None:
+        """Treat what goes over these one-way links between nodes like this from now on, and all others as usual.
+
+        Where an environment can only treat everything that leaves a node alike, the links of a node must be impaired
+        alike. Raises HarnessError.
+        """
+
+    async def flows(
+        self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
+    ) -> Mapping[tuple[str, str], Flow]:
+        """What becomes of `count` datagrams of `size` bytes that are sent over each link in the next `over_s` seconds.
+
+        They are waited for a second after that.
         """
 
 

@@ -1,13 +1,19 @@
-"""The simulator as an environment: machines of a World, cuts of its links, probes as real simulated messages."""
+"""The simulator as an environment: machines of a World, its links and clocks, probes as real simulated messages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 
 from harness.ports import Clock
-from harness.protocols import CLIENTS, Node
+from harness.protocols import CLIENTS, Flow, Impairment, Node, Skew
 from harness.sim.world import World
 from harness.sim.worlds import CLIENT_MACHINES
+
+_CAPABILITIES = frozenset({"partition", "client-cut", "clock", "packets"})
+_ON_ANY_LINK = frozenset({"packet-delay", "packet-loss", "packet-corruption", "packet-rate", "packet-clog"})
+_OFF_TCP = frozenset({"packet-duplication", "packet-reorder"})
+"""What a connection hides from those who use it."""
 
 _PROBE_TIMEOUT_S = 0.5
 _A_CLIENT = "c0"
@@ -18,10 +24,9 @@ def _renamed(machine: str) -> str:
 
 
 class SimEnvironment:
-    """Implements `harness.protocols.Environment` on a World, for one run."""
+    """Implements `harness.protocols.Environment`, `ClockControl` and `PacketShaping` on a World, for one run."""
 
     name = "sim"
-    capabilities = frozenset({"partition", "client-cut"})
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -29,6 +34,12 @@ class SimEnvironment:
         self._nodes: tuple[Node, ...] = ()
         self._cuts: dict[tuple[str, str], None] = {}
         self._clients_matter = False
+        self._skews: dict[str, tuple[Skew, int]] = {}
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        tcp = self._world.network.plan(_A_CLIENT, _A_CLIENT).tcp
+        return _CAPABILITIES | _ON_ANY_LINK | (frozenset() if tcp else _OFF_TCP)
 
     @property
     def clock(self) -> Clock:
@@ -64,6 +75,34 @@ class SimEnvironment:
         found = await self._world.network.reachability(names, _PROBE_TIMEOUT_S)
         return {(_renamed(source), _renamed(target)): heard for (source, target), heard in found.items()}
 
+    async def skew_clock(self, node: str, skew: Skew | None) -> None:
+        """Have one machine's wall clock go like this, whatever its world has it do; None: as its world has it."""
+        self._world.node(node).clock.skew(skew)
+        if skew is None:
+            self._skews.pop(node, None)
+        else:
+            self._skews[node] = (skew, self._clock.monotonic_ns())
+
+    def due_offset_ns(self, node: str) -> int:
+        if node not in self._skews:
+            return self._world.node(node).clock.own_offset_ns()
+        skew, since_ns = self._skews[node]
+        return skew.after(self._clock.monotonic_ns() - since_ns)
+
+    async def impair(self, links: Mapping[tuple[str, str], Impairment]) -> None:
+        self._world.network.impair(links)
+
+    async def flows(
+        self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
+    ) -> Mapping[tuple[str, str], Flow]:
+        """What datagrams meet that are sent over these links now, all at once."""
+        listed = list(links)
+        flows = await asyncio.gather(*(self._world.network.flow(*link, count, size, over_s) for link in listed))
+        return dict(zip(listed, flows, strict=True))
+
     async def teardown(self) -> None:
-        """Undo the cuts; the world itself is its owner's to close."""
+        """Undo the cuts, impairments and skews; the world itself is its owner's to close."""
         await self.heal_network()
+        await self.impair({})
+        for node in list(self._skews):
+            await self.skew_clock(node, None)

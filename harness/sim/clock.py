@@ -6,6 +6,7 @@ import asyncio
 import random
 from dataclasses import dataclass
 
+from harness.protocols import Skew
 from harness.sim.loop import NO_LIMIT, SimLoop
 
 BILLION = 1_000_000_000
@@ -46,6 +47,8 @@ class SimClock:
         "_mono_since",
         "_options",
         "_peak_ns",
+        "_skew",
+        "_skewed_since",
         "_turn_ns",
         "_wall_base",
         "_wall_ppb",
@@ -63,6 +66,8 @@ class SimClock:
         self._wall_since = loop.now_ns
         self._wall_ppb = 0
         self._peak_ns = 0
+        self._skew: Skew | None = None
+        self._skewed_since = 0
         self._mono_base = loop.now_ns
         self._mono_since = loop.now_ns
         self._mono_ppb = 0
@@ -73,12 +78,18 @@ class SimClock:
             self._turn_ns = loop.now_ns
 
     def wall_ns(self) -> int:
+        if self._skew is None:
+            shown_ns = self._own_wall_ns()
+        else:
+            shown_ns = self.true_wall_ns() + self._skew.after(self._loop.now_ns - self._skewed_since)
+        self._peak_ns = max(self._peak_ns, shown_ns - self._loop.now_ns)
+        return shown_ns
+
+    def _own_wall_ns(self) -> int:
         if self._loop.now_ns >= self._turn_ns:
             self._catch_up()
         elapsed = self._loop.now_ns - self._wall_since
-        shown_ns = self._wall_base + elapsed + elapsed * self._wall_ppb // BILLION
-        self._peak_ns = max(self._peak_ns, shown_ns - self._loop.now_ns)
-        return shown_ns
+        return self._wall_base + elapsed + elapsed * self._wall_ppb // BILLION
 
     def monotonic_ns(self) -> int:
         elapsed = self._loop.now_ns - self._mono_since
@@ -130,6 +141,14 @@ class SimClock:
         """How far the wall clock is ahead of one that was never touched."""
         return self.wall_ns() - EPOCH_NS - self._loop.now_ns
 
+    def own_offset_ns(self) -> int:
+        """How far the wall clock would be ahead if no fault skewed it."""
+        return self._own_wall_ns() - self.true_wall_ns()
+
+    def skew(self, skew: Skew | None) -> None:
+        """Let the wall clock go like this from now on, whatever it would do by itself; None: as it goes by itself."""
+        self._skew, self._skewed_since = skew, self._loop.now_ns
+
     def jump(self, delta_ns: int) -> None:
         """Move the wall clock, at once."""
         self._wall_base += delta_ns
@@ -140,7 +159,7 @@ class SimClock:
 
     def set_drift(self, rate: float) -> None:
         """Let the wall clock run `1 + rate` times as fast as time, from now on, without a jump."""
-        self._wall_base, self._wall_since = self.wall_ns(), self._loop.now_ns
+        self._wall_base, self._wall_since = self._own_wall_ns(), self._loop.now_ns
         self._wall_ppb = round(rate * BILLION)
 
     def set_monotonic_drift(self, rate: float) -> None:

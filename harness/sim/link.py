@@ -14,6 +14,9 @@ from harness.sim.trace import CLOGGED, DELAY, DUPLICATED, KIND_BITS, LOST, REORD
 Message: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], int, bool, int]
 """What to call at the other end, with what; its size in bytes, whether it may arrive twice, and its channel."""
 
+_PROBES = len(Channel)
+"""What probes send keeps an order of its own, behind the channels'."""
+
 _CLOG_NS = (50_000_000, 1_000_000_000)
 _OUTAGE_NS = (200_000_000, 2_000_000_000)
 
@@ -86,18 +89,24 @@ class Link:
         self._random = entropy.random
         self._decisions = decisions
         self._queue: list[Message] | None = None
+        self._forget_order()
         self.set_options(options)
 
     def set_options(self, options: LinkOptions) -> None:
-        """Treat messages like this from now on; those under way may be overtaken, so that an old delay soon ends."""
+        """Treat messages like this from now on; those under way may be overtaken, so that an old delay soon ends, but
+        on a connection never."""
         self.options = options
-        self._last_ns = [0] * len(Channel)
+        if not self.connected:
+            self._forget_order()
         self._busy_ns = [0] * len(Channel)
         self._clogged_until_ns = self._out_until_ns = 0
         low, high = options.delay_ns
         self._low_ns, self._span_ns = low, high - low
         steady = not (options.clog or options.outage) and options.rate_bytes_per_s is None
         self._plain = steady and not (options.loss or options.duplication or options.reorder or options.slow)
+
+    def _forget_order(self) -> None:
+        self._last_ns = [0] * (len(Channel) + 1)
 
     @property
     def connected(self) -> bool:
@@ -145,6 +154,15 @@ class Link:
         else:
             last_ns[channel] = when_ns
         loop.post(when_ns, callback, args)
+
+    def send_datagram(self, callback: Callable[..., object], args: tuple[Any, ...], size: int) -> None:
+        """Send a datagram of a probe: it meets what packets meet here, whatever messages ride on."""
+        if self._queue is not None and not self.cut:
+            self._queue.append((callback, args, size, True, Channel.LOG))
+        elif not self.cut:
+            delay_ns = self._low_ns + int(self._random() * self._span_ns)
+            self._decisions.note(DELAY, delay_ns)
+            self._send_with_trouble(self._loop.now_ns + delay_ns, callback, args, size, True, _PROBES)
 
     def clog(self) -> None:
         """Queue everything from now on."""
@@ -219,6 +237,7 @@ class Link:
         if rate is None:
             return 0
         now_ns = self._loop.now_ns
+        channel = Channel.LOG if channel == _PROBES else channel
         ahead_ns = max(now_ns, *self._busy_ns[: channel + 1])
         self._busy_ns[channel] = ahead_ns + size * 1_000_000_000 // rate
         return self._busy_ns[channel] - now_ns

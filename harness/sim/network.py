@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Context
 from typing import Any, TypeAlias
 
 from harness.ports import Address, CallLost, Channel, Handler, Hello, NotifyHandler, Peer, Refused, Unreachable
-from harness.protocols import CLIENTS
+from harness.protocols import CLIENTS, Flow, Impairment
 from harness.sim.handle import SimHandle
+from harness.sim.impairments import FlowProbe, impaired
 from harness.sim.incarnation import Incarnation
 from harness.sim.link import Link, LinkOptions
 from harness.sim.loop import SimLoop
@@ -20,6 +21,7 @@ from harness.sim.trace import CALL, NOTIFY, REPLY, Decisions, Trace
 LinkPlan: TypeAlias = Callable[[str, str], LinkOptions]
 """The options of the link between two machines, source and target."""
 
+_FLOW_WAIT_S = 1.0
 _FIRST_EPHEMERAL_PORT = 30_000
 
 
@@ -91,6 +93,7 @@ class SimNetwork:
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[Address, SimListener] = {}
         self._client_cuts: dict[tuple[str, str], None] = {}
+        self._impaired: dict[tuple[str, str], Impairment] = {}
         self._next_port = _FIRST_EPHEMERAL_PORT
 
     # ---- faults ----
@@ -154,6 +157,29 @@ class SimNetwork:
     def set_link(self, source: str, target: str, options: LinkOptions | None) -> None:
         """Change how one link treats messages; None for what was planned."""
         self.link(source, target).set_options(options if options is not None else self.plan(source, target))
+
+    def impair(self, links: Mapping[tuple[str, str], Impairment]) -> None:
+        """Add these impairments to what was planned, and take back those of all other links."""
+        before, self._impaired = self._impaired, dict(links)
+        for source, target in dict.fromkeys([*before, *links]):
+            link, found = self.link(source, target), links.get((source, target))
+            if before.get((source, target)) == found:
+                continue
+            planned = self.plan(source, target)
+            link.set_options(planned if found is None else impaired(planned, found))
+            if found is not None and found.clogged:
+                link.clog()
+            else:
+                link.unclog()
+
+    async def flow(self, source: str, target: str, count: int, size: int, over_s: float) -> Flow:
+        """What becomes of datagrams that a probe sends over the link from now on."""
+        probe = FlowProbe(self._loop, self.link(source, target), size)
+        for _ in range(count):
+            probe.send()
+            await asyncio.sleep(over_s / count)
+        await asyncio.sleep(_FLOW_WAIT_S)
+        return probe.flow()
 
     def reset(self) -> None:
         """Heal, and give every link its planned options again."""

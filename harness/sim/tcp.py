@@ -142,5 +142,5 @@ class TcpLink(Link):
         self._epoch += 1
         for message in held:
             self._lost(message[1])
-        self._last_ns = [0] * len(Channel)
+        self._forget_order()
         self._ready_ns = self._loop.now_ns + HANDSHAKE_TRIPS * (self._low_ns + self._span_ns)
