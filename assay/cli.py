@@ -200,7 +200,7 @@ def complain(sentence: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: every outcome becomes an exit code of `architecture.md`, and never a traceback without `--debug`."""
+    """Entry point: every outcome becomes an exit code of `README.md`, and never a traceback without `--debug`."""
     print_any_name()
     try:
         code = invoke(arguments)

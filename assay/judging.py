@@ -26,7 +26,7 @@ def judge_run(rundir: RunDir, options: CheckOptions, engine: str) -> dict[str, V
 
 
 def as_object(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as JSON has it: the fields that mean something, and always those that `architecture.md` names."""
+    """A verdict as JSON has it: the fields that mean something, and always those that `docs/checking.md` names."""
     always: dict[str, Any] = {"valid": verdict.valid, "model": verdict.model, "anomalies": {}, "ops": verdict.ops}
     figures = {"seconds": round(verdict.seconds, 3), "engine": verdict.engine}
     found: dict[str, Any] = msgspec.to_builtins(verdict)

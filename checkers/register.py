@@ -137,7 +137,7 @@ def _zone_findings(keyed: KeyedOps, out: Instances) -> tuple[Finding, ...]:
 
 
 def judge_register(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    """Linearizability of every key, by zones where values are unique, else by search (`checkers.md`)."""
+    """Linearizability of every key, by zones where values are unique, else by search (`docs/checking.md`)."""
     observed = (options.failed_cas or source.failed_cas) == "observed"
     kernel = RegisterKernel(options.explain, Budget(options.time_limit_s, options.memory_mib << 20))
     found = engine.judge_keys(source, projection(observed), kernel, options.explain)

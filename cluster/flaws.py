@@ -1,4 +1,4 @@
-"""The one literal registry of the bugs that the cluster can be started with (`reference-cluster.md`, "Flaws").
+"""The one literal registry of the bugs that the cluster can be started with.
 
 A flaw changes the one decision that the historical bug got wrong, in the place where the code makes it.
 """

@@ -1,4 +1,4 @@
-"""The history table: one row per operation, as `history.parquet` stores it and checkers read it (`harness.md`)."""
+"""The history table: one row per operation, as `history.parquet` stores it and checkers read it (`runs.md`)."""
 
 from __future__ import annotations
 

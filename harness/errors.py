@@ -1,4 +1,4 @@
-"""Four kinds of failure, four classes: definite, unknown, the user's mistake, ours (see `harness.md`, "Words")."""
+"""Four kinds of failure, four classes: definite, unknown, the user's mistake, ours (see `runs.md`, "Words")."""
 
 
 class DefiniteError(Exception):

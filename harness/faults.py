@@ -1,4 +1,4 @@
-"""The faults of a run, read from its nemesis operations: requested, observed, healed, recovered (`harness.md`).
+"""The faults of a run, read from its nemesis operations: requested, observed, healed, recovered (`runs.md`).
 
 Convention for a nemesis operation's `value`: `{"fault": KIND, "instance": N, "variant": …, "step": "begin" | "step" |
 "end"}` (an `end` with a null instance ends the one in effect, if any: its completion has the number). A completion adds

@@ -33,7 +33,7 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event of a history: an invocation or a completion (`ok` took effect, `fail` did not, `info` unknown).
 
     `index` is the position in the one total order of events and `time` ns since the run's start; both are -1 until the
-    interpreter, the only writer of histories, sets them. Fields that do not apply are None. Source: `harness.md`.
+    interpreter, the only writer of histories, sets them. Fields that do not apply are None. Source: `runs.md`.
     """
 
     type: OpType

@@ -1,6 +1,6 @@
 """The four ports node code runs on, and the bundle a node is handed: real in containers, simulated in the simulator.
 
-Node code never touches time, sockets, files or randomness except through these (`architecture.md`, "One node program,
+Node code never touches time, sockets, files or randomness except through these (`ARCHITECTURE.md`, "One node program,
 two worlds"). Both twins pass the same conformance suite.
 """
 

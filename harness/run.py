@@ -1,4 +1,4 @@
-"""The life cycle of a run: set up, load, heal, recover, final reads, save, judge, tear down (`harness.md`)."""
+"""The life cycle of a run: set up, load, heal, recover, final reads, save, judge, tear down (`runs.md`)."""
 
 from __future__ import annotations
 

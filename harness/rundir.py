@@ -1,4 +1,4 @@
-"""The run directory: `store/WORKLOAD/TIMESTAMP/`, its layout and how files get into it (`harness.md`, "Run directory").
+"""The run directory: `store/WORKLOAD/TIMESTAMP/`, its layout and how files get into it (`runs.md`, "Run directory").
 
 Nothing else in the project spells these names. Files are replaced atomically: a reader sees the old or the new one.
 """

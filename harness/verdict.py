@@ -1,4 +1,4 @@
-"""The verdict on a run: four questions, never one (`harness.md`, "Verdict"). Pure functions.
+"""The verdict on a run: four questions, never one (`runs.md`, "Verdict"). Pure functions.
 
 Overall: invalid if safety is invalid or the cluster did not recover; else unknown if safety is unknown, the run is
 vacuous, or the harness failed; else valid.

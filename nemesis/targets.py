@@ -1,4 +1,4 @@
-"""Whom a process fault hits: pure functions from nodes, busy nodes and statuses to names (`harness.md`, "targets")."""
+"""Whom a process fault hits: pure functions from nodes, busy nodes and statuses to names (`nemeses.md`)."""
 
 from __future__ import annotations
 

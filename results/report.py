@@ -1,4 +1,4 @@
-"""The report of a run: one `report.html` that opens without a network (`harness.md`, "Run directory")."""
+"""The report of a run: one `report.html` that opens without a network (`runs.md`, "Run directory")."""
 
 from __future__ import annotations
 

@@ -104,6 +104,17 @@ def test_places_that_design_pages_name_exist() -> None:
         assert [place for place in places if not (ROOT / place).exists()] == [], page.name
 
 
+def test_documents_and_sections_that_the_code_names_exist() -> None:
+    documents = {path.name: path for folder in (ROOT, ROOT / "docs", DESIGN) for path in folder.glob("*.md")}
+    for package in (*PACKAGES, "bench", "tests"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            named = re.findall(r"`([\w./-]+\.md)`(?:, \"([^\"]+)\")?", " ".join(remarks(path).split()))
+            for document, section in named:
+                assert document in documents or (ROOT / document).exists(), f"{path}: {document}"
+                text = documents.get(document, ROOT / document).read_text()
+                assert not section or f"# {section}" in text, f"{path}: {document}, {section}"
+
+
 def test_the_page_on_invariants_names_each_of_them() -> None:
     text = (DESIGN / "invariants.md").read_text()
     named = [

@@ -1,4 +1,4 @@
-"""Style that a machine can check: sizes, banned calls, no set iteration in node code (`architecture.md`)."""
+"""Style that a machine can check: sizes, banned calls, no set iteration in node code (`ARCHITECTURE.md`)."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ def _part(registers: Registers, keys: Ints) -> KeyedOps:
 
 
 def judge_objects(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    """Linearizability of every object of the history, by search (`checkers.md`)."""
+    """Linearizability of every object of the history, by search (`docs/checking.md`)."""
     about = OBJECT_MODELS[model]
     texts = source.dictionary if model == "kv-append" else ()
     kernel = ObjectKernel(model, options.explain, Budget(options.time_limit_s, options.memory_mib << 20), texts)

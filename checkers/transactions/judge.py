@@ -49,12 +49,12 @@ def orders_of(consistency: str) -> int:
 
 
 def judge_list_append(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    """Elle's list-append: `consistency` (default strict-serializable) must not be ruled out (`checkers.md`)."""
+    """Elle's list-append: `consistency` (default strict-serializable) must not be ruled out (`docs/checking.md`)."""
     return judge_by_each("list-append", source, engine, options, (options.consistency,))[0]
 
 
 def judge_rw_register(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    """Elle's rw-register: `consistency` (default strict-serializable) must not be ruled out (`checkers.md`).
+    """Elle's rw-register: `consistency` (default strict-serializable) must not be ruled out (`docs/checking.md`).
 
     Settings, each `true` or `false`: `linearizable-keys` (real time orders the versions of a key; by default true where
     the consistency model implies it), `sequential-keys` (the order within processes does), `wfr-keys` (what a

@@ -1,1 +1,1 @@
-"""Masters: the metadata plane (seed 001; mechanisms M1-M14 of `reference-cluster.md`)."""
+"""Masters: the metadata plane (mechanisms M1 to M14 of `mechanisms.md`)."""

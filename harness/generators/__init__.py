@@ -1,4 +1,4 @@
-"""Generators: pure values that say what to do next, and the combinators that make them (`harness.md`, "Generators")."""
+"""Generators: pure values that say what to do next, and the combinators that make them (`runs.md`, "Generators")."""
 
 from harness.generators.bounds import cycle, filter_ops, limit, map_ops, repeat, until_ok
 from harness.generators.chance import Chance, child

@@ -1,4 +1,4 @@
-"""The journal: an append-only file of sealed blocks that survives `kill -9` of the harness (`harness.md`, "History").
+"""The journal: an append-only file of sealed blocks that survives `kill -9` of the harness (`runs.md`, "Histories").
 
 Layout: MAGIC, then one header block, then event blocks, then one empty block when the journal was closed properly.
 A block is a little-endian `(payload length, CRC-32, event count)` and its payload; the CRC starts from the count. The

@@ -1,4 +1,4 @@
-"""The deterministic simulator: virtual time, simulated network, disks and clocks (`architecture.md`)."""
+"""The deterministic simulator: virtual time, simulated network, disks and clocks (`ARCHITECTURE.md`)."""
 
 from harness.sim.disk import DiskOptions
 from harness.sim.link import LinkOptions

@@ -1,7 +1,7 @@
 """A deterministic asyncio event loop with virtual time: one thread, no sockets, the same run for the same program.
 
 Everything scheduled belongs to the incarnation in its context; what belongs to a dead one is dropped for ever, what
-belongs to a paused one is held back (`architecture.md`, "One node program, two worlds").
+belongs to a paused one is held back (`ARCHITECTURE.md`, "One node program, two worlds").
 """
 
 from __future__ import annotations

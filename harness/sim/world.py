@@ -1,4 +1,4 @@
-"""The simulated world: one seed makes one run, byte for byte (`architecture.md`, "One node program, two worlds")."""
+"""The simulated world: one seed makes one run, byte for byte (`ARCHITECTURE.md`, "One node program, two worlds")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One seed is the whole run: the same steps and the same history, byte for byte (`architecture.md`)."""
+"""One seed is the whole run: the same steps and the same history, byte for byte (`ARCHITECTURE.md`)."""
 
 from __future__ import annotations
 
