@@ -32,6 +32,16 @@ def flaws() -> tuple[tuple[str, ...], Rows]:
     return ("flaw", "breaks", "what goes wrong", "workload", "nemesis"), rows
 
 
+def failpoints() -> tuple[tuple[str, ...], Rows]:
+    from cluster.failpoints import FAILPOINTS
+
+    rows: Rows = [
+        (point.name, point.role or "any", "what passes" if point.alone else "the process", point.meaning)
+        for point in FAILPOINTS.values()
+    ]
+    return ("failpoint", "nodes", "what waits there", "what has happened there"), rows
+
+
 def worlds() -> tuple[tuple[str, ...], Rows]:
     from assay.worlds import WORLD_KEYS
 
@@ -55,6 +65,7 @@ LISTS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
     "workloads": workloads,
     "nemeses": nemeses,
     "flaws": flaws,
+    "failpoints": failpoints,
     "worlds": worlds,
     "models": models,
 }

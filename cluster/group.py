@@ -29,7 +29,7 @@ from cluster.group_spec import (
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
 from cluster.observer import tell_votes
-from cluster.promises import Promises
+from cluster.passing import Passing
 from cluster.proposals import ProposalQueue, QueuedProposal
 from cluster.raft.configurations import bootstrap
 from cluster.raft.core import Raft
@@ -92,7 +92,7 @@ class Group:
         on_failure: OnFailure,
     ) -> None:
         self._spec, self._machine, self._transport, self._disk = spec, machine, transport, log
-        self._clock, self._hit = ports.clock, ports.failpoints.hit
+        self._clock, self._passing = ports.clock, Passing(spec, ports.failpoints)
         self._on_leadership, self._on_failure = on_leadership, on_failure
         self._observer = spec.observer
         self._raft = raft
@@ -107,8 +107,6 @@ class Group:
         self._stepping = self._stopped = False
         self._handing_over: dict[str, None] = {}
         self._wake_ns = 0
-        self._before_apply, self._after_apply = f"{spec.kind}.before_apply", f"{spec.kind}.after_apply"
-        self._promises = Promises(spec, ports.failpoints)
         log.attach(self._durable, self._disk_full)
         self._alarm = Alarm(ports.clock, self._tick, f"{spec.group_id}.alarm", self._panic)
 
@@ -312,14 +310,17 @@ class Group:
 
     def _carry_out(self, ready: Ready) -> None:
         if ready.apply:
+            self._passing.at("before_commit")
             self._observer.committed(self._spec.group_id, self._raft, ready.apply)
         if ready.configuration is not None:
             self._configured(ready.configuration)
         if ready.send_now:
             self._send(ready.send_now)
+        if ready.apply:
+            self._passing.at("after_commit")
         received = None if ready.install is None else self._received()
         if ready.persist is not None:
-            self._promises.pass_by(ready, self._raft.role)
+            self._passing.before_persist(ready, self._raft.role)
             self._disk.put(ready.persist, received)
         if ready.failed_reads:
             self._waiters.fail_reads(ready.failed_reads, self._not_leader())
@@ -353,6 +354,7 @@ class Group:
         return received
 
     def _configured(self, configuration: Configuration) -> None:
+        self._passing.at("before_configuration")
         self._transport.learn(Replica(member.server_id, member.address) for member in configuration.members)
         self._observer.configured(self._spec.group_id, self._raft)
         voters, learners = " ".join(configuration.voter_ids), " ".join(configuration.learner_ids)
@@ -370,8 +372,10 @@ class Group:
         self._on_leadership(soft_state)
 
     def _send(self, messages: tuple[Message, ...]) -> None:
+        self._passing.at("before_send")
         tell_votes(self._observer, self._spec.group_id, messages)
         self._transport.send(self._spec.group_id, messages)
+        self._passing.sent(messages)
 
     def _durable(self, batch: list[Persist]) -> None:
         try:
@@ -395,11 +399,12 @@ class Group:
         """The part of a Ready that must find its `persist` durable."""
         if received is not None:
             self._install(received)
+            self._passing.at("after_install")
         if ready.apply:
-            self._hit(self._before_apply)
+            self._passing.at("before_apply")
             for entry in ready.apply:
                 self._apply(entry)
-            self._hit(self._after_apply)
+            self._passing.at("after_apply")
         for read in ready.reads:
             self._waiters.place_read(read.context, read.index)
         self._waiters.resolve_reads(self._applied_index)
@@ -421,6 +426,7 @@ class Group:
         self._waiters.resolve(entry.term, entry.index, apply_entry(self._machine, entry))
         if entry.kind == EntryKind.CONFIG:
             self._spec.on_configured()
+            self._passing.at("after_configuration")
         self._observer.applied(self._spec.group_id, entry.index, self._machine)
 
     def _snapshot_if_due(self) -> None:

@@ -18,17 +18,6 @@ DISK_FULL = "disk full"
 DISK_HANGS = "disk hangs"
 """Reasons for a leader to hand over."""
 
-FAILPOINTS = (
-    "before_append",
-    "before_fsync",
-    "after_fsync",
-    "before_apply",
-    "after_apply",
-    "before_snapshot",
-    "after_snapshot",
-)
-"""Points of every group; a failpoint's name is `KIND.POINT`, such as `tablet.before_fsync`."""
-
 
 class MachineFailed(Exception):
     """The state machine raised: this replica can't go on, and neither the node nor its other replicas are to blame."""

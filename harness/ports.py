@@ -7,10 +7,12 @@ two worlds"). Both twins pass the same conformance suite.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, TypeAlias
+
+from harness.failpoints import Arming
 
 Address: TypeAlias = str
 """Where a node listens: `host:port` in the real twin, `node-name:port` in the simulator."""
@@ -148,20 +150,26 @@ class Disk(Protocol):
 
 
 class Failpoints(Protocol):
-    """Named points in node code where a test can make the node crash or wait; free when none is armed."""
+    """Named points in node code where it can be made to crash, stop, wait or fail; free when none is armed.
+
+    Names are those of the program's registry; `group` is the Raft group that passes. See `harness.failpoints`.
+    """
+
+    @property
+    def armed(self) -> Mapping[str, object]:
+        """What is armed, by point: empty most of the time."""
 
     def hit(self, name: str, group: str = "") -> None:
-        """Pass a point (`tablet.before_fsync`, …) of a Raft group; raises Crashed if it is armed to crash."""
+        """Pass a point at which nothing may wait; raises Crashed or InjectedFailure if it is armed so."""
 
-    def hold(self, name: str, group: str) -> None:
-        """Have the process stop itself, as SIGSTOP would, when it next passes the point for this group; once.
-
-        It goes on when it is continued (SIGCONT). Replaces what was asked before (no name: only that), and ends with
-        the process.
-        """
-
-    def rest(self, name: str) -> Awaitable[None] | None:
+    def rest(self, name: str, group: str = "") -> Awaitable[None] | None:
         """Pass a point where others may go on meanwhile: what has to be awaited before the caller does, or None."""
+
+    def arm(self, arming: Arming) -> None:
+        """Act at a point from now on, as long as the process lives."""
+
+    def disarm(self, point: str = "") -> None:
+        """Forget one point, or all; what waits there goes on."""
 
 
 Entropy: TypeAlias = random.Random

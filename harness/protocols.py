@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any, Protocol, runtime_checkable
 
+from harness.failpoints import Action
 from harness.invariants import InvariantsRecord
 from harness.ops import Op
 from harness.ports import Clock
@@ -76,6 +77,19 @@ class NodeStatus:
     groups: tuple[GroupStatus, ...] = ()
     wall_ns: int = 0
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failpoint:
+    """A named point in the code of nodes of a role (empty: of any); `meaning` says what has happened there.
+
+    `alone` says that only what passes it waits there; else the whole process does.
+    """
+
+    name: str
+    role: str
+    meaning: str
+    alone: bool = True
 
 
 class Client(Protocol):
@@ -171,23 +185,31 @@ class Watched(Protocol):
 
 
 @runtime_checkable
-class Holding(Protocol):
-    """The power of a database with the capability `hold`: its processes can be told where to stop themselves.
+class Armable(Protocol):
+    """The power of a database with the capability `failpoint`: its processes act at named points of their code.
 
-    It makes a moment that takes microseconds long enough to act in: between the steps of an election, or between what
-    is received and what is durable. A node that has stopped is `paused` to `process_state`.
+    Its points are where moments can be made long enough to act in, between what is received and what is durable, and
+    where steps that must be atomic can be broken off. What can happen there says `harness.failpoints.Action`.
     """
 
-    async def hold(self, node: str, point: str, group: str) -> bool:
-        """Have the node's process stop itself when it next passes this point for a group; False: it can't be told.
+    @property
+    def failpoints(self) -> tuple[Failpoint, ...]:
+        """Every point there is."""
 
-        Points: `before_vote` (it granted a vote, which is not durable nor told yet), `before_accept` (it took entries
-        of a leader, which are not durable nor acknowledged yet), `before_install` (the same of a leader's snapshot).
-        Replaces what was asked before; gone with the process.
+    async def arm(
+        self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
+    ) -> bool:
+        """Have the node's process act there, see `harness.failpoints.Arming`; False: it can't be told.
+
+        The kind of a group's point may be left out (`before_vote`). Replaces what that point was armed with, and is
+        gone with the process. A node that has stopped itself is `paused` to `process_state`. Raises ValueError.
         """
 
-    async def release(self, node: str) -> None:
-        """Forget what `hold` asked of the node, and let it go on if it has stopped; raises HarnessError."""
+    async def disarm(self, node: str, point: str = "") -> None:
+        """Forget a point (or all) of the node, and let its process go on if it has stopped; raises HarnessError."""
+
+    async def acted(self, node: str) -> Mapping[str, int]:
+        """How often each point has acted on this node so far, as its processes noted; raises HarnessError."""
 
 
 @runtime_checkable

@@ -46,7 +46,7 @@ class Bounce:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """These nodes stop themselves when they next pass this point for the group (see `harness.protocols.Holding`)."""
+    """These nodes stop themselves when they next pass this point for the group (see `harness.protocols.Armable`)."""
 
     targets: tuple[str, ...]
     point: str

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 
 from harness.errors import HarnessError, IndefiniteError
-from harness.protocols import Database, Environment, Flooding, Holding, Reconfigurable
+from harness.protocols import Armable, Database, Environment, Flooding, Reconfigurable
 from nemesis.faults import Action, Bounce, Change, Flood, Hold, Kill, Look, Partition, Pause, Restart
 from nemesis.grudges import Link
 
@@ -28,6 +28,7 @@ class Injector:
         self._environment = environment
         self._cuts: dict[int, frozenset[Link]] = {}
         self._downs: dict[int, dict[str, str]] = {}
+        self._held: dict[str, str] = {}
         self._applied: frozenset[Link] = frozenset()
 
     def cut_links(self) -> frozenset[Link]:
@@ -111,11 +112,12 @@ class Injector:
 
     async def _hold(self, instance: int, targets: Iterable[str], point: str, group: str) -> None:
         database = self._database
-        if not isinstance(database, Holding):
+        if not isinstance(database, Armable):
             raise HarnessError(f"{database.name} can't be told where to stop")
         taken = [name for name in targets if name not in self.down()]
         self._downs.setdefault(instance, {}).update(dict.fromkeys(taken, HELD))
-        await _all([database.hold(name, point, group) for name in taken])
+        self._held.update(dict.fromkeys(taken, point))
+        await _all([database.arm(name, point, "stop", group) for name in taken])
 
     async def _flood(self, node: str, group: str, writes: int) -> None:
         database = self._database
@@ -138,8 +140,8 @@ class Injector:
 
     async def _bring_one_up(self, downs: dict[str, str], name: str) -> None:
         database = self._database
-        if downs[name] == HELD and isinstance(database, Holding):
-            await database.release(name)
+        if downs[name] == HELD and isinstance(database, Armable):
+            await database.disarm(name, self._held[name])
         else:
             await (database.start(name) if downs[name] == KILLED else database.resume(name))
         del downs[name]

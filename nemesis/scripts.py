@@ -51,25 +51,25 @@ SCRIPTS: dict[str, ScriptInfo] = {
     "lonely-leader": ScriptInfo(
         lonely_leader,
         "cuts leaders off as they are elected, before they can say a word; clients find them, and the others elect",
-        frozenset({"partition", "hold", "status"}),
+        frozenset({"partition", "failpoint", "status"}),
         "#8c6d31",
     ),
     "rotate-majority": ScriptInfo(
         rotate_majority,
         "lets one majority of a group elect a lonely leader, restarts the voter, and lets the other majority elect",
-        frozenset({"partition", "kill", "pause", "hold", "status"}),
+        frozenset({"partition", "kill", "pause", "failpoint", "status"}),
         "#2f8f7f",
     ),
     "power-cut": ScriptInfo(
         power_cut,
         "kills all replicas of a group, or its leader and a majority, just as they store what the leader sent",
-        frozenset({"partition", "kill", "hold", "status"}),
+        frozenset({"partition", "kill", "failpoint", "status"}),
         "#b5651d",
     ),
     "leader-returns": ScriptInfo(
         leader_returns,
         "brings a leader back that was cut off with a tail of its own, around a lonely leader of a later term",
-        frozenset({"partition", "hold", "flood", "status"}),
+        frozenset({"partition", "failpoint", "flood", "status"}),
         "#4b6cb7",
     ),
     "lost-answer": ScriptInfo(
@@ -81,7 +81,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
     "stale-lease": ScriptInfo(
         stale_lease,
         "keeps followers' echoes from a leader that believes in its lease, while another stands",
-        frozenset({"partition", "kill", "hold", "status"}),
+        frozenset({"partition", "kill", "failpoint", "status"}),
         "#5f8f3f",
     ),
     "idle-bridge": ScriptInfo(
@@ -93,13 +93,13 @@ SCRIPTS: dict[str, ScriptInfo] = {
     "snapshot-race": ScriptInfo(
         snapshot_race,
         "cuts a follower off until it needs a snapshot, and hits it while it installs one",
-        frozenset({"partition", "kill", "pause", "hold", "flood", "status"}),
+        frozenset({"partition", "kill", "pause", "failpoint", "flood", "status"}),
         "#c05a7a",
     ),
     "membership": ScriptInfo(
         membership,
         "has an operator add learners, promote them and remove voters, while leaders are cut off and restarted",
-        frozenset({"partition", "kill", "hold", "membership", "status"}),
+        frozenset({"partition", "kill", "failpoint", "membership", "status"}),
         "#7d8b1f",
     ),
 }

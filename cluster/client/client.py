@@ -16,6 +16,8 @@ from cluster.store.cells import Value
 from cluster.store.hlc import physical
 from cluster.wire.messages import (
     CATALOG_GROUP,
+    ArmedReply,
+    ArmFailpoint,
     Cell,
     ChangeReplicas,
     Column,
@@ -27,8 +29,6 @@ from cluster.wire.messages import (
     DoneReply,
     GetStatus,
     GetTableLocations,
-    HoldAt,
-    HoldReply,
     IsCreateTableDone,
     ListTables,
     ListTablesReply,
@@ -150,10 +150,10 @@ class ClusterClient:
             return _expect(reply, ConfigurationReply)
         raise (IndefiniteError if reply.possible else DefiniteError)(reply.kind, reply.message)
 
-    async def hold_at(self, address: str, point: str, group: str) -> bool:
-        """Have the node at this address stop itself at a point (empty: no more); False if it did not answer."""
-        reply = await attempt(self._ports.network, address, encode(HoldAt(point, group)), self._timeout_s)
-        return not isinstance(reply, Missed) and bool(_expect(reply, HoldReply))
+    async def arm(self, address: str, request: ArmFailpoint) -> bool:
+        """Have the node at this address arm or disarm a failpoint; False if it did not answer."""
+        reply = await attempt(self._ports.network, address, encode(request), self._timeout_s)
+        return not isinstance(reply, Missed) and isinstance(_expect(reply, ArmedReply), ArmedReply)
 
     async def flood(self, table: str, tablet_id: str, address: str, keys: Sequence[int], timeout_s: float) -> None:
         """Send a write of each of these partition keys to one replica, all at once; whatever comes of them.

@@ -9,23 +9,22 @@ from typing import Any, ClassVar
 
 from cluster.client.client import ClusterClient
 from cluster.deploy.adapter import DATABASE_NAME, OPERATIONS, REGISTER_TABLE, create_registers
-from cluster.deploy.layout import MASTER_ROLE
 from cluster.deploy.readiness import await_ready
-from cluster.group_spec import FAILPOINTS
-from cluster.promises import PROMISES
+from cluster.failpoints import FAILPOINTS, name_at
 from cluster.raft.types import ChangeKind
-from cluster.wire.messages import ChangeReplicas
+from cluster.wire.messages import ArmFailpoint, ChangeReplicas
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
+from harness.failpoints import Action
 from harness.ports import Clock
-from harness.protocols import Node, NodeStatus, ProcessState, node_of
+from harness.protocols import Failpoint, Node, NodeStatus, ProcessState, node_of
 
-CAPABILITIES = frozenset({"kill", "pause", "stop", "status", "hold", "flood", "membership"})
+CAPABILITIES = frozenset({"kill", "pause", "stop", "status", "failpoint", "flood", "membership"})
 ADMIN = "admin"
 """The harness's own machine: statuses and readiness are asked from there; no fault touches it."""
 
-HOLD_TIMEOUT_S = 0.5
-HOLD_ATTEMPTS = 4
-RELEASE_ATTEMPTS = 20
+ARM_TIMEOUT_S = 0.5
+ARM_ATTEMPTS = 4
+DISARM_ATTEMPTS = 20
 FLOOD_TIMEOUT_S = 2.0
 FLOOD_WAIT_S = 0.25
 FLOODED_KEYS = 1 << 40
@@ -96,25 +95,43 @@ class ReferenceDatabase(ABC):
     async def resume(self, node: str) -> None:
         """SIGCONT."""
 
-    async def hold(self, node: str, point: str, group: str) -> bool:
-        if point not in (*FAILPOINTS, *PROMISES):
-            raise ValueError(f"a group has no point {point!r}")
-        kind = "catalog" if self._role(node) == MASTER_ROLE else "tablet"
-        client, address = self.admin_client(HOLD_TIMEOUT_S), self.address(node)
-        for _ in range(HOLD_ATTEMPTS):
-            if await client.hold_at(address, f"{kind}.{point}", group):
-                return True
-        return False
+    @property
+    def failpoints(self) -> tuple[Failpoint, ...]:
+        return tuple(FAILPOINTS.values())
 
-    async def release(self, node: str) -> None:
+    async def arm(
+        self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
+    ) -> bool:
+        request = ArmFailpoint(self._point(node, point), action, group, times, seconds)
+        return await self._ask_to_arm(node, request)
+
+    async def disarm(self, node: str, point: str = "") -> None:
         """It may stop while it is being told not to: then it goes on, and hears it."""
-        for _ in range(RELEASE_ATTEMPTS):
+        name = self._point(node, point) if point else ""
+        for _ in range(DISARM_ATTEMPTS):
             if await self.process_state(node) is ProcessState.DEAD:
                 return
             await self.resume(node)
-            if await self.admin_client(HOLD_TIMEOUT_S).hold_at(self.address(node), "", ""):
+            if await self._ask_to_arm(node, ArmFailpoint(name, ""), attempts=1):
                 return
-        raise HarnessError(f"{node} could not be told to stop at no point any more")
+        raise HarnessError(f"{node} could not be told to forget {name or 'its failpoints'}")
+
+    @abstractmethod
+    async def acted(self, node: str) -> Mapping[str, int]:
+        """See `harness.protocols.Armable`."""
+
+    async def _ask_to_arm(self, node: str, request: ArmFailpoint, attempts: int = ARM_ATTEMPTS) -> bool:
+        client, address = self.admin_client(ARM_TIMEOUT_S), self.address(node)
+        for _ in range(attempts):
+            if await client.arm(address, request):
+                return True
+        return False
+
+    def _point(self, node: str, point: str) -> str:
+        try:
+            return name_at(self._role(node), point)
+        except KeyError:
+            raise ValueError(f"{node} passes no failpoint {point!r}") from None
 
     def _role(self, node: str) -> str:
         return next(each.role for each in self._nodes if each.name == node)

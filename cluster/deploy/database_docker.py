@@ -6,6 +6,7 @@ import asyncio
 import random
 import secrets
 import tempfile
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -18,6 +19,7 @@ from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.deploy.node_files import (
     CONFIG_PATH,
     DATA_DIRECTORY,
+    FAILPOINT_LOG_PATH,
     FORMAT_COMMAND,
     LOG_PATH,
     NODE_DAEMON,
@@ -111,6 +113,10 @@ class DockerDatabase(ReferenceDatabase):
 
     async def process_state(self, node: str) -> ProcessState:
         return daemon.parse_state(await self._command(node, daemon.state_command(NODE_DAEMON)))
+
+    async def acted(self, node: str) -> Mapping[str, int]:
+        """Read from the file in which the node's processes note it."""
+        return Counter((await self._command(node, f"cat {FAILPOINT_LOG_PATH} 2>/dev/null || true")).split())
 
     async def _command(self, node: str, command: str) -> str:
         return await self._machines.fleet.check(node, command)

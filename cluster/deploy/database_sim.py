@@ -88,6 +88,9 @@ class SimDatabase(ReferenceDatabase):
     async def process_state(self, node: str) -> ProcessState:
         return self._world.node(node).state
 
+    async def acted(self, node: str) -> Mapping[str, int]:
+        return dict(self._world.node(node).body.acted)
+
     # ---- what it says of itself ----
 
     async def status(self, node: str) -> NodeStatus | None:

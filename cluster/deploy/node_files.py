@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 
 from harness.env.daemon import Daemon
+from harness.real.failpoints import LOG_VARIABLE
 
 PACKAGES = ("cluster", "harness")
 CODE_DIRECTORY = "/opt/assay"
@@ -14,6 +15,7 @@ PYTHON_DIRECTORY = "/opt/assay-python"
 CONFIG_PATH = "/etc/assay/node.json"
 DATA_DIRECTORY = "/var/lib/assay/data"
 LOG_PATH = "/var/log/assay/node.log"
+FAILPOINT_LOG_PATH = "/var/log/assay/failpoints"
 
 NODE_DAEMON = Daemon(
     argv=("python3", "-m", "cluster.node", CONFIG_PATH),
@@ -21,7 +23,11 @@ NODE_DAEMON = Daemon(
     pid_file="/run/assay/node.pid",
     log_file=LOG_PATH,
     directory=CODE_DIRECTORY,
-    environment={"PYTHONPATH": f"{CODE_DIRECTORY}:{PYTHON_DIRECTORY}", "PYTHONUNBUFFERED": "1"},
+    environment={
+        "PYTHONPATH": f"{CODE_DIRECTORY}:{PYTHON_DIRECTORY}",
+        "PYTHONUNBUFFERED": "1",
+        LOG_VARIABLE: FAILPOINT_LOG_PATH,
+    },
 )
 
 UNPACK_COMMAND = f"mkdir -p {CODE_DIRECTORY} && tar -xzf - -C {CODE_DIRECTORY}"

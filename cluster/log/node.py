@@ -23,6 +23,7 @@ from cluster.log.snapshots import SNAPSHOTS_PATH, group_prefix, read_snapshot, s
 from cluster.log.view import GroupLog, OnStored, Quarantined
 from cluster.nodelog import node_logger
 from cluster.raft.types import SnapshotMeta
+from harness.failpoints import pass_by
 from harness.ports import DiskFull, Ports
 
 __all__ = ["ASIDE_PATH", "CorruptLog", "NodeLog", "Quarantined"]
@@ -51,7 +52,7 @@ class NodeLog:
     """
 
     def __init__(self, ports: Ports, knobs: Knobs, kind: str, on_failure: OnFailure) -> None:
-        self._disk, self._clock, self._hit = ports.disk, ports.clock, ports.failpoints.hit
+        self._disk, self._clock, self._failpoints = ports.disk, ports.clock, ports.failpoints
         self._knobs, self._kind = knobs, kind
         self._log = node_logger(ports.node_id)
         self._on_failure: OnFailure | None = on_failure
@@ -233,11 +234,11 @@ class NodeLog:
         records, settling = self._compose(views)
         if records:
             self._began_ns = self._clock.monotonic_ns()
-            self._hit(f"{self._kind}.before_append")
+            await self._pass("before_append")
             await self._until_space(lambda: self._segments.append(records))
-            self._hit(f"{self._kind}.before_fsync")
+            await self._pass("before_fsync")
             await self._until_space(self._segments.sync)
-            self._hit(f"{self._kind}.after_fsync")
+            await self._pass("after_fsync")
             self._began_ns = None
             self._unproven = any(record.kind != DIRECTORY for record in records)
         for view in views:
@@ -246,8 +247,14 @@ class NodeLog:
             told()
         self._note_bases(records)
         if self._segments.current.size >= self._knobs.log_segment_bytes or self._must_leave_segment():
+            await self._pass("before_roll")
             await self._until_space(lambda: self._segments.roll([self._directory()]))
+            await self._pass("after_roll")
             self._unproven, self._rewriting = False, self._is_too_long()
+
+    async def _pass(self, point: str) -> None:
+        if self._failpoints.armed:
+            await pass_by(self._failpoints, f"{self._kind}.{point}")
 
     def _compose(self, views: list[GroupLog]) -> tuple[list[Record], list[Callable[[], None]]]:
         """Everything that waits; groups that keep old segments are stated anew behind it."""
@@ -334,10 +341,12 @@ class NodeLog:
 
     async def _remove_unneeded(self) -> None:
         while self._segments.first < self._floor() or self._rubbish:
+            await self._pass("before_collect")
             if self._rubbish:
                 await self._disk.remove(self._rubbish.pop())
             else:
                 await self._segments.remove_first()
+            await self._pass("after_collect")
         self._collecting = False
 
     # ---- snapshots ----
@@ -346,11 +355,11 @@ class NodeLog:
         self, view: GroupLog, meta: SnapshotMeta, chunks: Iterator[bytes], done: OnStored
     ) -> None:
         async with self._snapshot_turn:
-            self._hit(f"{self._kind}.before_snapshot")
+            await self._pass("before_snapshot")
             self._attempts += 1
             path = snapshot_path(view.group, meta, f"{self._attempt}.{self._attempts}")
             ref = await write_snapshot(self._disk, self._clock, path, meta, chunks, self._knobs.disk_retry_ms / 1e3)
-            self._hit(f"{self._kind}.after_snapshot")
+            await self._pass("after_snapshot")
         done(ref)
 
     # ---- tasks ----

@@ -6,6 +6,7 @@ import asyncio
 
 from cluster.master.tservers import ServerMap
 from cluster.wire.messages import CreateTablet, DeleteTablet, Replica, encode
+from harness.failpoints import InjectedFailure, pass_by
 from harness.ports import CallLost, Ports, Refused, Unreachable
 
 CALL_TIMEOUT_S = 2.0
@@ -37,8 +38,10 @@ class ServerCalls:
 
     async def _call(self, key: tuple[str, str], address: str, payload: bytes) -> None:
         try:
+            await pass_by(self._ports.failpoints, "master.before_call")
             await self._ports.network.call(address, payload, CALL_TIMEOUT_S)
-        except (Unreachable, CallLost, Refused):
+            await pass_by(self._ports.failpoints, "master.after_call")
+        except (Unreachable, CallLost, Refused, InjectedFailure):
             pass  # The tserver's reports tell what was done; the next scan sends again what wasn't.
         finally:
             del self._in_flight[key]

@@ -20,6 +20,7 @@ from cluster.raft.types import Configuration
 from cluster.store.sessions import RegisterClient, SessionLimits
 from cluster.waiters import NotLeader, NotProposed, OutcomeUnknown
 from cluster.wire.messages import Fault, Replica, Reply, RequestId, decode_reply, encode
+from harness.failpoints import pass_by
 from harness.ports import Ports
 
 MAX_BATCH_BYTES = 1 << 20
@@ -164,7 +165,9 @@ class CatalogManager:
         command = encode_batch(tables, tablets, request_id, reply, self.ports.clock.wall_ns())
         if len(command) > MAX_BATCH_BYTES:
             raise too_large(len(tablets), len(command))
+        await pass_by(self.ports.failpoints, "master.before_commit")
         outcome = await self._propose(command)
+        await pass_by(self.ports.failpoints, "master.after_commit")
         if outcome.conflict is not None:
             raise Conflict(outcome.conflict)
         return outcome.reply

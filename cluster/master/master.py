@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from cluster import failpoints
 from cluster.config import NodeConfig
 from cluster.group import Group, GroupSpec, OnFailure
 from cluster.identity import stranger
@@ -19,14 +20,13 @@ from cluster.raft.types import Message, Role, SoftState
 from cluster.wire.admission import OVERLOADED, Admission
 from cluster.wire.messages import (
     CATALOG_GROUP,
+    ArmFailpoint,
     ChangeReplicas,
     CreateTable,
     Fault,
     GetStatus,
     GetTableLocations,
     Heartbeat,
-    HoldAt,
-    HoldReply,
     IsCreateTableDone,
     ListTables,
     ListTabletServers,
@@ -93,7 +93,7 @@ class Master:
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its reply or a Fault."""
         request = decode_request(payload)
-        if isinstance(request, Heartbeat | GetStatus):
+        if isinstance(request, Heartbeat | GetStatus | ArmFailpoint):
             return await self._carry_out(peer, request)
         return OVERLOADED if self._admission.full else await self._admission.carry(self._carry_out(peer, request))
 
@@ -143,8 +143,8 @@ class Master:
                 return await self._change_replicas(request)
             case GetStatus():
                 return self._status()
-            case HoldAt():
-                return self._hold(request)
+            case ArmFailpoint():
+                return failpoints.carry_out(self._ports.failpoints, request)
             case _:
                 return Fault("INVALID", f"masters do not answer {type(request).__name__}", definite=True)
 
@@ -159,10 +159,6 @@ class Master:
         return StatusReply(
             ports.node_id, "master", ports.incarnation, ports.clock.wall_ns(), groups, self._streams.states()
         )
-
-    def _hold(self, request: HoldAt) -> HoldReply:
-        self._ports.failpoints.hold(request.point, request.group)
-        return HoldReply()
 
     def _leadership_changed(self, state: SoftState) -> None:
         if self._manager is None:

@@ -26,12 +26,10 @@ from cluster.store.hlc import Timestamp
 from cluster.store.node_clock import NodeClock
 from cluster.waiters import NotProposed
 from cluster.wire.messages import Fault, encode
+from harness.failpoints import pass_by
 from harness.ports import Ports
 
 _MS = 1_000_000
-
-FAILPOINTS = ("tablet.evaluating", "tablet.before_propose")
-"""Where an evaluation can be made to wait: in the write tracker, before and after it is decided."""
 
 
 def _fault(kind: str, message: str, definite: bool = True) -> bytes:
@@ -135,13 +133,13 @@ class Evaluation:
         """From the timestamp cache to the proposal. Lease sequence and tracker entry stay what they are, whatever
         happens where this waits; later steps only raise the timestamp.
         """
-        await self._rest("tablet.evaluating")
+        await pass_by(self._failpoints, "tablet.evaluating")
         spans = work.latch.writes
         newest = max(self._machine.newest(span) for span in spans)
         read = work.promises.highest_read(spans) if self._heeds_reads else 0
         timestamp = max(work.in_flight.timestamp, read + 1, newest + 1)
         puts, done = changes.decide(work.change, self._machine, timestamp)
-        await self._rest("tablet.before_propose")
+        await pass_by(self._failpoints, "tablet.before_propose")
         return log.submit_stamped(lambda: self._at_its_position(work, timestamp, puts, encode(done)), self._timeout_s)
 
     def _at_its_position(self, work: Evaluating, timestamp: int, puts: tuple[Put, ...], answer: bytes) -> bytes:
@@ -240,11 +238,6 @@ class Evaluation:
                 return None
             raise
         return latch
-
-    async def _rest(self, point: str) -> None:
-        rest = self._failpoints.rest(point)
-        if rest is not None:
-            await rest
 
     def _promises_of(self, held: HeldLease) -> Promises:
         if self._promises is None or self._promises.sequence != held.sequence:

@@ -9,6 +9,7 @@ from cluster.alarm import Alarm
 from cluster.config import NodeConfig
 from cluster.nodelog import node_logger
 from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode
+from harness.failpoints import InjectedFailure, pass_by
 from harness.ports import CallLost, Clock, Ports, Refused, Unreachable
 
 _MS = 1_000_000
@@ -146,8 +147,10 @@ class HeartbeatSender:
         )
         timeout_s = config.knobs.master_call_timeout_ms / 1e3
         try:
+            await pass_by(self._ports.failpoints, "tserver.before_heartbeat")
             reply = decode_reply(await ports.network.call(master.address, encode(beat), timeout_s))
-        except (Unreachable, CallLost, Refused) as error:
+            await pass_by(self._ports.failpoints, "tserver.after_heartbeat")
+        except (Unreachable, CallLost, Refused, InjectedFailure) as error:
             self._log.debug("heartbeat to %s: %s", master.node_id, error)
             return None
         return reply if isinstance(reply, HeartbeatReply) else None

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from cluster import failpoints
 from cluster.config import NodeConfig
 from cluster.group import OnFailure
 from cluster.group_spec import MachineFailed
@@ -25,14 +26,13 @@ from cluster.tserver.metadata import TabletMeta
 from cluster.tserver.strategy import STRATEGIES, Host, Strategy
 from cluster.wire.admission import OVERLOADED, Admission
 from cluster.wire.messages import (
+    ArmFailpoint,
     ChangeReplicas,
     CreateTablet,
     DeleteTablet,
     DoneReply,
     Fault,
     GetStatus,
-    HoldAt,
-    HoldReply,
     RegisterSession,
     Request,
     RowRequest,
@@ -43,6 +43,7 @@ from cluster.wire.messages import (
     encode,
 )
 from cluster.wire.peers import PeerStreams
+from harness.failpoints import pass_by
 from harness.ports import CallLost, DiskFull, Peer, Ports, Refused, Unreachable
 
 _DONE = encode(DoneReply(done=True))
@@ -131,14 +132,18 @@ class TabletServer:
         replica = self._replicas.get(tablet_id)
         if replica is None:
             return _fault("NOT_FOUND", f"no tablet {tablet_id} here")
-        return await replica.serve(request)
+        if not self._ports.failpoints.armed:
+            return await replica.serve(request)
+        await pass_by(self._ports.failpoints, "tserver.before_serve", tablet_id)
+        answer = await replica.serve(request)
+        await pass_by(self._ports.failpoints, "tserver.after_serve", tablet_id)
+        return answer
 
     async def _admin(self, peer: Peer, request: Request) -> bytes:
         if isinstance(request, GetStatus):
             return self._status()
-        if isinstance(request, HoldAt):
-            self._ports.failpoints.hold(request.point, request.group)
-            return encode(HoldReply())
+        if isinstance(request, ArmFailpoint):
+            return encode(failpoints.carry_out(self._ports.failpoints, request))
         if isinstance(request, CreateTablet | DeleteTablet):
             if (reason := self._streams.check.refusal(peer)) is not None:
                 return encode(stranger(reason))
@@ -199,9 +204,9 @@ class TabletServer:
             )
         if request.design not in STRATEGIES:
             return _fault("UNSUPPORTED_DESIGN", f"tablets of the design {request.design!r} can't be hosted here")
-        self._ports.failpoints.hit("tserver.before_create")
+        await pass_by(self._ports.failpoints, "tserver.before_create")
         await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request))
-        self._ports.failpoints.hit("tserver.after_create")
+        await pass_by(self._ports.failpoints, "tserver.after_create")
         await self._open(log, request)
         self._heartbeats.changed(request.tablet_id)
         self._log.info("created tablet %s of table %s", request.tablet_id, request.table_name)
@@ -259,8 +264,9 @@ class TabletServer:
         """The tombstone comes first: a crash after it leaves data that the next start makes void."""
         if tablet_id in self._deleted:
             return _DONE
+        await pass_by(self._ports.failpoints, "tserver.before_tombstone")
         await metadata.save(self._ports.disk, TabletMeta(tablet_id, None))
-        self._ports.failpoints.hit("tserver.after_tombstone")
+        await pass_by(self._ports.failpoints, "tserver.after_tombstone")
         self._deleted[tablet_id] = None
         replica = self._replicas.pop(tablet_id, None)
         if replica is not None:

@@ -248,14 +248,17 @@ class GetStatus(msgspec.Struct, frozen=True, tag="GetStatus"):
     """To any node: its own `harness.protocols.NodeStatus`, with one entry per Raft group."""
 
 
-class HoldAt(msgspec.Struct, frozen=True, tag="HoldAt"):
-    """To any node: stop yourself when you next pass this point for the group (`harness.ports.Failpoints.hold`).
+class ArmFailpoint(msgspec.Struct, frozen=True, tag="ArmFailpoint"):
+    """To any node: act at this point from now on, as long as you live (`harness.failpoints.Arming`).
 
-    An empty point takes back what was asked. Answered by `HoldReply`.
+    An empty action disarms the point, or all where the point is empty too. Answered by `ArmedReply`.
     """
 
     point: str
-    group: str
+    action: str
+    group: str = ""
+    times: int = 1
+    seconds: float = 0.0
 
 
 RowRequest: TypeAlias = ReadRow | ReadRows | WriteRow | WriteRows | CompareAndSet | RegisterSession
@@ -278,7 +281,7 @@ Request: TypeAlias = (
     | RegisterSession
     | ChangeReplicas
     | GetStatus
-    | HoldAt
+    | ArmFailpoint
 )
 
 # ---- replies ----
@@ -373,8 +376,10 @@ class RowsReply(msgspec.Struct, frozen=True, tag="RowsReply"):
     timestamp: int
 
 
-class HoldReply(msgspec.Struct, frozen=True, tag="HoldReply"):
-    """It will, or won't any more."""
+class ArmedReply(msgspec.Struct, frozen=True, tag="ArmedReply"):
+    """The points that are armed now."""
+
+    armed: tuple[str, ...]
 
 
 class GroupState(msgspec.Struct, frozen=True, array_like=True):
@@ -431,7 +436,7 @@ Reply: TypeAlias = (
     | ReadReply
     | RowsReply
     | StatusReply
-    | HoldReply
+    | ArmedReply
 )
 
 # ---- one-way messages ----

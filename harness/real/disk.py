@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from harness.ports import DiskFull
+from harness.failpoints import SYNC, pass_by
+from harness.ports import DiskFull, Failpoints
 
 T = TypeVar("T")
 
@@ -42,9 +43,10 @@ class RealDisk:
     (the page cache alone survives a kill). Durable operations run on a small thread pool.
     """
 
-    def __init__(self, directory: Path, torture: bool = False) -> None:
+    def __init__(self, directory: Path, torture: bool = False, failpoints: Failpoints | None = None) -> None:
         self._root = directory
         self._torture = torture
+        self._failpoints = failpoints
         self._files: dict[str, _File] = {}
         self._serial = itertools.count()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="disk")
@@ -66,7 +68,7 @@ class RealDisk:
         file = self._files.get(path) or self._open(path)
         async with file.lock:
             data = bytes(file.tail)
-            await self._in_thread(lambda: self._write_and_sync(path, file, data))
+            await self._durably(lambda: self._write_and_sync(path, file, data))
             file.size += len(data)
             del file.tail[: len(data)]
 
@@ -88,7 +90,7 @@ class RealDisk:
         async with file.lock:
             if length < file.size:
                 fd = self._descriptor(path, file)
-                await self._in_thread(lambda: _cut(fd, length))
+                await self._durably(lambda: _cut(fd, length))
                 file.size = length
                 file.tail.clear()
             else:
@@ -98,7 +100,7 @@ class RealDisk:
         file = self._files.get(source) or self._open(source)
         async with file.lock:
             self._descriptor(source, file)
-            await self._in_thread(lambda: self._rename(source, target))
+            await self._durably(lambda: self._rename(source, target))
             file.named = True
             self._forget(target)
             self._files[target] = self._files.pop(source)
@@ -106,16 +108,16 @@ class RealDisk:
     async def remove(self, path: str) -> None:
         file = self._files.get(path)
         if file is None:
-            await self._in_thread(lambda: self._unlink(path))
+            await self._durably(lambda: self._unlink(path))
             return
         async with file.lock:
-            await self._in_thread(lambda: self._unlink(path))
+            await self._durably(lambda: self._unlink(path))
             self._forget(path)
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         file = self._files.get(path) or _File(None, 0, named=False)
         async with file.lock:
-            await self._in_thread(lambda: self._replace(path, data))
+            await self._durably(lambda: self._replace(path, data))
             self._forget(path)
 
     def list(self, prefix: str) -> list[str]:
@@ -176,6 +178,11 @@ class RealDisk:
             raise DiskFull(errno.ENOSPC, "no space left on the data directory's file system")
 
     # ---- in threads ----
+
+    async def _durably(self, work: Callable[[], T]) -> T:
+        if self._failpoints is not None:
+            await pass_by(self._failpoints, SYNC)
+        return await self._in_thread(work)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

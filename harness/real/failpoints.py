@@ -1,60 +1,64 @@
-"""Failpoints of a real process, armed from its environment: `ASSAY_FAILPOINTS=tablet.before_fsync=kill@3,x=record`.
+"""Failpoints of a real process; some can be armed from its environment: `ASSAY_FAILPOINTS=tablet.before_fsync=crash@3`.
 
-Holds are armed at run time.
+What is armed acts once; `NAME=record` counts. Each point that acted is a line in the file that `ASSAY_FAILPOINT_LOG`
+names, if it names one: that outlives the process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Mapping
+import time
+from collections.abc import Mapping
+
+from harness.failpoints import ACTIONS, Arming, Failpoints
 
 VARIABLE = "ASSAY_FAILPOINTS"
+LOG_VARIABLE = "ASSAY_FAILPOINT_LOG"
 
 
-class RealFailpoints:
-    """Named points at which the process kills itself (SIGKILL) at the n-th pass, or counts passes in `hits`.
-
-    Implements `harness.ports.Failpoints`; free when nothing is armed.
-    """
-
-    __slots__ = ("_hold", "_kill_at", "hits")
-
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        self.hits: dict[str, int] = {}
-        self._kill_at = _parse(environment.get(VARIABLE, ""))
-        self._hold: tuple[str, str] | None = None
-
-    def hit(self, name: str, group: str = "") -> None:
-        if self._kill_at:
-            self._hit(name)
-        if self._hold is not None and self._hold == (name, group):
-            self._hold = None
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-    def hold(self, name: str, group: str) -> None:
-        self._hold = (name, group) if name else None
-
-    def rest(self, name: str) -> Awaitable[None] | None:
-        self.hit(name)
-        return None
-
-    def _hit(self, name: str) -> None:
-        kill_at = self._kill_at.get(name)
-        if kill_at is None:
-            return
-        self.hits[name] = self.hits.get(name, 0) + 1
-        if self.hits[name] == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+def real_failpoints(environment: Mapping[str, str] = os.environ) -> Failpoints:
+    """The failpoints of this process; raises ValueError where the environment can't be read."""
+    failpoints = Failpoints(ProcessBody(environment.get(LOG_VARIABLE, "")))
+    for arming in _parse(environment.get(VARIABLE, "")):
+        failpoints.arm(arming)
+    return failpoints
 
 
-def _parse(text: str) -> dict[str, int]:
-    """Passes until death by point name; 0 for a point that only counts. Raises ValueError."""
-    armed: dict[str, int] = {}
+class ProcessBody:
+    """This process. Implements `harness.failpoints.Body`."""
+
+    def __init__(self, log_file: str) -> None:
+        self._log_file = log_file
+
+    def crash(self, point: str) -> None:
+        """SIGKILL: nothing runs after it."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def stop(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def block(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def note(self, point: str) -> None:
+        if self._log_file:
+            with open(self._log_file, "a", encoding="utf-8") as file:
+                file.write(f"{point}\n")
+
+
+def _parse(text: str) -> list[Arming]:
+    """What `NAME=ACTION` and `NAME=ACTION@N`, the n-th pass, ask for; raises ValueError."""
+    armings = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, _, action = item.partition("=")
-        word, _, pass_number = action.partition("@")
-        if not name or word not in ("kill", "record") or not (pass_number.isdecimal() or not pass_number):
-            raise ValueError(f"{VARIABLE} has {item!r}; write NAME=kill, NAME=kill@N or NAME=record")
-        armed[name] = int(pass_number or 1) if word == "kill" else 0
-    return armed
+        word, _, turn = action.partition("@")
+        if not name or word not in ACTIONS or not (turn.isdecimal() or not turn):
+            raise ValueError(f"{VARIABLE} has {item!r}; write NAME=ACTION or NAME=ACTION@N with {', '.join(ACTIONS)}")
+        times = 0 if word == "record" else 1
+        armings.append(Arming(name, word, skip=max(int(turn or 1) - 1, 0), times=times))  # type: ignore[arg-type]
+    return armings

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.ports import Hello, Ports
 from harness.real.clock import RealClock
 from harness.real.disk import RealDisk
-from harness.real.failpoints import RealFailpoints
+from harness.real.failpoints import real_failpoints
 from harness.real.network import RealNetwork
 
 
@@ -18,12 +18,13 @@ def real_ports(hello: Hello, data_dir: str | Path, torture: bool = False, seed: 
 
     Raises OSError when the directory can't be used and ValueError when `ASSAY_FAILPOINTS` can't be read.
     """
+    failpoints = real_failpoints()
     return Ports(
         node_id=hello.node_id,
         incarnation=hello.incarnation,
         clock=RealClock(),
         network=RealNetwork(hello),
-        disk=RealDisk(Path(data_dir), torture),
+        disk=RealDisk(Path(data_dir), torture, failpoints),
         entropy=random.Random(seed if seed is not None else int.from_bytes(os.urandom(16))),
-        failpoints=RealFailpoints(),
+        failpoints=failpoints,
     )

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from harness.ports import DiskFull
+from harness.failpoints import SYNC, pass_by
+from harness.ports import DiskFull, Failpoints
 from harness.sim.incarnation import Incarnation
 from harness.sim.loop import SimLoop
 from harness.sim.tearing import Tear, torn
@@ -276,18 +277,19 @@ class SimDisk:
 class SimDiskPort:
     """The disk as one process sees it; it can't touch anything once the process is dead. Implements `Disk`."""
 
-    __slots__ = ("_disk", "_owner")
+    __slots__ = ("_disk", "_failpoints", "_owner")
 
-    def __init__(self, disk: SimDisk, owner: Incarnation) -> None:
+    def __init__(self, disk: SimDisk, owner: Incarnation, failpoints: Failpoints) -> None:
         self._disk = disk
         self._owner = owner
+        self._failpoints = failpoints
 
     async def append(self, path: str, data: bytes) -> None:
         self._owner.require_alive()
         self._disk.append(path, data, self._owner.tag)
 
     async def fsync(self, path: str) -> None:
-        self._owner.require_alive()
+        await self._before_sync()
         await self._disk.fsync(path, self._owner.tag)
 
     async def read(self, path: str) -> bytes:
@@ -299,24 +301,29 @@ class SimDiskPort:
         return bytes(self._disk.file(path).data[offset : offset + length])
 
     async def truncate(self, path: str, length: int) -> None:
-        self._owner.require_alive()
+        await self._before_sync()
         self._disk.file(path)
         await self._disk.change(lambda: self._disk.cut_tail(path, length), self._owner.tag, f"truncate {path} {length}")
 
     async def rename(self, source: str, target: str) -> None:
-        self._owner.require_alive()
+        await self._before_sync()
         self._disk.file(source)
         await self._disk.change(lambda: self._disk.move(source, target), self._owner.tag, f"rename {source} {target}")
 
     async def remove(self, path: str) -> None:
-        self._owner.require_alive()
+        await self._before_sync()
         await self._disk.change(lambda: self._disk.drop(path), self._owner.tag, f"remove {path}")
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        self._owner.require_alive()
+        await self._before_sync()
         self._disk.require_space_for(path, data)
         await self._disk.change(lambda: self._disk.put(path, data), self._owner.tag, f"write {path} {len(data)}")
 
     def list(self, prefix: str) -> list[str]:
         self._owner.require_alive()
         return self._disk.matching(prefix)
+
+    async def _before_sync(self) -> None:
+        self._owner.require_alive()
+        await pass_by(self._failpoints, SYNC)
+        self._owner.require_alive()

@@ -8,11 +8,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.failpoints import Failpoints
 from harness.ports import Hello, Ports
 from harness.protocols import ProcessState
 from harness.sim.clock import ClockOptions, SimClock
 from harness.sim.disk import DiskOptions, SimDisk, SimDiskPort
-from harness.sim.failpoints import SimFailpoints
+from harness.sim.failpoints import SimBody
 from harness.sim.incarnation import Incarnation, SlowIncarnation
 from harness.sim.network import SimNetworkPort
 from harness.sim.trace import CRASH, END, KILL, PAUSE, RESUME, START
@@ -40,7 +41,7 @@ class SimNode:
 
     `error` is how the process ended if it crashed by itself (a panic), `errors` everything that nothing in it handled
     (a failed task counts until somebody awaits it). `cluster_id` and `version` are what its next incarnation says in
-    handshakes. `disk`, `clock` and `failpoints` are also the handles for faults.
+    handshakes. `disk`, `clock` and `failpoints` are also the handles for faults; `body` counts what failpoints did.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -49,7 +50,8 @@ class SimNode:
         self.version = world.version
         options = world.machines.get(name, _ORDINARY)
         self.clock = SimClock(world.loop, options.clock, random.Random(f"{world.seed}/clock/{name}"))
-        self.failpoints = SimFailpoints(self._crash, self.pause)
+        self.body = SimBody(self._crash, self.pause, self._block)
+        self.failpoints = Failpoints(self.body)
         self.error: BaseException | None = None
         self.incarnation = 0
         self._world = world
@@ -115,6 +117,17 @@ class SimNode:
             life.resume(self._world.loop)
             self._world.trace.record(RESUME, life.tag, b"")
 
+    def _block(self, seconds: float) -> None:
+        """Stop the process for a time, unless it stands still for another reason."""
+        if self.state is ProcessState.RUNNING:
+            life = self._lives[-1]
+            self.pause()
+            self._world.loop.post(self._world.loop.now_ns + int(seconds * 1e9), self._unblock, (life,))
+
+    def _unblock(self, life: Incarnation) -> None:
+        if life is self._lives[-1]:
+            self.resume()
+
     def bury(self) -> None:
         """The world has ended: let go of everything without a sound."""
         for life in self._lives:
@@ -133,7 +146,7 @@ class SimNode:
             incarnation=self.incarnation,
             clock=self.clock,
             network=SimNetworkPort(self._world.network, self._world.loop, life, hello),
-            disk=SimDiskPort(self.disk, life),
+            disk=SimDiskPort(self.disk, life, self.failpoints),
             entropy=random.Random(self._entropy.getrandbits(64)),
             failpoints=self.failpoints,
         )
@@ -157,7 +170,7 @@ class SimNode:
         self._world.trace.record(kind, life.tag, b"")
         self._world.network.drop(life)
         self.disk.crash()
-        self.failpoints.hold("", "")
+        self.failpoints.forget()
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from harness.errors import HarnessError
+from harness.failpoints import Failpoints
 from harness.ports import Hello, Ports
 from harness.sim.clock import SimClock
 from harness.sim.disk import DiskOptions, SimDisk, SimDiskPort
-from harness.sim.failpoints import SimFailpoints
+from harness.sim.failpoints import SimBody
 from harness.sim.incarnation import Incarnation
 from harness.sim.link import LinkOptions
 from harness.sim.loop import SimLoop, SimulationStuck
@@ -94,14 +95,15 @@ class World:
         self._helpers.append(helper)
         disk_entropy = random.Random(f"{self.seed}/disk/{name}")
         disk = SimDisk(self.loop, self.disk_options, disk_entropy, self.trace, self.choices)
+        failpoints = Failpoints(SimBody(_no_such_fault, _no_such_fault, _no_such_fault))
         return Ports(
             node_id=name,
             incarnation=0,
             clock=SimClock(self.loop),
             network=SimNetworkPort(self.network, self.loop, helper, Hello(self.cluster_id, name, 0, self.version)),
-            disk=SimDiskPort(disk, helper),
+            disk=SimDiskPort(disk, helper, failpoints),
             entropy=random.Random(f"{self.seed}/harness/{name}"),
-            failpoints=SimFailpoints(_no_such_fault, _no_such_fault),
+            failpoints=failpoints,
         )
 
     # ---- running ----
@@ -192,5 +194,5 @@ def _plan(network: LinkOptions | LinkPlan | None) -> LinkPlan:
     return lambda _source, _target: options
 
 
-def _no_such_fault() -> None:
+def _no_such_fault(*_: object) -> None:
     raise ValueError("the harness's own machines take no faults")

@@ -24,6 +24,7 @@ from cluster.wire.messages import (
     WriteRow,
     WriteRows,
 )
+from harness.failpoints import Arming
 from harness.sim.world import World
 
 MS = SECOND // 1_000
@@ -67,7 +68,7 @@ def rest_at(servers: Servers, leader: str, point: str, seconds: Callable[[int], 
         passed.append(0)
         return servers.clock.sleep(seconds(len(passed)))
 
-    servers.world.node(leader).failpoints.arm(point, wait)
+    servers.world.node(leader).failpoints.arm(Arming(point, wait))
 
 
 def timestamp(reply: Reply) -> int:
@@ -121,7 +122,7 @@ def test_evaluations_are_in_flight_at_once_and_their_timestamps_need_not_rise_al
 def test_a_crash_in_mid_evaluation_takes_no_effect(point: str) -> None:
     async def scenario(servers: Servers, leader: str) -> None:
         await servers.write(1, 1)
-        servers.world.node(leader).failpoints.arm(point)
+        servers.world.node(leader).failpoints.arm(Arming(point))
         assert isinstance(await servers.cas(2, 1, 2), Done)
         assert (await servers.read()).value == 2
 

@@ -12,18 +12,21 @@ import pytest
 
 from cluster.config import Knobs
 from cluster.group import Group, GroupSpec, NotLeader, OutcomeUnknown
-from cluster.group_spec import FAILPOINTS, MachineFailed
+from cluster.group_spec import MachineFailed
 from cluster.log.node import NodeLog, Quarantined
 from cluster.raft.types import AppendEntries, Entry, InvariantBroken, Message, SoftState
 from cluster.store.digest import fingerprint
 from cluster.wire.messages import Replica
 from cluster.wire.peers import PeerStreams
+from harness.failpoints import Arming
 from harness.ports import Disk, Peer, Ports
 from harness.protocols import ProcessState
 from harness.sim.world import World
 
 NAMES = ("a", "b", "c")
 VOTERS = tuple(Replica(name, f"{name}:7") for name in NAMES)
+POINTS = ("before_append", "before_fsync", "after_fsync", "before_snapshot", "after_snapshot")
+POINTS += ("before_commit", "after_commit", "before_apply", "after_apply")
 KNOBS = Knobs(snapshot_entries=10, request_timeout_ms=1_000)
 
 
@@ -188,7 +191,7 @@ def simulate(seed: int, scenario: Callable[[Cluster], Coroutine[Any, Any, None]]
 
 @pytest.mark.parametrize(
     ("victim", "point"),
-    [(victim, point) for victim in ("leader", "follower") for point in FAILPOINTS] + [("follower", "before_accept")],
+    [(victim, point) for victim in ("leader", "follower") for point in POINTS] + [("follower", "before_accept")],
 )
 def test_nothing_acknowledged_is_lost_by_a_crash_at(victim: str, point: str) -> None:
     async def scenario(cluster: Cluster) -> None:
@@ -198,7 +201,7 @@ def test_nothing_acknowledged_is_lost_by_a_crash_at(victim: str, point: str) -> 
             leader = await cluster.elected()
             chosen = leader if victim == "leader" else next(name for name in NAMES if name != leader)
             node = cluster.world.node(chosen)
-            node.failpoints.arm(f"tablet.{point}", skip=turn)
+            node.failpoints.arm(Arming(f"tablet.{point}", skip=turn))
             for number in range(45):
                 command = b"%d.%d" % (turn, number)
                 await cluster.elected()

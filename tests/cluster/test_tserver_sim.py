@@ -31,6 +31,7 @@ from cluster.wire.messages import (
     decode_request,
     encode,
 )
+from harness.failpoints import Arming
 from harness.ports import CallLost, Peer
 from harness.protocols import ProcessState
 
@@ -196,7 +197,7 @@ def test_a_crash_in_mid_creation_or_deletion_is_mended_by_the_retry(point: str) 
         servers.start()
         await servers.clock.sleep(0.1)
         node = servers.world.node("t1")
-        node.failpoints.arm(point)
+        node.failpoints.arm(Arming(point))
         with pytest.raises(CallLost):
             await servers.call("t1", create_on("t1"))
             await servers.call("t1", DeleteTablet("tab"))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from harness.ports import CallLost, Channel, DiskFull, Hello, Peer, Ports, Unreachable
 from harness.real import real_ports
 from harness.real.disk import RealDisk
-from harness.real.failpoints import VARIABLE, RealFailpoints
+from harness.real.failpoints import VARIABLE, real_failpoints
 from harness.real.frames import FrameProtocol, Kind
 
 PROGRAM = """
@@ -52,33 +52,33 @@ def read(directory: Path, path: str) -> bytes:
 
 
 def test_sigkill_in_torture_mode_loses_unsynced_writes(tmp_path: Path) -> None:
-    assert run_program(tmp_path, "torture", "after-append=kill@2") == -signal.SIGKILL
+    assert run_program(tmp_path, "torture", "after-append=crash@2") == -signal.SIGKILL
     assert read(tmp_path, "wal") == b"synced"
     assert RealDisk(tmp_path).list("") == ["wal"]
 
 
 def test_sigkill_without_torture_mode_loses_nothing_that_was_written(tmp_path: Path) -> None:
-    assert run_program(tmp_path, "plain", "after-append=kill") == -signal.SIGKILL
+    assert run_program(tmp_path, "plain", "after-append=crash") == -signal.SIGKILL
     assert read(tmp_path, "wal") == b"syncedunsynced"
     assert read(tmp_path, "new") == b"unsynced"
 
 
 def test_failpoints_that_are_not_reached_do_nothing(tmp_path: Path) -> None:
-    assert run_program(tmp_path, "torture", "after-append=kill@3,other=kill,after-append2=record") == 0
+    assert run_program(tmp_path, "torture", "after-append=crash@3,other=crash,after-append2=record") == 0
     assert read(tmp_path, "wal") == b"syncedunsynced"
 
 
 def test_failpoints_count_passes() -> None:
-    failpoints = RealFailpoints({VARIABLE: "a=record"})
+    failpoints = real_failpoints({VARIABLE: "a=record"})
     for name in ("a", "b", "a"):
         failpoints.hit(name)
     assert failpoints.hits == {"a": 2}
 
 
-@pytest.mark.parametrize("text", ["a", "a=explode", "=kill", "a=kill@soon"])
+@pytest.mark.parametrize("text", ["a", "a=explode", "=crash", "a=crash@soon"])
 def test_unreadable_failpoints_are_named(text: str) -> None:
     with pytest.raises(ValueError, match=VARIABLE):
-        RealFailpoints({VARIABLE: text})
+        real_failpoints({VARIABLE: text})
 
 
 def test_leftovers_of_an_atomic_write_are_removed(tmp_path: Path) -> None:

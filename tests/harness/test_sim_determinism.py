@@ -6,6 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 
+from harness.failpoints import Arming
 from harness.ports import CallLost, DiskFull, Peer, Ports, Unreachable
 from harness.sim import LinkOptions, World
 from harness.sim.replay import diverging_seeds
@@ -80,7 +81,7 @@ async def trouble(world: World, chaos: random.Random) -> None:
         elif fault == 6:
             node.disk.full = not node.disk.full
         else:
-            node.failpoints.arm("call-failed", "crash")
+            node.failpoints.arm(Arming("call-failed"))
         for dead in world.nodes:
             if dead.state == "dead":
                 dead.start(gossip)

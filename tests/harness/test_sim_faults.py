@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.failpoints import Arming
 from harness.ports import CallLost, Crashed, Peer, Ports, Unreachable
 from harness.protocols import ProcessState
 from harness.sim import SimNode, World
@@ -289,7 +290,7 @@ def test_a_failpoint_crashes_the_node_at_its_place(world: World) -> None:
 
     async def main() -> None:
         node = world.node("a")
-        node.failpoints.arm("point", "crash", skip=2)
+        node.failpoints.arm(Arming("point", skip=2))
         node.start(program)
         await node.wait_dead()
         await asyncio.sleep(1)
@@ -304,7 +305,7 @@ def test_a_failpoint_crashes_the_node_at_its_place(world: World) -> None:
     world.run(main())
 
 
-def test_failpoints_can_pause_record_and_call(world: World) -> None:
+def test_failpoints_can_stop_record_and_call(world: World) -> None:
     called: list[str] = []
 
     async def program(ports: Ports) -> None:
@@ -315,9 +316,9 @@ def test_failpoints_can_pause_record_and_call(world: World) -> None:
 
     async def main() -> None:
         node = world.node("a")
-        actions: dict[str, object] = {"counted": "record", "called": called.append, "paused": "pause"}
+        actions: dict[str, object] = {"counted": "record", "called": called.append, "paused": "stop"}
         for name, action in actions.items():
-            node.failpoints.arm(name, action)  # type: ignore[arg-type]
+            node.failpoints.arm(Arming(name, action))  # type: ignore[arg-type]
         node.start(program)
         await asyncio.sleep(1)
         assert node.state is ProcessState.PAUSED

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.protocols import CLIENTS, Client, GroupStatus, Node, NodeStatus, ProcessState
+from harness.failpoints import Action
+from harness.protocols import CLIENTS, Client, Failpoint, GroupStatus, Node, NodeStatus, ProcessState
 
 NODES = tuple(Node(f"m{i}", "master") for i in (1, 2, 3)) + tuple(Node(f"t{i}", "tserver") for i in (1, 2, 3, 4))
 GROUPS = {"catalog": ("m1", "m2", "m3"), "tablet": ("t1", "t2", "t3")}
@@ -77,7 +78,7 @@ class FakeDatabase:
 
     name: str = "fake"
     nodes: tuple[Node, ...] = NODES
-    capabilities: frozenset[str] = frozenset({"kill", "pause", "status", "hold", "flood", "membership"})
+    capabilities: frozenset[str] = frozenset({"kill", "pause", "status", "failpoint", "flood", "membership"})
     operations: frozenset[str] = frozenset({"r", "w"})
     states: dict[str, ProcessState] = field(default_factory=lambda: {node.name: ProcessState.RUNNING for node in NODES})
     incarnations: dict[str, int] = field(default_factory=lambda: {node.name: 1 for node in NODES})
@@ -115,16 +116,25 @@ class FakeDatabase:
         if self.states[node] is ProcessState.PAUSED:
             self.states[node] = ProcessState.RUNNING
 
-    async def hold(self, node: str, point: str, group: str) -> bool:
-        self.calls.append(f"hold {node} {point}")
+    @property
+    def failpoints(self) -> tuple[Failpoint, ...]:
+        return (Failpoint("before_vote", "", "a vote is granted"),)
+
+    async def arm(
+        self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
+    ) -> bool:
+        self.calls.append(f"arm {node} {point} {action}")
         others = [name for name in GROUPS[group] if name != node and self.states[name] is ProcessState.RUNNING]
         if self.states[node] is ProcessState.RUNNING and others:
             self.states[node] = ProcessState.PAUSED
         return self.states[node] is not ProcessState.DEAD
 
-    async def release(self, node: str) -> None:
-        self.calls.append(f"release {node}")
+    async def disarm(self, node: str, point: str = "") -> None:
+        self.calls.append(f"disarm {node} {point}")
         await self.resume(node)
+
+    async def acted(self, node: str) -> Mapping[str, int]:
+        return {}
 
     async def flood(self, node: str, group: str, writes: int) -> bool:
         self.calls.append(f"flood {node} {writes}")

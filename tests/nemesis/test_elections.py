@@ -105,7 +105,7 @@ def test_nodes_stop_where_they_are_held_or_patience_ends() -> None:
     async def scenario() -> None:
         database = FakeDatabase()
         scene = scene_on_a_fake(database)
-        await database.hold("t2", "before_vote", "tablet")
+        await database.arm("t2", "before_vote", "stop", "tablet")
         assert await scene.stopped(("t1", "t2", "t3"), 1, patience_s=0.1) == ("t2",)
         assert await scene.stopped(("t1", "t2", "t3"), 2, patience_s=0.1) == ()
 

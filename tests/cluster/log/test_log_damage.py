@@ -7,6 +7,7 @@ import pytest
 from cluster.log.node import ASIDE_PATH
 from cluster.log.view import Quarantined
 from cluster.raft.types import HardState
+from harness.failpoints import Arming
 from tests.cluster.log.node_logs import Machine, entry, simulate, snapshot
 
 
@@ -189,7 +190,7 @@ def test_a_damaged_snapshot_quarantines_its_group(how: str) -> None:
 def test_an_unfinished_snapshot_is_of_no_account_and_is_removed() -> None:
     async def scenario(machine: Machine) -> None:
         await three_groups(machine)
-        machine.node.failpoints.arm("tablet.after_snapshot")
+        machine.node.failpoints.arm(Arming("tablet.after_snapshot"))
         machine.group("b").save_snapshot(snapshot(1, 1).meta, iter((b"x", b"y")), lambda: None)
         await machine.until(lambda: machine.node.state.value == "dead")
         await machine.start()

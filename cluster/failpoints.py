@@ -1,0 +1,113 @@
+"""The one registry of the node program's failpoints: names at the steps that must be atomic, before and after them.
+
+Those of Raft groups come twice, for tablets (`tablet.before_fsync`) and for the masters' catalog
+(`catalog.before_fsync`). The code passes points by name; `harness.failpoints` says what can happen there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import cast
+
+from cluster.wire.messages import ArmedReply, ArmFailpoint
+from harness.failpoints import SYNC, Action, Arming
+from harness.ports import Failpoints
+from harness.protocols import Failpoint
+
+MASTER, TSERVER = "master", "tserver"
+KINDS: Mapping[str, str] = MappingProxyType({MASTER: "catalog", TSERVER: "tablet"})
+"""What the groups of a role's nodes are called in the names of their points."""
+
+LOG_POINTS: Mapping[str, str] = MappingProxyType(
+    {
+        "before_append": "records of the node's groups are about to be appended to its log",
+        "before_fsync": "they are appended, and not durable",
+        "after_fsync": "they are durable, and nobody has been told",
+        "before_roll": "the log is about to begin a new segment",
+        "after_roll": "the new segment is durable, and the first record is not in it",
+        "before_snapshot": "a snapshot, own or received, is about to be written",
+        "after_snapshot": "its file is durable, and the log does not name it",
+        "before_collect": "a segment or snapshot that no group needs is about to be removed",
+        "after_collect": "it is removed",
+    }
+)
+"""Passed by the node's log, where something may wait while others go on."""
+
+GROUP_POINTS: Mapping[str, str] = MappingProxyType(
+    {
+        "before_vote": "a vote is granted; nothing is durable, no answer has left",
+        "after_vote": "the vote is durable, and has left",
+        "before_accept": "a follower took a leader's entries in; they are not durable, nor acknowledged",
+        "before_install": "a follower took a leader's whole snapshot in; it is not durable, nor acknowledged",
+        "after_install": "the snapshot is durable, and has replaced the state",
+        "before_send": "messages are about to leave for other replicas",
+        "after_send": "they have left",
+        "before_commit": "entries are known to be committed, and nothing has come of it",
+        "after_commit": "others were told how far the log is committed, and nothing is applied",
+        "before_apply": "committed entries are about to be applied",
+        "after_apply": "they are applied, and whoever proposed them is about to be told",
+        "before_configuration": "another configuration has come into force; it is not durable",
+        "after_configuration": "another configuration is committed and applied",
+    }
+)
+"""Passed by each Raft group in the midst of a step, where nothing may wait: the whole process does."""
+
+TSERVER_POINTS: Mapping[str, str] = MappingProxyType(
+    {
+        "tablet.evaluating": "a change has its latches, and is about to be evaluated",
+        "tablet.before_propose": "its outcome is decided, and it is about to enter the log",
+        "tserver.before_serve": "a client's request has arrived",
+        "tserver.after_serve": "it is carried out, and the answer has not left",
+        "tserver.before_create": "a replica is about to be created; nothing is stored",
+        "tserver.after_create": "its record is durable, and it does not run",
+        "tserver.before_tombstone": "a replica is about to be deleted; nothing is stored",
+        "tserver.after_tombstone": "its tombstone is durable, and its data is there",
+        "tserver.before_heartbeat": "a heartbeat is about to leave for a master",
+        "tserver.after_heartbeat": "a master has answered, and nothing has come of it",
+    }
+)
+
+MASTER_POINTS: Mapping[str, str] = MappingProxyType(
+    {
+        "master.before_commit": "a change of the catalog is about to be proposed",
+        "master.after_commit": "it is committed and applied, and whoever asked for it has not been told",
+        "master.before_call": "the leader master is about to call a tablet server",
+        "master.after_call": "the tablet server has answered",
+    }
+)
+
+DISK_POINTS: Mapping[str, str] = MappingProxyType({SYNC: "something is about to be made durable"})
+"""Passed by the disk of every node, by whatever it makes durable: slow and hung disks are made of it."""
+
+
+def _all() -> tuple[Failpoint, ...]:
+    found = []
+    for role, kind in KINDS.items():
+        own = MASTER_POINTS if role == MASTER else TSERVER_POINTS
+        found += [Failpoint(f"{kind}.{point}", role, meaning) for point, meaning in LOG_POINTS.items()]
+        found += [Failpoint(f"{kind}.{point}", role, meaning, alone=False) for point, meaning in GROUP_POINTS.items()]
+        found += [Failpoint(name, role, meaning) for name, meaning in own.items()]
+    return (*found, *(Failpoint(name, "", meaning) for name, meaning in DISK_POINTS.items()))
+
+
+FAILPOINTS: Mapping[str, Failpoint] = MappingProxyType({point.name: point for point in _all()})
+"""Every failpoint by its name."""
+
+
+def name_at(role: str, point: str) -> str:
+    """The name of a point on nodes of a role: of a group's points the kind may be left out; raises KeyError."""
+    name = point if "." in point else f"{KINDS[role]}.{point}"
+    if FAILPOINTS[name].role not in ("", role):
+        raise KeyError(name)
+    return name
+
+
+def carry_out(failpoints: Failpoints, request: ArmFailpoint) -> ArmedReply:
+    """Arm or disarm a point as a request asks."""
+    if request.action:
+        action = cast(Action, request.action)
+        failpoints.arm(Arming(request.point, action, request.group, 0, request.times, request.seconds))
+    else:
+        failpoints.disarm(request.point)
+    return ArmedReply(tuple(failpoints.armed))

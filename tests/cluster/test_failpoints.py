@@ -1,0 +1,215 @@
+"""Failpoints of the node program: every one can be armed and is reached; what is armed happens, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from cluster.config import Knobs
+from cluster.deploy.adapter import REGISTER_COLUMNS
+from cluster.deploy.database_sim import SimDatabase
+from cluster.failpoints import FAILPOINTS, GROUP_POINTS, LOG_POINTS, MASTER, MASTER_POINTS, TSERVER, TSERVER_POINTS
+from cluster.wire.messages import WIRE_VERSION, DeleteTablet, encode
+from harness.env.sim import SimEnvironment
+from harness.protocols import ProcessState
+from harness.sim.world import World
+
+KNOBS = Knobs(snapshot_entries=10, retained_entries=0, log_segment_bytes=2_000)
+SYNC = "disk.before_sync"
+
+
+class Play:
+    """A whole cluster with a table of one tablet, and what tests do with it."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.environment = world, SimEnvironment(world)
+        self.database = SimDatabase(world, 3, 4, knobs=KNOBS)
+
+    async def begin(self, table: bool = True) -> None:
+        await self.environment.setup(self.database.nodes)
+        await self.database.install()
+        for node in self.database.nodes:
+            await self.database.start(node.name)
+        await self.database.await_ready(30)
+        if table:
+            await self.database.setup_workload("register", {"buckets": 1})
+
+    def nodes(self, role: str) -> list[str]:
+        return [node.name for node in self.database.nodes if role in ("", node.role)]
+
+    async def leader(self, role: str = TSERVER) -> tuple[str, str]:
+        """(Node, group) of a leader with a lease."""
+        while True:
+            for name in self.nodes(role):
+                status = await self.database.status(name)
+                for group in () if status is None else status.groups:
+                    if group.role == "leader" and group.lease_valid:
+                        return name, group.group
+            await asyncio.sleep(0.05)
+
+    async def write(self, count: int, seconds: float = 5.0) -> None:
+        client = self.database.admin_client(seconds)
+        for key in range(count):
+            await client.write("registers", key, 0, 0, key)
+
+    async def change(self, role: str, change: str, server: str) -> None:
+        name, group = await self.leader(role)
+        status = await self.database.status(name)
+        assert status is not None
+        mine = next(each for each in status.groups if each.group == group)
+        refused = await self.database.change_replicas(
+            name, group, change, server, (mine.config_term, mine.config_index), 5.0
+        )
+        assert refused is None, refused
+
+    async def until(self, done: Callable[[], bool], what: str) -> None:
+        for _ in range(600):
+            if done():
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"not seen: {what}")
+
+    def acted(self, name: str) -> int:
+        role = FAILPOINTS[name].role
+        return sum(self.world.node(node).body.acted.get(name, 0) for node in self.nodes(role))
+
+
+def play(scenario: Callable[[Play], object], seed: int = 1) -> None:
+    with World(seed, version=WIRE_VERSION) as world:
+        world.run(scenario(Play(world)))  # type: ignore[arg-type]
+
+
+def test_names_are_made_once_for_each_kind_of_group() -> None:
+    both = 2 * (len(LOG_POINTS) + len(GROUP_POINTS)) + len(MASTER_POINTS) + len(TSERVER_POINTS) + 1
+    assert len(FAILPOINTS) == both
+    assert all(point.meaning and point.role in (MASTER, TSERVER, "") for point in FAILPOINTS.values())
+
+
+def test_every_failpoint_can_be_armed_and_is_reached() -> None:
+    """Everything that a node does once in its life happens here: each point must be passed by somebody."""
+
+    async def scenario(cluster: Play) -> None:
+        database = cluster.database
+        await cluster.begin(table=False)
+        for point in FAILPOINTS.values():
+            for node in cluster.nodes(point.role):
+                assert await database.arm(node, point.name, "delay", seconds=0.001)
+        await database.setup_workload("register", {"buckets": 1})
+        for role in (MASTER, TSERVER):
+            leader, group = await cluster.leader(role)
+            status = await database.status(leader)
+            assert status is not None
+            voters = next(each.voters for each in status.groups if each.group == group)
+            behind = next(each for each in voters if each != leader)
+            others = [name for name in cluster.nodes("") if name != behind]
+            links = frozenset((a, b) for name in others for a, b in ((name, behind), (behind, name)))
+            await cluster.environment.cut(links)
+            for number in range(6):
+                if role == TSERVER:
+                    await cluster.write(20)
+                else:
+                    await database.admin_client(5).create_table(f"table{number}", REGISTER_COLUMNS, 1, 3)
+            await cluster.environment.heal_network()
+            await database.await_ready(30)
+            if role == TSERVER:
+                spare = next(name for name in cluster.nodes(role) if name not in voters)
+                await cluster.change(role, "add-learner", spare)
+                await cluster.change(role, "promote", spare)
+            else:
+                await cluster.change(role, "remove", behind)
+                await cluster.change(role, "add-learner", behind)
+            leader, group = await cluster.leader(role)
+            await database.kill(leader)
+            await asyncio.sleep(3)
+            await database.start(leader)
+            await database.await_ready(30)
+        _, group = await cluster.leader()
+        for point in ("before_tombstone", "after_tombstone"):
+            assert await database.arm("t1", f"tserver.{point}", "delay", seconds=0.001)
+        ports = cluster.world.harness_ports("admin")
+        await ports.network.call(database.address("t1"), encode(DeleteTablet(group)), 5.0)
+        missed = [name for name in FAILPOINTS if not cluster.acted(name)]
+        assert missed == []
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("point", ["before_fsync", "before_apply", "tserver.before_serve", SYNC])
+def test_an_armed_node_crashes_where_it_was_told_to(point: str) -> None:
+    async def scenario(cluster: Play) -> None:
+        await cluster.begin()
+        leader, _ = await cluster.leader()
+        assert await cluster.database.arm(leader, point, "crash")
+        await cluster.write(3)
+        assert await cluster.database.process_state(leader) is ProcessState.DEAD
+        assert sum((await cluster.database.acted(leader)).values()) == 1
+        await cluster.database.start(leader)
+        await cluster.database.await_ready(30)
+        await cluster.write(20)
+        assert await cluster.database.process_state(leader) is ProcessState.RUNNING, "it ends with the process"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("point", ["before_fsync", "before_apply", SYNC])
+def test_an_armed_node_fails_there_as_by_its_disk_and_stops_by_itself(point: str) -> None:
+    async def scenario(cluster: Play) -> None:
+        await cluster.begin()
+        leader, _ = await cluster.leader()
+        assert await cluster.database.arm(leader, point, "fail")
+        await cluster.write(3)
+        await cluster.until(lambda: cluster.world.node(leader).state is ProcessState.DEAD, "the node stops")
+        assert (await cluster.database.invariants()).broken == {}
+        await cluster.database.start(leader)
+        await cluster.database.await_ready(30)
+
+    play(scenario)
+
+
+def test_what_hangs_at_a_point_lets_others_go_on_until_it_is_disarmed() -> None:
+    async def scenario(cluster: Play) -> None:
+        await cluster.begin()
+        leader, group = await cluster.leader()
+        assert await cluster.database.arm(leader, SYNC, "hang", times=0)
+        await cluster.write(3, seconds=20)
+        assert (await cluster.leader())[0] != leader, "its lease is gone, another one leads"
+        status = await cluster.database.status(leader)
+        assert status is not None, "the node itself answers"
+        await cluster.database.disarm(leader, SYNC)
+        mine = next(each for each in status.groups if each.group == group)
+        await cluster.write(5)
+        await asyncio.sleep(1)
+        later = await cluster.database.status(leader)
+        assert later is not None
+        assert next(each for each in later.groups if each.group == group).commit_index > mine.commit_index
+
+    play(scenario)
+
+
+def test_a_held_process_stops_and_goes_on() -> None:
+    async def scenario(cluster: Play) -> None:
+        await cluster.begin()
+        leader, group = await cluster.leader()
+        status = await cluster.database.status(leader)
+        assert status is not None
+        follower = next(v for each in status.groups if each.group == group for v in each.voters if v != leader)
+        assert await cluster.database.arm(follower, "before_accept", "stop", group)
+        await cluster.write(3)
+        assert await cluster.database.process_state(follower) is ProcessState.PAUSED
+        await cluster.database.disarm(follower, "before_accept")
+        assert await cluster.database.process_state(follower) is ProcessState.RUNNING
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("node", "point"), [("t1", "no_such_point"), ("t1", "catalog.before_vote"), ("m1", "tserver.x")]
+)
+def test_points_that_a_node_does_not_pass_are_refused(node: str, point: str) -> None:
+    async def scenario(cluster: Play) -> None:
+        with pytest.raises(ValueError, match=f"{node} passes no failpoint"):
+            await cluster.database.arm(node, point, "crash")
+
+    play(scenario)
