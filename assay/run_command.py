@@ -116,14 +116,22 @@ def summary(options: RunOptions, finished: Finished, report: Path | None) -> Ite
     by_f = ", ".join(f"{count} {f}" for f, count in dict(details.get("ok_by_f", {})).items())
     yield f"  succeeded: {by_f or 'nothing'}"
     for kind, counts in dict(details.get("faults", {})).items():
-        requested, observed, recovered = (counts[name] for name in ("requested", "observed", "recovered"))
-        yield f"  fault {kind}: {requested} requested, {observed} observed in effect, {recovered} observed healed"
+        yield f"  fault {kind}: {fault_words(counts)}"
     if finished.trace is not None:
         yield f"  trace: {finished.trace[:16]}"
     yield f"  run:    {finished.outcome.rundir.path}"
     if report is not None:
         yield f"  report: {report}"
     yield f"  again:  {options.command()}"
+
+
+def fault_words(counts: Mapping[str, Any]) -> str:
+    """How far the instances of one kind went."""
+    share = f" ({counts['in_effect_s']:.1f} of {counts['asked_s']:.1f} s)" if counts.get("asked_s") else ""
+    return (
+        f"{counts['requested']} requested, {counts['observed']} observed in effect{share}, "
+        f"{counts['recovered']} observed healed"
+    )
 
 
 def anomaly_sentences(checkers: Mapping[str, Any], limit: int = SHOWN_ANOMALIES) -> list[str]:

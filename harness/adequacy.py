@@ -18,8 +18,9 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `rate`: operations a second that succeeded, of the asked rate. `each_f`: successes of every kind of operation, of
     its even part of all that were asked for. `success`: operations that succeeded, of all. `keys`: keys that answered
-    at least once, of those asked for often. `final_reads`: final reads that succeeded, of all. `effect_s`: seconds that
-    each requested plain fault was in effect, over all its instances.
+    at least once, of those asked for often. `final_reads`: final reads that succeeded, of all. `effect`: share of the
+    time for which each requested plain fault was to last in which probes saw it in effect; `effect_s`: the same in
+    seconds, over all its instances.
     """
 
     rate: float = 0.2
@@ -27,6 +28,7 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     success: float = 0.3
     keys: float = 0.9
     final_reads: float = 0.9
+    effect: float = 0.5
     effect_s: float = 0.25
 
 
@@ -80,6 +82,15 @@ def final_shortfall(done: Done, floors: Floors) -> Iterator[str]:
         yield "no final read succeeded"
     elif ok < floors.final_reads * asked:
         yield f"only {ok} of {asked} final reads succeeded; the floor is {floors.final_reads:.0%}"
+
+
+def effect_shortfall(kind: str, effect_s: float, asked_s: float, floors: Floors) -> Iterator[str]:
+    """A sentence if a kind of fault was in effect for too short a time, or too small a share of what was asked."""
+    if effect_s < floors.effect_s:
+        yield f"the fault {kind} was in effect for {effect_s:.2f} s; the floor is {floors.effect_s:g} s"
+    elif effect_s < floors.effect * asked_s:
+        lasted = f"{effect_s:.1f} of {asked_s:.1f} s asked"
+        yield f"the fault {kind} was in effect for {lasted}; the floor is {floors.effect:.0%}"
 
 
 def _too_few_of_a_kind(done: Done, floors: Floors) -> Iterator[str]:

@@ -3,7 +3,8 @@
 Convention for a nemesis operation's `value`: `{"fault": KIND, "instance": N, "variant": …, "step": "begin" | "step" |
 "end"}` (an `end` with a null instance ends the one in effect, if any: its completion has the number). A completion adds
 `targets`, `observed` (whether the effect, or at the end the recovery, was seen from inside the nodes), `observed_ns`
-(ns since the run's start) and `evidence`. Operations with other values are not faults.
+((ns since the run's start) and `evidence`; that of an `end` the `spans` in which probes saw the fault, and `blame`
+(`harness` or `database`) if it was not seen to be gone. Operations with other values are not faults.
 
 A script of faults says with every step whether it is its `core`: the state that it waits for was reached, and what it
 did there was seen in effect. Only that makes the instance observed.
@@ -22,7 +23,10 @@ from harness.ops import Op
 class Fault(msgspec.Struct, frozen=True):
     """One instance of a fault; times in ns since the run's start, None for what never happened (or was not seen).
 
-    `cores` says how often a script reached its core; None for a fault that is no script.
+    `begun_ns` is when it was done, as far as we could tell ourselves. `spans` are those in which probes, which went on
+    for as long as it was to last, saw it in effect; None where nobody probed on. `blame` says whose failure it is that
+    it was not seen to be gone (`harness` or `database`). `cores` says how often a script reached its core; None for a
+    fault that is no script.
     """
 
     kind: str
@@ -35,6 +39,34 @@ class Fault(msgspec.Struct, frozen=True):
     recovered_ns: int | None = None
     evidence: Any = None
     cores: int | None = None
+    begun_ns: int | None = None
+    spans: tuple[tuple[int, int], ...] | None = None
+    blame: str | None = None
+
+    @property
+    def asked_s(self) -> float:
+        """Seconds for which it was to be in effect; 0 for one that was never ended, or is a script."""
+        if self.begun_ns is None or self.healed_ns is None or self.cores is not None:
+            return 0.0
+        return max(self.healed_ns - self.begun_ns, 0) / 1e9
+
+    @property
+    def effect_s(self) -> float:
+        """Seconds for which it was seen in effect, of those asked; endless for a script that reached its core (which
+        is a moment), and for a fault that was seen and never ended."""
+        if self.observed_ns is None:
+            return 0.0
+        if self.cores is not None or self.healed_ns is None:
+            return float("inf")
+        return sum(last - first for first, last in self.seen(self.healed_ns)) / 1e9
+
+    def seen(self, end_ns: int) -> tuple[tuple[int, int], ...]:
+        """The spans in which it was seen in effect, up to its end (or `end_ns`): a script's, once, is all its time."""
+        if self.observed_ns is None:
+            return ()
+        until_ns = end_ns if self.healed_ns is None else self.healed_ns
+        spans = ((self.observed_ns, until_ns),) if self.spans is None else self.spans
+        return tuple((first, min(last, until_ns)) for first, last in spans if first <= until_ns)
 
 
 def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:
@@ -70,16 +102,13 @@ def unobserved_kinds(requested: Iterable[str], faults: Sequence[Fault]) -> tuple
 
 
 def in_effect_s(kind: str, faults: Sequence[Fault]) -> float:
-    """Seconds from where instances of a kind were observed in effect to their healing; endless for one never healed.
+    """Seconds for which instances of a kind were seen in effect, together."""
+    return sum(fault.effect_s for fault in faults if fault.kind == kind)
 
-    A script is in effect at its core, which is a moment: endless as well, once it was reached.
-    """
-    spans = [
-        fault.healed_ns - fault.observed_ns if fault.healed_ns is not None and fault.cores is None else None
-        for fault in faults
-        if fault.kind == kind and fault.observed_ns is not None
-    ]
-    return sum(float("inf") if span is None else max(span, 0) / 1e9 for span in spans)
+
+def asked_s(kind: str, faults: Sequence[Fault]) -> float:
+    """Seconds for which instances of a kind were to be in effect, together."""
+    return sum(fault.asked_s for fault in faults if fault.kind == kind)
 
 
 def why_unobserved(kind: str, faults: Sequence[Fault]) -> str:
@@ -106,7 +135,8 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
     seen_ns = _seen_ns(value, invoked_ns, event.time)
     if value.get("step") == "end":
         healed_ns = invoked_ns if fault.healed_ns is None else fault.healed_ns
-        return msgspec.structs.replace(fault, healed_ns=healed_ns, recovered_ns=seen_ns)
+        told = {"spans": _spans(value), "blame": value.get("blame") if seen_ns is None else None}
+        return msgspec.structs.replace(fault, healed_ns=healed_ns, recovered_ns=seen_ns, **told)
     cores = fault.cores
     if isinstance(core := value.get("core"), bool):
         seen_ns = seen_ns if core else None
@@ -115,8 +145,9 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
     targets = tuple(dict.fromkeys((*fault.targets, *_targets(value))))
     evidence = value.get("evidence") or fault.evidence
     variant = fault.variant if fault.variant is not None else value.get("variant")
+    begun_ns = (event.time if first_ns is None else first_ns) if fault.begun_ns is None else fault.begun_ns
     return msgspec.structs.replace(
-        fault, observed_ns=first_ns, targets=targets, evidence=evidence, variant=variant, cores=cores
+        fault, begun_ns=begun_ns, observed_ns=first_ns, targets=targets, evidence=evidence, variant=variant, cores=cores
     )
 
 
@@ -126,6 +157,11 @@ def _seen_ns(value: dict[str, Any], invoked_ns: int, completed_ns: int) -> int |
         return None
     told_ns = value.get("observed_ns")
     return told_ns if isinstance(told_ns, int) and invoked_ns <= told_ns <= completed_ns else completed_ns
+
+
+def _spans(value: dict[str, Any]) -> tuple[tuple[int, int], ...] | None:
+    told = value.get("spans")
+    return None if told is None else tuple((int(first), int(last)) for first, last in told)
 
 
 def _targets(value: dict[str, Any]) -> tuple[str, ...]:

@@ -6,14 +6,14 @@ vacuous, or the harness failed; else valid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from harness.adequacy import Done, Floors, final_shortfall, shortfalls
+from harness.adequacy import Done, Floors, effect_shortfall, final_shortfall, shortfalls
 from harness.failures import HarnessFailure
-from harness.faults import Fault, in_effect_s, missed, unobserved_kinds, why_unobserved
+from harness.faults import Fault, asked_s, in_effect_s, missed, unobserved_kinds, why_unobserved
 from harness.invariants import CHECKER, InvariantsRecord, as_checker
 
 Validity: TypeAlias = Literal[True, False, "unknown"]
@@ -127,10 +127,9 @@ def judge_adequacy(facts: Facts) -> Answer:
     unseen = unobserved_kinds(facts.requested_faults, facts.faults)
     reasons += [why_unobserved(kind, facts.faults) for kind in unseen]
     for kind in facts.requested_faults:
-        effect_s = in_effect_s(kind, facts.faults)
-        if kind not in unseen and effect_s < facts.floors.effect_s:
-            reasons.append(
-                f"the fault {kind} was in effect for {effect_s:.2f} s; the floor is {facts.floors.effect_s:g} s"
+        if kind not in unseen:
+            reasons += effect_shortfall(
+                kind, in_effect_s(kind, facts.faults), asked_s(kind, facts.faults), facts.floors
             )
     if facts.recovery.recovered:
         reasons += final_shortfall(done, facts.floors)
@@ -184,12 +183,19 @@ def _validity(verdict: Any) -> Validity:
     return word if word is True or word is False else "unknown"
 
 
-def _fault_counts(facts: Facts) -> dict[str, dict[str, int]]:
-    counts = {kind: {"requested": 0, "observed": 0, "healed": 0, "recovered": 0} for kind in facts.requested_faults}
-    for fault in facts.faults:
-        of_kind = counts.setdefault(fault.kind, {"requested": 0, "observed": 0, "healed": 0, "recovered": 0})
-        of_kind["requested"] += 1
-        of_kind["observed"] += fault.observed_ns is not None
-        of_kind["healed"] += fault.healed_ns is not None
-        of_kind["recovered"] += fault.recovered_ns is not None
-    return counts
+def _fault_counts(facts: Facts) -> dict[str, dict[str, float]]:
+    """How many instances of each kind went how far, and the seconds asked for and seen (of faults that last)."""
+    kinds = dict.fromkeys([*facts.requested_faults, *(fault.kind for fault in facts.faults)])
+    return {kind: _counts([fault for fault in facts.faults if fault.kind == kind]) for kind in kinds}
+
+
+def _counts(faults: Sequence[Fault]) -> dict[str, float]:
+    lasting = [fault for fault in faults if fault.cores is None and fault.healed_ns is not None]
+    return {
+        "requested": len(faults),
+        "observed": sum(fault.observed_ns is not None for fault in faults),
+        "healed": sum(fault.healed_ns is not None for fault in faults),
+        "recovered": sum(fault.recovered_ns is not None for fault in faults),
+        "asked_s": round(sum(fault.asked_s for fault in lasting), 3),
+        "in_effect_s": round(sum(fault.effect_s for fault in lasting), 3),
+    }

@@ -17,7 +17,7 @@ STEP_NAMES = {
     "kill": ("kill", "restart"),
     "pause": ("pause", "resume"),
 }
-"""`f` of the begin and end steps of plain kinds; those of scripts are `start-`, `step-` and `stop-` with their name."""
+"""`f` of the begin and end steps of some kinds; others' are `start-` and `stop-` with the name."""
 
 OVERLAP_SHARE = 0.35
 """Share of the later cycles in which a second kind joins in."""
@@ -122,7 +122,7 @@ def variant_of(kind: Kind, count: int, seed: int) -> str:
 
 def begin_op(kind: Kind, number: int, count: int, seed: int) -> Op:
     """The operation that begins an instance; `seed` in its value fixes every choice made when it is carried out."""
-    f = f"start-{kind.name}" if kind.scripted else STEP_NAMES[kind.name][0]
+    f = STEP_NAMES[kind.name][0] if kind.name in STEP_NAMES else f"start-{kind.name}"
     value = {
         "fault": kind.name,
         "variant": variant_of(kind, count, seed),

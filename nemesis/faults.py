@@ -1,9 +1,8 @@
-"""Faults and the steps of scripted ones, as data; the injector carries them out."""
+"""Actions as data: the faults of processes and links, and the steps that scripts take; injectors carry them out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from harness.protocols import CLIENTS
 from nemesis.grudges import Grudge, Link
@@ -15,12 +14,28 @@ class Partition:
 
     links: Grudge
 
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        with_clients = any(CLIENTS in link for link in self.links)
+        return describe_links(self.links, (*nodes, CLIENTS) if with_clients else nodes)
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that lose a link to a majority of the others."""
+        lost = {name: {b if a == name else a for a, b in self.links if name in (a, b)} for name in nodes}
+        most = max((len(peers) for peers in lost.values()), default=0)
+        return tuple(name for name in nodes if most and len(lost[name]) == most)
+
 
 @dataclass(frozen=True, slots=True)
 class Kill:
     """SIGKILL to the database's process on these nodes, all at once."""
 
     targets: tuple[str, ...]
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"kill -9 {' '.join(self.targets)}"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return self.targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,12 @@ class Pause:
 
     targets: tuple[str, ...]
 
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"pause {' '.join(self.targets)}"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return self.targets
+
 
 @dataclass(frozen=True, slots=True)
 class Restart:
@@ -36,12 +57,24 @@ class Restart:
 
     targets: tuple[str, ...]
 
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"restart {' '.join(self.targets)}"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return self.targets
+
 
 @dataclass(frozen=True, slots=True)
 class Bounce:
     """SIGKILL and at once a start."""
 
     targets: tuple[str, ...]
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"kill -9 and restart {' '.join(self.targets)}"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return self.targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +85,12 @@ class Hold:
     point: str
     group: str
 
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"hold {' '.join(self.targets)} at {self.point} of {self.group}"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return self.targets
+
 
 @dataclass(frozen=True, slots=True)
 class Flood:
@@ -60,6 +99,12 @@ class Flood:
     node: str
     group: str
     writes: int
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"send {self.writes} writes to {self.group} on {self.node}"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,55 +118,29 @@ class Change:
     expected: tuple[int, int]
     timeout_s: float
 
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"ask {self.node} to {self.change} {self.server} in {self.group}"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return ()
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """Nothing is done; what is in effect is looked at."""
 
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return "look at what is in effect"
 
-Fault: TypeAlias = Partition | Kill | Pause
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return ()
 
-Action: TypeAlias = Fault | Restart | Bounce | Hold | Flood | Change | Look
 
 NO_CUT = Partition(())
 LOOK = Look()
 
 FEW_LINKS = 6
 """Up to so many links are named one by one."""
-
-
-def targets_of(action: Action, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """The nodes an action is about: for a partition those that lose a link to a majority of the others."""
-    if isinstance(action, Look | Flood | Change):
-        return ()
-    if not isinstance(action, Partition):
-        return action.targets
-    lost = {name: {b if a == name else a for a, b in action.links if name in (a, b)} for name in nodes}
-    most = max((len(peers) for peers in lost.values()), default=0)
-    return tuple(name for name in nodes if most and len(lost[name]) == most)
-
-
-def describe(action: Action, nodes: tuple[str, ...]) -> str:
-    """The action in a few words for people."""
-    match action:
-        case Partition(links):
-            return describe_links(links, (*nodes, CLIENTS) if any(CLIENTS in link for link in links) else nodes)
-        case Kill(targets):
-            return f"kill -9 {' '.join(targets)}"
-        case Pause(targets):
-            return f"pause {' '.join(targets)}"
-        case Restart(targets):
-            return f"restart {' '.join(targets)}"
-        case Bounce(targets):
-            return f"kill -9 and restart {' '.join(targets)}"
-        case Hold(targets, point, group):
-            return f"hold {' '.join(targets)} at {point} of {group}"
-        case Flood(node, group, writes):
-            return f"send {writes} writes to {group} on {node}"
-        case Change(node, group, change, server):
-            return f"ask {node} to {change} {server} in {group}"
-        case Look():
-            return "look at what is in effect"
 
 
 def describe_links(links: Grudge, nodes: tuple[str, ...]) -> str:

@@ -11,10 +11,9 @@ from harness.generators.core import Generator
 from harness.protocols import Database, Environment, Nemesis
 from nemesis.cycles import SEED_BITS, Kind, Pace, Timed, end_op
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.registry import NEMESES, PlotStyle
+from nemesis.registry import KINDS, NEMESES, PlotStyle
 from nemesis.schedule import Schedule, Steps
 from nemesis.scripts import SCRIPTS
-from nemesis.variants import VARIANTS, needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,6 @@ class NemesisPackage:
     kinds: tuple[str, ...]
     styles: Mapping[str, PlotStyle]
 
-
-LEAST_NODES = {"majorities-ring": 4, "bridge": 3}
-"""How many nodes some variants need."""
 
 FIRST_ROUND_SHARE = 0.7
 """Of the time limit: by then every kind has had its first instance."""
@@ -72,7 +68,7 @@ def resolve(names: Sequence[str], offered: frozenset[str]) -> tuple[str, ...]:
             continue
         if name != "all" and name not in NEMESES:
             raise UserError(f"There is no nemesis {name!r}; known are {', '.join(NEMESES)}, all and none.")
-        kinds = [kind for kind in VARIANTS if NEMESES[kind].needs <= offered] if name == "all" else [name]
+        kinds = [kind for kind in KINDS if NEMESES[kind].needs <= offered] if name == "all" else [name]
         chosen += kinds
     return tuple(dict.fromkeys(chosen))
 
@@ -85,7 +81,9 @@ def _kind(name: str, offered: frozenset[str], node_count: int) -> Kind:
         )
     if name in SCRIPTS:
         return Kind(name, (name,), scripted=True)
-    if name == "partition" and node_count < 2:
-        raise UserError("The nemesis 'partition' needs at least two nodes.")
-    variants = [v for v in VARIANTS[name] if needs(name, v) <= offered and node_count >= LEAST_NODES.get(v, 1)]
-    return Kind(name, tuple(variants))
+    variants = KINDS[name].variants
+    possible = tuple(v for v in variants if variants[v].needs <= offered and node_count >= variants[v].least_nodes)
+    if not possible:
+        least = min(variant.least_nodes for variant in variants.values())
+        raise UserError(f"The nemesis {name!r} can't be used here: it needs at least {least} nodes.")
+    return Kind(name, possible)

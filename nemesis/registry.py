@@ -1,10 +1,19 @@
-"""The one literal registry of nemeses."""
+"""The one literal registry of nemeses: families of plain faults, and scripts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from nemesis.kinds import partition, process, requests
+from nemesis.kinds.api import Family, FaultKind
 from nemesis.scripts import SCRIPTS
+
+FAMILIES: tuple[Family, ...] = (partition.FAMILY, process.FAMILY, requests.FAMILY)
+"""A family a line; the order is that in which faults are listed."""
+
+KINDS: Mapping[str, FaultKind] = {kind.name: kind for family in FAMILIES for kind in family.kinds}
+"""The plain faults by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +34,7 @@ class NemesisInfo:
 
 
 NEMESES: dict[str, NemesisInfo] = {
-    info.name: info
-    for info in (
-        NemesisInfo(
-            "partition",
-            "cuts the network: one node, halves, ring, bridge, leaders or their clients cut off, one-way",
-            frozenset({"partition"}),
-            PlotStyle("#e07b39"),
-        ),
-        NemesisInfo(
-            "kill",
-            "kill -9 and restart: leader master, leaseholder, one, several or all nodes",
-            frozenset({"kill"}),
-            PlotStyle("#c8375b"),
-        ),
-        NemesisInfo(
-            "pause",
-            "stops processes and lets them go on: leaders, one, a minority, a majority of a group",
-            frozenset({"pause"}),
-            PlotStyle("#3a7ca5"),
-        ),
-        *(
-            NemesisInfo(name, script.description, script.needs, PlotStyle(script.color))
-            for name, script in SCRIPTS.items()
-        ),
-    )
+    **{name: NemesisInfo(name, kind.description, kind.needs, PlotStyle(kind.color)) for name, kind in KINDS.items()},
+    **{name: NemesisInfo(name, each.description, each.needs, PlotStyle(each.color)) for name, each in SCRIPTS.items()},
 }
+"""Every name that `--nemesis` takes, but for `all` and `none`."""

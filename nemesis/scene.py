@@ -14,7 +14,8 @@ from random import Random
 from typing import Any, TypeAlias, TypeVar
 
 from harness.protocols import ProcessState
-from nemesis.faults import LOOK, Action
+from nemesis.faults import LOOK
+from nemesis.kinds.api import Action
 from nemesis.observe import Observer
 from nemesis.stage import Stage
 from nemesis.view import Leader, View, names

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from nemesis.faults import Action
+from nemesis.kinds.api import Action
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,18 +225,23 @@ def _stuck_line(
 
 
 def _shade(fault: Fault, colors: Mapping[str, str], scale: Scale, height: int) -> Markup | None:
-    if fault.observed_ns is None:
+    end_ns = int(scale.begin + scale.length)
+    spans = [span for span in fault.seen(end_ns) if span[1] >= scale.begin and span[0] <= end_ns]
+    if not spans:
         return None
-    end_ns = scale.begin + scale.length
-    until_ns = fault.healed_ns if fault.healed_ns is not None else end_ns
-    if until_ns < scale.begin or fault.observed_ns > end_ns:
-        return None
-    left, right = scale.x(fault.observed_ns), scale.x(until_ns)
-    box = tag(
-        "rect", x=left, y=4, width=max(right - left, 1), height=height - MARGIN, fill=colors[fault.kind], opacity=0.16
-    )
-    label = tag("text", fault_name(fault), x=left + 3, y=14, class_="who")
-    return tag("g", box, label)
+    boxes = [
+        tag(
+            "rect",
+            x=scale.x(first_ns),
+            y=4,
+            width=max(scale.x(last_ns) - scale.x(first_ns), 1),
+            height=height - MARGIN,
+            fill=colors[fault.kind],
+            opacity=0.16,
+        )
+        for first_ns, last_ns in spans
+    ]
+    return tag("g", *boxes, tag("text", fault_name(fault), x=scale.x(spans[0][0]) + 3, y=14, class_="who"))
 
 
 def _axis(scale: Scale, height: int) -> list[Markup]:

@@ -155,6 +155,10 @@ def shown_index(index: object) -> str:
     return "never" if index is None else str(index)
 
 
+FOREVER_NS = 2**63 - 1
+"""Until when a fault lasts that never ended."""
+
+
 def in_effect(op: Mapping[str, Any], faults: Sequence[Fault]) -> list[str]:
     """Faults that were in effect at some moment of the operation."""
     begin, end = op.get("invoke_time"), op.get("complete_time")
@@ -163,9 +167,7 @@ def in_effect(op: Mapping[str, Any], faults: Sequence[Fault]) -> list[str]:
     return [
         f"{fault_name(fault)} {' '.join(fault.targets)}"
         for fault in faults
-        if fault.observed_ns is not None
-        and (not isinstance(end, int) or fault.observed_ns <= end)
-        and (fault.healed_ns is None or fault.healed_ns >= begin)
+        if any(last >= begin and (not isinstance(end, int) or first <= end) for first, last in fault.seen(FOREVER_NS))
     ]
 
 

@@ -159,9 +159,10 @@ def _rate(axis: Axes, points: Points) -> None:
 
 def _shade(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], end_s: float) -> None:
     for fault in faults:
-        if fault.observed_ns is not None:
-            begin_s, until_s = fault.observed_ns / 1e9, _until_s(fault, end_s)
-            axis.axvspan(begin_s, until_s, color=colors[fault.kind], alpha=SHADE_ALPHA, linewidth=0, zorder=0)
+        for begin_ns, until_ns in fault.seen(round(end_s * 1e9)):
+            axis.axvspan(
+                begin_ns / 1e9, until_ns / 1e9, color=colors[fault.kind], alpha=SHADE_ALPHA, linewidth=0, zorder=0
+            )
 
 
 def _strip(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], points: Points, end_s: float) -> None:
@@ -190,7 +191,8 @@ def _bar(axis: Axes, fault: Fault, lane: int, color: str, end_s: float, labelled
         return
     observed_s = fault.observed_ns / 1e9
     axis.barh(lane, recovered_s - requested_s, 0.5, requested_s, color=color, alpha=0.3, lw=0)
-    axis.barh(lane, max(until_s - observed_s, end_s / 400), 0.5, observed_s, color=color, lw=0)
+    for first_ns, last_ns in fault.seen(round(end_s * 1e9)):
+        axis.barh(lane, max((last_ns - first_ns) / 1e9, end_s / 400), 0.5, first_ns / 1e9, color=color, lw=0)
     label = fault_name(fault).removeprefix(fault.kind).strip()
     if labelled and label and until_s - observed_s > (len(label) + 2) * LETTER * end_s:
         axis.text(

@@ -139,7 +139,9 @@ def _fault_row(fault: Fault) -> tuple[object, ...]:
     missed = fault.observed_ns is None
     lasted = "–"
     if fault.observed_ns is not None and fault.healed_ns is not None:
-        lasted = duration(fault.healed_ns - fault.observed_ns)
+        lasted = duration(sum(last - first for first, last in fault.seen(fault.healed_ns)))
+    if fault.asked_s:
+        lasted += f" of {duration(fault.asked_s * 1e9)}"
     return (
         fault.instance,
         fault.kind,

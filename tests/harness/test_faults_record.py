@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.faults import Fault, faults_of, missed, unobserved_kinds, why_unobserved
+from harness.faults import Fault, faults_of, in_effect_s, missed, unobserved_kinds, why_unobserved
 from harness.ops import Op
 
 
@@ -44,9 +45,32 @@ def test_a_fault_that_went_as_it_should() -> None:
         Op("invoke", 3, "read", time=150),
         *step(200, "end", observed=True, observed_ns=207),
     ]
-    fault = Fault("partition", 1, "halves", ("t1", "t2"), 100, 105, 200, 207, {"cut": 4})
+    fault = Fault("partition", 1, "halves", ("t1", "t2"), 100, 105, 200, 207, {"cut": 4}, begun_ns=105)
     assert faults_of(events) == (fault,)
     assert missed([fault]) == ()
+
+
+def test_in_effect_is_what_probes_saw_of_what_was_asked() -> None:
+    second = 10**9
+    events = [
+        *step(0, "begin", observed=True, observed_ns=5, took_ns=10),
+        *step(6 * second, "end", observed=True, spans=[[5, second + 5], [4 * second, 6 * second + 9]]),
+    ]
+    [fault] = faults_of(events)
+    assert fault.spans == ((5, second + 5), (4 * second, 6 * second + 9))
+    assert fault.effect_s == 3.0  # What a look saw after the heal was asked for does not count.
+    assert fault.asked_s == pytest.approx(6.0)
+    assert in_effect_s("partition", [fault]) == 3.0
+
+
+def test_a_fault_that_was_never_seen_was_asked_for_all_the_same() -> None:
+    [fault] = faults_of([*step(0, "begin", observed=False), *step(10**9, "end", observed=True, spans=[])])
+    assert (fault.effect_s, fault.asked_s) == (0.0, pytest.approx(1.0))
+
+
+def test_whose_failure_it_is_that_a_fault_was_not_seen_to_be_gone() -> None:
+    [fault] = faults_of([*step(0, "begin", observed=True), *step(100, "end", observed=False, blame="harness")])
+    assert (fault.recovered_ns, fault.blame) == (None, "harness")
 
 
 def test_what_was_not_seen_has_no_time() -> None:

@@ -45,7 +45,7 @@ def test_a_good_run_is_valid_and_lists_the_instances_that_missed() -> None:
     assert (verdict.overall, verdict.valid, verdict.exit_code, verdict.reasons) == ("valid", True, 0, ())
     assert verdict.adequacy.details["missed"] == [{"kind": "partition", "instance": 1}]
     assert verdict.adequacy.details["faults"] == {
-        "partition": {"requested": 2, "observed": 1, "healed": 1, "recovered": 1}
+        "partition": {"requested": 2, "observed": 1, "healed": 1, "recovered": 1, "asked_s": 0.0, "in_effect_s": 2.0}
     }
     assert verdict.adequacy.details["rate_hz"] == 90.0
 

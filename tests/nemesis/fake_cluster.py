@@ -34,13 +34,14 @@ class FakeClock:
 
 @dataclass
 class FakeEnvironment:
-    """A network of links; `deaf` cuts do nothing, `failing` makes cut or heal raise, `leaky` links never get cut."""
+    """A network of links; `failing` makes cut or heal raise, `leaky` links never get cut, `left_behind` stay so."""
 
     clock: FakeClock = field(default_factory=FakeClock)
     name: str = "fake"
     capabilities: frozenset[str] = frozenset({"partition", "client-cut"})
     links_cut: set[tuple[str, str]] = field(default_factory=set)
     leaky: bool = False
+    left_behind: set[tuple[str, str]] = field(default_factory=set)
     failing: set[str] = field(default_factory=set)
     heals: int = 0
 
@@ -60,7 +61,7 @@ class FakeEnvironment:
         if "heal" in self.failing:
             raise HarnessError("heal failed")
         self.heals += 1
-        self.links_cut.clear()
+        self.links_cut = set(self.left_behind)
 
     async def reachability(self) -> Mapping[tuple[str, str], bool]:
         names = [*(node.name for node in NODES), CLIENTS]
@@ -86,6 +87,7 @@ class FakeDatabase:
     immortal: set[str] = field(default_factory=set)
     unkillable: set[str] = field(default_factory=set)
     unstartable: set[str] = field(default_factory=set)
+    mute: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
 
     async def install(self) -> None: ...
@@ -150,7 +152,7 @@ class FakeDatabase:
         return self.states[node]
 
     async def status(self, node: str) -> NodeStatus | None:
-        if self.states[node] is not ProcessState.RUNNING:
+        if self.states[node] is not ProcessState.RUNNING or node in self.mute:
             return None
         groups = tuple(self._replica(group, node) for group, voters in GROUPS.items() if node in voters)
         role = next(n.role for n in NODES if n.name == node)

@@ -15,8 +15,9 @@ from harness.sim.world import World
 from nemesis.elections import Lonely, level, make_lonely
 from nemesis.faults import Partition
 from nemesis.grudges import split
-from nemesis.injector import Injector
+from nemesis.injectors import Injectors
 from nemesis.observe import Observer
+from nemesis.registry import FAMILIES
 from nemesis.scene import Scene
 from nemesis.stage import Stage
 from nemesis.view import Leader, View
@@ -30,8 +31,9 @@ class Play:
     def __init__(self, world: World, seed: int) -> None:
         self.database = SimDatabase(world, knobs=draw_knobs(seed))
         self.environment = SimEnvironment(world)
-        self.injector = Injector(self.database, self.environment)
-        self.scene = Scene(Observer(self.database, self.environment, 5.0, 0.02), Random(seed), Stage())
+        observer = Observer(self.database, self.environment)
+        self.injector = Injectors(observer, (family.injector for family in FAMILIES))
+        self.scene = Scene(observer, Random(seed), Stage())
 
     async def start(self) -> None:
         await self.environment.setup(self.database.nodes)
@@ -88,7 +90,7 @@ def test_lonely_leaders_have_their_first_entry_to_themselves() -> None:
 
 
 def scene_on_a_fake(database: FakeDatabase) -> Scene:
-    return Scene(Observer(database, FakeEnvironment(), 1.0, 0.02), Random(1), Stage(), 0.01)
+    return Scene(Observer(database, FakeEnvironment()), Random(1), Stage(), 0.01)
 
 
 def test_watching_ends_with_what_is_seen_or_with_patience() -> None:

@@ -10,11 +10,13 @@ from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
 
 from harness.errors import HarnessError
 from harness.ops import Op
-from harness.protocols import ProcessState
+from harness.protocols import CLIENTS, ProcessState
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.variants import VARIANTS
+from nemesis.registry import KINDS
 
-QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, script_s=1.0, script_poll_s=0.05)
+QUICK = Patience(
+    choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, probe_s=0.25, script_s=1.0, script_poll_s=0.05
+)
 START_NS = 77_000_000_000
 
 
@@ -41,7 +43,7 @@ class Stand:
         return running and not self.environment.links_cut
 
 
-@pytest.mark.parametrize(("fault", "variant"), [(kind, name) for kind, names in VARIANTS.items() for name in names])
+@pytest.mark.parametrize(("fault", "variant"), [(kind.name, name) for kind in KINDS.values() for name in kind.variants])
 def test_every_variant_takes_effect_is_seen_and_heals(fault: str, variant: str) -> None:
     async def scenario() -> None:
         stand = Stand()
@@ -65,6 +67,69 @@ def test_a_cut_that_leaks_is_not_observed() -> None:
         assert begun["observed"] is False
         assert begun["observed_ns"] is None
         assert begun["evidence"]["leaking"]
+
+    asyncio.run(scenario())
+
+
+def test_a_cut_that_vanishes_is_in_effect_only_until_then() -> None:
+    async def scenario(at_s: float) -> tuple[float, dict[str, Any]]:
+        stand = Stand()
+        clock = stand.environment.clock
+        begun = await stand.begin("partition", "halves")
+        began_ns = clock.now_ns
+        while clock.now_ns < began_ns + 5e9:
+            await clock.sleep(0.05)
+            if clock.now_ns - began_ns >= at_s * 1e9:
+                stand.environment.links_cut.clear()
+        ended = await stand.end("partition")
+        assert begun["observed"] is ended["observed"] is True
+        return sum(last - first for first, last in ended["spans"]) / 1e9, ended
+
+    seen_s, _ = asyncio.run(scenario(at_s=0.45))
+    assert 0.2 <= seen_s <= 0.5
+    seen_s, ended = asyncio.run(scenario(at_s=9.9))
+    assert seen_s >= 4.9
+    assert len(ended["spans"]) == 1
+
+
+def test_a_kill_whose_victims_come_back_by_themselves_is_seen_to_end() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        begun = await stand.begin("kill", "one")
+        for _ in range(60):
+            await stand.environment.clock.sleep(0.05)
+            await stand.database.start(begun["targets"][0])
+        ended = await stand.end("kill")
+        assert sum(last - first for first, last in ended["spans"]) < 1e9
+
+    asyncio.run(scenario())
+
+
+def test_a_fault_on_a_network_that_carries_nothing_is_not_observed() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        names = [*stand.database.states, CLIENTS]
+        stand.environment.links_cut = {(a, b) for a in names for b in names}
+        begun = await stand.begin("partition", "one")
+        assert begun["observed"] is False
+        assert begun["evidence"]["silent"]
+
+    asyncio.run(scenario())
+
+
+def test_whose_failure_it_is_when_a_fault_is_not_gone() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        await stand.begin("partition", "halves")
+        stand.environment.left_behind = {("t1", "t2")}
+        ended = await stand.end("partition")
+        assert (ended["observed"], ended["blame"]) == (False, "harness")
+        assert ended["evidence"]["silent"] == ["t1->t2"]
+        stand = Stand()
+        begun = await stand.begin("kill", "one")
+        stand.database.mute = set(begun["targets"])
+        ended = await stand.end("kill")
+        assert (ended["observed"], ended["blame"]) == (False, "database")
 
     asyncio.run(scenario())
 

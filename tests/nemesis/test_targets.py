@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.protocols import GroupStatus, Node, NodeStatus
-from nemesis.targets import SELECTORS, select
-from nemesis.variants import VARIANTS
+from nemesis.kinds.api import Moment
+from nemesis.registry import KINDS
+from nemesis.targets import SELECTORS, STATUS_SELECTORS, select
 from nemesis.view import View
 
 MASTERS = tuple(Node(f"m{i}", "master") for i in (1, 2, 3))
@@ -117,16 +118,22 @@ def test_a_leader_without_a_lease_is_no_leaseholder() -> None:
 
 
 def test_nobody_knows_a_leader_when_nobody_answers() -> None:
-    for kind, variants in VARIANTS.items():
-        plan = variants["leader-master"](View(NODES, {}), (), Random(1))
-        assert plan.fault is None, kind
+    plans = {
+        (kind.name, name): variant.choose(Moment(View(NODES, {}), (), Random(1), kind.settings_with({})))
+        for kind in KINDS.values()
+        for name, variant in kind.variants.items()
+        if name in STATUS_SELECTORS - {"quorum-safe"}
+    }
+    assert plans
+    for name, plan in plans.items():
+        assert plan.action is None, name
         assert "reason" in plan.evidence
 
 
 @settings(deadline=None)
 @given(views(), st.integers(0, 999))
 def test_every_variant_plans_a_fault_or_says_why_not(view: View, seed: int) -> None:
-    for variants in VARIANTS.values():
-        for choose in variants.values():
-            plan = choose(view, (), Random(seed))
-            assert plan.fault is not None or plan.evidence
+    for kind in KINDS.values():
+        for variant in kind.variants.values():
+            plan = variant.choose(Moment(view, (), Random(seed), kind.settings_with({})))
+            assert plan.action is not None or plan.evidence

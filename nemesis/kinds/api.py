@@ -1,0 +1,160 @@
+"""What a kind of fault is made of: whom it hits, how it is done and undone, and probes that tell whether it is there.
+
+A family is a module of this package: actions as data, an `Injector` that does and undoes them, and the kinds that a run
+can ask for. `nemesis.registry` lists the families; nothing else has to know of a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from nemesis.observe import Observer, Sight
+from nemesis.view import View
+
+
+class Action(Protocol):
+    """One thing to be done to the system, as data; the injector that has its class among `actions` carries it out."""
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        """The action in a few words for people."""
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """The nodes it is about, in the database's order."""
+
+
+class Injector(Protocol):
+    """Does one family of actions and remembers by instance what it did, so that it can be looked at and undone.
+
+    An instance is one fault from its begin to its end. What is about to be done is remembered before it is tried, so a
+    step that fails half-way is undone as well; nothing that others did is ever undone.
+    """
+
+    actions: ClassVar[tuple[type, ...]]
+    """The classes of actions that it carries out."""
+
+    def instances(self) -> Collection[int]:
+        """Those of which something is left to undo."""
+
+    async def carry_out(self, instance: int, action: Any) -> None:
+        """Do it; raises HarnessError when a part of it failed."""
+
+    async def look(self, instance: int) -> Sight:
+        """One look from inside the nodes: whether everything that the instance did is in effect now.
+
+        Called again and again while the fault lasts, so it is cheap and changes nothing.
+        """
+
+    async def undo(self, instance: int) -> None:
+        """Undo all that is left of the instance; raises HarnessError when a part failed, and may be called again."""
+
+    async def look_gone(self, instance: int) -> Sight:
+        """One look after `undo`: whether nothing is left in effect of what the instance did.
+
+        `blame` says whose failure it is where something is: ours (a rule is still there) or the database's (its
+        process was started and doesn't answer). What another instance still does to the same node is not held against
+        this one.
+        """
+
+    def forget(self, instance: int) -> None:
+        """It was seen to be gone, or is given up: nothing more will be asked of it."""
+
+
+class Claims:
+    """Nodes whose process an instance has taken out of service, and how; others keep off until they are released."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[int, str]] = {}
+
+    def down(self) -> dict[str, str]:
+        """Every claimed node, with how it was taken."""
+        return {name: how for name, (_, how) in self._of.items()}
+
+    def of(self, instance: int) -> dict[str, str]:
+        """The same for one instance's."""
+        return {name: how for name, (owner, how) in self._of.items() if owner == instance}
+
+    def take(self, instance: int, names: Iterable[str], how: str, over: Collection[str] = ()) -> tuple[str, ...]:
+        """Claim those that are free, or that the same instance holds in one of the ways `over`; these are returned."""
+        own = self.of(instance)
+        taken = tuple(name for name in names if name not in self._of or own.get(name) in over)
+        self._of.update(dict.fromkeys(taken, (instance, how)))
+        return taken
+
+    def release(self, name: str) -> None:
+        """The node's process is back in service."""
+        self._of.pop(name, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do (None: its targets could not be found) and what the statuses said that chose the targets."""
+
+    action: Action | None
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a variant chooses by: what the nodes say now, the nodes that other faults hold (`busy`), chance, settings.
+
+    `settings` holds a value for each of the kind's settings.
+    """
+
+    view: View
+    busy: Collection[str]
+    entropy: Random
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way in which a kind hits: a pure choice, the capabilities it needs beside the kind's own, and of how many
+    nodes at least."""
+
+    choose: Callable[[Moment], Plan]
+    needs: frozenset[str] = frozenset()
+    least_nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A number that the user may choose for a kind, `--nemesis 'KIND(NAME=VALUE)'`; `meaning` names its unit."""
+
+    default: float
+    low: float
+    high: float
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """A kind of fault that a run can ask for by name: a line about it, how it is drawn, what it needs, its variants.
+
+    `needs` are capabilities (of the database or the environment); what lacks one refuses the kind before it starts.
+    The preferred variants stand first: the first cycles of a run take them.
+    """
+
+    name: str
+    description: str
+    color: str
+    needs: frozenset[str]
+    variants: Mapping[str, Variant]
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+
+    def settings_with(self, chosen: Mapping[str, float]) -> dict[str, float]:
+        """A value for each setting: the chosen one, or its default."""
+        return {name: chosen.get(name, setting.default) for name, setting in self.settings.items()}
+
+
+MakeInjector: TypeAlias = Callable[[Observer, Claims], Injector]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The kinds that one injector does; none for one that only scripts use."""
+
+    injector: MakeInjector
+    kinds: tuple[FaultKind, ...] = ()

@@ -1,0 +1,153 @@
+"""Partitions: one-way links that are cut, in variants that choose which."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from harness.protocols import CLIENTS
+from nemesis.faults import Partition
+from nemesis.grudges import Grudge, Link, between, bridge, grudge, halves, isolate, majorities_ring, one_way
+from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
+from nemesis.observe import Observer, Sight
+from nemesis.targets import STATUS_SELECTORS, Choice, select
+from nemesis.view import names
+
+
+class Cuts:
+    """The links that each instance wants cut; what is cut is all of them together."""
+
+    actions: ClassVar[tuple[type, ...]] = (Partition,)
+
+    def __init__(self, observer: Observer, claims: Claims) -> None:
+        self._environment = observer.environment
+        self._wanted: dict[int, frozenset[Link]] = {}
+        self._applied: frozenset[Link] = frozenset()
+
+    def instances(self) -> frozenset[int]:
+        return frozenset(self._wanted)
+
+    async def carry_out(self, instance: int, action: Partition) -> None:
+        self._wanted[instance] = frozenset(action.links)
+        await self._apply()
+
+    async def look(self, instance: int) -> Sight:
+        """Nothing gets through the links that are cut, while the probe does arrive elsewhere: else it tells nothing."""
+        cut = self._wanted.get(instance, frozenset())
+        if not cut:
+            return Sight(True)
+        matrix = await self._environment.reachability()
+        leaking = sorted(pair for pair in matrix if pair in cut and matrix[pair])
+        others = [heard for pair, heard in matrix.items() if pair not in self._all()]
+        deaf = bool(others) and not any(others)
+        evidence: dict[str, Any] = {"probed": len(matrix), "cut": sum(1 for pair in matrix if pair in cut)}
+        evidence |= {"leaking": _words(leaking)} if leaking else {}
+        evidence |= {"silent": "no probe arrives anywhere"} if deaf else {}
+        return Sight(not leaking and not deaf, evidence)
+
+    async def undo(self, instance: int) -> None:
+        if instance in self._wanted:
+            self._wanted[instance] = frozenset()
+            await self._apply()
+            del self._wanted[instance]
+
+    async def look_gone(self, instance: int) -> Sight:
+        """Every link works that no other instance wants cut. Loss is no cut: looked at again and again, it arrives."""
+        matrix = await self._environment.reachability()
+        silent = sorted(pair for pair in matrix if pair not in self._all() and not matrix[pair])
+        return Sight(not silent, {"probed": len(matrix), **({"silent": _words(silent)} if silent else {})})
+
+    def forget(self, instance: int) -> None:
+        """Nothing is kept of an instance beyond its cuts."""
+
+    def _all(self) -> frozenset[Link]:
+        return frozenset[Link]().union(*self._wanted.values())
+
+    async def _apply(self) -> None:
+        """From one set of cuts to the next at once: a link that stays cut is never open in between."""
+        wanted, applied = self._all(), self._applied
+        if wanted == applied:
+            return
+        self._applied = applied | wanted
+        await (self._environment.cut(wanted) if wanted else self._environment.heal_network())
+        self._applied = wanted
+
+
+def _words(pairs: list[Link]) -> list[str]:
+    return [f"{source}->{target}" for source, target in pairs]
+
+
+# ---- variants ----
+
+STATUS = frozenset({"status"})
+CLIENT_CUT = frozenset({"status", "client-cut"})
+
+
+def _cut_off(selector: str) -> Variant:
+    def plan(moment: Moment) -> Plan:
+        choice = select(selector, moment.view, (), moment.entropy)
+        return _partition(choice, isolate(names(moment.view.nodes), choice.targets))
+
+    return Variant(plan, STATUS if selector in STATUS_SELECTORS else frozenset(), least_nodes=2)
+
+
+def _one_way(selector: str, outbound: bool) -> Variant:
+    def plan(moment: Moment) -> Plan:
+        choice = select(selector, moment.view, (), moment.entropy)
+        links = one_way(names(moment.view.nodes), choice.targets[0], outbound) if choice.targets else ()
+        return _partition(choice, links)
+
+    return Variant(plan, STATUS if selector in STATUS_SELECTORS else frozenset(), least_nodes=2)
+
+
+def _clients(selector: str, isolated: bool) -> Variant:
+    def plan(moment: Moment) -> Plan:
+        choice = select(selector, moment.view, (), moment.entropy)
+        apart = isolate(names(moment.view.nodes), choice.targets) if isolated else ()
+        both_ways = isolated or moment.entropy.random() < 0.5
+        links = between(choice.targets, [CLIENTS]) if both_ways else _mute(choice)
+        return _partition(choice, grudge([*apart, *links]))
+
+    return Variant(plan, CLIENT_CUT, least_nodes=2)
+
+
+def _mute(choice: Choice) -> Grudge:
+    """Requests of clients arrive, and no answer comes back."""
+    return grudge((name, CLIENTS) for name in choice.targets)
+
+
+def _bridge(moment: Moment) -> Plan:
+    return Plan(Partition(bridge(names(moment.view.nodes), moment.entropy)))
+
+
+def _halves(moment: Moment) -> Plan:
+    return Plan(Partition(halves(names(moment.view.nodes), moment.entropy)))
+
+
+def _ring(moment: Moment) -> Plan:
+    return Plan(Partition(majorities_ring(names(moment.view.nodes), moment.entropy)))
+
+
+def _partition(choice: Choice, links: Grudge) -> Plan:
+    return Plan(Partition(links) if links else None, choice.evidence)
+
+
+PARTITION = FaultKind(
+    "partition",
+    "cuts the network: one node, halves, ring, bridge, leaders or their clients cut off, one-way",
+    "#e07b39",
+    frozenset({"partition"}),
+    {
+        "leaseholder": _cut_off("leaseholder"),
+        "leader-master": _cut_off("leader-master"),
+        "one": _cut_off("one"),
+        "halves": Variant(_halves, least_nodes=2),
+        "majorities-ring": Variant(_ring, least_nodes=4),
+        "clients": _clients("leaseholder", isolated=False),
+        "leaseholder-and-clients": _clients("leaseholder", isolated=True),
+        "bridge": Variant(_bridge, least_nodes=3),
+        "one-way-out": _one_way("leaseholder", outbound=True),
+        "one-way-in": _one_way("one", outbound=False),
+    },
+)
+
+FAMILY = Family(Cuts, (PARTITION,))
