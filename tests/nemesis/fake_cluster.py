@@ -53,7 +53,7 @@ class FakeEnvironment:
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
         if not self.leaky:
-            self.links_cut = set(links)
+            self.links_cut = set(links) | self.left_behind
         if "cut" in self.failing:
             raise HarnessError("cut failed half-way")
 

@@ -109,7 +109,7 @@ def test_a_fault_on_a_network_that_carries_nothing_is_not_observed() -> None:
     async def scenario() -> None:
         stand = Stand()
         names = [*stand.database.states, CLIENTS]
-        stand.environment.links_cut = {(a, b) for a in names for b in names}
+        stand.environment.left_behind = {(a, b) for a in names for b in names}
         begun = await stand.begin("partition", "one")
         assert begun["observed"] is False
         assert begun["evidence"]["silent"]
