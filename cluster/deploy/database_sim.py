@@ -55,6 +55,7 @@ class SimDatabase(ReferenceDatabase):
             node.name: self._config(node, tuple(flaws), Knobs() if knobs is None else knobs) for node in self._nodes
         }
         self._logs = {node.name: _Log(world, node.name) for node in self._nodes}
+        self._told: list[BaseException] = []
         self._admin = world.harness_ports(ADMIN)
         self._status_client = ClusterClient(self._admin, self._addresses(), STATUS_TIMEOUT_S)
 
@@ -104,7 +105,12 @@ class SimDatabase(ReferenceDatabase):
         return {f"{name}/node.log": log.contents() for name, log in self._logs.items()}
 
     async def invariants(self) -> InvariantsRecord:
-        """What was checked at every step so far, and what broke (G10)."""
+        """What was checked at every step so far, and what broke (G10); what no task of a node handled among it."""
+        for node in self._nodes:
+            for error in self._world.node(node.name).errors:
+                if error not in self._told:
+                    self._told.append(error)
+                    self._watch.unhandled(node.name, error)
         return self._watch.record()
 
     # ---- clients ----
@@ -133,6 +139,7 @@ class SimDatabase(ReferenceDatabase):
         try:
             await run_node(ports, self._configs[ports.node_id], observer)
         except Exception as error:
+            self._told.append(error)
             self._watch.panicked(ports.node_id, error)
             raise
 

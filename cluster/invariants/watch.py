@@ -67,6 +67,11 @@ class Watch:
             message = f"a node stopped: {type(error).__name__}: {error}"
             self.findings.tell(NO_PANIC, message, (self.findings.lives.latest(node),), None)
 
+    def unhandled(self, node: str, error: BaseException) -> None:
+        """A handler or a task of a node ended by an exception that nothing in it took: a part of it may be missing."""
+        message = f"nothing handled an exception in a node: {type(error).__name__}: {error}"
+        self.findings.tell(NO_PANIC, message, (self.findings.lives.latest(node),), None)
+
     def replica_failed(self, life: int, group: str, damaged: bool, reason: str) -> None:
         """A replica gave up by itself: only damage may bring one to that, and none makes its program fail (G7)."""
         if not (damaged and self._damaged(self.findings.lives.node(life))):

@@ -11,6 +11,8 @@ from cluster_bench import ClusterBench, play_cluster
 from cluster.deploy.adapter import REGISTER_COLUMNS
 from cluster.deploy.database_sim import SimDatabase
 from cluster.flaws import FLAWS
+from cluster.invariants.watch import NO_PANIC
+from cluster.tserver.server import TabletServer
 from harness.errors import DefiniteError, UserError
 from harness.ops import Mop, Op, read, write
 from harness.protocols import Client, Database, ProcessState
@@ -219,6 +221,34 @@ def test_a_node_that_finds_its_disk_damaged_panics_in_its_log() -> None:
 
         log = world.run(main())
         assert b"PANIC" in log and b"Traceback" in log and b"CorruptLog" in log
+
+
+@pytest.mark.parametrize("handler", ["on_call", "on_notify"])
+def test_an_exception_that_nothing_in_a_node_took_breaks_an_invariant(
+    handler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise KeyError("t9")
+
+    with World(1) as world:
+        database = SimDatabase(world, masters=1, tservers=3)
+
+        async def main() -> None:
+            await database.install()
+            monkeypatch.setattr(TabletServer, handler, broken)
+            await database.start("t1")
+            await asyncio.sleep(1)
+            assert (await database.invariants()).broken == {}
+            await database.status("t1")
+            world.harness_ports("peer").network.notify(database.address("t1"), b"")
+            await asyncio.sleep(1)
+            record = await database.invariants()
+            assert record.broken.keys() == {NO_PANIC}
+            assert "nothing handled an exception in a node: KeyError: 't9'" in record.breaches[0].message
+            await database.teardown()
+            assert await database.invariants() == record
+
+        world.run(main())
 
 
 def test_operations_it_can_not_do_are_refused() -> None:
