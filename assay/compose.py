@@ -22,7 +22,7 @@ from harness.protocols import Database, Environment
 from harness.run import Judge, Progress, RunOutcome, Test, run
 from harness.rundir import RunDir
 from harness.sim.world import World
-from nemesis.packages import NemesisOptions, package
+from nemesis.packages import NemesisOptions, package, wanted
 from workloads.api import check_operations, resolve_options
 from workloads.registry import workload
 
@@ -118,8 +118,12 @@ def run_in_docker(
 
     async def main() -> RunOutcome:
         environment = DockerEnvironment(RealClock(), report=tell)
-        await environment.prepare()
-        database = DockerDatabase(environment, options.masters, options.nodes, options.flaw, seed=options.seed)
+        needed = wanted(options.nemesis)
+        await environment.prepare(try_out=not needed.isdisjoint({"clock", "packets"}))
+        variables = environment.program_environment if "clock" in needed & environment.capabilities else {}
+        database = DockerDatabase(
+            environment, options.masters, options.nodes, options.flaw, seed=options.seed, environment=variables
+        )
         return await run(make_test(options, environment, database, started), rundir, judge, progress)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

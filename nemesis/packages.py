@@ -60,6 +60,12 @@ def package(
     )
 
 
+def wanted(names: Sequence[str]) -> frozenset[str]:
+    """The capabilities that these nemeses need, or (`all`) use where they are offered; unknown names want nothing."""
+    kinds = [kind for name in names for kind in (KINDS if name == "all" else [name]) if kind in NEMESES]
+    return frozenset[str]().union(*(NEMESES[kind].needs for kind in kinds))
+
+
 def resolve(names: Sequence[str], offered: frozenset[str]) -> tuple[str, ...]:
     """The kinds that names stand for, each once, in the order given; raises UserError."""
     chosen: list[str] = []

@@ -55,8 +55,8 @@ class Machines(Protocol):
 class DockerDatabase(ReferenceDatabase):
     """Masters `m1`…, tablet servers `t1`…, one process each, that keep unsynced writes in the process (torture mode).
 
-    `flaws` are names of `cluster.flaws`. Clients and status calls go from the harness's own machine over the data
-    network to the nodes' real ports.
+    `flaws` are names of `cluster.flaws`; `environment` are variables that the programs are started with. Clients and
+    status calls go from the harness's own machine over the data network to the nodes' real ports.
     """
 
     setup_timeout_s = 20.0
@@ -70,12 +70,14 @@ class DockerDatabase(ReferenceDatabase):
         knobs: Knobs | None = None,
         zones: int = 1,
         seed: int = 0,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(cluster_nodes(masters, tservers, zones))
         self._machines = machines
         self._flaws = tuple(flaws)
         self._knobs = Knobs() if knobs is None else knobs
         self._seed = seed
+        self._daemon = replace(NODE_DAEMON, environment={**NODE_DAEMON.environment, **(environment or {})})
         self._cluster_id = f"assay-{secrets.token_hex(6)}"
         self._entropy = random.Random(seed)
         self._own_files = tempfile.TemporaryDirectory(prefix="assay-clients-")
@@ -97,22 +99,22 @@ class DockerDatabase(ReferenceDatabase):
         await self._on_each_node(install_on)
 
     async def start(self, node: str) -> None:
-        await self._command(node, daemon.start_command(NODE_DAEMON))
+        await self._command(node, daemon.start_command(self._daemon))
 
     async def stop(self, node: str) -> None:
-        await self._command(node, daemon.stop_command(NODE_DAEMON))
+        await self._command(node, daemon.stop_command(self._daemon))
 
     async def kill(self, node: str) -> None:
-        await self._command(node, daemon.kill_command(NODE_DAEMON))
+        await self._command(node, daemon.kill_command(self._daemon))
 
     async def pause(self, node: str) -> None:
-        await self._command(node, daemon.pause_command(NODE_DAEMON))
+        await self._command(node, daemon.pause_command(self._daemon))
 
     async def resume(self, node: str) -> None:
-        await self._command(node, daemon.resume_command(NODE_DAEMON))
+        await self._command(node, daemon.resume_command(self._daemon))
 
     async def process_state(self, node: str) -> ProcessState:
-        return daemon.parse_state(await self._command(node, daemon.state_command(NODE_DAEMON)))
+        return daemon.parse_state(await self._command(node, daemon.state_command(self._daemon)))
 
     async def acted(self, node: str) -> Mapping[str, int]:
         """Read from the file in which the node's processes note it."""

@@ -32,6 +32,14 @@ class Dropped:
     targets: list[str] = field(default_factory=list)
 
 
+def interface_of(data_address: str) -> str:
+    """Sets `interface` to the one that has the data address."""
+    return (
+        f"interface=$(ip -o -4 addr show | awk -v a={data_address} 'index($4, a \"/\") == 1 {{ print $2; exit }}')\n"
+        f'[ -n "$interface" ] || {{ echo "no interface has the address {data_address}" >&2; exit 1; }}'
+    )
+
+
 def install_command(data_address: str) -> str:
     """Makes the chains and hooks them on the interface that has the data address; safe to run twice."""
     hooks = {CHAIN: f'INPUT -i "$interface" -j {CHAIN}', OUT_CHAIN: f'OUTPUT -o "$interface" -j {OUT_CHAIN}'}
@@ -40,12 +48,7 @@ def install_command(data_address: str) -> str:
         f"$tool -w {LOCK_WAIT_S} -C {hook} 2>/dev/null || $tool -w {LOCK_WAIT_S} -I {hook}"
         for chain, hook in hooks.items()
     )
-    return (
-        f"{CHOOSE_IPTABLES}\n"
-        f"interface=$(ip -o -4 addr show | awk -v a={data_address} 'index($4, a \"/\") == 1 {{ print $2; exit }}')\n"
-        f'[ -n "$interface" ] || {{ echo "no interface has the address {data_address}" >&2; exit 1; }}\n'
-        f"{made}"
-    )
+    return f"{CHOOSE_IPTABLES}\n{interface_of(data_address)}\n{made}"
 
 
 def cut_command(dropped: Dropped) -> str:

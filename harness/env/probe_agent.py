@@ -2,6 +2,8 @@
 
 It answers lines of JSON on its standard input with lines on its output and ends when the input does. A probe is a UDP
 datagram, so it tells one-way cuts: `send` sends a token to other nodes, `collect` says whose datagrams of it arrived.
+A `flow` is many numbered datagrams to one address after another; `arrivals` says which arrived, and when. Times are of
+the monotonic clock, which machines that share a kernel share.
 """
 
 import json
@@ -15,6 +17,10 @@ ROUND_GAP_S = 0.015
 TOKENS_KEPT = 64
 
 
+Arrivals = dict[str, dict[str, list[tuple[int, float]]]]
+"""By token and sender's name: the number and the time, s, of every datagram that arrived."""
+
+
 def main() -> None:
     """Answer questions until the input ends."""
     address, port = sys.argv[1], int(sys.argv[2])
@@ -24,7 +30,7 @@ def main() -> None:
     selector = selectors.DefaultSelector()
     selector.register(datagrams, selectors.EVENT_READ)
     selector.register(sys.stdin.buffer, selectors.EVENT_READ)
-    arrived: dict[str, set[str]] = {}
+    arrived: Arrivals = {}
     while True:
         for key, _ in selector.select():
             if key.fileobj is datagrams:
@@ -36,11 +42,17 @@ def main() -> None:
             print(json.dumps(answer(json.loads(line), datagrams, port, arrived)), flush=True)
 
 
-def answer(question: dict, datagrams: socket.socket, port: int, arrived: dict[str, set[str]]) -> list:  # type: ignore[type-arg]
-    """Carry out `{"send": token, "as": name, "to": [address, …]}` or `{"collect": token}`."""
-    if "collect" in question:
+def answer(question: dict, datagrams: socket.socket, port: int, arrived: Arrivals) -> object:  # type: ignore[type-arg]
+    """Carry out `{"send": token, "as": name, "to": [address, …]}`, `{"collect": token}` or `{"arrivals": token}`.
+
+    `{"flow": token, "as": name, "to": [address, …], "count": n, "size": bytes, "over_s": seconds}` says when each left.
+    """
+    if "collect" in question or "arrivals" in question:
         receive(datagrams, arrived)
-        return sorted(arrived.pop(question["collect"], ()))
+        found = arrived.pop(question["collect"] if "collect" in question else question["arrivals"], {})
+        return sorted(found) if "collect" in question else found
+    if "flow" in question:
+        return send_flow(question, datagrams, port, arrived)
     message = f"{question['send']} {question['as']}".encode()
     for _ in range(ROUNDS):
         for address in question["to"]:
@@ -48,6 +60,20 @@ def answer(question: dict, datagrams: socket.socket, port: int, arrived: dict[st
         receive(datagrams, arrived)
         time.sleep(ROUND_GAP_S)
     return []
+
+
+def send_flow(question: dict, datagrams: socket.socket, port: int, arrived: Arrivals) -> list[float]:  # type: ignore[type-arg]
+    """Send numbered datagrams to each address, evenly over the time; when each number left."""
+    sent_s = []
+    start_s, count = time.monotonic(), question["count"]
+    for number in range(count):
+        time.sleep(max(0.0, start_s + number * question["over_s"] / count - time.monotonic()))
+        message = f"{question['flow']} {question['as']} {number} ".encode().ljust(question["size"], b".")
+        sent_s.append(time.monotonic())
+        for address in question["to"]:
+            send(datagrams, message, (address, port))
+        receive(datagrams, arrived)
+    return sent_s
 
 
 def send(datagrams: socket.socket, message: bytes, to: tuple[str, int]) -> None:
@@ -58,15 +84,17 @@ def send(datagrams: socket.socket, message: bytes, to: tuple[str, int]) -> None:
         return
 
 
-def receive(datagrams: socket.socket, arrived: dict[str, set[str]]) -> None:
+def receive(datagrams: socket.socket, arrived: Arrivals) -> None:
     """Note everything that has arrived by now, under its token; old tokens nobody asked for are forgotten."""
     while True:
         try:
-            message = datagrams.recv(256).decode()
+            token, name, *rest = datagrams.recv(2048).decode().split(" ", 3)
         except BlockingIOError:
             return
-        token, _, name = message.partition(" ")
-        arrived.setdefault(token, set()).add(name)
+        except ValueError:
+            continue  # nothing of ours, or broken on the way
+        number = int(rest[0]) if rest and rest[0].isdecimal() else 0
+        arrived.setdefault(token, {}).setdefault(name, []).append((number, time.monotonic()))
         while len(arrived) > TOKENS_KEPT:
             arrived.pop(next(iter(arrived)))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.env.ssh import Conversation, SshFleet, SshHost
 from harness.errors import HarnessError
-from harness.protocols import CLIENTS
+from harness.protocols import CLIENTS, Flow
 
 AGENT_SOURCE = Path(__file__).parent / "probe_agent.py"
 AGENT_PATH = "/tmp/assay-probe-agent.py"
@@ -24,6 +24,9 @@ ARE_YOU_THERE = {"collect": ""}
 
 CLIENTS_ROUNDS = 4
 """How often the clients' datagram is sent."""
+
+FLOW_WAIT_S = 1.0
+"""How long a flow's datagrams are waited for after the last one was sent."""
 
 SETTLE_S = 0.03
 """What the last datagram is given to arrive; on a bridge it takes well under a millisecond."""
@@ -111,6 +114,31 @@ class ReachabilityProbe:
         names = list(heard)
         return {(source, target): source in heard[target] for source in names for target in names if source != target}
 
+    async def flows(
+        self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
+    ) -> dict[tuple[str, str], Flow]:
+        """What becomes of so many datagrams of this size, sent over each link in this time."""
+        targets: dict[str, list[str]] = {}
+        for source, target in links:
+            targets.setdefault(source, []).append(target)
+        async with self._one_at_a_time:
+            self._probes += 1
+            token = f"flow-{self._probes}"
+            flow = {"flow": token, "count": count, "size": size, "over_s": over_s}
+            questions = {
+                source: flow | {"as": source, "to": [self._addresses[name] for name in names]}
+                for source, names in targets.items()
+            }
+            sent = await self._ask_each(questions)
+        await asyncio.sleep(FLOW_WAIT_S)
+        async with self._one_at_a_time:
+            heard = await self._ask_each({name: {"arrivals": token} for names in targets.values() for name in names})
+        return {
+            (source, target): _flow(sent[source], heard[target].get(source, []), size)
+            for source, names in targets.items()
+            for target in names
+        }
+
     def _send_question(self, name: str, token: str) -> dict[str, Any]:
         others = [address for other, address in self._addresses.items() if other != name]
         others += [self._clients.address] if self._clients is not None else []
@@ -137,3 +165,11 @@ class ReachabilityProbe:
             self._clients.close()
         for agent in self._agents.values():
             agent.close()
+
+
+def _flow(sent_s: list[float], arrivals: list[tuple[int, float]], size: int) -> Flow:
+    first_s: dict[int, float] = {}
+    for number, at_s in arrivals:
+        first_s.setdefault(number, at_s - sent_s[0])
+    arrived = tuple(first_s.get(number) for number in range(len(sent_s)))
+    return Flow(tuple(at_s - sent_s[0] for at_s in sent_s), arrived, len(arrivals), size)

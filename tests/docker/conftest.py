@@ -41,6 +41,7 @@ def environment(engine: Any, runner: asyncio.Runner) -> Iterator[DockerEnvironme
     """Three nodes, set up once per module and removed after it."""
     environment = DockerEnvironment(RealClock())
     try:
+        runner.run(environment.prepare(try_out=True))
         runner.run(environment.setup(THREE_NODES))
         yield environment
     finally:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from harness.env.docker.environment import DockerEnvironment
-from harness.env.firewall import CHAIN, CHOOSE_IPTABLES
+from harness.env.firewall import CHOOSE_IPTABLES
 from harness.protocols import Node
 
+if TYPE_CHECKING:
+    from harness.env.docker.environment import DockerEnvironment
+
+TRIAL_CHAIN = "ASSAY-TRIAL"
 PROBE_NODE = Node("doctor", "probe")
 FAKED_OFFSET_S = 120
 
@@ -17,8 +21,10 @@ PROBE_COMMAND = f"""
 {CHOOSE_IPTABLES}
 try() {{ name=$1; shift; if "$@" >/tmp/probe 2>&1; then echo "$name"; else echo "$name: $(head -n 1 /tmp/probe)"; fi; }}
 echo "iptables $tool"
-try statistic "$tool" -A {CHAIN} -m statistic --mode random --probability 0.5 -j DROP
-"$tool" -F {CHAIN}
+"$tool" -N {TRIAL_CHAIN}
+try statistic "$tool" -A {TRIAL_CHAIN} -m statistic --mode random --probability 0.5 -j DROP
+"$tool" -F {TRIAL_CHAIN}
+"$tool" -X {TRIAL_CHAIN}
 try netem tc qdisc add dev lo root netem delay 1ms
 tc qdisc del dev lo root 2>/dev/null
 try tbf tc qdisc add dev lo root tbf rate 1mbit burst 32kbit latency 400ms

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import atexit
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from harness.env import firewall
+from harness.env import clocks, firewall, shaping
+from harness.env.docker.abilities import PROBE_COMMAND, NodeAbilities, parse_abilities
 from harness.env.docker.engine import connect_engine
 from harness.env.docker.images import ImageSpec, Report, ensure_image, image_spec
 from harness.env.docker.leftovers import remove_run
-from harness.env.docker.machines import Addresses, Keys, make_machines, make_networks
+from harness.env.docker.machines import Addresses, Keys, make_machines, make_networks, run_once
 from harness.env.reachability import ReachabilityProbe, own_address
 from harness.env.ssh import SshFleet, SshTarget, make_key
 from harness.errors import HarnessError
 from harness.ports import Clock
-from harness.protocols import CLIENTS, Node
+from harness.protocols import CLIENTS, Flow, Impairment, Node, Skew
 
 T = TypeVar("T")
 
@@ -25,11 +26,11 @@ T = TypeVar("T")
 class DockerEnvironment:
     """One container per node, a control network for SSH and a data network that faults act on.
 
-    Names carry the run's id, so two runs at once don't collide; everything is labelled, and removed by label.
+    Names carry the run's id, so two runs at once don't collide; everything is labelled, and removed by label. What else
+    the kernel and the node image can do is known once it was tried: `ClockControl`, `PacketShaping`.
     """
 
     name = "docker"
-    capabilities = frozenset({"partition", "client-cut"})
 
     def __init__(self, clock: Clock, image: ImageSpec | None = None, report: Report = lambda _: None) -> None:
         """`report` is told of steps that take long (making the image). Raises UserError if no engine answers."""
@@ -43,6 +44,22 @@ class DockerEnvironment:
         self._cut_at: set[str] = set()
         self._fleet: SshFleet | None = None
         self._probe: ReachabilityProbe | None = None
+        self._abilities: NodeAbilities | None = None
+        self._clocks: clocks.Clocks | None = None
+        self._leaving: dict[str, Impairment] = {}
+        self._losing: dict[str, dict[str, float]] = {}
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Partitions always; clocks and packets as far as they worked when they were tried (see `prepare`)."""
+        works = self._abilities.works if self._abilities is not None else frozenset[str]()
+        clock = {"clock"} if "faketime" in works else frozenset[str]()
+        return frozenset({"partition", "client-cut"}) | clock | shaping.capabilities(works)
+
+    @property
+    def program_environment(self) -> Mapping[str, str]:
+        """The variables that a node's program has to be started with for its wall clock to be skewed."""
+        return clocks.PROGRAM_ENVIRONMENT
 
     @property
     def fleet(self) -> SshFleet:
@@ -55,9 +72,15 @@ class DockerEnvironment:
         """The node's IP address on the data network; the harness can reach it too."""
         return self._addresses[node].data
 
-    async def prepare(self) -> None:
-        """Make the node image if the engine lacks it: about a minute, once per machine; `setup` does it otherwise."""
-        await self._blocking(lambda: ensure_image(self._client, self._image, self._report))
+    async def prepare(self, try_out: bool = False) -> None:
+        """Make the node image if the engine lacks it: about a minute, once per machine; `setup` does it otherwise.
+
+        With `try_out` a container is made to see what clocks and packets can be subjected to here: about a second.
+        """
+        image = await self._blocking(lambda: ensure_image(self._client, self._image, self._report))
+        if try_out:
+            output = await self._blocking(lambda: run_once(self._client, image, self.run_id, PROBE_COMMAND))
+            self._abilities = parse_abilities(output)
 
     @property
     def client_machines(self) -> tuple[str, ...]:
@@ -84,6 +107,9 @@ class DockerEnvironment:
         await self._fleet.check_each({name: firewall.install_command(self.data_address(name)) for name in names})
         self._probe = ReachabilityProbe(self._fleet, {name: self.data_address(name) for name in names})
         await self._probe.start()
+        if "clock" in self.capabilities:
+            self._clocks = clocks.Clocks(self._fleet, self.clock)
+            await self._clocks.start()
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
         """Drop, at each target, what comes from its sources; on all nodes in parallel, each in one transaction.
@@ -110,11 +136,51 @@ class DockerEnvironment:
             raise HarnessError("the Docker environment is not set up")
         return await self._probe.matrix()
 
+    async def skew_clock(self, node: str, skew: Skew | None) -> None:
+        """By libfaketime, in programs that were started with `program_environment`."""
+        await self._all_clocks().skew(node, skew)
+
+    def due_offset_ns(self, node: str) -> int:
+        return self._all_clocks().due_offset_ns(node)
+
+    def _all_clocks(self) -> clocks.Clocks:
+        if self._clocks is None:
+            raise HarnessError("clocks can't be skewed here: libfaketime was not tried, or does not work")
+        return self._clocks
+
+    async def impair(self, links: Mapping[tuple[str, str], Impairment]) -> None:
+        """By `tc` where packets leave, and by the firewall, for loss, where they arrive; on all nodes in parallel."""
+        addresses = {name: self.data_address(name) for name in self._addresses}
+        leaving, losing = shaping.leaving(links, addresses), shaping.loss_at(links, addresses)
+        commands: dict[str, str] = {}
+        for name, address in addresses.items():
+            steps = []
+            if leaving[name] != self._leaving.get(name, shaping.NOTHING):
+                neighbour = next((other for other in addresses.values() if other != address), address)
+                steps.append(shaping.shape_command(leaving[name], address, neighbour))
+            if losing[name] != self._losing.get(name, {}):
+                steps.append(shaping.lose_command(losing[name], address))
+            if steps:
+                commands[name] = "set -e\n" + "\n".join(steps)
+        self._leaving |= {name: leaving[name] for name in commands}
+        self._losing |= {name: losing[name] for name in commands}
+        await self.fleet.check_each(commands)
+
+    async def flows(
+        self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
+    ) -> Mapping[tuple[str, str], Flow]:
+        """What datagrams meet that are sent over these links now."""
+        if self._probe is None:
+            raise HarnessError("the Docker environment is not set up")
+        return await self._probe.flows(links, count, size, over_s)
+
     async def teardown(self) -> None:
         """Remove containers, their volumes and the networks; waits for what setup is still making."""
         await asyncio.gather(*self._work, return_exceptions=True)
         if self._probe is not None:
             self._probe.close()
+        if self._clocks is not None:
+            self._clocks.close()
         if self._fleet is not None:
             self._fleet.close()
         await self._blocking(lambda: remove_run(self._client, self.run_id))

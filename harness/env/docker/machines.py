@@ -100,3 +100,22 @@ def _key_archive(keys: Keys) -> bytes:
             entry.size, entry.mode = len(text.encode()), 0o600
             archive.addfile(entry, io.BytesIO(text.encode()))
     return buffer.getvalue()
+
+
+def run_once(client: Any, image: str, run_id: str, command: str) -> str:
+    """The output of a shell command in a container of its own, which is removed at once; raises HarnessError."""
+    api = client.api
+    with engine_failures("trying out what nodes can be subjected to"):
+        container = api.create_container(
+            image,
+            entrypoint=["/bin/sh", "-c", command],
+            labels=labels_of(run_id),
+            network_disabled=True,
+            host_config=api.create_host_config(cap_add=["NET_ADMIN"]),
+        )["Id"]
+        try:
+            api.start(container)
+            api.wait(container)
+            return str(api.logs(container, stderr=False).decode(errors="replace"))
+        finally:
+            api.remove_container(container, v=True, force=True)
