@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from harness.protocols import CLIENTS
 from nemesis.faults import NO_CUT, Bounce, Hold, Kill, Partition, Restart
-from nemesis.grudges import between, grudge, shuffle, split
+from nemesis.grudges import between, grudge, isolate, one_way, shuffle, split
 from nemesis.scene import Scene
+from nemesis.successors import commits_for_clients
 from nemesis.view import Leader, View
 
 WHOLE_GROUP_SHARE = 0.4
@@ -55,6 +56,7 @@ async def stale_lease(scene: Scene) -> None:
         born = await scene.new_leader(old.group, old.term, old.others)
         if born is not None:
             await scene.reached(leader=born.node, deposed=old.node, group=old.group, term=born.term)
+            await commits_for_clients(scene, old, born)
             await scene.hold(0.1, 0.8)
         await scene.act(Restart(tuple(others)))
         await scene.act(NO_CUT)
@@ -62,13 +64,17 @@ async def stale_lease(scene: Scene) -> None:
 
 
 async def _echoes_lost(scene: Scene, old: Leader, rival: str, others: tuple[str, ...]) -> None:
-    """Voters that grant their vote are held, so that the leader hears nothing of it, whenever that is."""
+    """Voters that grant their vote are held, so that the leader hears nothing of it, whenever that is.
+
+    From then on it hears nobody, so that no message moves its clock either.
+    """
     votes, apart = len(old.voters) // 2, between([old.node], [rival])
+    deaf = one_way(scene.nodes, old.node, outbound=False)
     await scene.act(Hold(others, "before_vote", old.group))
     await scene.act(Partition(apart))
     waited_s = await stands(scene, old, rival)
     early = waited_s is not None and await scene.stopped(others, votes, patience_s=waited_s)
-    await scene.act(Partition(grudge([*apart, *((name, old.node) for name in others)])))
+    await scene.act(Partition(grudge([*apart, *deaf])))
     if not early:
         await scene.stopped(others, votes)
     await scene.act(Restart(others))
@@ -79,7 +85,7 @@ async def _voters_restarted(scene: Scene, old: Leader, rival: str, others: tuple
     await scene.act(Partition(between([old.node], [rival])))
     waited_s = await stands(scene, old, rival) or 0.0
     await scene.hold(0.4 * waited_s, 0.9 * waited_s)
-    await scene.act(Partition(split([old.node], old.others)))
+    await scene.act(Partition(isolate(scene.nodes, [old.node])))
     await scene.act(Bounce(others))
 
 

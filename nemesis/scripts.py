@@ -15,6 +15,7 @@ from nemesis.grudges import split
 from nemesis.membership import membership
 from nemesis.scene import Scene, Script
 from nemesis.storage import power_cut, snapshot_race
+from nemesis.successors import deposed_leader, late_commit, unheard_commit
 from nemesis.targets import describe
 
 
@@ -95,6 +96,24 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "cuts a follower off until it needs a snapshot, and hits it while it installs one",
         frozenset({"partition", "kill", "pause", "failpoint", "flood", "status"}),
         "#c05a7a",
+    ),
+    "deposed-leader": ScriptInfo(
+        deposed_leader,
+        "cuts a leader off until its successor commits what clients write; clients stay with both",
+        frozenset({"partition", "status"}),
+        "#b0893a",
+    ),
+    "unheard-commit": ScriptInfo(
+        unheard_commit,
+        "kills a leader that has answered clients before its followers hear that anything is committed",
+        frozenset({"partition", "kill", "hold", "status"}),
+        "#3f7f8f",
+    ),
+    "late-commit": ScriptInfo(
+        late_commit,
+        "keeps acknowledgements from a leader until clients ask again, so that the two attempts meet",
+        frozenset({"partition", "status"}),
+        "#9a6b4f",
     ),
     "membership": ScriptInfo(
         membership,

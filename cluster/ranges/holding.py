@@ -110,10 +110,20 @@ class Holding:
         Raises NotLeader, OutcomeUnknown.
         """
         held, group = await self._recorded(arrived), self._group
+        if held is None and "read-before-own-term" in self._flaws:
+            return await self._inherited(arrived)
         if held is None or group is None or "lease-by-wall-clock" in self._flaws:
             return held
         await group.read_barrier(self._timeout_s)
         return self._covering(arrived)
+
+    async def _inherited(self, arrived: Timestamp) -> HeldLease | None:
+        """With the flaw a leader serves by what its predecessor's record promised, before its own is committed."""
+        group, lease = self._group, self._state.lease
+        if group is None or not group.is_leader or lease is None or self._clock.fenced is not None:
+            return None
+        await group.read_barrier(self._timeout_s)
+        return HeldLease(lease, lease.low_water, arrived)
 
     async def _recorded(self, arrived: Timestamp) -> HeldLease | None:
         return self.held() if "read-without-lease" in self._flaws else await self.cover(arrived)
