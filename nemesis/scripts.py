@@ -106,7 +106,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
     "unheard-commit": ScriptInfo(
         unheard_commit,
         "kills a leader that has answered clients before its followers hear that anything is committed",
-        frozenset({"partition", "kill", "hold", "status"}),
+        frozenset({"partition", "kill", "failpoint", "status"}),
         "#3f7f8f",
     ),
     "late-commit": ScriptInfo(
