@@ -7,18 +7,20 @@ two worlds"). Both twins pass the same conformance suite.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from harness.failpoints import Arming
 
 Address: TypeAlias = str
 """Where a node listens: `host:port` in the real twin, `node-name:port` in the simulator."""
 
-Handler: TypeAlias = Callable[["Peer", bytes], Awaitable[bytes]]
-"""Answers one request; what it raises is not sent: the caller sees a lost connection."""
+Handler: TypeAlias = Callable[["Peer", bytes], Coroutine[Any, Any, bytes]]
+"""Answers one request; what it raises is not sent: the caller sees a lost connection.
+
+It runs up to its first wait where the request arrives, in no task (`harness.eager`)."""
 
 NotifyHandler: TypeAlias = Callable[["Peer", bytes], None]
 """Takes one one-way message, in the order of arrival; must not block."""

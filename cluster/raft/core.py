@@ -194,10 +194,13 @@ def on_tick(state: State, now_ns: int) -> None:
 
 def on_persisted(state: State, sequence: int, now_ns: int) -> None:
     """Count what has become durable: the own vote, the leader's own log, and what a follower held back."""
-    state.persisted_sequence = max(state.persisted_sequence, sequence)
+    if sequence > state.persisted_sequence:
+        state.persisted_sequence = sequence
     pending = state.pending_writes
     while pending and pending[0][0] <= sequence:
-        state.durable_index = max(state.durable_index, pending.popleft()[1])
+        durable = pending.popleft()[1]
+        if durable > state.durable_index:
+            state.durable_index = durable
     if state.role is Role.LEADER:
         replication.advance_commit(state, now_ns)
     else:

@@ -10,16 +10,13 @@ from cluster.raft.types import Entry
 class Log:
     """Entries `offset + 1 ..= last_index`; everything up to `offset` is compacted and known to be committed."""
 
-    __slots__ = ("_entries", "base_term", "offset")
+    __slots__ = ("_entries", "base_term", "last_index", "offset")
 
     def __init__(self, offset: int, base_term: int, entries: Sequence[Entry]) -> None:
         self.offset = offset
         self.base_term = base_term
         self._entries = list(entries)
-
-    @property
-    def last_index(self) -> int:
-        return self.offset + len(self._entries)
+        self.last_index = offset + len(self._entries)
 
     @property
     def last_term(self) -> int:
@@ -47,10 +44,12 @@ class Log:
     def append(self, entries: Sequence[Entry]) -> None:
         """Append entries that follow the last one."""
         self._entries.extend(entries)
+        self.last_index += len(entries)
 
     def truncate(self, last: int) -> None:
         """Drop everything above `last >= offset`."""
         del self._entries[last - self.offset :]
+        self.last_index = self.offset + len(self._entries)
 
     def compact(self, index: int, term: int) -> None:
         """Drop everything up to `index`, whose term is `term`; a log that ends before it becomes empty."""
@@ -58,6 +57,7 @@ class Log:
             return
         del self._entries[: index - self.offset]
         self.offset = index
+        self.last_index = max(self.last_index, index)
         self.base_term = term
 
     def last_index_at_or_below(self, index: int, term: int) -> int:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from cluster.raft.state import State
+from cluster.raft.state import Outbox, State
 from cluster.raft.types import Entry, HardState, NodeId, Persist, Ready, Role, SoftState
 
 
 def collect(state: State) -> Ready:
     """The Ready of the step that just ran; the next step starts with an empty outbox."""
-    out = state.out
-    ready = Ready(
+    out, state.out = state.out, Outbox()
+    return Ready(
         tuple(out.sends),
-        persist_of(state),
+        persist_of(state, out) if out.hard_changed or out.unsaved_from or out.after_persist or out.install else None,
         out.install,
         newly_committed(state),
         tuple(out.reads),
@@ -23,15 +23,10 @@ def collect(state: State) -> Ready:
         out.configuration,
         tuple(out.send_snapshots),
     )
-    out.reset()
-    return ready
 
 
-def persist_of(state: State) -> Persist | None:
+def persist_of(state: State, out: Outbox) -> Persist:
     """What must be durable before its messages leave; sequences count from 1."""
-    out = state.out
-    if not (out.hard_changed or out.unsaved_from or out.after_persist or out.install):
-        return None
     state.sequence += 1
     hard_state = None
     if out.hard_changed:
@@ -52,19 +47,14 @@ def saved_vote(state: State) -> NodeId | None:
 
 def newly_committed(state: State) -> tuple[Entry, ...]:
     """Committed entries that were not handed out before."""
-    last = may_be_applied(state)
+    last = state.commit_index  # what is committed can't change any more (§3.5)
+    if "apply-uncommitted" in state.config.flaws:
+        last = max(last, state.durable_index)
     if last <= state.applied_index:
         return ()
     entries = state.log.between(state.applied_index + 1, last)
     state.applied_index = last
     return entries
-
-
-def may_be_applied(state: State) -> int:
-    """Up to where the state machine may see the log: what is committed can't change any more (§3.5)."""
-    if "apply-uncommitted" in state.config.flaws:
-        return max(state.commit_index, state.durable_index)
-    return state.commit_index
 
 
 def changed_soft_state(state: State) -> SoftState | None:

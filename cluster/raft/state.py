@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from cluster.raft.config import RaftConfig
 from cluster.raft.configurations import Configurations
 from cluster.raft.log import Log
@@ -30,49 +32,20 @@ from cluster.raft.types import (
 )
 
 
-class Outbox:
+class Outbox(msgspec.Struct):
     """What one step asks of the driver; `unsaved_from` is the lowest index appended in it (0: none)."""
 
-    __slots__ = (
-        "after_persist",
-        "changes",
-        "configuration",
-        "failed_reads",
-        "hard_changed",
-        "install",
-        "proposed",
-        "reads",
-        "send_snapshots",
-        "sends",
-        "unsaved_from",
-    )
-
-    def __init__(self) -> None:
-        self.sends: list[Message] = []
-        self.after_persist: list[Message] = []
-        self.hard_changed = False
-        self.unsaved_from = 0
-        self.install: SnapshotMeta | None = None
-        self.changes: list[ChangeResult] = []
-        self.configuration: Configuration | None = None
-        self.send_snapshots: list[SendSnapshot] = []
-        self.reads: list[ReadReady] = []
-        self.failed_reads: list[int] = []
-        self.proposed: tuple[tuple[int, int], ...] | None = None
-
-    def reset(self) -> None:
-        """Start collecting for the next step."""
-        self.sends.clear()
-        self.after_persist.clear()
-        self.hard_changed = False
-        self.unsaved_from = 0
-        self.install = None
-        self.changes.clear()
-        self.configuration = None
-        self.send_snapshots.clear()
-        self.reads.clear()
-        self.failed_reads.clear()
-        self.proposed = None
+    sends: list[Message] = []
+    after_persist: list[Message] = []
+    hard_changed: bool = False
+    unsaved_from: int = 0
+    install: SnapshotMeta | None = None
+    changes: list[ChangeResult] = []
+    configuration: Configuration | None = None
+    send_snapshots: list[SendSnapshot] = []
+    reads: list[ReadReady] = []
+    failed_reads: list[int] = []
+    proposed: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(slots=True)

@@ -76,6 +76,7 @@ class ClockGuard:
         """Number of jumps before each measurement."""
         self._verdict: Fence | None = None
         self._judged_lead_ns, self._judged_at_ns = self._base_ns, monotonic_ns
+        self._lowest_ns, self._highest_ns = self._base_ns - _SAME_LEAD_NS, self._base_ns + _SAME_LEAD_NS
         self._judged_until_ns = monotonic_ns
 
     @property
@@ -101,11 +102,12 @@ class ClockGuard:
     def judge(self, wall_ns: int, monotonic_ns: int) -> Fence | None:
         """Why the clock is not to be trusted now, or None."""
         lead_ns = wall_ns - monotonic_ns
-        if monotonic_ns < self._judged_until_ns and abs(lead_ns - self._judged_lead_ns) <= _SAME_LEAD_NS:
+        if monotonic_ns < self._judged_until_ns and self._lowest_ns <= lead_ns <= self._highest_ns:
             return self._verdict
         self._note_jump(lead_ns, monotonic_ns)
         self._verdict = self._judged(lead_ns, monotonic_ns)
         self._judged_lead_ns, self._judged_at_ns = lead_ns, monotonic_ns
+        self._lowest_ns, self._highest_ns = lead_ns - _SAME_LEAD_NS, lead_ns + _SAME_LEAD_NS
         self._judged_until_ns = monotonic_ns + _RECHECK_NS
         return self._verdict
 

@@ -47,11 +47,13 @@ class Hlc:
 
     def now(self, wall_ns: int) -> ClockReading:
         """A reading above every one given out or seen before."""
-        self._last = max(wall_ns & _PHYSICAL_MASK, self._last + 1)
+        above, reading = self._last, wall_ns & _PHYSICAL_MASK
+        self._last = reading if reading > above else above + 1
         return ClockReading(self._last)
 
     def observe(self, remote: ClockReading, wall_ns: int) -> None:
         """Take in a reading that came with a message; raises ClockOffsetTooLarge if it is too far ahead."""
         if remote > wall_ns + self._max_offset_ns:
             raise ClockOffsetTooLarge(f"a reading {(remote - wall_ns) / 1e9:.3f} s ahead of this node's clock")
-        self._last = max(self._last, remote)
+        if remote > self._last:
+            self._last = remote

@@ -25,7 +25,7 @@ class NodeClock:
     """
 
     def __init__(self, clock: Clock, bounds: ClockLimits, node_id: str = "") -> None:
-        self._clock = clock
+        self._wall_ns, self._monotonic_ns = clock.wall_ns, clock.monotonic_ns
         self._log = node_logger(node_id)
         self._hlc = Hlc(bounds.max_offset_ns)
         self._guard = ClockGuard(bounds, clock.wall_ns(), clock.monotonic_ns())
@@ -38,7 +38,7 @@ class NodeClock:
     @property
     def fenced(self) -> Fence | None:
         """Why nothing that depends on this clock may be served or stamped now, or None."""
-        return self._judge(self._clock.wall_ns())
+        return self._judge(self._wall_ns())
 
     @property
     def last(self) -> ClockReading:
@@ -51,7 +51,7 @@ class NodeClock:
 
     def now(self) -> Timestamp:
         """The reading as a time to stamp data with; raises ClockFenced."""
-        wall_ns = self._clock.wall_ns()
+        wall_ns = self._wall_ns()
         fence = self._judge(wall_ns)
         if fence is not None:
             raise ClockFenced(f"this node's clock is {fence}")
@@ -59,7 +59,7 @@ class NodeClock:
 
     def shown(self) -> Timestamp:
         """The time on the clock, to compare with; giving nothing out, it doesn't move the clock."""
-        return Timestamp(max(self._hlc.last, physical(self._clock.wall_ns())))
+        return Timestamp(max(self._hlc.last, physical(self._wall_ns())))
 
     def on_fence(self, callback: Callable[[], None]) -> None:
         """Have it called whenever the clock is fenced, or free again."""
@@ -69,19 +69,19 @@ class NodeClock:
 
     def outgoing(self) -> tuple[ClockReading, int]:
         """What a message carries: the reading, and the wall clock as it is, trusted or not, for others to measure."""
-        wall_ns = self._clock.wall_ns()
+        wall_ns = self._wall_ns()
         return (self._hlc.now(wall_ns) if self._judge(wall_ns) is None else self._hlc.last), wall_ns
 
     def monotonic_ns(self) -> int:
         """The monotonic clock, which times who may serve."""
-        return self._clock.monotonic_ns()
+        return self._monotonic_ns()
 
     def take_in(self, reading: ClockReading, source: str) -> bool:
         """Take in the reading of a message; False if it is beyond the declared maximum offset: refuse the message.
 
         A fenced node can't judge and needn't: the reading moves nothing.
         """
-        wall_ns = self._clock.wall_ns()
+        wall_ns = self._wall_ns()
         if self._judge(wall_ns) is not None:
             return True
         try:
@@ -106,12 +106,12 @@ class NodeClock:
 
     def measured(self, peer: str, wall_ns: int, sent_ns: int) -> None:
         """An answer came just now: the peer's wall clock showed `wall_ns`, the call left at monotonic `sent_ns`."""
-        own_ns, now_ns = self._clock.wall_ns(), self._clock.monotonic_ns()
+        own_ns, now_ns = self._wall_ns(), self._monotonic_ns()
         half_ns = (now_ns - sent_ns + 1) // 2
         self._guard.measured(peer, Measurement(wall_ns + half_ns - own_ns, half_ns, own_ns - now_ns, now_ns))
 
     def _judge(self, wall_ns: int) -> Fence | None:
-        fence = self._guard.judge(wall_ns, self._clock.monotonic_ns())
+        fence = self._guard.judge(wall_ns, self._monotonic_ns())
         if fence is not self._fence:
             self._changed(fence)
         return fence

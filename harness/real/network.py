@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from harness.eager import begin
 from harness.ports import Address, Channel, Handler, Hello, NotifyHandler, Peer
 from harness.real.frames import FrameProtocol, Kind
 from harness.real.outgoing import Outgoing, is_stranger
@@ -57,7 +58,7 @@ class RealListener:
         elif peer is None:
             connection.abort()
         elif kind == Kind.CALL:
-            self._start(self._serve(connection, peer, call_id, payload))
+            self._begin(self._serve(connection, peer, call_id, payload))
         elif kind == Kind.NOTIFY:
             self._take(peer, payload)
 
@@ -90,10 +91,13 @@ class RealListener:
         else:
             connection.send(Kind.REPLY, call_id, reply)
 
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+    def _begin(self, serving: Coroutine[Any, Any, None]) -> None:
+        """Most requests are answered at once; a task goes on with those that have to wait."""
+        begun = begin(serving)
+        if begun is not None:
+            task = self._loop.create_task(begun)
+            self._tasks[task] = None
+            task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     def _report(self, error: Exception) -> None:
         self._loop.call_exception_handler({"message": "a network handler failed", "exception": error})

@@ -67,10 +67,9 @@ class Outgoing:
 
     async def _connect(self, timeout_s: float) -> None:
         attempt = self._attempt if self._attempt is not None else self._start_attempt()
-        try:
-            failure = await asyncio.wait_for(asyncio.shield(attempt), timeout_s)
-        except TimeoutError:
-            raise Unreachable(f"no connection to {self._address} within {timeout_s} s") from None
+        if not (await asyncio.wait((attempt,), timeout=timeout_s))[0]:
+            raise Unreachable(f"no connection to {self._address} within {timeout_s} s")
+        failure = attempt.result()
         if failure is not None:
             raise type(failure)(str(failure))
 

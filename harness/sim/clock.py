@@ -82,7 +82,8 @@ class SimClock:
             shown_ns = self._own_wall_ns()
         else:
             shown_ns = self.true_wall_ns() + self._skew.after(self._loop.now_ns - self._skewed_since)
-        self._peak_ns = max(self._peak_ns, shown_ns - self._loop.now_ns)
+        if shown_ns - self._loop.now_ns > self._peak_ns:
+            self._peak_ns = shown_ns - self._loop.now_ns
         return shown_ns
 
     def _own_wall_ns(self) -> int:

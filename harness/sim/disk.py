@@ -29,8 +29,9 @@ from harness.sim.trace import (
 
 @dataclass(frozen=True, slots=True)
 class DiskOptions:
-    """`sync_ns`: shortest and longest time of a durable operation (uniform). At a crash an unsynced tail is lost with
-    probability `lose_tail`, torn in the manner of `tear` with `tear_tail`, and survives otherwise.
+    """`sync_ns`: shortest and longest time of a durable operation (uniform), which takes its turn behind those before
+    it. At a crash an unsynced tail is lost with probability `lose_tail`, torn in the manner of `tear` with `tear_tail`,
+    and survives otherwise.
 
     A durable operation begins a time in which the disk hangs with probability `hang`: nothing ends before it is over.
     An append or atomic write begins one in which the disk is full with probability `fill`. Both last between the bounds
@@ -83,6 +84,7 @@ class SimDisk:
         self._next_token = 0
         self._hung_until_ns = 0
         self._full_until_ns = 0
+        self._free_ns = 0
 
     # ---- faults and views of the harness ----
 
@@ -118,7 +120,7 @@ class SimDisk:
 
     def settle(self) -> None:
         """End a time in which the disk hangs or is full; what waits already is not hurried."""
-        self._hung_until_ns = self._full_until_ns = 0
+        self._hung_until_ns = self._full_until_ns = self._free_ns = 0
 
     def used_bytes(self) -> int:
         return sum(len(file.data) for file in self._files.values())
@@ -133,6 +135,7 @@ class SimDisk:
                     operation()
         self._pending.clear()
         self._fsyncs.clear()
+        self._free_ns = 0
         for path, file in list(self._files.items()):
             if len(file.data) > file.synced:
                 self._tear(path, file)
@@ -263,15 +266,15 @@ class SimDisk:
         return self._next_token
 
     def _done_ns(self) -> int:
+        """When a durable operation that begins now ends: a disk carries them out one after the other."""
         low, high = self.options.sync_ns
         delay = low + int(self._entropy.random() * (high - low)) + self.extra_sync_ns
         self._decisions.note(FSYNC_TIME, delay)
         now_ns = self._loop.now_ns
-        if not self.options.hang:
-            return now_ns + delay
-        if now_ns >= self._hung_until_ns and self._entropy.random() < self.options.hang:
+        if self.options.hang and now_ns >= self._hung_until_ns and self._entropy.random() < self.options.hang:
             self._hung_until_ns = now_ns + self._episode_ns(HUNG)
-        return max(now_ns, self._hung_until_ns) + delay
+        self._free_ns = max(now_ns, self._hung_until_ns, self._free_ns) + delay
+        return self._free_ns
 
 
 class SimDiskPort:

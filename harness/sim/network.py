@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import Context
 from typing import Any, TypeAlias
 
+from harness.eager import begin
 from harness.ports import Address, CallLost, Channel, Handler, Hello, NotifyHandler, Peer, Refused, Unreachable
 from harness.protocols import CLIENTS, Flow, Impairment
 from harness.sim.handle import SimHandle
@@ -307,12 +308,20 @@ class SimNetwork:
         self._trace.record(CALL, owner.tag, request)
         listener.open_calls[call] = None
         if owner.blocked:
-            owner.hold(SimHandle(self._serve_later, (call, listener, request), listener.context, owner))
-        else:
-            self._serve_later(call, listener, request)
+            owner.hold(SimHandle(self._begin, (call, listener, request), listener.context.copy(), owner))
+            return
+        try:
+            listener.context.copy().run(self._begin, call, listener, request)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the receiving node's, and recorded there
+            self._loop.fail(owner, error)
 
-    def _serve_later(self, call: _Call, listener: SimListener, request: bytes) -> None:
-        self._loop.create_task(self._serve(call, listener, request), context=listener.context.copy())
+    def _begin(self, call: _Call, listener: SimListener, request: bytes) -> None:
+        """Most requests are answered at once; a task goes on with those that have to wait."""
+        begun = begin(self._serve(call, listener, request))
+        if begun is not None:
+            self._loop.create_task(begun)
 
     async def _serve(self, call: _Call, listener: SimListener, request: bytes) -> None:
         try:

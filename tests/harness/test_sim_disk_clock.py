@@ -242,6 +242,28 @@ def test_slow_fsync_bit_flip_lost_tail_and_wipe(world: World) -> None:
     world.run(main())
 
 
+def test_durable_operations_of_one_disk_take_turns_and_those_of_two_disks_do_not(world: World) -> None:
+    """A device carries out one flush after the other, whatever the files."""
+    ended_ns: list[int] = []
+
+    async def sync(ports: Ports, path: str) -> None:
+        await ports.disk.append(path, b"x")
+        await ports.disk.fsync(path)
+        ended_ns.append(world.loop.now_ns)
+
+    async def main() -> None:
+        nodes = [idle(world, name) for name in ("one", "two")]
+        await asyncio.sleep(0)
+        for node, _ in nodes:
+            node.disk.options = DiskOptions(sync_ns=(1_000_000, 1_000_000))
+        one, two = (started[0] for _, started in nodes)
+        began_ns = world.loop.now_ns
+        await asyncio.gather(sync(one, "f"), sync(one, "g"), sync(two, "f"))
+        assert [at_ns - began_ns for at_ns in ended_ns] == [1_000_000, 1_000_000, 2_000_000]
+
+    world.run(main())
+
+
 def test_an_fsync_does_not_cover_what_was_cut_and_written_again(world: World) -> None:
     async def main() -> None:
         node, started = idle(world)
