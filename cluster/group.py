@@ -203,7 +203,6 @@ class Group:
             return future
         self._queue.add(QueuedProposal(stamp, future, self._deadline(timeout_s), decided_ns))
         self._run()
-        self._rearm()
         return future
 
     async def read_barrier(self, timeout_s: float) -> None:
@@ -295,6 +294,7 @@ class Group:
             self._panic(error)
         finally:
             self._stepping = False
+            self._rearm()
 
     def _propose_batch(self) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -334,7 +334,6 @@ class Group:
         self._wake_ns = ready.wake_ns
         if ready.changes or ready.send_snapshots:
             self._carry_out_rare(ready)
-        self._rearm()
 
     def _carry_out_rare(self, ready: Ready) -> None:
         for result in ready.changes:
@@ -385,9 +384,9 @@ class Group:
 
     def _release(self, batch: list[Persist]) -> None:
         self._observer.durable(self._spec.group_id, batch)
-        messages = tuple(message for item in batch for message in item.then_send)
+        messages = [message for item in batch for message in item.then_send]
         if messages:
-            self._send(messages)
+            self._send(tuple(messages))
         if self._handing_over and not self._disk.full:
             self.hand_over(DISK_FULL, wanted=False)
             self.hand_over(DISK_HANGS, wanted=False)
@@ -456,10 +455,17 @@ class Group:
         return self._clock.monotonic_ns() + int(timeout_s * 1e9)
 
     def _rearm(self) -> None:
-        if not self._stopped:
-            stream_ns = self._traffic.next_wake_ns
-            wake_ns = self._wake_ns if stream_ns is None else min(self._wake_ns, stream_ns)
-            self._alarm.set(min(wake_ns, self._waiters.next_deadline_ns, self._queue.next_deadline_ns))
+        """Wake for whatever comes first; most often it only moves later, which costs nothing."""
+        if self._stopped:
+            return
+        wake_ns, stream_ns = self._wake_ns, self._traffic.next_wake_ns
+        if stream_ns is not None and stream_ns < wake_ns:
+            wake_ns = stream_ns
+        if self._waiters.next_deadline_ns < wake_ns:
+            wake_ns = self._waiters.next_deadline_ns
+        if self._queue.next_deadline_ns < wake_ns:
+            wake_ns = self._queue.next_deadline_ns
+        self._alarm.set(wake_ns)
 
     def _tick(self) -> None:
         now_ns = self._clock.monotonic_ns()
