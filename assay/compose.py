@@ -26,6 +26,9 @@ from nemesis.packages import NemesisOptions, package, wanted
 from workloads.api import check_operations, resolve_options
 from workloads.registry import workload
 
+VOLUME_MIB = 64
+"""The size of the data volume of a node in a container whose disk is to be full at times."""
+
 Tell = Callable[[str], None]
 """Takes a sentence for the user about a step that takes long."""
 
@@ -117,8 +120,9 @@ def run_in_docker(
     from harness.real.clock import RealClock
 
     async def main() -> RunOutcome:
-        environment = DockerEnvironment(RealClock(), report=tell)
         needed = wanted(options.nemesis)
+        volume_mib = VOLUME_MIB if "full-disk" in needed else None
+        environment = DockerEnvironment(RealClock(), report=tell, volume_mib=volume_mib)
         await environment.prepare(try_out=not needed.isdisjoint({"clock", "packets"}))
         variables = environment.program_environment if "clock" in needed & environment.capabilities else {}
         database = DockerDatabase(

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import cast
 
-from cluster.wire.messages import ArmedReply, ArmFailpoint
-from harness.failpoints import SYNC, Action, Arming
-from harness.ports import Failpoints
+from harness.failpoints import SYNC
 from harness.protocols import Failpoint
 
 MASTER, TSERVER = "master", "tserver"
@@ -101,13 +98,3 @@ def name_at(role: str, point: str) -> str:
     if FAILPOINTS[name].role not in ("", role):
         raise KeyError(name)
     return name
-
-
-def carry_out(failpoints: Failpoints, request: ArmFailpoint) -> ArmedReply:
-    """Arm or disarm a point as a request asks."""
-    if request.action:
-        action = cast(Action, request.action)
-        failpoints.arm(Arming(request.point, action, request.group, 0, request.times, request.seconds))
-    else:
-        failpoints.disarm(request.point)
-    return ArmedReply(tuple(failpoints.armed))

@@ -18,6 +18,7 @@ import uvloop
 from cluster.config import NodeConfig, load_config
 from cluster.group import OnFailure
 from cluster.identity import format_disk, identify
+from cluster.log.envelope import either, twice
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.observer import SILENT, Observer
 from cluster.store.node_clock import NodeClock
@@ -30,6 +31,7 @@ from harness.real.disk import RealDisk
 from harness.real.ports import real_ports
 
 INCARNATION_FILE = "incarnation"
+_INCARNATION_KIND = 18
 
 
 class NodeServer(Protocol):
@@ -104,9 +106,11 @@ async def next_incarnation(directory: Path) -> int:
     disk = RealDisk(directory)
     try:
         known = INCARNATION_FILE in disk.list(INCARNATION_FILE)
-        before = int(await disk.read(INCARNATION_FILE)) if known else RealClock().wall_ns() // 1_000
+        before = RealClock().wall_ns() // 1_000
+        if known:
+            before = int(either(_INCARNATION_KIND, await disk.read(INCARNATION_FILE)))
         incarnation = before + 1
-        await disk.write_atomic(INCARNATION_FILE, b"%d" % incarnation)
+        await disk.write_atomic(INCARNATION_FILE, twice(_INCARNATION_KIND, b"%d" % incarnation))
     finally:
         disk.close()
     return incarnation

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from harness.failpoints import Action
 from harness.invariants import InvariantsRecord
@@ -210,6 +210,59 @@ class Armable(Protocol):
 
     async def acted(self, node: str) -> Mapping[str, int]:
         """How often each point has acted on this node so far, as its processes noted; raises HarnessError."""
+
+
+DamageKind: TypeAlias = Literal["bit-flip", "truncate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A bit of a file flipped (`at` counts bits, 0 is the lowest of the first byte), or its bytes from `at` on lost."""
+
+    kind: DamageKind
+    path: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskState:
+    """What a node found when it made something durable: the time it took, or (not `ended`) has taken so far.
+
+    `full`: there was no room for it.
+    """
+
+    sync_ms: float
+    ended: bool
+    full: bool
+
+
+@runtime_checkable
+class Disks(Protocol):
+    """The power of a database with the capability `disk`: its nodes' disks can be hurt, and looked at.
+
+    Slow and hung disks are failpoints (`disk.before_sync`, see `Armable`).
+    """
+
+    async def probe_disk(self, node: str) -> DiskState | None:
+        """What the node's own program finds now, within half a second; None if it does not answer."""
+
+    async def fill_disk(self, node: str) -> None:
+        """Leave no room on the node's data volume; with the capability `full-disk`."""
+
+    async def free_disk(self, node: str) -> None:
+        """Give the room back; no error if nothing was taken."""
+
+    async def wipe(self, node: str) -> None:
+        """Lose every file of a dead node's database, as with a new disk."""
+
+    async def damage(self, node: str, kind: DamageKind, seed: int) -> tuple[Damage, str] | None:
+        """Corrupt synced data of a dead node, where redundancy can repair it: what, and what reading it back shows.
+
+        None: nothing there may be damaged so. The seed chooses. Raises HarnessError if reading it back shows nothing.
+        """
+
+    async def server_id(self, node: str) -> str | None:
+        """The id under which the node runs; another one after it was wiped. None if it does not answer."""
 
 
 @runtime_checkable

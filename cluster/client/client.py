@@ -25,6 +25,7 @@ from cluster.wire.messages import (
     ConfigurationReply,
     CreateTable,
     CreateTableReply,
+    DiskReply,
     Done,
     DoneReply,
     GetStatus,
@@ -33,6 +34,7 @@ from cluster.wire.messages import (
     ListTables,
     ListTablesReply,
     ListTabletServers,
+    ProbeDisk,
     ReadReply,
     ReadRow,
     ReadRows,
@@ -154,6 +156,11 @@ class ClusterClient:
         """Have the node at this address arm or disarm a failpoint; False if it did not answer."""
         reply = await attempt(self._ports.network, address, encode(request), self._timeout_s)
         return not isinstance(reply, Missed) and isinstance(_expect(reply, ArmedReply), ArmedReply)
+
+    async def probe_disk(self, address: str, patience_s: float) -> DiskReply | None:
+        """Have the node at this address try its disk; None if it did not answer."""
+        reply = await attempt(self._ports.network, address, encode(ProbeDisk(patience_s)), self._timeout_s)
+        return None if isinstance(reply, Missed) else _expect(reply, DiskReply)
 
     async def flood(self, table: str, tablet_id: str, address: str, keys: Sequence[int], timeout_s: float) -> None:
         """Send a write of each of these partition keys to one replica, all at once; whatever comes of them.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cluster.client.client import ClusterClient
 from cluster.deploy.adapter import DATABASE_NAME, OPERATIONS, REGISTER_TABLE, create_registers
+from cluster.deploy.damage import choose
 from cluster.deploy.readiness import await_ready
 from cluster.failpoints import FAILPOINTS, name_at
 from cluster.raft.types import ChangeKind
@@ -16,13 +18,14 @@ from cluster.wire.messages import ArmFailpoint, ChangeReplicas
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.failpoints import Action
 from harness.ports import Clock
-from harness.protocols import Failpoint, Node, NodeStatus, ProcessState, node_of
+from harness.protocols import Damage, DamageKind, DiskState, Failpoint, Node, NodeStatus, ProcessState, node_of
 
-CAPABILITIES = frozenset({"kill", "pause", "stop", "status", "failpoint", "flood", "membership"})
+CAPABILITIES = frozenset({"kill", "pause", "stop", "status", "failpoint", "flood", "membership", "disk"})
 ADMIN = "admin"
 """The harness's own machine: statuses and readiness are asked from there; no fault touches it."""
 
 ARM_TIMEOUT_S = 0.5
+PROBE_PATIENCE_S = 0.5
 ARM_ATTEMPTS = 4
 DISARM_ATTEMPTS = 20
 FLOOD_TIMEOUT_S = 2.0
@@ -132,6 +135,39 @@ class ReferenceDatabase(ABC):
             return name_at(self._role(node), point)
         except KeyError:
             raise ValueError(f"{node} passes no failpoint {point!r}") from None
+
+    async def probe_disk(self, node: str) -> DiskState | None:
+        client = self.admin_client(PROBE_PATIENCE_S + ARM_TIMEOUT_S)
+        reply = await client.probe_disk(self.address(node), PROBE_PATIENCE_S)
+        return None if reply is None else DiskState(reply.sync_ms, reply.ended, reply.full)
+
+    @abstractmethod
+    async def fill_disk(self, node: str) -> None:
+        """See `harness.protocols.Disks`."""
+
+    @abstractmethod
+    async def free_disk(self, node: str) -> None:
+        """The same."""
+
+    @abstractmethod
+    async def wipe(self, node: str) -> None:
+        """The same."""
+
+    async def damage(self, node: str, kind: DamageKind, seed: int) -> tuple[Damage, str] | None:
+        chosen = choose(kind, await self.file_sizes(node), random.Random(seed))
+        return None if chosen is None else (chosen, await self.corrupt(node, chosen))
+
+    @abstractmethod
+    async def file_sizes(self, node: str) -> Mapping[str, int]:
+        """The files of a dead node's database."""
+
+    @abstractmethod
+    async def corrupt(self, node: str, damage: Damage) -> str:
+        """Do it, and say what was read there before and after; raises HarnessError if that is the same."""
+
+    async def server_id(self, node: str) -> str | None:
+        status = await self.status(node)
+        return None if status is None else str(status.details["server_id"])
 
     def _role(self, node: str) -> str:
         return next(each.role for each in self._nodes if each.name == node)

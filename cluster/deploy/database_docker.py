@@ -20,11 +20,14 @@ from cluster.deploy.node_files import (
     CONFIG_PATH,
     DATA_DIRECTORY,
     FAILPOINT_LOG_PATH,
+    FILL_COMMAND,
+    FILLER_PATH,
     FORMAT_COMMAND,
     LOG_PATH,
     NODE_DAEMON,
     UNPACK_COMMAND,
     code_archive,
+    corrupt_command,
 )
 from cluster.invariants.reports import Reports
 from cluster.wire.messages import WIRE_VERSION, Replica
@@ -34,7 +37,7 @@ from harness.errors import DefiniteError, HarnessError
 from harness.invariants import InvariantsRecord
 from harness.ops import Op
 from harness.ports import Clock, Hello, Ports
-from harness.protocols import Node, NodeStatus, ProcessState
+from harness.protocols import Damage, Node, NodeStatus, ProcessState
 from harness.real.network import RealNetwork
 from harness.real.ports import real_ports
 
@@ -119,6 +122,29 @@ class DockerDatabase(ReferenceDatabase):
     async def acted(self, node: str) -> Mapping[str, int]:
         """Read from the file in which the node's processes note it."""
         return Counter((await self._command(node, f"cat {FAILPOINT_LOG_PATH} 2>/dev/null || true")).split())
+
+    async def fill_disk(self, node: str) -> None:
+        await self._command(node, FILL_COMMAND)
+
+    async def free_disk(self, node: str) -> None:
+        await self._command(node, f"rm -f {FILLER_PATH}")
+
+    async def wipe(self, node: str) -> None:
+        await self._dead(node)
+        await self._command(node, f"find {DATA_DIRECTORY} -mindepth 1 -delete")
+
+    async def file_sizes(self, node: str) -> Mapping[str, int]:
+        await self._dead(node)
+        lines = (await self._command(node, f"find {DATA_DIRECTORY} -type f -printf '%s %P\n'")).splitlines()
+        return {path: int(size) for size, _, path in (line.partition(" ") for line in lines)}
+
+    async def corrupt(self, node: str, damage: Damage) -> str:
+        await self._dead(node)
+        return (await self._command(node, corrupt_command(damage))).strip()
+
+    async def _dead(self, node: str) -> None:
+        if await self.process_state(node) is not ProcessState.DEAD:
+            raise HarnessError(f"{node} runs: its files are not touched")
 
     async def _command(self, node: str, command: str) -> str:
         return await self._machines.fleet.check(node, command)

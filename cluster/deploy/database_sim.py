@@ -17,10 +17,10 @@ from cluster.invariants.watch import Watch
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.wire.messages import Replica
-from harness.errors import DefiniteError
+from harness.errors import DefiniteError, HarnessError
 from harness.invariants import InvariantsRecord
 from harness.ports import Clock, Ports
-from harness.protocols import Node, NodeStatus, ProcessState
+from harness.protocols import Damage, Node, NodeStatus, ProcessState
 from harness.sim.node import SimNode
 from harness.sim.world import World
 from harness.sim.worlds import CLIENT_MACHINES
@@ -91,6 +91,36 @@ class SimDatabase(ReferenceDatabase):
 
     async def acted(self, node: str) -> Mapping[str, int]:
         return dict(self._world.node(node).body.acted)
+
+    # ---- disks ----
+
+    async def fill_disk(self, node: str) -> None:
+        self._world.node(node).disk.full = True
+
+    async def free_disk(self, node: str) -> None:
+        self._world.node(node).disk.full = False
+
+    async def wipe(self, node: str) -> None:
+        self._dead(node).disk.wipe()
+
+    async def file_sizes(self, node: str) -> Mapping[str, int]:
+        disk = self._dead(node).disk
+        return {path: len(disk.peek(path)) for path in disk.paths()}
+
+    async def corrupt(self, node: str, damage: Damage) -> str:
+        disk = self._dead(node).disk
+        before = disk.peek(damage.path)
+        if damage.kind == "bit-flip":
+            disk.flip_bit(damage.path, damage.at)
+            return f"{before[damage.at // 8]:02x} became {disk.peek(damage.path)[damage.at // 8]:02x}"
+        disk.shorten(damage.path, damage.at)
+        return f"{len(before)} bytes became {len(disk.peek(damage.path))}"
+
+    def _dead(self, node: str) -> SimNode:
+        machine = self._world.node(node)
+        if machine.state is not ProcessState.DEAD:
+            raise HarnessError(f"{node} runs: its files are not touched")
+        return machine
 
     # ---- what it says of itself ----
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import shlex
 import tarfile
 from pathlib import Path
 
 from harness.env.daemon import Daemon
+from harness.protocols import Damage
 from harness.real.failpoints import LOG_VARIABLE
 
 PACKAGES = ("cluster", "harness")
@@ -37,6 +39,48 @@ FORMAT_COMMAND = (
     f"python3 -m cluster.node --format {CONFIG_PATH}"
 )
 """Makes the data directory that of the node named in the configuration, once."""
+
+
+FILLER_PATH = f"{DATA_DIRECTORY}/../filler"
+"""Takes all the room that is left on the volume of the data directory, and is none of its files."""
+
+FILL_COMMAND = f"""
+set -e
+left() {{ df --output=avail -B1 {DATA_DIRECTORY} | tail -n 1; }}
+fallocate -l "$(left)" {FILLER_PATH}
+cat /dev/zero >>{FILLER_PATH} 2>/dev/null || true
+test "$(left)" -lt 4096
+"""
+
+_CORRUPT_PROGRAM = """
+import os, sys
+kind, path, at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def look():
+    if kind == "truncate":
+        return f"{os.path.getsize(path)} bytes"
+    with open(path, "rb") as file:
+        file.seek(at // 8)
+        return file.read(1).hex()
+before = look()
+with open(path, "r+b") as file:
+    if kind == "bit-flip":
+        file.seek(at // 8)
+        file.write(bytes([int(before, 16) ^ 1 << at % 8]))
+    else:
+        file.truncate(at)
+    file.flush()
+    os.fsync(file.fileno())
+after = look()
+if before == after:
+    sys.exit(f"{path} can not be damaged")
+print(f"{before} became {after}")
+"""
+
+
+def corrupt_command(damage: Damage) -> str:
+    """Shell text that damages a file of the data directory, reads it back, and prints what was and is there."""
+    words = ("python3", "-c", _CORRUPT_PROGRAM, damage.kind, f"{DATA_DIRECTORY}/{damage.path}", str(damage.at))
+    return shlex.join(words)
 
 
 def code_archive() -> bytes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster import failpoints
 from cluster.config import NodeConfig
 from cluster.group import Group, GroupSpec, OnFailure
 from cluster.identity import stranger
+from cluster.inspection import Inspection
 from cluster.log.node import NodeLog
 from cluster.master import ddl, heartbeats, queries
 from cluster.master.background import run_background
@@ -30,6 +30,7 @@ from cluster.wire.messages import (
     IsCreateTableDone,
     ListTables,
     ListTabletServers,
+    ProbeDisk,
     RegisterSession,
     Reply,
     Request,
@@ -52,6 +53,7 @@ class Master:
     def __init__(self, ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer) -> None:
         self._ports = ports
         self._observer = observer
+        self._inspection = Inspection(ports)
         self._config = config
         self._on_failure = on_failure
         live_ms = max(MIN_LIVE_MS, LIVE_HEARTBEATS * config.knobs.tserver_heartbeat_ms)
@@ -81,6 +83,7 @@ class Master:
     async def close(self) -> None:
         """Stop answering; requests in flight fail."""
         self._streams.close()
+        self._inspection.close()
         if self._background is not None:
             self._background.cancel()
         if self._manager is not None:
@@ -93,7 +96,7 @@ class Master:
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its reply or a Fault."""
         request = decode_request(payload)
-        if isinstance(request, Heartbeat | GetStatus | ArmFailpoint):
+        if isinstance(request, Heartbeat | GetStatus | ArmFailpoint | ProbeDisk):
             return await self._carry_out(peer, request)
         return OVERLOADED if self._admission.full else await self._admission.carry(self._carry_out(peer, request))
 
@@ -143,8 +146,8 @@ class Master:
                 return await self._change_replicas(request)
             case GetStatus():
                 return self._status()
-            case ArmFailpoint():
-                return failpoints.carry_out(self._ports.failpoints, request)
+            case ArmFailpoint() | ProbeDisk():
+                return await self._inspection.answer(request)
             case _:
                 return Fault("INVALID", f"masters do not answer {type(request).__name__}", definite=True)
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from cluster import failpoints
 from cluster.config import NodeConfig
 from cluster.group import OnFailure
 from cluster.group_spec import MachineFailed
 from cluster.identity import stranger
+from cluster.inspection import Inspection
 from cluster.log.node import NodeLog, Quarantined
 from cluster.membership import replicas_of
 from cluster.nodelog import node_logger
@@ -33,6 +33,7 @@ from cluster.wire.messages import (
     DoneReply,
     Fault,
     GetStatus,
+    ProbeDisk,
     RegisterSession,
     Request,
     RowRequest,
@@ -62,6 +63,7 @@ class TabletServer:
         self._ports, self._config, self._on_failure = ports, config, on_failure
         self._log = node_logger(config.node_id)
         self._clock = clock
+        self._inspection = Inspection(ports)
         self._probes = ClockProbes(ports, clock, config.knobs.clock_probe_ms, self._clock_peers)
         self._streams = PeerStreams(ports, config.knobs, self._deliver)
         self._admission = Admission(config.knobs.max_requests)
@@ -100,6 +102,7 @@ class TabletServer:
         await self._probes.close()
         await self._heartbeats.close()
         self._streams.close()
+        self._inspection.close()
         for replica in list(self._replicas.values()):
             await replica.close()
         if self._node_log is not None:
@@ -142,8 +145,8 @@ class TabletServer:
     async def _admin(self, peer: Peer, request: Request) -> bytes:
         if isinstance(request, GetStatus):
             return self._status()
-        if isinstance(request, ArmFailpoint):
-            return encode(failpoints.carry_out(self._ports.failpoints, request))
+        if isinstance(request, ArmFailpoint | ProbeDisk):
+            return encode(await self._inspection.answer(request))
         if isinstance(request, CreateTablet | DeleteTablet):
             if (reason := self._streams.check.refusal(peer)) is not None:
                 return encode(stranger(reason))

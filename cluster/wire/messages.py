@@ -261,6 +261,12 @@ class ArmFailpoint(msgspec.Struct, frozen=True, tag="ArmFailpoint"):
     seconds: float = 0.0
 
 
+class ProbeDisk(msgspec.Struct, frozen=True, tag="ProbeDisk"):
+    """To any node: make something durable, and say within `patience_s` how it went. Answered by `DiskReply`."""
+
+    patience_s: float
+
+
 RowRequest: TypeAlias = ReadRow | ReadRows | WriteRow | WriteRows | CompareAndSet | RegisterSession
 """What clients ask of one tablet."""
 
@@ -282,6 +288,7 @@ Request: TypeAlias = (
     | ChangeReplicas
     | GetStatus
     | ArmFailpoint
+    | ProbeDisk
 )
 
 # ---- replies ----
@@ -376,6 +383,14 @@ class RowsReply(msgspec.Struct, frozen=True, tag="RowsReply"):
     timestamp: int
 
 
+class DiskReply(msgspec.Struct, frozen=True, tag="DiskReply"):
+    """How long it took to make something durable, or has taken so far; `full`: there was no room for it."""
+
+    sync_ms: float
+    ended: bool
+    full: bool
+
+
 class ArmedReply(msgspec.Struct, frozen=True, tag="ArmedReply"):
     """The points that are armed now."""
 
@@ -437,6 +452,7 @@ Reply: TypeAlias = (
     | RowsReply
     | StatusReply
     | ArmedReply
+    | DiskReply
 )
 
 # ---- one-way messages ----

@@ -10,7 +10,7 @@ from harness.protocols import CLIENTS, Flow, Impairment, Node, Skew
 from harness.sim.world import World
 from harness.sim.worlds import CLIENT_MACHINES
 
-_CAPABILITIES = frozenset({"partition", "client-cut", "clock", "packets"})
+_CAPABILITIES = frozenset({"partition", "client-cut", "full-disk", "clock", "packets"})
 _ON_ANY_LINK = frozenset({"packet-delay", "packet-loss", "packet-corruption", "packet-rate", "packet-clog"})
 _OFF_TCP = frozenset({"packet-duplication", "packet-reorder"})
 """What a connection hides from those who use it."""

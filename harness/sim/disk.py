@@ -63,7 +63,7 @@ class SimDisk:
     """The files of one machine, which outlive its processes, and the faults its disk can have.
 
     `full` refuses every write; `extra_sync_ns` slows durable operations down; `syncs` counts those that ended;
-    `damaged` says whether a bit was ever flipped.
+    `damaged` says whether anything that was synced was ever corrupted.
     """
 
     def __init__(
@@ -111,6 +111,11 @@ class SimDisk:
             file.before = bytes(file.data)
         del file.data[length:]
         file.synced = min(file.synced, length)
+
+    def shorten(self, path: str, length: int) -> None:
+        """Corrupt a file: lose what was synced from byte `length` on."""
+        self.damaged = True
+        self.cut_tail(path, length)
 
     def wipe(self) -> None:
         """Lose every file; meant for a dead node."""

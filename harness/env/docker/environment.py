@@ -32,8 +32,18 @@ class DockerEnvironment:
 
     name = "docker"
 
-    def __init__(self, clock: Clock, image: ImageSpec | None = None, report: Report = lambda _: None) -> None:
-        """`report` is told of steps that take long (making the image). Raises UserError if no engine answers."""
+    def __init__(
+        self,
+        clock: Clock,
+        image: ImageSpec | None = None,
+        report: Report = lambda _: None,
+        volume_mib: int | None = None,
+    ) -> None:
+        """`report` is told of steps that take long (making the image). Raises UserError if no engine answers.
+
+        With `volume_mib` the nodes' data lies on a volume of that size, in memory: it can be filled (`full-disk`).
+        """
+        self._volume_mib = volume_mib
         self.clock = clock
         self.run_id = secrets.token_hex(4)
         self._client = connect_engine()
@@ -54,7 +64,8 @@ class DockerEnvironment:
         """Partitions always; clocks and packets as far as they worked when they were tried (see `prepare`)."""
         works = self._abilities.works if self._abilities is not None else frozenset[str]()
         clock = {"clock"} if "faketime" in works else frozenset[str]()
-        return frozenset({"partition", "client-cut"}) | clock | shaping.capabilities(works)
+        full = {"full-disk"} if self._volume_mib is not None else frozenset[str]()
+        return frozenset({"partition", "client-cut"}) | full | clock | shaping.capabilities(works)
 
     @property
     def program_environment(self) -> Mapping[str, str]:
@@ -95,7 +106,7 @@ class DockerEnvironment:
         image = await self._blocking(lambda: ensure_image(self._client, self._image, self._report))
         networks = await self._blocking(lambda: make_networks(self._client, self.run_id))
         self._addresses = await self._blocking(
-            lambda: make_machines(self._client, image, self.run_id, names, networks, keys)
+            lambda: make_machines(self._client, image, self.run_id, names, networks, keys, self._volume_mib)
         )
         self._fleet = SshFleet(
             {

@@ -7,6 +7,7 @@ import tarfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, engine_failures, this_process
@@ -14,6 +15,9 @@ from harness.env.ssh import KeyPair
 from harness.errors import HarnessError
 
 MACHINES_AT_ONCE = 8
+
+VOLUME_PATH = "/var/lib/assay"
+"""Where a node keeps its data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +53,43 @@ def make_networks(client: Any, run_id: str) -> tuple[str, str]:
 
 
 def make_machines(
-    client: Any, image: str, run_id: str, nodes: Sequence[str], networks: tuple[str, str], keys: Keys
+    client: Any,
+    image: str,
+    run_id: str,
+    nodes: Sequence[str],
+    networks: tuple[str, str],
+    keys: Keys,
+    volume_mib: int | None = None,
 ) -> dict[str, Addresses]:
     """One running container per node name, on both networks, with the run's keys in place.
+
+    With `volume_mib` there is a volume of that size, in memory, at VOLUME_PATH.
 
     They are made in parallel but join their networks (that is, start) one by one: engines before 28 keep a count of
     each network's endpoints, and it was seen one too high after several containers had joined and left at once; then
     only a restart of the engine frees the network (moby/moby#42119).
     """
     with ThreadPoolExecutor(max_workers=MACHINES_AT_ONCE, thread_name_prefix="assay-docker") as pool:
-        made = list(pool.map(lambda node: _make_machine(client, image, run_id, node, networks, keys), nodes))
+        make = partial(_make_machine, client, image, run_id, networks=networks, keys=keys, volume_mib=volume_mib)
+        made = list(pool.map(make, nodes))
     return {
         node: _start_machine(client, container, node, networks) for node, container in zip(nodes, made, strict=True)
     }
 
 
-def _make_machine(client: Any, image: str, run_id: str, node: str, networks: tuple[str, str], keys: Keys) -> str:
+def _make_machine(
+    client: Any, image: str, run_id: str, node: str, *, networks: tuple[str, str], keys: Keys, volume_mib: int | None
+) -> str:
     control, data = networks
     api = client.api
+    volume = {VOLUME_PATH: f"size={volume_mib}m,mode=0755"} if volume_mib is not None else None
     with engine_failures(f"making the container of {node}"):
         container = api.create_container(
             image,
             name=f"assay-{run_id}-{node}",
             hostname=node,
             labels=labels_of(run_id),
-            host_config=api.create_host_config(cap_add=["NET_ADMIN"]),
+            host_config=api.create_host_config(cap_add=["NET_ADMIN"], tmpfs=volume),
             networking_config=api.create_networking_config({control: api.create_endpoint_config()}),
         )["Id"]
         api.connect_container_to_network(container, data)
