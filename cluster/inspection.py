@@ -46,10 +46,11 @@ class Inspection:
         if self._probe is None or self._probe.done():
             self._began_ns = self._ports.clock.monotonic_ns()
             self._probe = asyncio.create_task(self._write(), name="inspection.disk")
-        sleep = asyncio.ensure_future(self._ports.clock.sleep(patience_s))
-        await asyncio.wait((self._probe, sleep), return_when=asyncio.FIRST_COMPLETED)
-        sleep.cancel()
-        return self._probe.result() if self._probe.done() else DiskReply(self._elapsed_ms(), ended=False, full=False)
+        try:
+            async with asyncio.timeout(patience_s):
+                return await asyncio.shield(self._probe)
+        except TimeoutError:
+            return DiskReply(self._elapsed_ms(), ended=False, full=False)
 
     async def _write(self) -> DiskReply:
         try:
