@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from cluster.alarm import Alarm
+from cluster.applying import Applier
 from cluster.group_spec import (
     DISK_FULL,
     DISK_HANGS,
@@ -21,11 +22,11 @@ from cluster.group_spec import (
     MachineFailed,
     StateMachine,
     Transport,
-    apply_entry,
     group_state,
+    part_bytes,
     raft_config,
-    restore_snapshot,
 )
+from cluster.log.replay import SnapshotRef
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
 from cluster.observer import tell_votes
@@ -38,8 +39,6 @@ from cluster.raft.types import (
     ChangeMembership,
     Compact,
     Configuration,
-    Entry,
-    EntryKind,
     Event,
     HandOver,
     Member,
@@ -52,7 +51,6 @@ from cluster.raft.types import (
     Ready,
     Receive,
     Role,
-    Snapshot,
     SnapshotAck,
     SnapshotChunk,
     SoftState,
@@ -97,13 +95,22 @@ class Group:
         self._observer = spec.observer
         self._raft = raft
         self._log = node_logger(spec.node_id)
-        self._applied_index = self._applied_term = 0
-        self._stored: Snapshot | None = None
-        self._traffic = SnapshotTraffic(spec.node_id, spec.knobs, self._send, self._step)
         self._waiters = Waiters()
+        self._applier = Applier(
+            spec,
+            machine,
+            log,
+            self._passing,
+            self._waiters,
+            lambda: raft.leader,
+            self._snapshot_if_due,
+            self._panic,
+        )
+        self._traffic = SnapshotTraffic(
+            spec.node_id, spec.knobs, ports.clock, log, self._send, self._step, lambda: raft.commit_index, self._rearm
+        )
         self._queue = ProposalQueue(spec.knobs.max_queued_proposals)
         self._events: deque[Event] = deque()
-        self._after: deque[tuple[int, Ready, Snapshot | None]] = deque()
         self._stepping = self._stopped = False
         self._handing_over: dict[str, None] = {}
         self._wake_ns = 0
@@ -122,7 +129,7 @@ class Group:
         on_failure: OnFailure = _ignore,
     ) -> Group:
         """Recover the group from its node's log (or begin it there) and run it; raises Quarantined, OSError."""
-        found = await log.recover()
+        found = log.recover()
         if found.blank and spec.founders:
             founders = tuple(Member(replica.node_id, replica.address) for replica in spec.founders)
             found = log.found(*bootstrap(founders))
@@ -138,14 +145,14 @@ class Group:
         meta = found.snapshot.meta if found.snapshot is not None else None
         spec.observer.opened(spec.group_id, spec.node_id, meta, found.entries)
         group = cls(ports, spec, machine, transport, log, raft, on_leadership, on_failure)
-        group._start(found.snapshot)
+        await group._start(found.snapshot)
         return group
 
-    def _start(self, snapshot: Snapshot | None) -> None:
+    async def _start(self, snapshot: SnapshotRef | None) -> None:
         try:
             if snapshot is not None:
-                self._stored = snapshot
-                self._install(snapshot)
+                self._traffic.stored.replace(snapshot)
+                await self._applier.restore(snapshot)
         except MachineFailed as error:
             self._panic(error)
         self._step(Tick())
@@ -180,7 +187,7 @@ class Group:
     @property
     def applied_index(self) -> int:
         """Index of the last entry applied to the state machine."""
-        return self._applied_index
+        return self._applier.applied_index
 
     async def propose(self, command: bytes, timeout_s: float) -> bytes:
         """Replicate a command and return what applying it here gave; raises NotLeader, OutcomeUnknown."""
@@ -216,7 +223,7 @@ class Group:
         index = self._raft.lease_read_index(now_ns)
         if index is not None:
             self._observer.served_by_lease(self._spec.group_id, self._raft, now_ns)
-        if index is not None and self._applied_index >= index:
+        if index is not None and self.applied_index >= index:
             return
         context, future = self._waiters.add_read(self._deadline(timeout_s))
         if index is None:
@@ -245,7 +252,7 @@ class Group:
         if not isinstance(message, SnapshotChunk | SnapshotAck):
             self._step(Receive(message))
         elif not self._stopped:
-            self._traffic.take(message, self._raft.commit_index, self._clock.monotonic_ns())
+            self._traffic.take(message)
             self._rearm()
 
     def transfer_leadership(self, target: str) -> None:
@@ -262,7 +269,7 @@ class Group:
     def status(self) -> GroupState:
         """This replica's own view of the group."""
         serves = not self._stopped and self._raft.lease_valid(self._clock.monotonic_ns())
-        return group_state(self._spec, self._raft, self._applied_index, serves, self._machine.digest)
+        return group_state(self._spec, self._raft, self.applied_index, serves, self._applier.digest)
 
     async def close(self) -> None:
         """Stop; what is not yet decided raises OutcomeUnknown at its callers."""
@@ -318,17 +325,14 @@ class Group:
             self._send(ready.send_now)
         if ready.apply:
             self._passing.at("after_commit")
-        received = None if ready.install is None else self._received()
+        received = None if ready.install is None else self._traffic.take_received()
         if ready.persist is not None:
             self._passing.before_persist(ready, self._raft.role)
             self._disk.put(ready.persist, received)
         if ready.failed_reads:
             self._waiters.fail_reads(ready.failed_reads, self._not_leader())
         if ready.install is not None or ready.apply or ready.reads:
-            if ready.persist is None and not self._after:
-                self._finish(ready, received)
-            else:
-                self._after.append((ready.persist.sequence if ready.persist else 0, ready, received))
+            self._applier.put(ready, received)
         if ready.soft_state is not None:
             self._changed(ready.soft_state)
         self._wake_ns = ready.wake_ns
@@ -342,15 +346,7 @@ class Group:
             elif result.reason is not None:
                 self._waiters.fail_change(result.context, ChangeRefused(result.reason, result.message))
         if ready.send_snapshots:
-            self._traffic.begin(ready.send_snapshots, self._stored, self._clock.monotonic_ns())
-
-    def _received(self) -> Snapshot:
-        """The snapshot that Raft installs: from now on it is the one to send, if this replica comes to lead."""
-        received = self._traffic.received
-        if received is None:
-            raise RuntimeError("Raft installs a snapshot that was not received")
-        self._stored = received
-        return received
+            self._traffic.begin(ready.send_snapshots)
 
     def _configured(self, configuration: Configuration) -> None:
         self._passing.at("before_configuration")
@@ -390,57 +386,22 @@ class Group:
         if self._handing_over and not self._disk.full:
             self.hand_over(DISK_FULL, wanted=False)
             self.hand_over(DISK_HANGS, wanted=False)
-        while self._after and self._after[0][0] <= batch[-1].sequence:
-            self._finish(*self._after.popleft()[1:])
+        self._applier.durable(batch[-1].sequence)
         self._step(Persisted(batch[-1].sequence))
 
-    def _finish(self, ready: Ready, received: Snapshot | None) -> None:
-        """The part of a Ready that must find its `persist` durable."""
-        if received is not None:
-            self._install(received)
-            self._passing.at("after_install")
-        if ready.apply:
-            self._passing.at("before_apply")
-            for entry in ready.apply:
-                self._apply(entry)
-            self._passing.at("after_apply")
-        for read in ready.reads:
-            self._waiters.place_read(read.context, read.index)
-        self._waiters.resolve_reads(self._applied_index)
-        self._snapshot_if_due()
-
-    def _install(self, snapshot: Snapshot) -> None:
-        meta = snapshot.meta
-        restore_snapshot(self._machine, snapshot)
-        self._waiters.skip(meta.index, meta.term, self._raft.leader)
-        self._applied_index, self._applied_term = meta.index, meta.term
-        self._spec.on_configured()
-        self._observer.restored(self._spec.group_id, meta, self._machine)
-
-    def _apply(self, entry: Entry) -> None:
-        if entry.term > self._applied_term:
-            self._waiters.refuse_older(entry.term, self._raft.leader)
-            self._applied_term = entry.term
-        self._applied_index = entry.index
-        self._waiters.resolve(entry.term, entry.index, apply_entry(self._machine, entry))
-        if entry.kind == EntryKind.CONFIG:
-            self._spec.on_configured()
-            self._passing.at("after_configuration")
-        self._observer.applied(self._spec.group_id, entry.index, self._machine)
-
     def _snapshot_if_due(self) -> None:
-        stored_index = self._stored.meta.index if self._stored else 0
-        due = self._applied_index - stored_index >= self._spec.knobs.snapshot_entries
+        stored, knobs = self._traffic.stored, self._spec.knobs
+        behind = self.applied_index - stored.index
+        due = behind >= (1 if stored.damaged else knobs.snapshot_entries)
         if due and not self._disk.saving:
-            meta = self._raft.snapshot_meta(self._applied_index)
+            meta = self._raft.snapshot_meta(self.applied_index)
             if meta is not None:
-                snapshot = Snapshot(meta, self._machine.snapshot())
-                self._disk.save_snapshot(meta, iter((snapshot.data,)), lambda: self._saved(snapshot))
+                self._disk.save_snapshot(meta, self._machine.freeze(part_bytes(knobs)), self._saved)
 
-    def _saved(self, snapshot: Snapshot) -> None:
-        if self._stored is None or snapshot.meta.index > self._stored.meta.index:
-            self._stored = snapshot
-            self._step(Compact(snapshot.meta))
+    def _saved(self, saved: SnapshotRef) -> None:
+        if saved.meta.index > self._traffic.stored.index:
+            self._traffic.stored.replace(saved)
+            self._step(Compact(saved.meta))
 
     # ---- refusals and deadlines ----
 
@@ -495,4 +456,6 @@ class Group:
         self._queue.refuse(self._not_leader())
         self._waiters.abandon()
         self._alarm.cancel()
+        self._applier.close()
+        self._traffic.close()
         self._disk.close()

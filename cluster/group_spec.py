@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,10 +10,11 @@ from cluster.config import Knobs
 from cluster.observer import SILENT, Observer
 from cluster.raft.config import RaftConfig
 from cluster.raft.core import Raft
-from cluster.raft.types import Entry, EntryKind, Message, Role, Snapshot
+from cluster.raft.types import Entry, EntryKind, Message, Role, SnapshotMeta
 from cluster.wire.messages import GroupState, Replica
 
 _MS = 1_000_000
+_PART_BYTES = 1 << 16
 DISK_FULL = "disk full"
 DISK_HANGS = "disk hangs"
 """Reasons for a leader to hand over."""
@@ -29,11 +30,15 @@ class StateMachine(Protocol):
     def apply(self, index: int, command: bytes) -> bytes:
         """Carry a command out; the result goes to whoever proposed it here."""
 
-    def snapshot(self) -> bytes:
-        """The whole state after the last applied command."""
+    def freeze(self, part_bytes: int) -> Iterator[bytes]:
+        """The whole state after the last applied command, in parts of about so many bytes, one at least.
 
-    def restore(self, data: bytes) -> None:
-        """Replace the state by a snapshot's."""
+        Takes a moment however large the state is: parts are encoded as they are taken, while commands are applied that
+        don't show in them.
+        """
+
+    def restoring(self) -> Callable[[bytes], None]:
+        """Empty the state; what is returned takes in the parts of a frozen one, in order."""
 
     @property
     def digest(self) -> int:
@@ -50,12 +55,25 @@ def apply_entry(machine: StateMachine, entry: Entry) -> bytes:
         raise MachineFailed(f"entry {entry.index} can't be applied: {error!r}") from error
 
 
-def restore_snapshot(machine: StateMachine, snapshot: Snapshot) -> None:
-    """Replace the state by a snapshot's; raises MachineFailed."""
-    try:
-        machine.restore(snapshot.data)
-    except Exception as error:
-        raise MachineFailed(f"the snapshot up to {snapshot.meta.index} can't be restored: {error!r}") from error
+def part_taker(machine: StateMachine, meta: SnapshotMeta) -> Callable[[bytes], None]:
+    """`StateMachine.restoring` for a snapshot, at its first part; what is returned raises MachineFailed."""
+    take: Callable[[bytes], None] | None = None
+
+    def take_part(part: bytes) -> None:
+        nonlocal take
+        try:
+            if take is None:
+                take = machine.restoring()
+            take(part)
+        except Exception as error:
+            raise MachineFailed(f"the snapshot up to {meta.index} can't be restored: {error!r}") from error
+
+    return take_part
+
+
+def part_bytes(knobs: Knobs) -> int:
+    """About how large the parts of a snapshot are: none needs several chunks, and none is long to encode."""
+    return min(knobs.snapshot_chunk_bytes, _PART_BYTES)
 
 
 class Transport(Protocol):

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-LOG_VERSION = 2
+LOG_VERSION = 3
 
 _HEAD, _TAIL = b"\xa5\x4c", b"\xa5\x54"
 _FIELDS = struct.Struct("<2sBQIIII")

@@ -17,10 +17,20 @@ from cluster.alarm import Alarm
 from cluster.config import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.log.frames import Record, Scan
-from cluster.log.replay import BASE, DESTROY, DIRECTORY, QUARANTINE, Image, Replay, encode_body
+from cluster.log.replay import BASE, DESTROY, DIRECTORY, QUARANTINE, Image, Replay, SnapshotRef, encode_body
 from cluster.log.segments import Segment, Segments
-from cluster.log.snapshots import SNAPSHOTS_PATH, group_prefix, read_snapshot, snapshot_path, write_snapshot
-from cluster.log.view import GroupLog, OnStored, Quarantined
+from cluster.log.snapshots import (
+    SNAPSHOTS_PATH,
+    Pace,
+    SnapshotFile,
+    check,
+    group_prefix,
+    load,
+    pieces,
+    read_piece,
+    snapshot_path,
+)
+from cluster.log.view import GroupLog, OnStored, Quarantined, TakePart
 from cluster.nodelog import node_logger
 from cluster.raft.types import SnapshotMeta
 from harness.failpoints import pass_by
@@ -67,7 +77,8 @@ class NodeLog:
         self._rewrite_below = 0
         self._attempt, self._attempts = ports.incarnation, 0
         self._snapshot_turn = asyncio.Lock()
-        self._rubbish: list[str] = []
+        self._rubbish: dict[str, None] = {}
+        self._pins: dict[str, int] = {}
         self._wakes: asyncio.Future[None] | None = None
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._collecting = False
@@ -85,7 +96,7 @@ class NodeLog:
         """
         log = cls(ports, knobs, kind, on_failure)
         await log._recover(groups)
-        log._spawn(log._write(), "")
+        log.spawn(log._write(), "")
         log._idle.set(log._clock.monotonic_ns())
         return log
 
@@ -135,19 +146,30 @@ class NodeLog:
         self._waiting[view.group] = view
         self._wake()
 
-    def store_snapshot(self, view: GroupLog, meta: SnapshotMeta, chunks: Iterator[bytes], done: OnStored) -> None:
+    def store_snapshot(self, view: GroupLog, meta: SnapshotMeta, parts: Iterator[bytes], done: OnStored) -> None:
         """Write a snapshot file beside everything else, one at a time; `done` is told where it is."""
-        self._spawn(self._store_snapshot(view, meta, chunks, done), view.group)
+        self.spawn(self._store_snapshot(view, meta, parts, done), view.group)
 
-    async def read_snapshot(self, image: Image) -> bytes:
-        """The snapshot that a group stands on; raises Quarantined, for good, where it is damaged."""
-        if image.snapshot is None:
-            return b""
+    def snapshot_file(self, group: str, meta: SnapshotMeta) -> SnapshotFile:
+        """A new snapshot file."""
+        self._attempts += 1
+        path = snapshot_path(group, meta, f"{self._attempt}.{self._attempts}")
+        pace = Pace(self._knobs.bulk_bytes_per_s, self._knobs.disk_retry_ms / 1e3)
+        return SnapshotFile(self._disk, self._clock, path, meta, pace, self._pass)
+
+    async def load_snapshot(self, image: Image, ref: SnapshotRef, take: TakePart) -> None:
+        """Hand every part of a snapshot to `take`; raises Quarantined, for good, where it is damaged."""
         try:
-            return b"".join(await read_snapshot(self._disk, image.snapshot))
+            await load(self._disk, self._clock, ref, take)
         except CorruptLog as error:
             self._quarantine(image, str(error))
             raise Quarantined(f"{image.group}: {error}") from error
+
+    async def read_snapshot(self, ref: SnapshotRef, offset: int, limit: int) -> bytes:
+        """A piece of a snapshot file; raises CorruptLog."""
+        piece = await read_piece(self._disk, ref, offset, limit)
+        check(piece)
+        return piece
 
     def restate(self, image: Image) -> None:
         """State a group anew, ahead of everything that waits."""
@@ -155,8 +177,20 @@ class NodeLog:
         self._wake()
 
     def discard(self, path: str) -> None:
-        """A snapshot file that no group stands on any more."""
-        self._rubbish.append(path)
+        """A snapshot file that no group stands on any more; it is removed once nobody reads it."""
+        self._rubbish[path] = None
+        self._collect()
+
+    def pin(self, path: str) -> None:
+        """Keep a file while it is read."""
+        self._pins[path] = self._pins.get(path, 0) + 1
+
+    def unpin(self, path: str) -> None:
+        """One reader less."""
+        self._pins[path] -= 1
+        if not self._pins[path]:
+            del self._pins[path]
+            self._collect()
 
     # ---- recovery ----
 
@@ -335,39 +369,43 @@ class NodeLog:
             self._collect()
 
     def _collect(self) -> None:
-        if not self._collecting and (self._segments.first < self._floor() or self._rubbish):
+        if not self._collecting and (self._segments.first < self._floor() or self._unread_rubbish() is not None):
             self._collecting = True
-            self._spawn(self._remove_unneeded(), "")
+            self.spawn(self._remove_unneeded(), "")
 
     async def _remove_unneeded(self) -> None:
-        while self._segments.first < self._floor() or self._rubbish:
+        while True:
+            path = self._unread_rubbish()
+            if path is None and self._segments.first >= self._floor():
+                break
             await self._pass("before_collect")
-            if self._rubbish:
-                await self._disk.remove(self._rubbish.pop())
+            if path is not None:
+                del self._rubbish[path]
+                await self._disk.remove(path)
             else:
                 await self._segments.remove_first()
             await self._pass("after_collect")
         self._collecting = False
 
+    def _unread_rubbish(self) -> str | None:
+        """A file to be removed that nobody reads."""
+        return next((path for path in self._rubbish if path not in self._pins), None)
+
     # ---- snapshots ----
 
-    async def _store_snapshot(
-        self, view: GroupLog, meta: SnapshotMeta, chunks: Iterator[bytes], done: OnStored
-    ) -> None:
+    async def _store_snapshot(self, view: GroupLog, meta: SnapshotMeta, parts: Iterator[bytes], done: OnStored) -> None:
         async with self._snapshot_turn:
-            await self._pass("before_snapshot")
-            self._attempts += 1
-            path = snapshot_path(view.group, meta, f"{self._attempt}.{self._attempts}")
-            ref = await write_snapshot(self._disk, self._clock, path, meta, chunks, self._knobs.disk_retry_ms / 1e3)
-            await self._pass("after_snapshot")
+            ref = await self.snapshot_file(view.group, meta).write_all(pieces(meta, parts))
         done(ref)
 
     # ---- tasks ----
 
-    def _spawn(self, work: Coroutine[None, None, None], owner: str) -> None:
-        task = asyncio.create_task(work, name=f"{self._kind}.log.{owner}")
-        self._tasks[task] = owner
+    def spawn(self, work: Coroutine[None, None, None], group: str) -> asyncio.Task[None]:
+        """Run work until it ends, its group (if it is one's) is destroyed or the log is closed."""
+        task = asyncio.create_task(work, name=f"{self._kind}.log.{group}")
+        self._tasks[task] = group
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

@@ -23,10 +23,11 @@ _GROUP_OVERHEAD = 128
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot file that a group stands on."""
+    """A snapshot file that a group stands on, of so many bytes."""
 
     path: str
     meta: SnapshotMeta
+    size: int
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True):

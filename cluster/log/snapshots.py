@@ -1,11 +1,14 @@
-"""Snapshot files of groups: written and read chunk by chunk, and of no account until the node's log names them (G5).
+"""Snapshot files of groups: written, read and sent piece by piece, of no account until the node's log names them (G5).
 
-A file is a head record (its `SnapshotMeta`), chunk records and an end record (their number), each with its checksum.
+A file is a head record (its `SnapshotMeta`), a record for each part of the state, and an end record (their number),
+each with its checksum. A piece is some whole records that follow each other. It is what is read at once and sent at
+once, so that a receiver's file is byte for byte the sender's, and each side checks every record that it passes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -13,13 +16,20 @@ import msgspec
 from cluster.log.envelope import HEADER, CorruptLog, frame, unframe
 from cluster.log.replay import SnapshotRef
 from cluster.raft.types import SnapshotMeta
+from cluster.store.parts import gathered
 from harness.ports import Clock, Disk, DiskFull
 
 T = TypeVar("T")
 
 SNAPSHOTS_PATH = "snapshots"
 
-_HEAD, _CHUNK, _END = 3, 4, 5
+PIECE_BYTES = 1 << 18
+"""How much of a snapshot is written or read in one go."""
+
+_SYNC_BYTES = 4 << 20
+"""A long file is synced this often, so that no fsync is long and the log's own wait for none."""
+
+_HEAD, _PART, _END = 3, 4, 5
 _encode = msgspec.msgpack.Encoder().encode
 _decode_meta = msgspec.msgpack.Decoder(SnapshotMeta).decode
 _decode_count = msgspec.msgpack.Decoder(int).decode
@@ -35,105 +45,190 @@ def snapshot_path(group: str, meta: SnapshotMeta, attempt: str) -> str:
     return f"{group_prefix(group)}{meta.index:016d}-{meta.term:08d}-{attempt}"
 
 
-class SnapshotWriter:
-    """Assembles one snapshot file; `finish` makes it durable. Raises DiskFull; a file given up is to be removed."""
+# ---- what a file says (pure) ----
 
-    def __init__(self, disk: Disk, path: str, meta: SnapshotMeta) -> None:
-        self._disk, self._path, self._meta = disk, path, meta
-        self._chunks = 0
-        self._ended = False
 
-    async def begin(self) -> None:
-        """Write the head."""
-        await self._disk.append(self._path, frame(_HEAD, _encode(self._meta)))
+def pieces(meta: SnapshotMeta, parts: Iterable[bytes]) -> Iterator[bytes]:
+    """A whole file in pieces; a part is encoded when its piece is taken."""
+    for records in gathered(((record, len(record)) for record in _records(meta, parts)), PIECE_BYTES):
+        yield b"".join(records)
 
-    async def add(self, chunk: bytes) -> None:
-        """Write the next chunk."""
-        await self._disk.append(self._path, frame(_CHUNK, chunk))
-        self._chunks += 1
+
+def _records(meta: SnapshotMeta, parts: Iterable[bytes]) -> Iterator[bytes]:
+    yield frame(_HEAD, _encode(meta))
+    count = 0
+    for part in parts:
+        yield frame(_PART, part)
+        count += 1
+    yield frame(_END, _encode(count))
+
+
+class Contents:
+    """Takes the pieces of one snapshot file in, in order, and gives the parts in them; `whole` once all have come."""
+
+    def __init__(self, meta: SnapshotMeta) -> None:
+        self._meta = meta
+        self._expects_head = True
+        self._parts = 0
+        self.whole = False
+
+    def take(self, piece: bytes) -> list[bytes]:
+        """The parts in the next piece; raises CorruptLog, after which the same piece may be taken again."""
+        records = [_kind_and_payload(record) for record in split(piece)]
+        expects_head, whole, parts = self._expects_head, self.whole, []
+        for kind, payload in records:
+            if whole or (kind == _HEAD) != expects_head:
+                raise CorruptLog("a record is out of place")
+            expects_head = False
+            if kind == _HEAD and _decode_meta(payload) != self._meta:
+                raise CorruptLog("it is another snapshot than was named")
+            if kind == _PART:
+                parts.append(payload)
+            if kind == _END:
+                whole = True
+                if _decode_count(payload) != self._parts + len(parts):
+                    raise CorruptLog("parts are missing")
+        self._expects_head, self.whole = expects_head, whole
+        self._parts += len(parts)
+        return parts
+
+
+def split(piece: bytes) -> Iterator[bytes]:
+    """The records of a piece, unchecked; raises CorruptLog where the last one isn't whole."""
+    offset = 0
+    while offset < len(piece):
+        size = _record_bytes(piece, offset)
+        if size is None or offset + size > len(piece):
+            raise CorruptLog("it is cut short")
+        yield piece[offset : offset + size]
+        offset += size
+
+
+def check(piece: bytes) -> None:
+    """Raises CorruptLog unless every record of a piece is whole."""
+    for record in split(piece):
+        _kind_and_payload(record)
+
+
+def _record_bytes(data: bytes, offset: int) -> int | None:
+    """The size of the record that begins there, as it says itself; None where even its header isn't whole."""
+    if len(data) - offset < HEADER.size:
+        return None
+    size: int = HEADER.unpack_from(data, offset)[3]
+    return HEADER.size + size
+
+
+def _kind_and_payload(record: bytes) -> tuple[int, bytes]:
+    kind: int = HEADER.unpack_from(record)[2]
+    if kind not in (_HEAD, _PART, _END):
+        raise CorruptLog(f"a record of kind {kind} is no part of a snapshot")
+    return kind, unframe(kind, record)
+
+
+def _whole_records(data: bytes) -> int:
+    """How many bytes of what was read from a record's begin on are whole records."""
+    end = 0
+    while (size := _record_bytes(data, end)) is not None and end + size <= len(data):
+        end += size
+    return end
+
+
+# ---- files ----
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How bytes that can wait are written: below a rate, and tried again after `retry_s` while the disk is full."""
+
+    bytes_per_s: int
+    retry_s: float
+
+
+class SnapshotFile:
+    """One snapshot being written piece by piece; `finish` makes it durable. One that is given up is to be removed.
+
+    `passing` is awaited at the failpoints `before_snapshot` and `after_snapshot`.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        path: str,
+        meta: SnapshotMeta,
+        pace: Pace,
+        passing: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._disk, self._clock, self._pace, self._passing = disk, clock, pace, passing
+        self.path, self._meta = path, meta
+        self.size = 0
+        self._unsynced = 0
+
+    async def write(self, piece: bytes) -> None:
+        """Append a piece; while the disk is full it waits."""
+        if not self.size:
+            await self._passing("before_snapshot")
+        if self._unsynced >= _SYNC_BYTES:
+            await self._until_space(lambda: self._disk.fsync(self.path))
+            self._unsynced = 0
+        await self._until_space(lambda: self._disk.append(self.path, piece))
+        self.size += len(piece)
+        self._unsynced += len(piece)
+
+    async def write_all(self, file_pieces: Iterable[bytes]) -> SnapshotRef:
+        """Write a whole file below the pace, letting others run between two pieces, and make it durable."""
+        wait_s = None
+        for piece in file_pieces:
+            if wait_s is not None:
+                await self._clock.sleep(wait_s)
+            await self.write(piece)
+            wait_s = len(piece) / self._pace.bytes_per_s
+        return await self.finish()
 
     async def finish(self) -> SnapshotRef:
-        """Write the end and sync the file: from now on the log may name it."""
-        if not self._ended:
-            await self._disk.append(self._path, frame(_END, _encode(self._chunks)))
-            self._ended = True
-        await self._disk.fsync(self._path)
-        return SnapshotRef(self._path, self._meta)
+        """Sync the file: from now on the log may name it."""
+        await self._until_space(lambda: self._disk.fsync(self.path))
+        await self._passing("after_snapshot")
+        return SnapshotRef(self.path, self._meta, self.size)
+
+    async def _until_space(self, store: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await store()
+            except DiskFull:
+                await self._clock.sleep(self._pace.retry_s)
 
 
-async def write_snapshot(
-    disk: Disk, clock: Clock, path: str, meta: SnapshotMeta, chunks: Iterator[bytes], retry_s: float
-) -> SnapshotRef:
-    """Write a whole snapshot, letting others run between two chunks; while the disk is full it waits."""
-    writer = SnapshotWriter(disk, path, meta)
-    await _until_space(writer.begin, clock, retry_s)
-    for chunk in chunks:
-        await _until_space(lambda chunk=chunk: writer.add(chunk), clock, retry_s)  # type: ignore[misc]
-        await clock.sleep(0)
-    return await _until_space(writer.finish, clock, retry_s)
+async def read_piece(disk: Disk, ref: SnapshotRef, offset: int, limit: int) -> bytes:
+    """Whole records from `offset` on, unchecked: as many as fit in `limit` bytes, one at least. Raises CorruptLog."""
+    try:
+        data = await disk.read_at(ref.path, offset, max(limit, HEADER.size))
+        end = _whole_records(data)
+        if end == 0:
+            needed = _record_bytes(data, 0)
+            if needed is None or offset + needed > ref.size:
+                raise CorruptLog(f"{ref.path}: it is cut short")
+            data += await disk.read_at(ref.path, offset + len(data), needed - len(data))
+            end = _whole_records(data)
+    except FileNotFoundError as error:
+        raise CorruptLog(f"{ref.path}: the file is missing") from error
+    if end == 0:
+        raise CorruptLog(f"{ref.path}: it is cut short")
+    return data[:end]
 
 
-async def _until_space(write: Callable[[], Awaitable[T]], clock: Clock, retry_s: float) -> T:
-    while True:
+async def load(disk: Disk, clock: Clock, ref: SnapshotRef, take: Callable[[bytes], None]) -> None:
+    """Hand every part of a snapshot to `take`, letting others run between two pieces; raises CorruptLog."""
+    contents = Contents(ref.meta)
+    offset = 0
+    while not contents.whole:
+        if offset:
+            await clock.sleep(0)
+        piece = await read_piece(disk, ref, offset, PIECE_BYTES)
+        offset += len(piece)
         try:
-            return await write()
-        except DiskFull:
-            await clock.sleep(retry_s)
-
-
-class SnapshotReader:
-    """Reads the chunks of one snapshot file in order; raises CorruptLog."""
-
-    def __init__(self, disk: Disk, ref: SnapshotRef) -> None:
-        self._disk, self._ref = disk, ref
-        self._offset = 0
-        self._chunks = 0
-
-    async def next(self) -> bytes | None:
-        """The next chunk, or None at the end."""
-        if self._offset == 0:
-            await self._check_head()
-        header, record = await self._record()
-        if header == _END:
-            if _decode_count(unframe(_END, record)) != self._chunks:
-                raise self._damaged("chunks are missing")
-            return None
-        self._chunks += 1
-        return self._checked(_CHUNK, record)
-
-    async def _check_head(self) -> None:
-        meta = _decode_meta(self._checked(_HEAD, (await self._record())[1]))
-        if meta != self._ref.meta:
-            raise self._damaged("it is another snapshot than the log names")
-
-    async def _record(self) -> tuple[int, bytes]:
-        """The next record's kind and its bytes, unchecked."""
-        path = self._ref.path
-        try:
-            start = await self._disk.read_at(path, self._offset, HEADER.size)
-            if len(start) < HEADER.size:
-                raise self._damaged("it is cut short")
-            _, _, kind, size, _ = HEADER.unpack(start)
-            body = await self._disk.read_at(path, self._offset + HEADER.size, size)
-        except FileNotFoundError as error:
-            raise self._damaged("the file is missing") from error
-        self._offset += HEADER.size + size
-        return kind, start + body
-
-    def _checked(self, kind: int, record: bytes) -> bytes:
-        try:
-            return unframe(kind, record)
+            parts = contents.take(piece)
         except CorruptLog as error:
-            raise self._damaged(str(error)) from error
-
-    def _damaged(self, why: str) -> CorruptLog:
-        return CorruptLog(f"{self._ref.path}: {why}")
-
-
-async def read_snapshot(disk: Disk, ref: SnapshotRef) -> list[bytes]:
-    """All chunks; raises CorruptLog."""
-    reader = SnapshotReader(disk, ref)
-    chunks: list[bytes] = []
-    while (chunk := await reader.next()) is not None:
-        chunks.append(chunk)
-    return chunks
+            raise CorruptLog(f"{ref.path}: {error}") from error
+        for part in parts:
+            take(part)

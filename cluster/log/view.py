@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from cluster.log.envelope import CorruptLog
 from cluster.log.frames import Record
 from cluster.log.replay import APPEND, Append, Base, Image, SnapshotRef, encode_body
-from cluster.raft.types import Entry, HardState, Persist, Snapshot, SnapshotMeta
+from cluster.log.snapshots import SnapshotFile
+from cluster.raft.types import Entry, HardState, Persist, SnapshotMeta
 
 OnStored: TypeAlias = Callable[[SnapshotRef], None]
 OnDurable: TypeAlias = Callable[[list[Persist]], None]
+TakePart: TypeAlias = Callable[[bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a group finds in its node's log; `fresh` if it never ran here."""
+    """What a group finds in its node's log; `snapshot` is still to be loaded. `fresh` if it never ran here."""
 
     hard_state: HardState
-    snapshot: Snapshot | None
+    snapshot: SnapshotRef | None
     entries: tuple[Entry, ...]
     fresh: bool
 
@@ -44,11 +47,21 @@ class Owner(Protocol):
 
     def wake(self, view: GroupLog) -> None: ...
 
-    def store_snapshot(self, view: GroupLog, meta: SnapshotMeta, chunks: Iterator[bytes], done: OnStored) -> None: ...
+    def store_snapshot(self, view: GroupLog, meta: SnapshotMeta, parts: Iterator[bytes], done: OnStored) -> None: ...
 
-    async def read_snapshot(self, image: Image) -> bytes: ...
+    def snapshot_file(self, group: str, meta: SnapshotMeta) -> SnapshotFile: ...
+
+    async def load_snapshot(self, image: Image, ref: SnapshotRef, take: TakePart) -> None: ...
+
+    async def read_snapshot(self, ref: SnapshotRef, offset: int, limit: int) -> bytes: ...
 
     def discard(self, path: str) -> None: ...
+
+    def pin(self, path: str) -> None: ...
+
+    def unpin(self, path: str) -> None: ...
+
+    def spawn(self, work: Coroutine[None, None, None], group: str) -> asyncio.Task[None]: ...
 
     def restate(self, image: Image) -> None: ...
 
@@ -57,12 +70,11 @@ class Owner(Protocol):
 class _Work:
     """Something to be written in its turn: a `Persist`, or (None) the base of an own snapshot.
 
-    `waits` while the snapshot file that it names is still being written; `obsolete` is a file that it replaces.
+    `ref` is the snapshot file that it names, which is durable; `obsolete` is a file that it replaces.
     """
 
     persist: Persist | None
     ref: SnapshotRef | None = None
-    waits: bool = False
     obsolete: str | None = None
     on_done: Callable[[], None] | None = None
 
@@ -106,14 +118,12 @@ class GroupLog:
         """Say who is told; nothing was put yet."""
         self._on_durable, self._on_full = on_durable, on_full
 
-    async def recover(self) -> Recovered:
-        """What is stored of the group; raises Quarantined where some of it is damaged or was found damaged before."""
+    def recover(self) -> Recovered:
+        """What is stored of the group; raises Quarantined where the log was found damaged."""
         image = self._image
         if image.damage is not None:
             raise Quarantined(f"{image.group}: {image.damage}")
-        data = await self._owner.read_snapshot(image)
-        snapshot = None if image.snapshot is None else Snapshot(image.snapshot.meta, data)
-        return Recovered(image.hard_state, snapshot, tuple(image.entries), self._fresh)
+        return Recovered(image.hard_state, image.snapshot, tuple(image.entries), self._fresh)
 
     def found(self, hard_state: HardState, first: Entry) -> Recovered:
         """Begin a group here with its first entry (`cluster.raft.configurations.bootstrap`).
@@ -124,53 +134,72 @@ class GroupLog:
         self._owner.restate(self._image)
         return Recovered(hard_state, None, (first,), fresh=True)
 
-    def put(self, persist: Persist, received: Snapshot | None = None) -> None:
-        """Queue a `Persist`, with the snapshot that it names; `on_durable` tells."""
+    def put(self, persist: Persist, received: SnapshotRef | None = None) -> None:
+        """Queue a `Persist`, with the file of the snapshot that it names; `on_durable` tells."""
         self._unsynced += 1
-        work = _Work(persist)
-        self._queue.append(work)
-        if received is not None:
-            self._install(work, received)
+        self._queue.append(_Work(persist, received))
         self._owner.wake(self)
-
-    def save_snapshot(self, meta: SnapshotMeta, chunks: Iterator[bytes], on_saved: Callable[[], None]) -> None:
-        """Store a snapshot of applied entries beside all writes and drop the log up to it; one at a time."""
-        self.saving = True
-
-        def stored(ref: SnapshotRef) -> None:
-            self._ready(_Work(None, on_done=on_saved), ref)
-
-        self._owner.store_snapshot(self, meta, chunks, stored)
 
     def close(self) -> None:
         """Nobody is told any more, and what is not on its way is dropped."""
         self._closed = True
         self._queue.clear()
 
-    def _install(self, work: _Work, snapshot: Snapshot) -> None:
-        work.waits = True
+    # ---- snapshots ----
+
+    def save_snapshot(
+        self, meta: SnapshotMeta, parts: Iterator[bytes], on_saved: Callable[[SnapshotRef], None]
+    ) -> None:
+        """Store a snapshot of applied entries beside all writes and drop the log up to it; one at a time."""
+        self.saving = True
 
         def stored(ref: SnapshotRef) -> None:
-            self._ready(work, ref)
+            if self._closed:
+                self._owner.discard(ref.path)
+                return
+            self._queue.append(_Work(None, ref, on_done=lambda: on_saved(ref)))
+            self._owner.wake(self)
 
-        self._owner.store_snapshot(self, snapshot.meta, iter((snapshot.data,)), stored)
+        self._owner.store_snapshot(self, meta, parts, stored)
 
-    def _ready(self, work: _Work, ref: SnapshotRef) -> None:
-        """The snapshot file of this work is durable."""
-        if self._closed:
-            self._owner.discard(ref.path)
-            return
-        work.ref, work.waits = ref, False
-        if work.persist is None:
-            self._queue.append(work)
-        self._owner.wake(self)
+    async def load_snapshot(self, ref: SnapshotRef, take: TakePart) -> None:
+        """Hand every part of the snapshot that the group stands on to `take`; raises Quarantined if it is damaged."""
+        self._owner.pin(ref.path)
+        try:
+            await self._owner.load_snapshot(self._image, ref, take)
+        finally:
+            self._owner.unpin(ref.path)
+
+    async def read_snapshot(self, ref: SnapshotRef, offset: int, limit: int) -> bytes:
+        """A piece of a pinned snapshot (`cluster.log.snapshots`), checked; raises CorruptLog."""
+        return await self._owner.read_snapshot(ref, offset, limit)
+
+    def snapshot_file(self, meta: SnapshotMeta) -> SnapshotFile:
+        """A new file for a snapshot that is received; it is to be put or discarded."""
+        return self._owner.snapshot_file(self._image.group, meta)
+
+    def pin(self, ref: SnapshotRef) -> None:
+        """Keep the file, whatever replaces it, until it was unpinned as often."""
+        self._owner.pin(ref.path)
+
+    def unpin(self, ref: SnapshotRef) -> None:
+        """The file is read no more here."""
+        self._owner.unpin(ref.path)
+
+    def discard(self, path: str) -> None:
+        """A file that was received, but is not to be installed."""
+        self._owner.discard(path)
+
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run work of the group that ends with the group, or with the log; what it raises stops the node."""
+        return self._owner.spawn(work, self._image.group)
 
     # ---- what the node's log calls ----
 
     def take(self) -> list[Record]:
-        """The records of what is ready, in order; they go out with the next fsync, which ends in `settle`."""
+        """The records of what waits, in order; they go out with the next fsync, which ends in `settle`."""
         records: list[Record] = []
-        while self._queue and not self._queue[0].waits:
+        while self._queue:
             work = self._queue.popleft()
             self._taken.append(work)
             if work.ref is not None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from cluster.master.records import TableRecord, TabletRecord
 from cluster.store.digest import MASK, fingerprint
-from cluster.store.sessions import RegisterClient, SessionRows, Sessions
+from cluster.store.sessions import FrozenSessions, RegisterClient, SessionRows, Sessions
 from cluster.wire.messages import RequestId, SessionReply
 
-CATALOG_FORMAT = 2
+CATALOG_FORMAT = 3
 """Version of the batches in the log and of the snapshots."""
+
+_RECORD_BYTES = 512
+"""About what a record takes in a snapshot."""
 
 
 class CatalogBatch(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -39,12 +42,12 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CatalogState(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot."""
+    """A part of a snapshot: some records, or some sessions."""
 
     format: int
-    tables: tuple[TableRecord, ...]
-    tablets: tuple[TabletRecord, ...]
-    sessions: SessionRows
+    tables: tuple[TableRecord, ...] = ()
+    tablets: tuple[TabletRecord, ...] = ()
+    sessions: SessionRows | None = None
 
 
 class UnknownFormat(Exception):
@@ -68,6 +71,18 @@ def encode_batch(
     time: int = 0,
 ) -> bytes:
     return _encode(CatalogBatch(CATALOG_FORMAT, time, request_id, reply, tuple(tables), tuple(tablets)))
+
+
+def _parts(
+    tables: list[TableRecord], tablets: list[TabletRecord], sessions: FrozenSessions, part_bytes: int
+) -> Iterator[bytes]:
+    at_once = max(1, part_bytes // _RECORD_BYTES)
+    for first in range(0, len(tables), at_once):
+        yield _encode(CatalogState(CATALOG_FORMAT, tables=tuple(tables[first : first + at_once])))
+    for first in range(0, len(tablets), at_once):
+        yield _encode(CatalogState(CATALOG_FORMAT, tablets=tuple(tablets[first : first + at_once])))
+    for part in sessions.parts(part_bytes):
+        yield _encode(CatalogState(CATALOG_FORMAT, sessions=part))
 
 
 class Catalog:
@@ -100,19 +115,29 @@ class Catalog:
             raise UnknownFormat(f"catalog entry {index} has format {batch.format}, expected {CATALOG_FORMAT}")
         return _encode(self._apply_once(batch))
 
-    def snapshot(self) -> bytes:
-        tables, tablets = tuple(self.tables.values()), tuple(self.tablets.values())
-        return _encode(CatalogState(CATALOG_FORMAT, tables, tablets, self.sessions.rows()))
+    def freeze(self, part_bytes: int) -> Iterator[bytes]:
+        """Everything; records don't change, so that copies of the maps are enough."""
+        return _parts(list(self.tables.values()), list(self.tablets.values()), self.sessions.freeze(), part_bytes)
 
-    def restore(self, data: bytes) -> None:
-        state = _decode_state(data)
-        if state.format != CATALOG_FORMAT:
-            raise UnknownFormat(f"catalog snapshot has format {state.format}, expected {CATALOG_FORMAT}")
-        self.tables = {table.table_id: table for table in state.tables}
-        self.tablets = {tablet.tablet_id: tablet for tablet in state.tablets}
-        self._records_digest = sum(fingerprint(record) for record in (*state.tables, *state.tablets)) & MASK
-        self.sessions = Sessions.from_rows(state.sessions, self._flaws)
-        self._owners = {table.name: table.table_id for table in state.tables if not table.removed}
+    def restoring(self) -> Callable[[bytes], None]:
+        """Empty this; what takes the parts in raises UnknownFormat."""
+        self.tables, self.tablets, self._owners = {}, {}, {}
+        self.sessions = Sessions(self._flaws)
+        self._records_digest = 0
+        return self._restore
+
+    def _restore(self, encoded: bytes) -> None:
+        part = _decode_state(encoded)
+        if part.format != CATALOG_FORMAT:
+            raise UnknownFormat(f"catalog snapshot has format {part.format}, expected {CATALOG_FORMAT}")
+        for tablet in part.tablets:
+            self._count(None, tablet)
+            self.tablets[tablet.tablet_id] = tablet
+        for table in part.tables:
+            self._count(None, table)
+            self._take_table(table)
+        if part.sessions is not None:
+            self.sessions.restore(part.sessions)
 
     def _apply_once(self, batch: CatalogBatch) -> Outcome:
         self.sessions.advance(batch.time)

@@ -1,16 +1,17 @@
-"""Snapshots on their way, in chunks (§5, figure 5.3), as pure state: what a leader sends and a follower puts together.
+"""Snapshots on their way, in chunks (§5, figure 5.3), as pure state: what a leader sends and a follower takes in.
 
 A stream begins with an offer; the acknowledgement says from where on the receiver wants bytes. A window of chunks is
 under way. Where nothing new is acknowledged for a while the offer is made again, so that a stream goes on where it
-was cut, or from the start if the receiver has crashed. A receiver keeps one snapshot at a time: one of a later term or
-index replaces it.
+was cut, or from the start if the receiver has crashed. A receiver takes one snapshot in at a time: one of a later term
+or index replaces it. The bytes are at the rim: the driver reads a chunk when it is asked for one, and says what it has
+written.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from cluster.raft.types import NodeId, SendSnapshot, Snapshot, SnapshotAck, SnapshotChunk, SnapshotMeta, SnapshotSent
+from cluster.raft.types import NodeId, SendSnapshot, SnapshotAck, SnapshotChunk, SnapshotMeta, SnapshotSent
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,20 @@ class StreamOptions:
     give_up_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class ReadChunk:
+    """The driver is to read the chunk at `offset` of the snapshot that is streamed by this order."""
+
+    order: SendSnapshot
+    offset: int
+
+
 @dataclass(slots=True)
 class OutgoingSnapshot:
-    """One snapshot being sent to one follower: `acked` bytes are there (None: the offer is open), `sent` have left."""
+    """One snapshot being sent to one follower: `acked` bytes are there (None: the offer is open), `sent` have left.
+
+    `reading` while the driver reads the next chunk; one is read at a time, as only then it is known where it ends.
+    """
 
     order: SendSnapshot
     size: int
@@ -33,6 +45,7 @@ class OutgoingSnapshot:
     retry_at_ns: int
     acked: int | None = None
     sent: int = 0
+    reading: bool = False
     done: bool = False
 
     def on_ack(self, ack: SnapshotAck, now_ns: int, options: StreamOptions) -> None:
@@ -44,32 +57,30 @@ class OutgoingSnapshot:
             self.sent = max(self.sent, ack.offset)
             self.retry_at_ns = now_ns + options.retry_ns
 
-    def due(self, now_ns: int, options: StreamOptions) -> list[tuple[int, int]]:
-        """The (offset, size) of each chunk to send now; (0, 0) is the offer."""
-        if now_ns >= self.retry_at_ns:
-            self.retry_at_ns = now_ns + options.retry_ns
-            self.acked = None
-            self.sent = 0
-            return [(0, 0)]
-        if self.acked is None:
-            return []
-        chunks = []
-        while self.sent < min(self.size, self.acked + options.window_chunks * options.chunk_bytes):
-            size = min(options.chunk_bytes, self.size - self.sent)
-            chunks.append((self.sent, size))
-            self.sent += size
-        return chunks
+    def offers(self, now_ns: int, options: StreamOptions) -> bool:
+        """Whether the offer is to be made now, for the first time or again."""
+        if now_ns < self.retry_at_ns:
+            return False
+        self.retry_at_ns = now_ns + options.retry_ns
+        self.acked = None
+        self.sent = 0
+        return True
+
+    def wants_chunk(self, options: StreamOptions) -> bool:
+        """Whether the window allows for one more chunk."""
+        if self.acked is None or self.reading:
+            return False
+        return self.sent < min(self.size, self.acked + options.window_chunks * options.chunk_bytes)
 
 
 @dataclass(slots=True)
 class IncomingSnapshot:
-    """What has come of one snapshot from one sender, in order and without gaps."""
+    """One snapshot from one sender, of which `size` bytes are written, in order and without gaps."""
 
     source: NodeId
     term: int
     meta: SnapshotMeta
     size: int = 0
-    parts: list[bytes] = field(default_factory=list)
 
     def is_of(self, chunk: SnapshotChunk) -> bool:
         """Bytes of two senders are never mixed: equal states may be written down in two ways."""
@@ -79,54 +90,74 @@ class IncomingSnapshot:
         """Whether the chunk is a late one: of a deposed leader, or of a snapshot that a newer one has replaced."""
         return (chunk.term, chunk.meta.index) < (self.term, self.meta.index)
 
-    def add(self, chunk: SnapshotChunk) -> bool:
-        """Take a chunk if it is the next one; True if it completes the snapshot."""
-        if chunk.offset != self.size or (not chunk.data and not chunk.last):
-            return False
-        self.parts.append(chunk.data)
-        self.size += len(chunk.data)
-        return chunk.last
-
 
 class SnapshotStreams:
     """The streams of one group at one node: any number out while it leads, one in."""
 
     def __init__(self, node_id: NodeId, options: StreamOptions) -> None:
         self._node_id, self._options = node_id, options
-        self._outgoing: dict[NodeId, tuple[OutgoingSnapshot, Snapshot]] = {}
-        self._incoming: IncomingSnapshot | None = None
+        self._outgoing: dict[NodeId, OutgoingSnapshot] = {}
+        self.incoming: IncomingSnapshot | None = None
 
-    def begin(self, order: SendSnapshot, snapshot: Snapshot, now_ns: int) -> None:
-        """Stream a snapshot; it is kept until the stream ends, also when a newer one replaces it in storage."""
-        outgoing = OutgoingSnapshot(order, max(1, len(snapshot.data)), now_ns, retry_at_ns=now_ns)
-        self._outgoing[order.target] = (outgoing, snapshot)
+    # ---- sending ----
+
+    def begin(self, order: SendSnapshot, size: int, now_ns: int) -> None:
+        """Stream a snapshot of so many bytes; it replaces the stream to the same follower."""
+        self._outgoing[order.target] = OutgoingSnapshot(order, size, now_ns, retry_at_ns=now_ns)
 
     def stop(self) -> None:
         """Leadership is over: nothing is sent any more."""
         self._outgoing.clear()
 
+    def streams(self, order: SendSnapshot) -> bool:
+        """Whether what was ordered is still under way."""
+        outgoing = self._outgoing.get(order.target)
+        return outgoing is not None and outgoing.order is order
+
     def on_ack(self, ack: SnapshotAck, now_ns: int) -> None:
         """Take an acknowledgement in; one for another stream than the present one means nothing."""
-        outgoing, _ = self._outgoing.get(ack.source, (None, None))
+        outgoing = self._outgoing.get(ack.source)
         if outgoing is None:
             return
         order = outgoing.order
         if (order.term, order.meta.index, order.meta.term) == (ack.term, ack.index, ack.meta_term):
             outgoing.on_ack(ack, now_ns, self._options)
 
-    def poll(self, now_ns: int) -> tuple[list[SnapshotChunk], list[SnapshotSent]]:
-        """Chunks to send now, and the streams that have ended."""
-        chunks: list[SnapshotChunk] = []
+    def poll(self, now_ns: int) -> tuple[list[SnapshotChunk], list[ReadChunk], list[SnapshotSent]]:
+        """Offers to send now, chunks to read now (see `chunk`), and the streams that have ended."""
+        offers: list[SnapshotChunk] = []
+        reads: list[ReadChunk] = []
         ended: list[SnapshotSent] = []
-        for target, (outgoing, snapshot) in list(self._outgoing.items()):
+        for target, outgoing in list(self._outgoing.items()):
+            order = outgoing.order
             silent = now_ns - outgoing.answered_ns >= self._options.give_up_ns
             if outgoing.done or silent:
                 del self._outgoing[target]
-                ended.append(SnapshotSent(target, outgoing.order.meta.index, outgoing.done))
-            else:
-                due = outgoing.due(now_ns, self._options)
-                chunks.extend(self._chunk(outgoing, snapshot, offset, size) for offset, size in due)
-        return chunks, ended
+                ended.append(SnapshotSent(target, order.meta.index, outgoing.done))
+            elif outgoing.offers(now_ns, self._options):
+                offers.append(self._chunk(order, 0, b"", last=False))
+            elif outgoing.wants_chunk(self._options):
+                outgoing.reading = True
+                reads.append(ReadChunk(order, outgoing.sent))
+        return offers, reads, ended
+
+    def chunk(self, read: ReadChunk, data: bytes) -> SnapshotChunk | None:
+        """What was read, to be sent now; None if the stream has ended or gone on from elsewhere meanwhile."""
+        outgoing = self._outgoing.get(read.order.target)
+        if outgoing is None or outgoing.order is not read.order:
+            return None
+        outgoing.reading = False
+        if outgoing.acked is None or outgoing.sent != read.offset:
+            return None
+        outgoing.sent += len(data)
+        return self._chunk(read.order, read.offset, data, last=outgoing.sent >= outgoing.size)
+
+    def unreadable(self, read: ReadChunk) -> list[SnapshotSent]:
+        """The chunk can't be read: its stream, if it is still under way, has ended."""
+        if not self.streams(read.order):
+            return []
+        del self._outgoing[read.order.target]
+        return [SnapshotSent(read.order.target, read.order.meta.index, delivered=False)]
 
     def next_wake_ns(self) -> int | None:
         """When `poll` has something to do without any event, if ever."""
@@ -134,32 +165,47 @@ class SnapshotStreams:
             return None
         times = [
             min(outgoing.retry_at_ns, outgoing.answered_ns + self._options.give_up_ns)
-            for outgoing, _ in self._outgoing.values()
+            for outgoing in self._outgoing.values()
         ]
         return min(times)
 
-    def on_chunk(self, chunk: SnapshotChunk, commit_index: int) -> tuple[SnapshotAck, Snapshot | None]:
-        """Take a chunk in; the acknowledgement to send, and the snapshot if this chunk completes it.
+    # ---- receiving ----
 
-        `commit_index` is what this node knows to be committed: it needs no snapshot of that.
+    def on_chunk(self, chunk: SnapshotChunk, commit_index: int) -> SnapshotAck | None:
+        """Take a chunk in: the acknowledgement to send, or None if its bytes are to be written now (see `written`).
+
+        `commit_index` is what this node knows to be committed: it needs no snapshot of that. `incoming` is what the
+        bytes belong to.
         """
+        incoming = self.incoming
+        if incoming is not None and incoming.meta.index <= commit_index:
+            incoming = self.incoming = None
         if chunk.meta.index <= commit_index:
-            return self._ack(chunk, 0, done=True), None
-        incoming = self._incoming
+            return self._ack(chunk, 0, done=True)
         if incoming is not None and incoming.outranks(chunk):
-            return self._ack(chunk, 0, done=False), None
+            return self._ack(chunk, 0, done=False)
         if incoming is None or not incoming.is_of(chunk):
-            incoming = self._incoming = IncomingSnapshot(chunk.source, chunk.term, chunk.meta)
+            incoming = self.incoming = IncomingSnapshot(chunk.source, chunk.term, chunk.meta)
         incoming.term = chunk.term
-        if not incoming.add(chunk):
-            return self._ack(chunk, incoming.size, done=False), None
-        self._incoming = None
-        return self._ack(chunk, incoming.size, done=True), Snapshot(incoming.meta, b"".join(incoming.parts))
+        if not chunk.data or chunk.offset != incoming.size:
+            return self._ack(chunk, incoming.size, done=False)
+        return None
 
-    def _chunk(self, outgoing: OutgoingSnapshot, snapshot: Snapshot, offset: int, size: int) -> SnapshotChunk:
-        order = outgoing.order
-        last = size > 0 and offset + size >= outgoing.size
-        data = snapshot.data[offset : offset + size]
+    def written(self, chunk: SnapshotChunk, kept: bool, whole: bool) -> SnapshotAck:
+        """The acknowledgement to send once the bytes of a chunk are written and `kept`, or were found damaged.
+
+        `whole` if the snapshot is complete and durable with it: the next one is taken in from its start.
+        """
+        incoming = self.incoming
+        if incoming is None or not incoming.is_of(chunk):
+            return self._ack(chunk, 0, done=False)
+        if kept:
+            incoming.size += len(chunk.data)
+        if whole:
+            self.incoming = None
+        return self._ack(chunk, incoming.size, done=whole)
+
+    def _chunk(self, order: SendSnapshot, offset: int, data: bytes, last: bool) -> SnapshotChunk:
         return SnapshotChunk(self._node_id, order.target, order.term, order.meta, offset, data, last)
 
     def _ack(self, chunk: SnapshotChunk, offset: int, done: bool) -> SnapshotAck:

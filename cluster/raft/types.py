@@ -103,13 +103,6 @@ class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
     configuration: Configuration
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """State machine contents after applying everything up to `meta.index`; Raft itself sees the `meta` alone."""
-
-    meta: SnapshotMeta
-    data: bytes
-
-
 class Persist(msgspec.Struct, frozen=True):
     """To be made durable, as one unit, before `then_send` may leave; answered with `Persisted(sequence)`.
 
@@ -368,7 +361,7 @@ class AppendReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Part of a snapshot (§5, figure 5.3) from byte `offset` on, as a leader's driver sends it; `last` ends it.
+    """Part of a snapshot's file (§5, figure 5.3) from byte `offset` on, as a leader's driver sends it; `last` ends it.
 
     An empty one that is not the last is an offer: the acknowledgement says from where on bytes are wanted.
     """

@@ -7,7 +7,7 @@ answer again (R1, G8), also when the double is found here only. Results are enco
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -16,24 +16,46 @@ from cluster.ranges.commands import TabletCommand, WriteBatch, decode_command
 from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, acquired, binds, extended, handed_over
 from cluster.store.cells import Key, Span
 from cluster.store.digest import MASK, fingerprint
-from cluster.store.mvcc import LATEST, MvccStore, StoreRows, Version
-from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, RegisterClient, SessionRows, Sessions
+from cluster.store.mvcc import LATEST, FrozenCells, MvccStore, StoreRow, Version
+from cluster.store.parts import gathered
+from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, FrozenSessions, RegisterClient, SessionRows, Sessions
 from cluster.wire.messages import Fault, RequestId, SessionReply, encode
 
-SNAPSHOT_VERSION = 3
+SNAPSHOT_VERSION = 4
 
 
-class _State(msgspec.Struct, frozen=True, array_like=True):
+class _Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The first part of a snapshot."""
+
     version: int
     lease: Lease | None
     last_write: int
     closed: int
     threshold: int
-    cells: StoreRows
+
+
+class _Cells(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A part of a snapshot: some rows of cells."""
+
+    rows: list[StoreRow]
+
+
+class _Clients(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A part of a snapshot: some sessions."""
+
     sessions: SessionRows
 
 
-_decode_state = msgspec.msgpack.Decoder(_State).decode
+_decode_part = msgspec.msgpack.Decoder(_Head | _Cells | _Clients).decode
+
+
+def _parts(head: _Head, cells: FrozenCells, sessions: FrozenSessions, part_bytes: int) -> Iterator[bytes]:
+    yield encode(head)
+    for rows in gathered(cells.rows(part_bytes), part_bytes):
+        yield encode(_Cells(rows))
+    for part in sessions.parts(part_bytes):
+        yield encode(_Clients(part))
+
 
 _NO_ANSWER = b""
 
@@ -144,19 +166,26 @@ class TabletMachine:
         # What is not closed may still be written; nothing is written under what is collected.
         self._store.raise_threshold(min(batch.timestamp - self._retention_ns, self.closed))
 
-    def snapshot(self) -> bytes:
+    def freeze(self, part_bytes: int) -> Iterator[bytes]:
         """Everything, client sessions included."""
-        store, sessions = self._store, self._sessions.rows()
-        head = (SNAPSHOT_VERSION, self.lease, self.last_write, self.closed)
-        return encode(_State(*head, store.threshold, store.rows(), sessions))
+        head = _Head(SNAPSHOT_VERSION, self.lease, self.last_write, self.closed, self._store.threshold)
+        return _parts(head, self._store.freeze(), self._sessions.freeze(), part_bytes)
 
-    def restore(self, data: bytes) -> None:
-        """Replace everything; raises ValueError for another format version."""
-        state = _decode_state(data)
-        if state.version != SNAPSHOT_VERSION:
-            raise ValueError(
-                f"tablet snapshot of format version {state.version}; this program reads {SNAPSHOT_VERSION}"
-            )
-        self._store = MvccStore.from_rows(state.cells, state.threshold)
-        self._sessions = Sessions.from_rows(state.sessions, self._flaws)
-        self.lease, self.last_write, self.closed = state.lease, state.last_write, state.closed
+    def restoring(self) -> Callable[[bytes], None]:
+        """Empty this; what takes the parts in raises ValueError for another format version."""
+        self._store, self._sessions = MvccStore(), Sessions(self._flaws)
+        self.lease, self.last_write, self.closed = None, 0, 0
+        return self._restore
+
+    def _restore(self, encoded: bytes) -> None:
+        part = _decode_part(encoded)
+        if isinstance(part, _Cells):
+            for row in part.rows:
+                self._store.restore(row)
+        elif isinstance(part, _Clients):
+            self._sessions.restore(part.sessions)
+        elif part.version != SNAPSHOT_VERSION:
+            raise ValueError(f"tablet snapshot of format version {part.version}; this program reads {SNAPSHOT_VERSION}")
+        else:
+            self._store.raise_threshold(part.threshold)
+            self.lease, self.last_write, self.closed = part.lease, part.last_write, part.closed

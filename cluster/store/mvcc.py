@@ -1,8 +1,9 @@
-"""Versions of cells by HLC timestamp (R3). Pure."""
+"""Versions of cells by HLC timestamp (R3), and frozen views of them for snapshots (G5). Pure."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from cluster.store.cells import Key, Span, Value
@@ -16,9 +17,15 @@ class Version(NamedTuple):
     value: Value
 
 
-StoreRows: TypeAlias = list[tuple[Key, list[tuple[int, Value]]]]
+StoreRow: TypeAlias = tuple[Key, list[tuple[int, Value]]]
+"""A cell and some of its versions, oldest first; rows that follow each other may go on with one cell."""
 
 LATEST = (1 << 63) - 1
+
+_ROW_BYTES, _VERSION_BYTES = 24, 12
+"""About what a row and a version take beside the value."""
+
+_NO_KEYS: tuple[int, list[Key]] = (-1, [])
 
 
 class BelowThreshold(Exception):
@@ -29,16 +36,56 @@ class NotNewest(Exception):
     """A write at or below what its cell holds already: latches or the evaluation that chose its timestamp are wrong."""
 
 
+class _Cell(NamedTuple):
+    """`epoch` is the one in which the lists were made: those of an earlier one are shared with a frozen view."""
+
+    epoch: int
+    times: list[int]
+    values: list[Value]
+
+
+class FrozenCells:
+    """The cells as they were at one time, whatever is written since; made by `MvccStore.freeze`."""
+
+    def __init__(self, cells: dict[Key, _Cell], keys: dict[int, tuple[int, list[Key]]]) -> None:
+        self._cells, self._keys = cells, keys
+
+    def rows(self, row_bytes: int) -> Iterator[tuple[StoreRow, int]]:
+        """Rows and about their sizes, in key order within a partition; one above `row_bytes` holds one version."""
+        for _, keys in self._keys.values():
+            for key in keys:
+                yield from _rows_of(key, self._cells[key], row_bytes)
+
+
+def _rows_of(key: Key, cell: _Cell, row_bytes: int) -> Iterator[tuple[StoreRow, int]]:
+    versions: list[tuple[int, Value]] = []
+    size = _ROW_BYTES
+    for version in zip(cell.times, cell.values, strict=True):
+        value = version[1]
+        more = _VERSION_BYTES + (len(value) if isinstance(value, bytes | str) else 0)
+        if versions and size + more > row_bytes:
+            yield (key, versions), size
+            versions, size = [], _ROW_BYTES
+        versions.append(version)
+        size += more
+    if versions:
+        yield (key, versions), size
+
+
 class MvccStore:
     """Cells with their versions, oldest first. Writes to *one* cell rise; writes to several come in any order.
 
     Versions are collected up to the `threshold`, which its owner moves; below it reads are refused, and so are writes,
     as nothing may be written under reads that found what was in force there. `digest` is of the versions (G10).
+
+    A frozen view shares cells and lists of keys with the store. Each freeze begins an epoch, and what was made in an
+    earlier one is copied before it is changed: so freezing copies two maps of references and nothing else.
     """
 
     def __init__(self) -> None:
-        self._cells: dict[Key, tuple[list[int], list[Value]]] = {}
-        self._keys: dict[int, list[Key]] = {}
+        self._epoch = 0
+        self._cells: dict[Key, _Cell] = {}
+        self._keys: dict[int, tuple[int, list[Key]]] = {}
         self.threshold = 0
         self.digest = 0
 
@@ -46,11 +93,7 @@ class MvccStore:
         """Add a version; raises NotNewest unless it is the cell's newest and above the threshold."""
         if timestamp <= self.threshold:
             raise NotNewest(f"version {timestamp} of {key} is not above the threshold {self.threshold}")
-        cell = self._cells.get(key)
-        if cell is None:
-            cell = self._cells[key] = ([], [])
-            insort(self._keys.setdefault(key[0], []), key)
-        times, values = cell
+        _, times, values = self._own_cell(key)
         if times and timestamp <= times[-1]:
             raise NotNewest(f"version {timestamp} of {key} is not above {times[-1]}")
         times.append(timestamp)
@@ -58,6 +101,20 @@ class MvccStore:
         self.digest = self.digest + fingerprint((key, timestamp, value)) & MASK
         if len(times) > 1 and times[1] <= self.threshold:
             self._collect(key, times, values)
+
+    def freeze(self) -> FrozenCells:
+        """Everything as it is now; later changes don't show in it."""
+        self._epoch += 1
+        return FrozenCells(self._cells.copy(), self._keys.copy())
+
+    def restore(self, row: StoreRow) -> None:
+        """Take a row of a frozen view in, in the order in which the view gave them."""
+        key, versions = row
+        _, times, values = self._own_cell(key)
+        for time, value in versions:
+            times.append(time)
+            values.append(value)
+            self.digest = self.digest + fingerprint((key, time, value)) & MASK
 
     def read(self, key: Key, as_of: int = LATEST) -> Version | None:
         """The version in force at `as_of` (inclusive), or None; raises BelowThreshold."""
@@ -77,27 +134,12 @@ class MvccStore:
         """The timestamp of the newest version of any cell in the span; 0 if there is none."""
         cell = self._cells.get(span[0])
         if cell is not None and span[1] == (*span[0][:2], span[0][2] + 1):
-            return cell[0][-1]
-        return max((self._cells[key][0][-1] for key in self._within(span)), default=0)
+            return cell.times[-1]
+        return max((self._cells[key].times[-1] for key in self._within(span)), default=0)
 
     def raise_threshold(self, threshold: int) -> None:
         """Let versions go that were replaced at `threshold` already; each cell's are dropped when it is written."""
         self.threshold = max(self.threshold, threshold)
-
-    def rows(self) -> StoreRows:
-        """Everything, in key order, for a snapshot."""
-        return [(key, list(zip(*self._cells[key], strict=True))) for key in sorted(self._cells)]
-
-    @classmethod
-    def from_rows(cls, rows: StoreRows, threshold: int) -> MvccStore:
-        """The store that `rows` was taken of."""
-        store = cls()
-        store.threshold = threshold
-        for key, versions in rows:
-            store._cells[key] = ([time for time, _ in versions], [value for _, value in versions])
-            store._keys.setdefault(key[0], []).append(key)
-            store.digest = store.digest + sum(fingerprint((key, *version)) for version in versions) & MASK
-        return store
 
     def _check(self, as_of: int) -> None:
         if as_of < self.threshold:
@@ -107,13 +149,36 @@ class MvccStore:
         cell = self._cells.get(key)
         if cell is None:
             return None
-        times, values = cell
+        _, times, values = cell
         at = len(times) if as_of >= times[-1] else bisect_right(times, as_of)
         return Version(times[at - 1], values[at - 1]) if at else None
 
     def _within(self, span: Span) -> list[Key]:
-        keys = self._keys.get(span[0][0], [])
+        keys = self._keys.get(span[0][0], _NO_KEYS)[1]
         return keys[bisect_left(keys, span[0]) : bisect_left(keys, span[1])]
+
+    def _own_cell(self, key: Key) -> _Cell:
+        """The cell, to be changed: made if there is none, copied if a frozen view may hold it."""
+        cell = self._cells.get(key)
+        if cell is not None and cell.epoch == self._epoch:
+            return cell
+        if cell is None:
+            self._insert(key)
+            own = _Cell(self._epoch, [], [])
+        else:
+            own = _Cell(self._epoch, cell.times.copy(), cell.values.copy())
+        self._cells[key] = own
+        return own
+
+    def _insert(self, key: Key) -> None:
+        epoch, keys = self._keys.get(key[0], _NO_KEYS)
+        if epoch != self._epoch:
+            keys = keys.copy()
+            self._keys[key[0]] = (self._epoch, keys)
+        if keys and key < keys[-1]:
+            insort(keys, key)
+        else:
+            keys.append(key)
 
     def _collect(self, key: Key, times: list[int], values: list[Value]) -> None:
         """Drop versions that were already replaced at the threshold; the one in force there stays."""

@@ -7,17 +7,23 @@ or never was, and its requests are refused: an earlier attempt may have taken ef
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import msgspec
 
 from cluster.store.digest import MASK, ODD, fingerprint
+from cluster.store.parts import gathered
 from cluster.wire.messages import Fault, RequestId, encode
 
 SESSION_ENDED = encode(
     Fault("SESSION_ENDED", "the session has ended: an earlier attempt may have taken effect", definite=False)
 )
 FORGOTTEN = encode(Fault("FORGOTTEN", "the answer to this request is not kept any more", definite=False))
+
+
+_ROW_BYTES, _ANSWER_BYTES = 32, 8
+"""About what a session and an answer take beside the answer's bytes."""
 
 
 class SessionLimits(msgspec.Struct, frozen=True, array_like=True):
@@ -41,7 +47,7 @@ SessionRow: TypeAlias = tuple[int, int, int, list[tuple[int, bytes]]]
 
 
 class SessionRows(msgspec.Struct, frozen=True, array_like=True):
-    """Every session as plain data, the least recently used first."""
+    """Sessions as plain data, the least recently used first: all of them, or a part."""
 
     time: int = 0
     limits: SessionLimits = SessionLimits(0, 0, 0)
@@ -51,9 +57,10 @@ class SessionRows(msgspec.Struct, frozen=True, array_like=True):
 class _Session:
     """What lies below `floor` was called answered by the client, or its answer was dropped: it is never carried out."""
 
-    __slots__ = ("answers", "floor", "last_use", "print")
+    __slots__ = ("answers", "epoch", "floor", "last_use", "print")
 
-    def __init__(self, last_use: int, floor: int = 0, answers: dict[int, bytes] | None = None) -> None:
+    def __init__(self, epoch: int, last_use: int, floor: int = 0, answers: dict[int, bytes] | None = None) -> None:
+        self.epoch = epoch
         self.last_use = last_use
         self.floor = floor
         self.answers: dict[int, bytes] = answers or {}
@@ -66,16 +73,44 @@ class _Session:
         self.floor = floor
         return [(sequence, self.answers.pop(sequence)) for sequence in list(self.answers) if sequence < floor]
 
+    def copy(self, epoch: int) -> _Session:
+        """One of its own for an epoch."""
+        copied = _Session(epoch, self.last_use, self.floor, self.answers.copy())
+        copied.print = self.print
+        return copied
+
     def mark(self, number: int) -> int:
         """Fingerprint of everything but the answers, as it is now; kept in `print`."""
         self.print = fingerprint((number, self.last_use, self.floor))
         return self.print
 
 
+class FrozenSessions:
+    """The sessions as they were at one time, whatever is recorded since; made by `Sessions.freeze`."""
+
+    def __init__(self, head: SessionRows, sessions: dict[int, _Session], keeps_answers: bool) -> None:
+        self._head, self._sessions, self._keeps_answers = head, sessions, keeps_answers
+
+    def parts(self, part_bytes: int) -> Iterator[SessionRows]:
+        """Everything, at least one part; each is about so many bytes or one session."""
+        time, limits = self._head.time, self._head.limits
+        if not self._sessions:
+            yield self._head
+        for rows in gathered(self._rows(), part_bytes):
+            yield SessionRows(time, limits, tuple(rows))
+
+    def _rows(self) -> Iterator[tuple[SessionRow, int]]:
+        for number, session in self._sessions.items():
+            answers = sorted(session.answers.items()) if self._keeps_answers else []
+            size = _ROW_BYTES + sum(_ANSWER_BYTES + len(answer) for _, answer in answers)
+            yield (number, session.last_use, session.floor, answers), size
+
+
 class Sessions:
     """First answers by session and sequence. `time` is replicated: the latest that any command has carried (ns).
 
     The order of `_sessions` is that of their last use, so whatever ends stands first. `digest` is of the rows (G10).
+    A frozen view shares sessions: one of an earlier epoch than the last freeze is copied before it is changed.
     """
 
     def __init__(self, flaws: frozenset[str] = frozenset()) -> None:
@@ -83,6 +118,7 @@ class Sessions:
         self._set_limits(SessionLimits(0, 0, 0))
         self._sessions: dict[int, _Session] = {}
         self._digest = 0
+        self._epoch = 0
         self._keeps_answers = "forget-request-ids" not in flaws
 
     def __len__(self) -> int:
@@ -97,7 +133,7 @@ class Sessions:
         """Begin a session; its id is the log index of the command."""
         self._set_limits(command.limits)
         self.advance(command.time)
-        begun = self._sessions[session] = _Session(self.time)
+        begun = self._sessions[session] = _Session(self._epoch, self.time)
         self._digest += begun.mark(session)
         while len(self._sessions) > max(1, self._limits.sessions):
             self._end(next(iter(self._sessions)))
@@ -126,6 +162,8 @@ class Sessions:
         """Keep the answer to a fresh request that was carried out now, and forget what the client won't ask again."""
         number, sequence = request_id.session, request_id.sequence
         session = self._sessions.pop(number)
+        if session.epoch != self._epoch:
+            session = session.copy(self._epoch)
         self._sessions[number] = session
         self._digest += fingerprint((number, sequence, answer)) - session.print
         session.last_use = self.time
@@ -142,24 +180,18 @@ class Sessions:
     def _end(self, number: int) -> None:
         self._digest = self._digest - _fingerprints(number, self._sessions.pop(number)) & MASK
 
-    def rows(self) -> SessionRows:
-        """Everything, for a snapshot."""
-        rows = tuple(
-            (number, session.last_use, session.floor, sorted(session.answers.items()) if self._keeps_answers else [])
-            for number, session in self._sessions.items()
-        )
-        return SessionRows(self.time, self._limits, rows)
+    def freeze(self) -> FrozenSessions:
+        """Everything as it is now; later changes don't show in it."""
+        self._epoch += 1
+        return FrozenSessions(SessionRows(self.time, self._limits), self._sessions.copy(), self._keeps_answers)
 
-    @classmethod
-    def from_rows(cls, rows: SessionRows, flaws: frozenset[str] = frozenset()) -> Sessions:
-        """The sessions that `rows` was taken of."""
-        table = cls(flaws)
-        table.time = rows.time
-        table._set_limits(rows.limits)
-        for number, last_use, floor, answers in rows.sessions:
-            session = table._sessions[number] = _Session(last_use, floor, dict(answers))
-            table._digest = table._digest + _fingerprints(number, session) & MASK
-        return table
+    def restore(self, part: SessionRows) -> None:
+        """Take a part of a frozen view in, in the order in which the view gave them."""
+        self.time = part.time
+        self._set_limits(part.limits)
+        for number, last_use, floor, answers in part.sessions:
+            session = self._sessions[number] = _Session(self._epoch, last_use, floor, dict(answers))
+            self._digest = self._digest + _fingerprints(number, session) & MASK
 
 
 def _fingerprints(number: int, session: _Session) -> int:

@@ -251,13 +251,13 @@ class TabletServer:
         self._probes.soon()
 
     def _replica_stopped(self, replica: Strategy, error: BaseException) -> None:
-        """A state machine that raised stops its replica alone (G7); whatever else stops one stops the node."""
-        if not isinstance(error, MachineFailed):
+        """A state machine that raised, or damage, stops its replica alone (G7); whatever else does stops the node."""
+        if not isinstance(error, MachineFailed | Quarantined):
             self._on_failure(error)
             return
-        tablet_id = replica.created.tablet_id
-        self._replicas[tablet_id] = FailedReplica(replica.created, FAILED, str(error))
-        self._host.observer.replica_failed(tablet_id, damaged=False, reason=str(error))
+        tablet_id, damaged = replica.created.tablet_id, isinstance(error, Quarantined)
+        self._replicas[tablet_id] = FailedReplica(replica.created, QUARANTINED if damaged else FAILED, str(error))
+        self._host.observer.replica_failed(tablet_id, damaged=damaged, reason=str(error))
         self._heartbeats.changed(tablet_id)
         closing = asyncio.create_task(replica.close(), name=f"{tablet_id}.close")
         self._closing[closing] = None

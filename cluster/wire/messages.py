@@ -12,7 +12,7 @@ import msgspec
 from cluster.raft.types import ChangeKind, Message
 from cluster.store.cells import Value
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 
 DESIGNS = ("raft", "legacy", "logged")
 """The replication designs that a table can have (G4)."""

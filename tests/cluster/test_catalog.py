@@ -23,6 +23,7 @@ from cluster.master.records import (
 )
 from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, RegisterClient, SessionLimits
 from cluster.wire.messages import Column, Partition, Replica, RequestId, encode
+from tests.cluster.frozen import frozen, restore
 
 COLUMNS = (Column(0, "value", "int64"),)
 
@@ -65,12 +66,12 @@ def test_a_batch_with_one_outdated_record_changes_nothing() -> None:
     catalog = Catalog()
     first = table("a")
     apply(catalog, [first], tablets(first))
-    before = catalog.snapshot()
+    before = frozen(catalog)
     good = changed_tablet(catalog.tablets["id-a/0"], state=TabletState.CREATING)
     outdated = new_tablet("id-a/1", "id-a", Partition(1, 2))
     outcome = apply(catalog, [], [good, outdated])
     assert outcome.conflict is not None and "id-a/1" in outcome.conflict
-    assert catalog.snapshot() == before
+    assert frozen(catalog) == before
 
 
 def test_a_name_belongs_to_one_table_until_that_is_removed() -> None:
@@ -113,7 +114,7 @@ def test_a_snapshot_keeps_records_names_and_sessions() -> None:
     catalog, restored = registered(), Catalog()
     first = table("a")
     apply(catalog, [first], tablets(first), RequestId(1, 7, 3), b"made")
-    restored.restore(catalog.snapshot())
+    restore(restored, frozen(catalog, 1))
     assert (restored.tables, restored.tablets) == (catalog.tables, catalog.tablets)
     assert apply(restored, [table("b")], [], RequestId(1, 7, 3)) == Outcome(None, b"made")
     assert apply(restored, [table("a", "other")], []).conflict is not None

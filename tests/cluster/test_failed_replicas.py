@@ -93,7 +93,7 @@ def test_a_damaged_tablet_is_quarantined_and_its_node_serves_the_others() -> Non
     simulate(1, scenario)
 
 
-@pytest.mark.parametrize("at", ["apply", "restore"])
+@pytest.mark.parametrize("at", ["apply", "restoring"])
 def test_a_state_machine_that_raises_fails_its_replica_alone(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(servers: Servers) -> None:
         await two_tablets(servers)
@@ -107,12 +107,12 @@ def test_a_state_machine_that_raises_fails_its_replica_alone(at: str, monkeypatc
                 raise RuntimeError("poisoned")
             return original(machine, *arguments)
 
-        if at == "restore":
+        if at == "restoring":
             for number in range(12, 40):
                 assert isinstance(await servers.write(number, number), Done)
             broken.kill()
         monkeypatch.setattr(TabletMachine, at, raising)
-        if at == "restore":
+        if at == "restoring":
             servers.start("t1")
             await servers.clock.sleep(1)
         for number in range(40, 45):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from cluster.group_spec import MachineFailed
 from cluster.log.node import NodeLog, Quarantined
 from cluster.raft.types import AppendEntries, Entry, InvariantBroken, Message, SoftState
 from cluster.store.digest import fingerprint
+from cluster.store.parts import gathered
 from cluster.wire.messages import Replica
 from cluster.wire.peers import PeerStreams
 from harness.failpoints import Arming
@@ -42,11 +44,14 @@ class Recorder:
         self.commands.append(command)
         return b"%d" % len(self.commands)
 
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode(self.commands)
+    def freeze(self, part_bytes: int) -> Iterator[bytes]:
+        return map(
+            msgspec.msgpack.encode, chain([[]], gathered([(each, len(each)) for each in self.commands], part_bytes))
+        )
 
-    def restore(self, data: bytes) -> None:
-        self.commands = msgspec.msgpack.decode(data, type=list[bytes])
+    def restoring(self) -> Callable[[bytes], None]:
+        self.commands = []
+        return lambda part: self.commands.extend(msgspec.msgpack.decode(part, type=list[bytes]))
 
     @property
     def digest(self) -> int:

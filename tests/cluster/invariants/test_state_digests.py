@@ -14,6 +14,7 @@ from cluster.store.digest import fingerprint
 from cluster.store.mvcc import MvccStore
 from cluster.store.sessions import RegisterClient, SessionLimits, SessionRows, Sessions
 from cluster.wire.messages import Column, Partition, RequestId, encode
+from tests.cluster.frozen import frozen, restore, session_rows, sessions_of
 
 RETENTION_NS = 40
 
@@ -48,18 +49,18 @@ def commands(draw: st.DrawFn) -> list[bytes]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(commands())
-def test_a_restored_tablet_has_the_digest_of_the_state_it_was_taken_of(log: list[bytes]) -> None:
+@given(commands(), st.sampled_from((1, 100, 10_000)))
+def test_a_restored_tablet_has_the_digest_of_the_state_it_was_taken_of(log: list[bytes], part_bytes: int) -> None:
     machine, other = TabletMachine(RETENTION_NS), TabletMachine(RETENTION_NS)
     for index, command in enumerate(log, 1):
-        before, was = machine.snapshot(), machine.digest
+        before, was = frozen(machine), machine.digest
         machine.apply(index, command)
-        assert (machine.digest == was) == (machine.snapshot() == before)
+        assert (machine.digest == was) == (frozen(machine) == before)
         restored = TabletMachine(RETENTION_NS)
-        restored.restore(machine.snapshot())
+        restore(restored, frozen(machine, part_bytes))
         assert restored.digest == machine.digest
         other.apply(index, command)
-        other.restore(other.snapshot())
+        restore(other, frozen(other, part_bytes))
         assert other.digest == machine.digest
 
 
@@ -68,12 +69,12 @@ def test_answers_that_are_left_out_of_a_snapshot_show() -> None:
     table.register(1, RegisterClient(0, SessionLimits(10, 3, 3)))
     table.record(RequestId(1, 1, 0), b"done")
     table.record(RequestId(1, 2, 0), b"done")
-    rows = table.rows()
+    rows = session_rows(table)
     session, last_use, floor, answers = rows.sessions[0]
-    assert Sessions.from_rows(rows).digest == table.digest
+    assert sessions_of(rows).digest == table.digest
     for changed in ((session, last_use, floor, answers[1:]), (session, last_use, floor + 1, answers)):
-        assert Sessions.from_rows(SessionRows(rows.time, rows.limits, (changed,))).digest != table.digest
-    assert Sessions.from_rows(SessionRows(rows.time, rows.limits, ())).digest != table.digest
+        assert sessions_of(SessionRows(rows.time, rows.limits, (changed,))).digest != table.digest
+    assert sessions_of(SessionRows(rows.time, rows.limits, ())).digest != table.digest
 
 
 def test_values_that_changed_places_show() -> None:
@@ -100,10 +101,10 @@ def test_a_catalog_restored_has_the_digest_of_the_state_it_was_taken_of() -> Non
     for index, (tables, of_tables) in enumerate(batches, 1):
         catalog.apply(index, encode_batch(tables, of_tables, RequestId(1, index, 0), b"ok"))
         restored = Catalog()
-        restored.restore(catalog.snapshot())
+        restore(restored, frozen(catalog, 600 * index))
         assert restored.digest == catalog.digest
         digests.append(catalog.digest)
     assert len(dict.fromkeys(digests)) == 3, "the last batch conflicts and changes nothing"
     empty = Catalog()
-    empty.restore(encode(CatalogState(CATALOG_FORMAT, (), (), catalog.sessions.rows())))
+    restore(empty, [encode(CatalogState(CATALOG_FORMAT, (), (), session_rows(catalog.sessions)))])
     assert empty.digest != catalog.digest

@@ -5,18 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from cluster.config import Knobs
 from cluster.log.node import NodeLog
+from cluster.log.replay import SnapshotRef
+from cluster.log.snapshots import pieces
 from cluster.log.view import GroupLog, Recovered
-from cluster.raft.types import Configuration, Entry, HardState, Member, Persist, Snapshot, SnapshotMeta
+from cluster.raft.types import Configuration, Entry, HardState, Member, Persist, SnapshotMeta
 from harness.ports import Ports
 from harness.sim.disk import DiskOptions, SimDisk
 from harness.sim.world import World
 
 CONFIGURATION = Configuration((Member("a", "a:7"), Member("b", "b:7")), (), 1, 1)
 KNOBS = Knobs(log_segment_bytes=4_000, log_idle_ms=100, disk_retry_ms=20)
+
+
+class Snapshot(NamedTuple):
+    """A snapshot with its bytes."""
+
+    meta: SnapshotMeta
+    data: bytes
+
 
 Stored: TypeAlias = tuple[HardState, Snapshot | None, tuple[Entry, ...]]
 
@@ -78,16 +88,26 @@ class Machine:
         return view
 
     async def recovered(self, name: str) -> Recovered:
-        return await self.group(name).recover()
+        return self.group(name).recover()
 
     async def stored(self, name: str) -> Stored:
         found = await self.recovered(name)
-        return found.hard_state, found.snapshot, found.entries
+        if found.snapshot is None:
+            return found.hard_state, None, found.entries
+        parts: list[bytes] = []
+        await self.log.group(name).load_snapshot(found.snapshot, parts.append)
+        return found.hard_state, Snapshot(found.snapshot.meta, b"".join(parts)), found.entries
 
-    def put(self, view: GroupLog, *entries: Entry, hard: HardState | None = None, new: Snapshot | None = None) -> int:
+    def put(
+        self, view: GroupLog, *entries: Entry, hard: HardState | None = None, new: SnapshotRef | None = None
+    ) -> int:
         self.sequence += 1
         view.put(Persist(self.sequence, hard, entries, None if new is None else new.meta, ()), new)
         return self.sequence
+
+    async def receive(self, view: GroupLog, new: Snapshot) -> SnapshotRef:
+        """Write the file of a snapshot that another node has sent."""
+        return await view.snapshot_file(new.meta).write_all(pieces(new.meta, (new.data[:7], new.data[7:])))
 
     async def until(self, condition: Callable[[], bool], what: str = "the condition") -> None:
         for _ in range(3_000):
@@ -103,7 +123,7 @@ class Machine:
 
     async def save(self, view: GroupLog, new: Snapshot) -> None:
         saved: list[bool] = []
-        view.save_snapshot(new.meta, iter((new.data[:7], new.data[7:])), lambda: saved.append(True))
+        view.save_snapshot(new.meta, iter((new.data[:7], new.data[7:])), lambda _: saved.append(True))
         await self.until(lambda: bool(saved), "the snapshot")
 
     def segments(self) -> list[str]:

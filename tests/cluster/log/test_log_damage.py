@@ -177,7 +177,7 @@ def test_a_damaged_snapshot_quarantines_its_group(how: str) -> None:
             machine.disk.drop(path)
         await machine.start()
         with pytest.raises(Quarantined, match="snapshots/b/"):
-            await machine.recovered("b")
+            await machine.stored("b")
         await served(machine, "a", "c")
         await machine.clock.sleep(0.1)
         await machine.restart()
@@ -191,7 +191,7 @@ def test_an_unfinished_snapshot_is_of_no_account_and_is_removed() -> None:
     async def scenario(machine: Machine) -> None:
         await three_groups(machine)
         machine.node.failpoints.arm(Arming("tablet.after_snapshot"))
-        machine.group("b").save_snapshot(snapshot(1, 1).meta, iter((b"x", b"y")), lambda: None)
+        machine.group("b").save_snapshot(snapshot(1, 1).meta, iter((b"x", b"y")), lambda _: None)
         await machine.until(lambda: machine.node.state.value == "dead")
         await machine.start()
         await served(machine, "a", "b", "c")

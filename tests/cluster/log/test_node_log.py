@@ -90,7 +90,7 @@ class Walk:
             chosen = self.random.choice(entries)
             saved = snapshot(chosen.index, chosen.term, 300)
             model.change((hard, saved, tuple(old for old in entries if old.index > chosen.index)))
-            view.save_snapshot(saved.meta, iter((saved.data,)), lambda: None)
+            view.save_snapshot(saved.meta, iter((saved.data,)), lambda _: None)
             if self.random.random() < 0.7:
                 await self.machine.until(lambda: not view.saving)
                 self.forget_history()
@@ -98,7 +98,8 @@ class Walk:
                 await self.crash()
         elif kind == "install":
             new_base = snapshot(model.last + 5, self.term, 200)
-            self.machine.put(view, entry(model.last + 6, self.term), new=new_base)
+            received = await self.machine.receive(view, new_base)
+            self.machine.put(view, entry(model.last + 6, self.term), new=received)
             model.change((hard, new_base, (entry(model.last + 6, self.term),)))
         elif kind == "wait":
             await self.machine.clock.sleep(self.random.choice((0.001, 0.01, 0.3)))

@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 from raft_invariants import Invariants
+from raft_streams import MemoryStreams, Snapshot
 
 from cluster.raft.configurations import bootstrap, configuration_of
 from cluster.raft.core import Raft, RaftConfig
-from cluster.raft.snapshots import SnapshotStreams, StreamOptions
+from cluster.raft.snapshots import StreamOptions
 from cluster.raft.types import (
     ChangeKind,
     ChangeMembership,
@@ -41,7 +42,6 @@ from cluster.raft.types import (
     Ready,
     Receive,
     Role,
-    Snapshot,
     SnapshotAck,
     SnapshotChunk,
     SnapshotReceived,
@@ -70,7 +70,7 @@ class Node:
     """One node: `disk_*` survives a crash, the rest doesn't. `staged` is a received snapshot that isn't stored yet."""
 
     name: str
-    streams: SnapshotStreams
+    streams: MemoryStreams
     raft: Raft | None = None
     disk_hard: HardState = field(default_factory=HardState)
     disk_snapshot: Snapshot | None = None
@@ -133,7 +133,7 @@ class Bench:
         self.flights: list[Flight] = []
         self.cuts: list[tuple[str, str]] = []
         self.asleep: list[str] = []
-        self.nodes = {name: Node(name, SnapshotStreams(name, STREAMS)) for name in self.names}
+        self.nodes = {name: Node(name, MemoryStreams(name, STREAMS)) for name in self.names}
         for name in self.names[:size]:
             self.nodes[name].disk_hard, first = bootstrap(members(self.names[:size]))
             self.nodes[name].disk_entries = [first]
@@ -197,7 +197,7 @@ class Bench:
             node = self.nodes[name]
             node.raft = None
             node.staged = None
-            node.streams = SnapshotStreams(name, STREAMS)
+            node.streams = MemoryStreams(name, STREAMS)
             node.queue.clear()
             node.paused = False
             self.invariants.forget(name)

@@ -13,6 +13,7 @@ from cluster.store.hlc import ClockReading
 from cluster.store.mvcc import LATEST, NotNewest
 from cluster.store.sessions import SESSION_ENDED, RegisterClient, SessionLimits
 from cluster.wire.messages import Done, Fault, Reply, RequestId, SessionReply, decode_reply, encode
+from tests.cluster.frozen import frozen, restore
 
 KEY: Key = (1, 0, 0)
 OTHER: Key = (2, 0, 0)
@@ -103,7 +104,7 @@ def test_a_retry_after_a_snapshot_gets_the_first_answer() -> None:
     log = leased()
     first = log.put(write(1, 20_000, 5))
     restored = TabletMachine(RETENTION)
-    restored.restore(log.machine.snapshot())
+    restore(restored, frozen(log.machine))
     again = Log(machine=restored)
     again.put(write(2, 20_001, 9))
     assert again.put(write(1, 20_002, 7)) == first
@@ -199,7 +200,7 @@ def test_a_machine_from_a_snapshot_goes_on_exactly_like_the_one_it_was_taken_of(
     copy = Log()
     for number, (kind, client, sequence, value) in enumerate(steps):
         if number == min(cut, len(steps) - 1):
-            copy.machine.restore(log.machine.snapshot())
+            restore(copy.machine, frozen(log.machine))
         at = 20_000 + number
         lease = log.lease.sequence
         command: msgspec.Struct
@@ -212,4 +213,4 @@ def test_a_machine_from_a_snapshot_goes_on_exactly_like_the_one_it_was_taken_of(
         if number >= min(cut, len(steps) - 1):
             assert copy.put(command) == expected
     if steps:
-        assert copy.machine.snapshot() == log.machine.snapshot()
+        assert frozen(copy.machine) == frozen(log.machine)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, RegisterClient, SessionLimits, Sessions
 from cluster.wire.messages import RequestId
+from tests.cluster.frozen import session_rows, sessions_of
 
 LIMITS = SessionLimits(silence_ns=100, sessions=3, answers=4)
 
@@ -70,7 +71,7 @@ def test_answers_are_bounded_also_where_the_client_is_never_done() -> None:
         table.record(RequestId(1, sequence, 1), b"%d" % sequence)
     assert [table.answered(RequestId(1, sequence, 1)) for sequence in (1, 5)] == [FORGOTTEN, FORGOTTEN]
     assert table.answered(RequestId(1, 6, 1)) == b"6"
-    assert len(table.rows().sessions[0][3]) == LIMITS.answers
+    assert len(session_rows(table).sessions[0][3]) == LIMITS.answers
 
 
 def test_clients_that_are_gone_leave_nothing_behind() -> None:
@@ -82,14 +83,14 @@ def test_clients_that_are_gone_leave_nothing_behind() -> None:
         for sequence in range(1, 4):
             table.record(RequestId(client, sequence, 1), b"answer")
     assert len(table) <= 101
-    assert len(table.rows().sessions) == len(table)
+    assert len(session_rows(table).sessions) == len(table)
 
 
 def test_the_flaw_forgets_answers_in_snapshots_but_keeps_the_sessions() -> None:
     table = opened(1, flaws=frozenset({"forget-request-ids"}))
     table.record(RequestId(1, 1, 1), b"one")
-    assert Sessions.from_rows(table.rows()).answered(RequestId(1, 1, 1)) is None
-    assert Sessions.from_rows(opened(1).rows()).answered(RequestId(1, 1, 1)) is None
+    assert sessions_of(session_rows(table)).answered(RequestId(1, 1, 1)) is None
+    assert sessions_of(session_rows(opened(1))).answered(RequestId(1, 1, 1)) is None
 
 
 STEPS = st.lists(
@@ -132,8 +133,8 @@ class Model:
         assert answers[0] == first, "carried out twice"
 
     def restore(self) -> None:
-        self.replicas[1] = Sessions.from_rows(self.replicas[1].rows())
-        assert self.replicas[0].rows() == self.replicas[1].rows()
+        self.replicas[1] = sessions_of(session_rows(self.replicas[1]))
+        assert session_rows(self.replicas[0]) == session_rows(self.replicas[1])
         assert self.replicas[0].digest == self.replicas[1].digest
 
     def _apply(self, replica: Sessions, request_id: RequestId) -> bytes:
@@ -158,3 +159,17 @@ def test_no_request_is_ever_carried_out_twice_and_replicas_agree(steps: Sequence
             model.restore()
     live = [session for session in model.sessions if model.replicas[0].answered(RequestId(session, 99, 1)) is None]
     assert len(live) == len(model.replicas[0]) <= LIMITS.sessions
+
+
+def test_a_frozen_view_shows_nothing_of_what_is_recorded_forgotten_or_ended_later() -> None:
+    table = opened(1, 2, 3)
+    for session in (1, 2, 3):
+        table.record(RequestId(session, 1, 1), b"first")
+    before, view = session_rows(table), table.freeze()
+    table.record(RequestId(2, 2, 2), b"second")
+    table.record(RequestId(1, 5, 5), b"fifth")
+    table.register(9, RegisterClient(10**15, LIMITS))
+    parts = list(view.parts(1))
+    assert [row for part in parts for row in part.sessions] == list(before.sessions)
+    assert len(parts) == 3 and {(part.time, part.limits) for part in parts} == {(before.time, before.limits)}
+    assert len(table) == 1, "the others have ended meanwhile"

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.store.cells import Key, Value, overlap, point, rows, same_value
-from cluster.store.mvcc import LATEST, BelowThreshold, MvccStore, NotNewest, StoreRows
+from cluster.store.mvcc import LATEST, BelowThreshold, FrozenCells, MvccStore, NotNewest, StoreRow
 from cluster.wire.messages import encode
+from tests.cluster.frozen import store_of, store_rows
 
 KEYS: list[Key] = [(0, 0, 0), (0, 1, 0), (0, 1, 1), (7, 0, 2)]
 SPANS = [*(point(key) for key in KEYS), rows(0, 0, None), rows(0, 1, 2), rows(7, -5, 9), rows(3, 0, None)]
@@ -52,7 +53,7 @@ def test_a_read_gives_the_newest_version_at_its_time_or_is_refused(
             model.store.raise_threshold(at // 2)
         else:
             model.write(key, at, value)
-    for store in (model.store, MvccStore.from_rows(model.store.rows(), model.store.threshold)):
+    for store in (model.store, store_of(store_rows(model.store), model.store.threshold)):
         for key in KEYS:
             if as_of < store.threshold:
                 with pytest.raises(BelowThreshold):
@@ -88,7 +89,7 @@ def test_old_versions_are_collected_but_never_the_one_in_force() -> None:
     store.raise_threshold(10)
     store.raise_threshold(4)
     store.write(KEYS[0], 20, 20)
-    assert store.rows() == [(KEYS[0], [(3, 3), (20, 20)])]
+    assert store_rows(store) == [(KEYS[0], [(3, 3), (20, 20)])]
     assert store.read(KEYS[0], 10) == (3, 3)
     assert store.read(KEYS[0], LATEST) == (20, 20)
     with pytest.raises(BelowThreshold):
@@ -111,8 +112,28 @@ def test_values_of_every_type_come_back_as_they_were() -> None:
     store = MvccStore()
     for row, value in enumerate(values):
         store.write((0, row, 0), 1, value)
-    copy = MvccStore.from_rows(msgspec.msgpack.decode(encode(store.rows()), type=StoreRows), 0)
+    copy = store_of(msgspec.msgpack.decode(encode(store_rows(store)), type=list[StoreRow]))
     for row, value in enumerate(values):
         version = copy.read((0, row, 0))
         assert version is not None and same_value(version.value, value)
     assert not same_value(1, True) and not same_value(1, 1.0) and not same_value("a", b"a")
+
+
+@settings(deadline=None)
+@given(steps=STEPS, more=STEPS, row_bytes=st.sampled_from((1, 40, 1 << 20)))
+def test_a_frozen_view_shows_nothing_of_what_is_written_collected_or_frozen_later(
+    steps: list[tuple[Key | None, int, int | None]], more: list[tuple[Key | None, int, int | None]], row_bytes: int
+) -> None:
+    store = MvccStore()
+    views: list[tuple[FrozenCells, list[StoreRow], int]] = []
+    for time, (key, at, value) in enumerate([*steps, *more], 1):
+        if key is None:
+            views.append((store.freeze(), store_rows(store), store.digest))
+            store.raise_threshold(time - at % 3)
+        elif time > store.threshold:
+            store.write(key, time, value)
+    for view, expected, digest in views:
+        rows = [row for row, _ in view.rows(row_bytes)]
+        copy = store_of(rows)
+        assert (store_rows(copy), copy.digest) == (expected, digest)
+        assert row_bytes > 1 or all(len(versions) == 1 for _, versions in rows)
