@@ -28,6 +28,7 @@ from harness.protocols import Watched
 from harness.provenance import provenance
 from harness.rundir import RunDir
 from harness.spec import Judge, Progress, Silent, Test
+from harness.standing import Standing, standing
 from harness.verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, saved_form
 from harness.workers import DatabaseClients
 
@@ -143,6 +144,11 @@ class Course:
         source = time_limit(self._test.final_limit_s, clients(self._test.final_generator))
         await self._stage("final reads", self._interpret("final", source), stoppable=True)
 
+    async def look_again(self) -> None:
+        """Whether all that was up before the final reads still is."""
+        if self._recorder is not None and not self.interrupted and self._recovery.recovered:
+            await self._stage("look again", self._look_again(), stoppable=True)
+
     async def check_invariants(self) -> None:
         """What was found to be broken inside the database while it ran, where it has that power."""
         if self._recorder is not None and isinstance(self._test.database, Watched):
@@ -227,16 +233,28 @@ class Course:
         self._processes = processes
 
     async def _recover(self, recorder: Recorder) -> None:
+        """All is up, and the database serves again. What we are to blame for is not held against it."""
+        budget_s = self._test.recovery_budget_s
+        self._recovery = Recovery(None, budget_s, None, "the wait for it failed or was stopped")
+        recovery, found = await asyncio.gather(self._serves_again(recorder), self._standing(statuses=False))
+        if self.interrupted:
+            return
+        ours, theirs = self._record_ours("after the last heal", found), found.theirs()
+        if theirs is not None:
+            recovery = Recovery(False, budget_s, recovery.seconds, theirs)
+        elif ours is not None and not recovery.recovered:
+            recovery = Recovery(None, budget_s, recovery.seconds, ours)
+        self._recovery = recovery
+
+    async def _serves_again(self, recorder: Recorder) -> Recovery:
         """Ready by its own word, and then by one client operation that succeeds."""
         test, began_ns = self._test, recorder.now_ns()
         budget_s = test.recovery_budget_s
-        self._recovery = Recovery(None, budget_s, None, "the wait for it failed or was stopped")
         try:
             async with asyncio.timeout(budget_s + _PATIENCE_S):
                 await test.database.await_ready(budget_s)
         except TimeoutError as error:
-            self._recovery = Recovery(False, budget_s, None, str(error) or "it was not ready in time")
-            return
+            return Recovery(False, budget_s, None, str(error) or "it was not ready in time")
         if test.final_generator is not None:
             left_s = budget_s - (recorder.now_ns() - began_ns) / 1e9
             probes = until_ok(delay(_PROBE_GAP_S, cycle(test.final_generator)))
@@ -244,13 +262,28 @@ class Course:
             recovered_ns = self._first_ok_ns.get("recover")
         else:
             recovered_ns = recorder.now_ns()
-        if self.interrupted:
-            return
         seconds = None if recovered_ns is None else (recovered_ns - began_ns) / 1e9
         if seconds is None or seconds > budget_s:
-            self._recovery = Recovery(False, budget_s, seconds, "it said it was ready, but no operation succeeded")
-        else:
-            self._recovery = Recovery(True, budget_s, seconds)
+            return Recovery(False, budget_s, seconds, "it said it was ready, but no operation succeeded")
+        return Recovery(True, budget_s, seconds)
+
+    async def _standing(self, statuses: bool) -> Standing:
+        test = self._test
+        return await standing(test.database, test.environment, test.recovery_budget_s, statuses)
+
+    def _record_ours(self, when: str, found: Standing) -> str | None:
+        ours = found.ours()
+        if ours is not None:
+            self.failures.record("heal", HarnessError(f"{when} {ours}"))
+        return ours
+
+    async def _look_again(self) -> None:
+        found = await self._standing(statuses=True)
+        self._record_ours("after the final reads", found)
+        if (theirs := found.theirs()) is not None:
+            recovery = self._recovery
+            reason = f"after the final reads {theirs}"
+            self._recovery = Recovery(False, recovery.budget_s, recovery.seconds, reason)
 
     async def _check_invariants(self, database: Watched) -> None:
         self._invariants = await database.invariants()

@@ -25,8 +25,8 @@ class Fault(msgspec.Struct, frozen=True):
 
     `begun_ns` is when it was done, as far as we could tell ourselves. `spans` are those in which probes, which went on
     for as long as it was to last, saw it in effect; None where nobody probed on. `blame` says whose failure it is that
-    it was not seen to be gone (`harness` or `database`). `cores` says how often a script reached its core; None for a
-    fault that is no script.
+    it was not seen to be gone (`harness` or `database`), and `left` is the evidence of that. `cores` says how often a
+    script reached its core; None for a fault that is no script.
     """
 
     kind: str
@@ -42,6 +42,7 @@ class Fault(msgspec.Struct, frozen=True):
     begun_ns: int | None = None
     spans: tuple[tuple[int, int], ...] | None = None
     blame: str | None = None
+    left: Any = None
 
     @property
     def asked_s(self) -> float:
@@ -135,7 +136,9 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
     seen_ns = _seen_ns(value, invoked_ns, event.time)
     if value.get("step") == "end":
         healed_ns = invoked_ns if fault.healed_ns is None else fault.healed_ns
-        told = {"spans": _spans(value), "blame": value.get("blame") if seen_ns is None else None}
+        told: dict[str, Any] = {"spans": _spans(value)}
+        if seen_ns is None:
+            told |= {"blame": value.get("blame"), "left": value.get("evidence")}
         return msgspec.structs.replace(fault, healed_ns=healed_ns, recovered_ns=seen_ns, **told)
     cores = fault.cores
     if isinstance(core := value.get("core"), bool):

@@ -438,6 +438,14 @@ class Environment(Protocol):
         """Remove everything that setup made; safe to call twice and after a partial setup."""
 
 
+@runtime_checkable
+class Inspected(Protocol):
+    """The power of an environment that can tell when somebody else had his hands on its machines."""
+
+    async def disturbed(self) -> tuple[str, ...]:
+        """A sentence for each machine that is gone, or was started anew, since setup; none if all is well."""
+
+
 class Nemesis(Protocol):
     """Carries out the fault operations of the history (process -1)."""
 

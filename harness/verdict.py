@@ -153,8 +153,13 @@ def judge_liveness(facts: Facts) -> Answer:
     """Question 3: did the cluster recover within its budget after the last heal?"""
     recovery = facts.recovery
     details = {"budget_s": recovery.budget_s, "seconds": recovery.seconds}
+    lost = tuple(
+        f"what {fault.kind} {fault.instance} hit ({' '.join(fault.targets)}) did not come back when it was healed"
+        for fault in facts.faults
+        if fault.blame == "database"
+    )
     if recovery.recovered:
-        return Answer(True, (), details)
+        return Answer(not lost, lost, details)
     if recovery.recovered is None:
         reason = recovery.reason or "the run did not get so far"
         return Answer("unknown", (f"recovery was not observed: {reason}",), details)
@@ -169,9 +174,21 @@ def judge_harness(facts: Facts) -> Answer:
         f"the harness failed ({failure.stage}): {failure.error}" + (f" ({failure.times} times)" * (failure.times > 1))
         for failure in ours
     ]
+    reasons += [
+        f"{fault.kind} {fault.instance} was healed and not seen to be gone{_still(fault)}"
+        for fault in facts.faults
+        if fault.blame == "harness"
+    ]
     if not facts.ended:
         reasons.append("the harness ended before the run did; what it had saved is judged")
     return Answer(not reasons, tuple(reasons), {"failures": [msgspec.to_builtins(failure) for failure in ours]})
+
+
+def _still(fault: Fault) -> str:
+    """What was still seen of it, in a few words."""
+    evidence = fault.left if isinstance(fault.left, dict) else {}
+    links = [str(link) for link in evidence.get("silent", [])]
+    return f": nothing arrives over {', '.join(links[:6])}{' …' * (len(links) > 6)}" if links else ""
 
 
 def _finding(name: str) -> str:

@@ -3,7 +3,8 @@
 Every step's `value` is JSON-able and names `fault`, `variant`, `instance` and `step` (`begin`, `step` or `end`); the
 completion adds `targets`, `action` (in words), `observed`, `observed_ns` (ns since the run's start) and `evidence`.
 A fault is looked at for as long as it lasts (`nemesis/watch.py`): the completion of its end has the `spans` (ns since
-the run's start) in which probes saw it, and, where it was not seen to be gone, whose failure that is (`blame`).
+the run's start) in which probes saw it, and, where it was not seen to be gone, whose failure that is (`blame`; nobody's
+while other faults are in effect, which may be what is seen).
 The steps of a script are told but not probed for (`observed` is null), except for its core: there what it has done is
 looked at, and only that makes it observed.
 """
@@ -75,8 +76,9 @@ class FaultNemesis:
         report["observed"] = observation.observed
         if observation.at_ns is not None:
             report["observed_ns"] = observation.at_ns - start_ns
-        if observation.observed is False:
-            report["blame"] = observation.blame
+        if observation.observed is False and op.value["step"] == "end":
+            others = self._injectors.instances()
+            report |= {"blame": None, "others": list(others)} if others else {"blame": observation.blame}
         if "spans" in report:
             report["spans"] = [[first - start_ns, last - start_ns] for first, last in report["spans"]]
         report["evidence"] = {**report["evidence"], **observation.evidence}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import paramiko
 
@@ -26,6 +26,11 @@ CONNECT_TIMEOUT_S = 20.0
 COMMAND_TIMEOUT_S = 30.0
 RETRY_S = 0.05
 CHUNK_BYTES = 1 << 20
+NO_STATUS = -1
+"""The exit status of a command whose machine went away while it ran."""
+
+Explain: TypeAlias = Callable[[str], str | None]
+"""Why a machine can't be reached any more, if its environment knows: in words that end `t5 is gone: …`; blocking."""
 
 SSH_FAILURES = (paramiko.SSHException, OSError, EOFError)
 """What paramiko raises when a connection fails or ends (its timeouts are OSErrors)."""
@@ -74,9 +79,10 @@ class CommandResult:
 class SshHost:
     """One machine's connection; blocking, safe to use from several threads at once."""
 
-    def __init__(self, name: str, target: SshTarget) -> None:
+    def __init__(self, name: str, target: SshTarget, explain: Explain = lambda name: None) -> None:
         self.name = name
         self._target = target
+        self._explain = explain
         self._client = paramiko.SSHClient()
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
@@ -124,9 +130,12 @@ class SshHost:
                 channel.shutdown_write()
                 stdout = _drain(channel.recv)
                 stderr = _drain(channel.recv_stderr)
-                return CommandResult(channel.recv_exit_status(), stdout, stderr)
+                status = channel.recv_exit_status()
+                if status == NO_STATUS:
+                    raise EOFError("the connection ended before the command did")
+                return CommandResult(status, stdout, stderr)
         except SSH_FAILURES as error:
-            raise HarnessError(f"SSH command on {self.name} failed ({command[:60]!r}): {error!r}") from error
+            raise self._failure(f"SSH command on {self.name} failed ({command[:60]!r}): {error!r}") from error
 
     def check(self, command: str, stdin: bytes = b"", timeout_s: float = COMMAND_TIMEOUT_S) -> str:
         """Run a command that has to succeed and return its output; raises HarnessError with its last words."""
@@ -141,9 +150,17 @@ class SshHost:
         try:
             channel = self._open_channel(COMMAND_TIMEOUT_S)
             channel.exec_command(command)
-            return Conversation(self.name, channel)
+            return Conversation(channel, self._failure_of_probe)
         except SSH_FAILURES as error:
-            raise HarnessError(f"SSH to {self.name} failed: {error!r}") from error
+            raise self._failure(f"SSH to {self.name} failed: {error!r}") from error
+
+    def _failure(self, words: str) -> HarnessError:
+        """One sentence for a machine that is gone, whatever was being done there; else what was."""
+        reason = self._explain(self.name)
+        return HarnessError(words if reason is None else f"{self.name} is gone: {reason}")
+
+    def _failure_of_probe(self, error: BaseException) -> HarnessError:
+        return self._failure(f"the probe on {self.name} does not answer: {error!r}")
 
     def _open_channel(self, timeout_s: float) -> Any:
         transport = self._client.get_transport()
@@ -161,9 +178,9 @@ class SshHost:
 class Conversation:
     """A program on a machine that answers each line with one line; one question at a time."""
 
-    def __init__(self, name: str, channel: Any) -> None:
-        self._name = name
+    def __init__(self, channel: Any, failure: Callable[[BaseException], HarnessError]) -> None:
         self._channel = channel
+        self._failure = failure
         self._buffer = b""
 
     def ask(self, line: bytes, timeout_s: float) -> bytes:
@@ -178,7 +195,7 @@ class Conversation:
                 self._buffer += data
         except SSH_FAILURES as error:
             self._channel.close()
-            raise HarnessError(f"the probe on {self._name} does not answer: {error!r}") from error
+            raise self._failure(error) from error
         answer, _, self._buffer = self._buffer.partition(b"\n")
         return answer
 
@@ -197,8 +214,8 @@ def _drain(receive: Callable[[int], bytes]) -> bytes:
 class SshFleet:
     """The machines of one run by node name, commanded in parallel."""
 
-    def __init__(self, targets: Mapping[str, SshTarget]) -> None:
-        self._hosts = {name: SshHost(name, target) for name, target in targets.items()}
+    def __init__(self, targets: Mapping[str, SshTarget], explain: Explain = lambda name: None) -> None:
+        self._hosts = {name: SshHost(name, target, explain) for name, target in targets.items()}
         self._threads = ThreadPoolExecutor(max_workers=2 * len(self._hosts) + 2, thread_name_prefix="assay-ssh")
         self._closed = False
 

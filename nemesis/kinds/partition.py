@@ -22,6 +22,7 @@ class Cuts:
         self._environment = observer.environment
         self._wanted: dict[int, frozenset[Link]] = {}
         self._applied: frozenset[Link] = frozenset()
+        self._heard: dict[int, set[Link]] = {}
 
     def instances(self) -> frozenset[int]:
         return frozenset(self._wanted)
@@ -47,17 +48,20 @@ class Cuts:
     async def undo(self, instance: int) -> None:
         if instance in self._wanted:
             self._wanted[instance] = frozenset()
+            self._heard[instance] = set()
             await self._apply()
             del self._wanted[instance]
 
     async def look_gone(self, instance: int) -> Sight:
-        """Every link works that no other instance wants cut. Loss is no cut: looked at again and again, it arrives."""
+        """Every link works that no other instance wants cut: once a probe got through, for a network may lose some."""
         matrix = await self._environment.reachability()
-        silent = sorted(pair for pair in matrix if pair not in self._all() and not matrix[pair])
+        heard = self._heard.setdefault(instance, set())
+        heard.update(pair for pair in matrix if matrix[pair])
+        silent = sorted(pair for pair in matrix if pair not in self._all() and pair not in heard)
         return Sight(not silent, {"probed": len(matrix), **({"silent": _words(silent)} if silent else {})})
 
     def forget(self, instance: int) -> None:
-        """Nothing is kept of an instance beyond its cuts."""
+        self._heard.pop(instance, None)
 
     def _all(self) -> frozenset[Link]:
         return frozenset[Link]().union(*self._wanted.values())

@@ -25,7 +25,7 @@ from harness.history.journal import read_journal
 from harness.memory import MemoryDatabase, NoNemesis, apply_mop
 from harness.ops import Mop, Op, cas, read, write
 from harness.protocols import ProcessState
-from harness.run import RunOutcome, Test, run
+from harness.run import RunOutcome, Silent, Test, run
 from harness.rundir import RunDir, create, open_run
 from harness.sim.world import World
 
@@ -115,9 +115,9 @@ class Setup:
             options={"seed": seed, "flaw": None},
         )
 
-    def run(self, judge: Any = judge_values, **changes: Any) -> RunOutcome:
+    def run(self, judge: Any = judge_values, progress: Silent | None = None, **changes: Any) -> RunOutcome:
         rundir = create(self.store, "register", NOW)
-        return self.world.run(run(replace(self.test, **changes), rundir, judge))
+        return self.world.run(run(replace(self.test, **changes), rundir, judge, progress))
 
 
 @pytest.fixture
@@ -296,6 +296,70 @@ def test_ready_but_without_a_successful_operation_is_no_recovery(tmp_path: Path)
     assert outcome.verdict.overall == "invalid"
     assert "no operation succeeded" in outcome.verdict.reasons[0]
     assert load_facts(outcome.rundir).done.final_counts == {"info": KEYS}
+
+
+class DuringFinalReads(Silent):
+    """Something happens when the final reads begin."""
+
+    def __init__(self, happen: Callable[[], object]) -> None:
+        self.happen = happen
+
+    def stage(self, name: str) -> None:
+        if name == "final reads":
+            self.happen()
+
+
+def test_a_link_that_somebody_cut_by_hand_is_our_failure(setup: Setup) -> None:
+    verdict = setup.run(progress=DuringFinalReads(lambda: setup.world.network.cut("n1", "n2"))).verdict
+    assert (verdict.overall, verdict.harness.answer, verdict.liveness.answer) == ("unknown", False, True)
+    assert verdict.reasons == (
+        "the harness failed (heal): HarnessError: after the final reads nothing arrives over n1 -> n2",
+    )
+
+
+def test_a_link_that_is_dead_when_all_is_healed_is_our_failure(setup: Setup) -> None:
+    class Careless(KillNemesis):
+        async def teardown(self) -> None:
+            await super().teardown()
+            setup.world.network.cut("n3", "n1")
+
+    verdict = setup.run(nemesis=Careless(setup.database)).verdict
+    assert (verdict.overall, verdict.harness.answer) == ("unknown", False)
+    assert "after the last heal nothing arrives over n3 -> n1" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("happens", "word", "reason"),
+    [
+        (lambda database: database._states.update(n2=ProcessState.PAUSED), "unknown", "n2 is stopped (SIGSTOP)"),
+        (lambda database: database._states.update(n2=ProcessState.DEAD), "invalid", "the process of n2 is not running"),
+        (lambda database: database.mute.add("n2"), "invalid", "n2 runs and does not answer its status"),
+    ],
+)
+def test_a_node_that_is_not_up_after_the_final_reads(setup: Setup, happens: Any, word: str, reason: str) -> None:
+    class Mute(MemoryDatabase):
+        mute: set[str] = set()
+
+        async def status(self, node: str) -> Any:
+            return None if node in self.mute else await super().status(node)
+
+    database = Mute(setup.environment.clock)
+    progress = DuringFinalReads(lambda: happens(database))
+    verdict = setup.run(progress=progress, database=database, nemesis=KillNemesis(database)).verdict
+    assert verdict.overall == word
+    assert any(reason in each for each in verdict.reasons), verdict.reasons
+    assert verdict.liveness.answer is (word == "unknown")
+
+
+def test_machines_that_somebody_else_disturbed_are_our_failure(setup: Setup) -> None:
+    class Disturbed(SimEnvironment):
+        async def disturbed(self) -> tuple[str, ...]:
+            return ("n3 is gone: its container was removed",)
+
+    environment = Disturbed(setup.world)
+    verdict = setup.run(environment=environment).verdict
+    assert (verdict.overall, verdict.harness.answer) == ("unknown", False)
+    assert "n3 is gone: its container was removed" in verdict.reasons[0]
 
 
 def test_a_recovery_after_the_budget_is_none(setup: Setup) -> None:

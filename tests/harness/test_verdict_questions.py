@@ -150,3 +150,18 @@ def test_the_one_word(safety: list[Any], recovered: bool | None, adequate: bool,
         assert overall == "valid"
     else:
         assert overall == "unknown"
+
+
+def test_a_fault_that_was_healed_and_is_still_there_is_our_failure() -> None:
+    left = {"silent": ["t1->t2"]}
+    still = msgspec.structs.replace(CUTS[1], recovered_ns=None, blame="harness", left=left)
+    verdict = conclude(facts(faults=(CUTS[0], still)), VALID)
+    assert (verdict.overall, verdict.harness.answer, verdict.liveness.answer) == ("unknown", False, True)
+    assert verdict.reasons == ("partition 2 was healed and not seen to be gone: nothing arrives over t1->t2",)
+
+
+def test_a_node_that_does_not_come_back_when_it_is_healed_did_not_recover() -> None:
+    lost = msgspec.structs.replace(CUTS[1], kind="kill", recovered_ns=None, blame="database")
+    verdict = conclude(facts(faults=(*CUTS, lost)), VALID)
+    assert (verdict.overall, verdict.liveness.answer, verdict.harness.answer) == ("invalid", False, True)
+    assert verdict.reasons == ("what kill 2 hit (n1) did not come back when it was healed",)

@@ -13,7 +13,7 @@ from harness.env.docker.abilities import PROBE_COMMAND, NodeAbilities, parse_abi
 from harness.env.docker.engine import connect_engine
 from harness.env.docker.images import ImageSpec, Report, ensure_image, image_spec
 from harness.env.docker.leftovers import remove_run
-from harness.env.docker.machines import Addresses, Keys, make_machines, make_networks, run_once
+from harness.env.docker.machines import Addresses, Keys, begun_at, make_machines, make_networks, run_once
 from harness.env.reachability import ReachabilityProbe, own_address
 from harness.env.ssh import SshFleet, SshTarget, make_key
 from harness.errors import HarnessError
@@ -51,6 +51,7 @@ class DockerEnvironment:
         self._report = report
         self._work: list[asyncio.Future[Any]] = []
         self._addresses: dict[str, Addresses] = {}
+        self._begun: dict[str, str] = {}
         self._cut_at: set[str] = set()
         self._fleet: SshFleet | None = None
         self._probe: ReachabilityProbe | None = None
@@ -108,11 +109,13 @@ class DockerEnvironment:
         self._addresses = await self._blocking(
             lambda: make_machines(self._client, image, self.run_id, names, networks, keys, self._volume_mib)
         )
+        self._begun = await self._blocking(lambda: {name: begun_at(self._client, self.run_id, name) for name in names})
         self._fleet = SshFleet(
             {
                 name: SshTarget(address.control, key=keys.user, host_key=keys.host.public)
                 for name, address in self._addresses.items()
-            }
+            },
+            self._disturbance,
         )
         await self._fleet.connect()
         await self._fleet.check_each({name: firewall.install_command(self.data_address(name)) for name in names})
@@ -184,6 +187,21 @@ class DockerEnvironment:
         if self._probe is None:
             raise HarnessError("the Docker environment is not set up")
         return await self._probe.flows(links, count, size, over_s)
+
+    async def disturbed(self) -> tuple[str, ...]:
+        """`harness.protocols.Inspected`: containers that were removed, stopped or started by somebody else."""
+        found = await asyncio.gather(*(asyncio.to_thread(self._disturbance, name) for name in self._addresses))
+        return tuple(
+            f"{name} is gone: {why}" for name, why in zip(self._addresses, found, strict=True) if why is not None
+        )
+
+    def _disturbance(self, name: str) -> str | None:
+        """What happened to a node's container since setup; None where nothing did, or the engine does not say."""
+        try:
+            begun = begun_at(self._client, self.run_id, name)
+        except HarnessError as error:
+            return str(error)
+        return "its container was started anew" if begun and begun != self._begun.get(name, begun) else None
 
     async def teardown(self) -> None:
         """Remove containers, their volumes and the networks; waits for what setup is still making."""

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import docker.errors
+import requests
+
 from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, engine_failures, this_process
 from harness.env.ssh import KeyPair
 from harness.errors import HarnessError
@@ -86,7 +89,7 @@ def _make_machine(
     with engine_failures(f"making the container of {node}"):
         container = api.create_container(
             image,
-            name=f"assay-{run_id}-{node}",
+            name=container_name(run_id, node),
             hostname=node,
             labels=labels_of(run_id),
             host_config=api.create_host_config(cap_add=["NET_ADMIN"], tmpfs=volume),
@@ -105,6 +108,23 @@ def _start_machine(client: Any, container: str, node: str, networks: tuple[str, 
     if not (control and data):
         raise HarnessError(f"the container of {node} ended as soon as it was started")
     return Addresses(control, data)
+
+
+def begun_at(client: Any, run_id: str, node: str) -> str:
+    """When the node's container was last started, in the engine's words; raises HarnessError that says it is gone."""
+    try:
+        state = client.api.inspect_container(container_name(run_id, node))["State"]
+    except docker.errors.NotFound:
+        raise HarnessError("its container was removed") from None
+    except (docker.errors.DockerException, requests.exceptions.RequestException):
+        return ""
+    if not state["Running"]:
+        raise HarnessError("its container has stopped")
+    return str(state["StartedAt"])
+
+
+def container_name(run_id: str, node: str) -> str:
+    return f"assay-{run_id}-{node}"
 
 
 def _key_archive(keys: Keys) -> bytes:
