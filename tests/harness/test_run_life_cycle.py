@@ -6,118 +6,26 @@ import asyncio
 import errno
 import os
 import signal
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from memory_runs import KEYS, NOW, KillNemesis, Setup, judge_values
 
 from harness import rundir as rundirs
 from harness.env.sim import SimEnvironment
 from harness.errors import HarnessError, IndefiniteError, UserError
 from harness.facts import conclude_run, load_facts, read_record
-from harness.generators import Chance, Context, Source, draw, invoke, limit, mix, sleep
+from harness.generators import Chance, Context, draw, invoke
 from harness.history.journal import read_journal
 from harness.memory import MemoryDatabase, NoNemesis, apply_mop
-from harness.ops import Mop, Op, cas, read, write
+from harness.ops import Mop, Op, write
 from harness.protocols import ProcessState
-from harness.run import RunOutcome, Silent, Test, run
+from harness.run import RunOutcome, run
 from harness.rundir import RunDir, create, open_run
-from harness.sim.world import World
-
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
-KEYS = 4
-
-
-def register_work() -> Source:
-    def a_read(context: Context, chance: Chance, n: int) -> Op:
-        return invoke("read", read(chance.below(KEYS)))
-
-    def a_write(context: Context, chance: Chance, n: int) -> Op:
-        return invoke("write", write(chance.below(KEYS), n))
-
-    def a_cas(context: Context, chance: Chance, n: int) -> Op:
-        return invoke("cas", cas(chance.below(KEYS), None if chance.below(2) else n, -1 - n))
-
-    return mix(1, draw(1, a_read), draw(2, a_write), draw(3, a_cas))
-
-
-def judge_values(rundir: RunDir) -> Mapping[str, Any]:
-    """A checker that suffices here: what a read saw, somebody wrote (and final reads of one key agree)."""
-    rows = pq.read_table(rundir.history_parquet).to_pylist()
-    written = {mop["value"] for row in rows for mop in row["mops"] or [] if mop["f"] != "r"} | {None}
-    seen = [mop["value"] for row in rows for mop in row["mops"] or [] if mop["f"] == "r" and row["type"] == "ok"]
-    return {"values": {"valid": all(value in written for value in seen), "reads": len(seen)}}
-
-
-class KillNemesis:
-    """Kills a node and starts it again; `blind` sees no effect, `clumsy` can't heal."""
-
-    def __init__(self, database: MemoryDatabase, blind: bool = False, clumsy: bool = False) -> None:
-        self._database, self._blind, self._clumsy = database, blind, clumsy
-        self.killed: list[str] = []
-
-    async def setup(self) -> None: ...
-
-    async def invoke(self, op: Op) -> Op:
-        node = op.value["targets"][0]
-        if op.value["step"] == "begin":
-            self.killed.append(node)
-            await self._database.kill(node)
-            observed = await self._database.process_state(node) is ProcessState.DEAD
-        else:
-            await self.teardown()
-            observed = await self._database.process_state(node) is ProcessState.RUNNING
-        return op.complete("info", value={**op.value, "observed": observed and not self._blind})
-
-    async def teardown(self) -> None:
-        if self._clumsy:
-            raise HarnessError("no way to the node")
-        while self.killed:
-            await self._database.start(self.killed.pop())
-
-
-def kill(step: str, instance: int = 1) -> Op:
-    value = {"fault": "kill", "variant": "one", "instance": instance, "step": step, "targets": ["n2"]}
-    return invoke(step, value=value)
-
-
-class Setup:
-    """A world and a test that is ready to be changed and run."""
-
-    def __init__(self, folder: Path, seed: int = 7, apply: Callable[..., Mop] = apply_mop) -> None:
-        self.world = World(seed)
-        self.environment = SimEnvironment(self.world)
-        self.database = MemoryDatabase(self.environment.clock, apply=apply)
-        self.nemesis = KillNemesis(self.database)
-        self.store = folder / "store"
-        self.test = Test(
-            name="memory register",
-            workload="register",
-            environment=self.environment,
-            database=self.database,
-            nemesis=self.nemesis,
-            generator=register_work(),
-            final_generator=limit(KEYS, draw(0, lambda context, chance, n: invoke("read", read(n)))),
-            nemesis_generator=[sleep(2), kill("begin"), sleep(3), kill("end"), sleep(1), kill("begin", 2)],
-            heal_generator=kill("end", 2),
-            started=NOW,
-            seed=seed,
-            concurrency=5,
-            time_limit_s=10,
-            rate_hz=100.0,
-            fs=("read", "write", "cas"),
-            requested_faults=("kill",),
-            options={"seed": seed, "flaw": None},
-        )
-
-    def run(self, judge: Any = judge_values, progress: Silent | None = None, **changes: Any) -> RunOutcome:
-        rundir = create(self.store, "register", NOW)
-        return self.world.run(run(replace(self.test, **changes), rundir, judge, progress))
 
 
 @pytest.fixture
@@ -296,70 +204,6 @@ def test_ready_but_without_a_successful_operation_is_no_recovery(tmp_path: Path)
     assert outcome.verdict.overall == "invalid"
     assert "no operation succeeded" in outcome.verdict.reasons[0]
     assert load_facts(outcome.rundir).done.final_counts == {"info": KEYS}
-
-
-class DuringFinalReads(Silent):
-    """Something happens when the final reads begin."""
-
-    def __init__(self, happen: Callable[[], object]) -> None:
-        self.happen = happen
-
-    def stage(self, name: str) -> None:
-        if name == "final reads":
-            self.happen()
-
-
-def test_a_link_that_somebody_cut_by_hand_is_our_failure(setup: Setup) -> None:
-    verdict = setup.run(progress=DuringFinalReads(lambda: setup.world.network.cut("n1", "n2"))).verdict
-    assert (verdict.overall, verdict.harness.answer, verdict.liveness.answer) == ("unknown", False, True)
-    assert verdict.reasons == (
-        "the harness failed (heal): HarnessError: after the final reads nothing arrives over n1 -> n2",
-    )
-
-
-def test_a_link_that_is_dead_when_all_is_healed_is_our_failure(setup: Setup) -> None:
-    class Careless(KillNemesis):
-        async def teardown(self) -> None:
-            await super().teardown()
-            setup.world.network.cut("n3", "n1")
-
-    verdict = setup.run(nemesis=Careless(setup.database)).verdict
-    assert (verdict.overall, verdict.harness.answer) == ("unknown", False)
-    assert "after the last heal nothing arrives over n3 -> n1" in verdict.reasons[0]
-
-
-@pytest.mark.parametrize(
-    ("happens", "word", "reason"),
-    [
-        (lambda database: database._states.update(n2=ProcessState.PAUSED), "unknown", "n2 is stopped (SIGSTOP)"),
-        (lambda database: database._states.update(n2=ProcessState.DEAD), "invalid", "the process of n2 is not running"),
-        (lambda database: database.mute.add("n2"), "invalid", "n2 runs and does not answer its status"),
-    ],
-)
-def test_a_node_that_is_not_up_after_the_final_reads(setup: Setup, happens: Any, word: str, reason: str) -> None:
-    class Mute(MemoryDatabase):
-        mute: set[str] = set()
-
-        async def status(self, node: str) -> Any:
-            return None if node in self.mute else await super().status(node)
-
-    database = Mute(setup.environment.clock)
-    progress = DuringFinalReads(lambda: happens(database))
-    verdict = setup.run(progress=progress, database=database, nemesis=KillNemesis(database)).verdict
-    assert verdict.overall == word
-    assert any(reason in each for each in verdict.reasons), verdict.reasons
-    assert verdict.liveness.answer is (word == "unknown")
-
-
-def test_machines_that_somebody_else_disturbed_are_our_failure(setup: Setup) -> None:
-    class Disturbed(SimEnvironment):
-        async def disturbed(self) -> tuple[str, ...]:
-            return ("n3 is gone: its container was removed",)
-
-    environment = Disturbed(setup.world)
-    verdict = setup.run(environment=environment).verdict
-    assert (verdict.overall, verdict.harness.answer) == ("unknown", False)
-    assert "n3 is gone: its container was removed" in verdict.reasons[0]
 
 
 def test_a_recovery_after_the_budget_is_none(setup: Setup) -> None:
