@@ -25,7 +25,9 @@ class Inspection:
 
     async def answer(self, request: Inspected) -> ArmedReply | DiskReply:
         """Carry a request out."""
-        return self._arm(request) if isinstance(request, ArmFailpoint) else await self._try_disk(request.patience_s)
+        if isinstance(request, ArmFailpoint):
+            return self._arm(request)
+        return await asyncio.create_task(self._try_disk(request.patience_s), name="inspection.wait")
 
     def close(self) -> None:
         """Wait for nothing any more."""

@@ -16,6 +16,7 @@ STEP_NAMES = {
     "partition": ("start-partition", "stop-partition"),
     "kill": ("kill", "restart"),
     "pause": ("pause", "resume"),
+    "stop": ("stop", "start"),
 }
 """`f` of the begin and end steps of some kinds; others' are `start-` and `stop-` with the name."""
 

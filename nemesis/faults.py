@@ -39,6 +39,19 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """SIGTERM to the database's process on these nodes, all at once, and a wait until they have ended."""
+
+    targets: tuple[str, ...]
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"stop {' '.join(self.targets)}"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return self.targets
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """SIGSTOP to the database's process on these nodes, all at once."""
 

@@ -1,4 +1,4 @@
-"""Faults of processes: SIGKILL and a start, SIGSTOP and SIGCONT, holds at a named point."""
+"""Faults of processes: SIGKILL or SIGTERM and a start, SIGSTOP and SIGCONT, holds at a named point."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import ClassVar
 from harness.errors import HarnessError
 from harness.protocols import Armable, ProcessState
 from nemesis.concurrently import all_to_the_end
-from nemesis.faults import Bounce, Hold, Kill, Pause, Restart
+from nemesis.faults import Bounce, Hold, Kill, Pause, Restart, Stop
 from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
 from nemesis.observe import Observer, Sight
 from nemesis.targets import STATUS_SELECTORS, select
 
 KILLED = "killed"
+STOPPED = "stopped"
 PAUSED = "paused"
 HELD = "held"
-WAYS = frozenset({KILLED, PAUSED, HELD})
+WAYS = frozenset({KILLED, STOPPED, PAUSED, HELD})
 
-MADE = {KILLED: ProcessState.DEAD, PAUSED: ProcessState.PAUSED}
+MADE = {KILLED: ProcessState.DEAD, STOPPED: ProcessState.DEAD, PAUSED: ProcessState.PAUSED}
 """What a process is to a probe once it was killed or paused; one that is to be held may not have stopped yet."""
 
 
@@ -29,7 +30,7 @@ class Processes:
     An instance is gone when the processes it touched run again; those that it killed have to say so in a new life.
     """
 
-    actions: ClassVar[tuple[type, ...]] = (Kill, Pause, Restart, Bounce, Hold)
+    actions: ClassVar[tuple[type, ...]] = (Kill, Stop, Pause, Restart, Bounce, Hold)
 
     def __init__(self, observer: Observer, claims: Claims) -> None:
         self._observer = observer
@@ -42,18 +43,20 @@ class Processes:
     def instances(self) -> frozenset[int]:
         return frozenset(instance for instance in self._touched if self._down(instance))
 
-    async def carry_out(self, instance: int, action: Kill | Pause | Restart | Bounce | Hold) -> None:
+    async def carry_out(self, instance: int, action: Kill | Stop | Pause | Restart | Bounce | Hold) -> None:
         self._touched.setdefault(instance, {}).update(dict.fromkeys(action.targets))
         match action:
             case Kill(targets):
-                await self._kill(instance, targets)
+                await self._end(instance, targets, KILLED)
+            case Stop(targets):
+                await self._end(instance, targets, STOPPED)
             case Pause(targets):
                 taken = self._claims.take(instance, targets, PAUSED)
                 await all_to_the_end([self._database.pause(name) for name in taken])
             case Restart(targets):
                 await self._bring_up(instance, targets)
             case Bounce(targets):
-                await self._kill(instance, targets)
+                await self._end(instance, targets, KILLED)
                 await self._bring_up(instance, targets)
             case Hold(targets, point, group):
                 await self._hold(instance, targets, point, group)
@@ -93,11 +96,12 @@ class Processes:
         met = list(states) == list(wanted.values())
         return Sight(met, {"states": {name: str(state) for name, state in zip(wanted, states, strict=True)}})
 
-    async def _kill(self, instance: int, targets: Iterable[str]) -> None:
-        taken = self._claims.take(instance, targets, KILLED, over=(HELD,))
+    async def _end(self, instance: int, targets: Iterable[str], how: str) -> None:
+        taken = self._claims.take(instance, targets, how, over=(HELD,))
         known = self._observer.incarnations
         self._before.setdefault(instance, {}).update((name, known[name]) for name in taken if name in known)
-        await all_to_the_end([self._database.kill(name) for name in taken])
+        act = self._database.kill if how == KILLED else self._database.stop
+        await all_to_the_end([act(name) for name in taken])
 
     async def _hold(self, instance: int, targets: Iterable[str], point: str, group: str) -> None:
         database = self._database
@@ -116,15 +120,15 @@ class Processes:
         if how == HELD and isinstance(database, Armable):
             await database.disarm(name, self._held[name])
         else:
-            await (database.start(name) if how == KILLED else database.resume(name))
+            await (database.resume(name) if how in (PAUSED, HELD) else database.start(name))
         self._claims.release(name)
 
 
-def _variants(fault: type[Kill] | type[Pause], *selectors: str) -> dict[str, Variant]:
+def _variants(fault: type[Kill | Stop | Pause], *selectors: str) -> dict[str, Variant]:
     return {selector: _variant(fault, selector) for selector in selectors}
 
 
-def _variant(fault: type[Kill] | type[Pause], selector: str) -> Variant:
+def _variant(fault: type[Kill | Stop | Pause], selector: str) -> Variant:
     def plan(moment: Moment) -> Plan:
         choice = select(selector, moment.view, moment.busy, moment.entropy)
         return Plan(fault(choice.targets) if choice.targets else None, choice.evidence)
@@ -140,6 +144,14 @@ KILL = FaultKind(
     _variants(Kill, "leader-master", "leaseholder", "one", "random", "group-majority", "quorum-safe", "all"),
 )
 
+STOP = FaultKind(
+    "stop",
+    "stops processes gracefully and starts them: leader master, leaseholder, one, several or all nodes",
+    "#d4708a",
+    frozenset({"stop"}),
+    _variants(Stop, "leaseholder", "leader-master", "one", "random", "quorum-safe", "all"),
+)
+
 PAUSE = FaultKind(
     "pause",
     "stops processes and lets them go on: leaders, one, a minority, a majority of a group",
@@ -148,4 +160,4 @@ PAUSE = FaultKind(
     _variants(Pause, "leaseholder", "leader-master", "one", "minority", "group-majority", "quorum-safe"),
 )
 
-FAMILY = Family(Processes, (KILL, PAUSE))
+FAMILY = Family(Processes, (KILL, STOP, PAUSE))

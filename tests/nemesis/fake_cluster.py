@@ -8,8 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.failpoints import Action
-from harness.protocols import CLIENTS, Client, Failpoint, GroupStatus, Node, NodeStatus, ProcessState
+from harness.failpoints import SYNC, Action
+from harness.protocols import (
+    CLIENTS,
+    Client,
+    Damage,
+    DamageKind,
+    DiskState,
+    Failpoint,
+    GroupStatus,
+    Node,
+    NodeStatus,
+    ProcessState,
+)
 
 NODES = tuple(Node(f"m{i}", "master") for i in (1, 2, 3)) + tuple(Node(f"t{i}", "tserver") for i in (1, 2, 3, 4))
 GROUPS = {"catalog": ("m1", "m2", "m3"), "tablet": ("t1", "t2", "t3")}
@@ -38,7 +49,7 @@ class FakeEnvironment:
 
     clock: FakeClock = field(default_factory=FakeClock)
     name: str = "fake"
-    capabilities: frozenset[str] = frozenset({"partition", "client-cut"})
+    capabilities: frozenset[str] = frozenset({"partition", "client-cut", "full-disk"})
     links_cut: set[tuple[str, str]] = field(default_factory=set)
     leaky: bool = False
     left_behind: set[tuple[str, str]] = field(default_factory=set)
@@ -79,7 +90,9 @@ class FakeDatabase:
 
     name: str = "fake"
     nodes: tuple[Node, ...] = NODES
-    capabilities: frozenset[str] = frozenset({"kill", "pause", "status", "failpoint", "flood", "membership"})
+    capabilities: frozenset[str] = frozenset(
+        {"kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk"}
+    )
     operations: frozenset[str] = frozenset({"r", "w"})
     states: dict[str, ProcessState] = field(default_factory=lambda: {node.name: ProcessState.RUNNING for node in NODES})
     incarnations: dict[str, int] = field(default_factory=lambda: {node.name: 1 for node in NODES})
@@ -88,6 +101,7 @@ class FakeDatabase:
     unkillable: set[str] = field(default_factory=set)
     unstartable: set[str] = field(default_factory=set)
     mute: set[str] = field(default_factory=set)
+    disks: dict[str, DiskState] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
 
     async def install(self) -> None: ...
@@ -100,7 +114,8 @@ class FakeDatabase:
             self.states[node] = ProcessState.RUNNING
             self.incarnations[node] += 1
 
-    async def stop(self, node: str) -> None: ...
+    async def stop(self, node: str) -> None:
+        await self.kill(node)
 
     async def kill(self, node: str) -> None:
         self.calls.append(f"kill {node}")
@@ -126,6 +141,11 @@ class FakeDatabase:
         self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
     ) -> bool:
         self.calls.append(f"arm {node} {point} {action}")
+        if point == SYNC:
+            self.disks[node] = (
+                DiskState(1e3 * seconds, True, False) if action == "delay" else DiskState(1e6, False, False)
+            )
+            return True
         others = [name for name in GROUPS[group] if name != node and self.states[name] is ProcessState.RUNNING]
         if self.states[node] is ProcessState.RUNNING and others:
             self.states[node] = ProcessState.PAUSED
@@ -133,10 +153,29 @@ class FakeDatabase:
 
     async def disarm(self, node: str, point: str = "") -> None:
         self.calls.append(f"disarm {node} {point}")
+        self.disks.pop(node, None)
         await self.resume(node)
 
     async def acted(self, node: str) -> Mapping[str, int]:
         return {}
+
+    async def probe_disk(self, node: str) -> DiskState | None:
+        return self.disks.get(node, DiskState(1.0, True, False))
+
+    async def fill_disk(self, node: str) -> None:
+        self.disks[node] = DiskState(1.0, True, True)
+
+    async def free_disk(self, node: str) -> None:
+        self.disks.pop(node, None)
+
+    async def wipe(self, node: str) -> None:
+        self.calls.append(f"wipe {node}")
+
+    async def damage(self, node: str, kind: DamageKind, seed: int) -> tuple[Damage, str] | None:
+        return None
+
+    async def server_id(self, node: str) -> str | None:
+        return node
 
     async def flood(self, node: str, group: str, writes: int) -> bool:
         self.calls.append(f"flood {node} {writes}")

@@ -38,7 +38,7 @@ class Watched(SimDatabase):
         await super().teardown()
 
 
-@pytest.mark.parametrize("kinds", [("partition", "kill", "pause"), *((name,) for name in NEMESES)])
+@pytest.mark.parametrize("kinds", [("partition", "kill", "pause"), *((name,) for name in NEMESES)], ids=",".join)
 def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, ...], tmp_path: Path) -> None:
     rundir = create(tmp_path, "register", datetime(2026, 2, 3, 4, 5, 6))
     with World(7, version=WIRE_VERSION) as world:
