@@ -18,9 +18,10 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `rate`: operations a second that succeeded, of the asked rate. `each_f`: successes of every kind of operation, of
     its even part of all that were asked for. `success`: operations that succeeded, of all. `keys`: keys that answered
-    at least once, of those asked for often. `final_reads`: final reads that succeeded, of all. `effect`: share of the
-    time for which each requested plain fault was to last in which probes saw it in effect; `effect_s`: the same in
-    seconds, over all its instances.
+    at least once, of those asked for often. `final_reads`: final reads that succeeded, of all; of those that went to
+    each node in turn, the ones that it answered, and the keys that some node served. `nodes`: nodes that answered then.
+    `effect`: share of the time for which each requested plain fault was to last in which probes saw it in effect;
+    `effect_s`: the same in seconds, over all its instances.
     """
 
     rate: float = 0.2
@@ -28,13 +29,27 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     success: float = 0.3
     keys: float = 0.9
     final_reads: float = 0.9
+    nodes: float = 1.0
     effect: float = 0.5
     effect_s: float = 0.25
 
 
+class NodesAsked(msgspec.Struct, frozen=True):
+    """The final reads that went to each node in turn: (asked, answered) by node, and the keys (asked for, served)."""
+
+    reads: Mapping[str, tuple[int, int]]
+    keys: tuple[int, int]
+
+    @property
+    def answered(self) -> int:
+        """How many nodes answered something."""
+        return sum(answered > 0 for _, answered in self.reads.values())
+
+
 class Done(msgspec.Struct, frozen=True):
     """What a run did: `counts` by `f` and type in the load, `keys` (asked for often, of these answered) in the load,
-    `final_counts` by type (None where the run has no final reads), `load_s`, the asked `rate_hz` (None: none)."""
+    `final_counts` by type (None where the run has no final reads), `each_node` (None where nodes can't be asked one by
+    one), `load_s`, the asked `rate_hz` (None: none)."""
 
     fs: tuple[str, ...]
     counts: Mapping[str, Mapping[str, int]]
@@ -42,6 +57,7 @@ class Done(msgspec.Struct, frozen=True):
     rate_hz: float | None
     keys: tuple[int, int] | None = None
     final_counts: Mapping[str, int] | None = None
+    each_node: NodesAsked | None = None
 
     @property
     def ok(self) -> int:
@@ -82,6 +98,21 @@ def final_shortfall(done: Done, floors: Floors) -> Iterator[str]:
         yield "no final read succeeded"
     elif ok < floors.final_reads * asked:
         yield f"only {ok} of {asked} final reads succeeded; the floor is {floors.final_reads:.0%}"
+
+
+def node_shortfall(done: Done, floors: Floors) -> Iterator[str]:
+    """A sentence if too few nodes answered when each was asked, or too few of what they were asked for."""
+    if done.each_node is None:
+        return
+    reads, (keys, served) = done.each_node.reads, done.each_node.keys
+    if done.each_node.answered < floors.nodes * len(reads):
+        silent = " ".join(name for name, (_, answered) in reads.items() if not answered)
+        yield f"only {done.each_node.answered} of {len(reads)} nodes answered final reads, not {silent}"
+    asked, answered = (sum(each) for each in zip(*reads.values(), strict=True))
+    if answered < floors.final_reads * asked:
+        yield f"nodes answered only {answered} of {asked} final reads; the floor is {floors.final_reads:.0%}"
+    if served < floors.final_reads * keys:
+        yield f"only {served} of {keys} keys were served by any node at the end; the floor is {floors.final_reads:.0%}"
 
 
 def effect_shortfall(kind: str, effect_s: float, asked_s: float, floors: Floors) -> Iterator[str]:

@@ -14,17 +14,29 @@ import msgspec
 
 from harness.adequacy import Done
 from harness.errors import HarnessError, UserError
-from harness.facts import OutcomeRecord, RunRecord, conclude_run
+from harness.facts import EACH_NODE, OutcomeRecord, RunRecord, conclude_run
 from harness.failures import FailureLog
 from harness.faults import faults_of
-from harness.generators import Source, any_of, clients, cycle, delay, nemesis, stagger, time_limit, until_ok
+from harness.generators import (
+    Source,
+    any_of,
+    clients,
+    cycle,
+    delay,
+    limit,
+    map_ops,
+    nemesis,
+    stagger,
+    time_limit,
+    until_ok,
+)
 from harness.history.journal import JournalWriter, read_journal
 from harness.history.recorder import Recorder
 from harness.history.table import write_parquet
 from harness.interpreter import interpret
 from harness.invariants import InvariantsRecord
 from harness.ops import Op
-from harness.protocols import Watched
+from harness.protocols import Directed, Watched
 from harness.provenance import provenance
 from harness.rundir import RunDir
 from harness.spec import Judge, Progress, Silent, Test
@@ -37,6 +49,8 @@ _LOOK_S = 0.1
 _PATIENCE_S = 1.0
 """What `await_ready` gets beyond its own deadline, to say in its own words what was missing."""
 _HEAL_LIMIT_S = 120.0
+READS_OF_A_NODE = 200
+"""Of the final reads up to so many go to each node as well: those of the first keys, where there are more."""
 _TEARDOWN_LIMIT_S = 120.0
 
 
@@ -87,6 +101,7 @@ class Course:
             started=test.started.isoformat(),
             provenance=provenance(),
             watched=isinstance(test.database, Watched),
+            serving_nodes=test.database.serving_nodes if isinstance(test.database, Directed) else (),
         )
         try:
             self._rundir.write_json(self._rundir.run_json, record)
@@ -138,11 +153,16 @@ class Course:
         await self._stage("recover", self._recover(self._recorder), stoppable=True)
 
     async def final_reads(self) -> None:
-        """Read everything once more, from who can serve it."""
-        if self._recorder is None or self.interrupted or self._test.final_generator is None:
+        """Read everything once more: from whoever serves it, and then from each node in turn."""
+        test = self._test
+        if self._recorder is None or self.interrupted or test.final_generator is None:
             return
-        source = time_limit(self._test.final_limit_s, clients(self._test.final_generator))
+        source = time_limit(test.final_limit_s, clients(test.final_generator))
         await self._stage("final reads", self._interpret("final", source), stoppable=True)
+        if isinstance(test.database, Directed):
+            at_nodes = [_at_node(name, test.final_generator) for name in test.database.serving_nodes]
+            source = time_limit(test.final_limit_s, clients(any_of(*at_nodes)))
+            await self._stage("final reads of each node", self._interpret(EACH_NODE, source), stoppable=True)
 
     async def look_again(self) -> None:
         """Whether all that was up before the final reads still is."""
@@ -428,6 +448,11 @@ class Course:
         if self._journal is None:
             raise HarnessError("the options of the run were not saved first")
         return self._journal
+
+
+def _at_node(name: str, reads: Source) -> Source:
+    """The reads that one node is to answer."""
+    return map_ops(lambda op: msgspec.structs.replace(op, node=name), limit(READS_OF_A_NODE, reads))
 
 
 async def _all(works: list[Coroutine[Any, Any, None]]) -> None:

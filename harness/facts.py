@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harness.adequacy import KEY_ASKED_OFTEN, Done, Floors
+from harness.adequacy import KEY_ASKED_OFTEN, Done, Floors, NodesAsked
 from harness.errors import UserError
 from harness.failures import HarnessFailure
 from harness.faults import Fault, faults_of
@@ -17,11 +17,15 @@ from harness.invariants import InvariantsRecord
 from harness.rundir import RunDir
 from harness.verdict import Facts, Recovery, RunVerdict, conclude
 
+EACH_NODE = "each-node"
+"""The phase in which final reads go to each node in turn."""
+
 
 class RunRecord(msgspec.Struct, frozen=True):
     """`run.json`: what was asked. `options` is all that the command line gave, to run it again, `world` the
     keys and values of the simulated world. `watched` says that invariants were to be checked, so that a run whose
-    record of them is gone is not taken for one that broke none."""
+    record of them is gone is not taken for one that broke none; `serving_nodes` are those that final reads went to one
+    by one."""
 
     name: str
     workload: str
@@ -40,6 +44,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     provenance: dict[str, Any]
     world: dict[str, Any] = {}
     watched: bool = False
+    serving_nodes: tuple[str, ...] = ()
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True):
@@ -72,6 +77,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         rate_hz=record.rate_hz,
         keys=summary.keys_of_phase("main", KEY_ASKED_OFTEN),
         final_counts=summary.types_of_phase("final") if record.final_reads else None,
+        each_node=_each_node(record, summary),
     )
     return Facts(
         done=done,
@@ -84,6 +90,14 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         ended=ended,
         invariants=load_invariants(rundir) or (InvariantsRecord({}) if record.watched else None),
     )
+
+
+def _each_node(record: RunRecord, summary: Summary) -> NodesAsked | None:
+    if not (record.final_reads and record.serving_nodes):
+        return None
+    reads = summary.nodes.get(EACH_NODE, {})
+    keys = summary.keys_of_phase(EACH_NODE, often=1) or (0, 0)
+    return NodesAsked({name: reads.get(name, (0, 0)) for name in record.serving_nodes}, keys)
 
 
 def read_record(rundir: RunDir) -> RunRecord:

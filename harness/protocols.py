@@ -265,6 +265,22 @@ class Disks(Protocol):
         """The id under which the node runs; another one after it was wiped. None if it does not answer."""
 
 
+ELSEWHERE = "elsewhere"
+"""The error class of an operation that a node refused in so many words, because others serve what it is about."""
+
+
+@runtime_checkable
+class Directed(Protocol):
+    """The power of a database whose clients can ask one node: a read whose `node` is set goes there and nowhere else.
+
+    A node that does not serve what is read says so: the read fails with the class `ELSEWHERE`.
+    """
+
+    @property
+    def serving_nodes(self) -> tuple[str, ...]:
+        """The nodes that hold what clients read."""
+
+
 @runtime_checkable
 class Flooding(Protocol):
     """The power of a database with the capability `flood`: writes beside those of the workload."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from harness.adequacy import Done, Floors, effect_shortfall, final_shortfall, shortfalls
+from harness.adequacy import Done, Floors, effect_shortfall, final_shortfall, node_shortfall, shortfalls
 from harness.failures import HarnessFailure
 from harness.faults import Fault, asked_s, in_effect_s, missed, unobserved_kinds, why_unobserved
 from harness.invariants import CHECKER, InvariantsRecord, as_checker
@@ -132,7 +132,7 @@ def judge_adequacy(facts: Facts) -> Answer:
                 kind, in_effect_s(kind, facts.faults), asked_s(kind, facts.faults), facts.floors
             )
     if facts.recovery.recovered:
-        reasons += final_shortfall(done, facts.floors)
+        reasons += [*final_shortfall(done, facts.floors), *node_shortfall(done, facts.floors)]
     if facts.interrupted:
         reasons.append("the run was stopped before its end")
     details = {
@@ -140,6 +140,7 @@ def judge_adequacy(facts: Facts) -> Answer:
         "operations": {"asked": done.asked, "ok": done.ok},
         "keys": None if done.keys is None else {"asked": done.keys[0], "answered": done.keys[1]},
         "final_reads": None if done.final_counts is None else dict(done.final_counts),
+        "each_node": None if done.each_node is None else msgspec.to_builtins(done.each_node),
         "rate_hz": round(done.ok_rate_hz, 3),
         "rate_asked_hz": done.rate_hz,
         "floors": msgspec.to_builtins(facts.floors),

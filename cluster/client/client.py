@@ -56,11 +56,15 @@ from cluster.wire.messages import (
 )
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.ports import Ports
+from harness.protocols import ELSEWHERE
 
 ReplyType = TypeVar("ReplyType")
 
 ATTEMPTS_PER_DEADLINE = 4
 MAX_ATTEMPT_TIMEOUT_S = 1.0
+
+SERVED_ELSEWHERE = ("NOT_THE_LEADER", "NOT_FOUND")
+"""Faults by which a node says that it does not serve a tablet."""
 
 
 class ServedRead(NamedTuple):
@@ -188,6 +192,26 @@ class ClusterClient:
             return ReadRow(tablet_id, partition, row, column, as_of)
 
         return ServedRead(*await self._read(table, partition, make, ReadReply))
+
+    async def read_at(self, address: str, table: str, partition: int, row: int, column: int) -> ReadReply:
+        """A strong read of one cell from the node at this address alone, asked again while it can't tell yet.
+
+        Raises DefiniteError; its kind is `elsewhere` where the node answers that it does not serve the cell's tablet.
+        """
+        trial = self._trial()
+        while not trial.over:
+            tablet = await self._locate(table, partition, trial)
+            if tablet is None:
+                continue
+            request = ReadRow(tablet.location.tablet_id, partition, row, column)
+            reply = await self._attempt(address, request, trial)
+            if not isinstance(reply, Missed):
+                return _expect(reply, ReadReply)
+            if reply.fault is not None and reply.fault.kind in SERVED_ELSEWHERE:
+                raise DefiniteError(ELSEWHERE, reply.message)
+            trial.note(reply)
+            await trial.pause()
+        raise DefiniteError("timeout", str(trial.error()))
 
     async def read_rows(
         self, table: str, partition: int, ranges: Sequence[RowRange], as_of: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,10 +25,21 @@ REPLICATION_FACTOR = 3
 
 
 class ClusterOpClient:
-    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers."""
+    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers.
 
-    def __init__(self, ports: Ports, masters: Sequence[str], timeout_s: float, table: str = REGISTER_TABLE) -> None:
+    `address` tells where a node listens: reads that name one go there (`harness.protocols.Directed`).
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        masters: Sequence[str],
+        timeout_s: float,
+        address: Callable[[str], str],
+        table: str = REGISTER_TABLE,
+    ) -> None:
         self._client = ClusterClient(ports, masters, timeout_s)
+        self._address = address
         self._table = table
 
     async def invoke(self, op: Op) -> Op:
@@ -47,6 +58,11 @@ class ClusterOpClient:
         """Nothing is held open between operations."""
 
     async def _read(self, op: Op, mop: Mop) -> Op:
+        if op.node is not None:
+            at = self._address(op.node)
+            served = await self._client.read_at(at, self._table, mop.partition, mop.row, mop.column)
+            answered = msgspec.structs.replace(mop, value=_integer(served.value))
+            return op.complete("ok", mops=(answered,), served_ts=served.timestamp)
         reply, node = await self._client.read(self._table, mop.partition, mop.row, mop.column, op.requested_ts)
         answered = msgspec.structs.replace(mop, value=_integer(reply.value))
         return op.complete("ok", mops=(answered,), node=node, served_ts=reply.timestamp)

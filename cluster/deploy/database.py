@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from cluster.client.client import ClusterClient
 from cluster.deploy.adapter import DATABASE_NAME, OPERATIONS, REGISTER_TABLE, create_registers
 from cluster.deploy.damage import choose
+from cluster.deploy.layout import MASTER_ROLE
 from cluster.deploy.readiness import await_ready
 from cluster.failpoints import FAILPOINTS, name_at
 from cluster.raft.types import ChangeKind
@@ -60,6 +61,11 @@ class ReferenceDatabase(ABC):
     @property
     def operations(self) -> frozenset[str]:
         return OPERATIONS
+
+    @property
+    def serving_nodes(self) -> tuple[str, ...]:
+        """`harness.protocols.Directed`: tablet servers. Strong reads are served by leaseholders only."""
+        return tuple(node.name for node in self._nodes if node.role != MASTER_ROLE)
 
     @abstractmethod
     async def status(self, node: str) -> NodeStatus | None:

@@ -184,7 +184,7 @@ class DockerDatabase(ReferenceDatabase):
     async def open_client(self, process: int, timeout_s: float) -> ConnectedOpClient:
         self._opened += 1
         ports = self._client_ports(f"c{process}.{self._opened}")
-        return ConnectedOpClient(ports, ClusterOpClient(ports, self._masters(), timeout_s))
+        return ConnectedOpClient(ports, ClusterOpClient(ports, self._masters(), timeout_s, self.address))
 
     def address(self, node: str) -> str:
         return self._address(self._node(node))

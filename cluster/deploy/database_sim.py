@@ -147,7 +147,7 @@ class SimDatabase(ReferenceDatabase):
 
     async def open_client(self, process: int, timeout_s: float) -> ClusterOpClient:
         machine = CLIENT_MACHINES[process % len(CLIENT_MACHINES)]
-        return ClusterOpClient(self._world.harness_ports(machine), self._addresses(), timeout_s)
+        return ClusterOpClient(self._world.harness_ports(machine), self._addresses(), timeout_s, self.address)
 
     def address(self, node: str) -> str:
         return self._configs[node].address

@@ -13,17 +13,21 @@ import pyarrow.parquet as pq
 from harness.errors import UserError
 from harness.history.table import pairs
 from harness.ops import Op
+from harness.protocols import ELSEWHERE
 
-_COLUMNS = ["process", "phase", "f", "type", "invoke_time", "mops.list.element.table", "mops.list.element.partition"]
+_COLUMNS = ["process", "phase", "f", "type", "invoke_time", "node", "error_class"]
+_COLUMNS += ["mops.list.element.table", "mops.list.element.partition"]
 
 
 class Summary(msgspec.Struct):
     """`counts[phase][f][type]` of client operations; `ends_ns[phase]` is the phase's last invocation; `keys[phase]` has
-    how often each key (table, partition) was asked for, and how often it answered."""
+    how often each key (table, partition) was asked for, and how often it answered; `nodes[phase]` the same of each node
+    that is named, where a refusal because others serve (`ELSEWHERE`) is an answer."""
 
     counts: dict[str, dict[str, dict[str, int]]] = {}
     ends_ns: dict[str, int] = {}
     keys: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
+    nodes: dict[str, dict[str, tuple[int, int]]] = {}
 
     def of_phase(self, phase: str) -> dict[str, dict[str, int]]:
         """Counts by `f` and type."""
@@ -50,6 +54,11 @@ class Summary(msgspec.Struct):
         before = keys.get(key, (0, 0))
         keys[key] = (before[0] + asked, before[1] + answered)
 
+    def add_node(self, phase: str, node: str, asked: int, answered: int) -> None:
+        nodes = self.nodes.setdefault(phase, {})
+        before = nodes.get(node, (0, 0))
+        nodes[node] = (before[0] + asked, before[1] + answered)
+
     def add(self, phase: str, f: str, type: str, count: int, last_ns: int) -> None:
         by_type = self.counts.setdefault(phase, {}).setdefault(f, {})
         by_type[type] = by_type.get(type, 0) + count
@@ -65,6 +74,10 @@ def summarise_events(events: Iterable[Op]) -> Summary:
             summary.add(invocation.phase or "", invocation.f, type, 1, invocation.time)
             for key in dict.fromkeys((mop.table, mop.partition) for mop in invocation.mops or ()):
                 summary.add_key(invocation.phase or "", key, 1, int(type == "ok"))
+            last = completion or invocation
+            if last.node is not None:
+                answered = type == "ok" or last.error_class == ELSEWHERE
+                summary.add_node(invocation.phase or "", last.node, 1, int(answered))
     return summary
 
 
@@ -80,9 +93,19 @@ def summarise_parquet(path: Path) -> Summary:
                 last_ns = row["invoke_time_max"]
                 summary.add(row["phase"] or "", row["f"], row["type"], row["count_all"], last_ns)
             _add_keys(summary, clients)
+            _add_nodes(summary, clients)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"The history {path} can't be read: {error}.") from error
     return summary
+
+
+def _add_nodes(summary: Summary, clients: pa.RecordBatch) -> None:
+    elsewhere = pc.fill_null(pc.equal(clients["error_class"], ELSEWHERE), False)
+    answered = pc.or_(pc.equal(clients["type"], "ok"), elsewhere).cast(pa.int64())
+    table = pa.table({"phase": clients["phase"], "node": clients["node"], "answered": answered})
+    named = table.filter(pc.is_valid(table["node"])).group_by(["phase", "node"])
+    for row in named.aggregate([([], "count_all"), ("answered", "sum")]).to_pylist():
+        summary.add_node(row["phase"] or "", row["node"], row["count_all"], row["answered_sum"])
 
 
 def _add_keys(summary: Summary, clients: pa.RecordBatch) -> None:

@@ -279,3 +279,18 @@ def test_it_is_a_database_of_the_harness() -> None:
         assert database.operations == {"r", "w", "cas"}
         client: Client = world.run(database.open_client(0, 1.0))
         world.run(client.close())
+
+
+def test_a_read_of_one_node_is_served_by_the_leaseholder_and_refused_by_the_others() -> None:
+    async def scenario(bench: ClusterBench) -> None:
+        await bench.start()
+        client = await bench.database.open_client(0, 5.0)
+        answers = []
+        for name in bench.database.serving_nodes:
+            try:
+                answers.append((await client.invoke(Op("invoke", 0, "read", mops=(read(3),), node=name))).type)
+            except DefiniteError as error:
+                answers.append(error.kind)
+        assert sorted(answers) == ["elsewhere"] * 4 + ["ok"]
+
+    play_cluster(scenario, sampled=False)
