@@ -1,4 +1,4 @@
-"""What idle replicas cost: CPU seconds per virtual second and node, with heartbeats gathered and sent one by one."""
+"""What idle replicas cost: cores a node, with heartbeats one by one, gathered, and from node to node (quiescence)."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Idle:
         await self.ports.clock.sleep(seconds)
 
 
-def measure(tablets: int, seconds: float, gather_ms: int) -> dict[str, float]:
+def measure(tablets: int, seconds: float, knobs: Knobs) -> dict[str, float]:
     """One world; the cost is that of the idle time alone, a third of it for each node."""
     with World(1, record_decisions=False) as world:
-        idle = Idle(world, tablets, Knobs(heartbeat_gather_ms=gather_ms))
+        idle = Idle(world, tablets, knobs)
         world.run(idle.start())
         began, delivered = time.process_time(), world.network.delivered
         world.run(idle.pass_time(seconds))
@@ -67,8 +67,9 @@ def main() -> None:
     figures = {
         "benchmark": "idle",
         "replicas_per_node": arguments.tablets,
-        "one_by_one": measure(arguments.tablets, arguments.seconds, 0),
-        "gathered": measure(arguments.tablets, arguments.seconds, 10),
+        "one_by_one": measure(arguments.tablets, arguments.seconds, Knobs(heartbeat_gather_ms=0, quiesce_after_ms=0)),
+        "gathered": measure(arguments.tablets, arguments.seconds, Knobs(quiesce_after_ms=0)),
+        "quiescent": measure(arguments.tablets, arguments.seconds, Knobs()),
         "machine": machine(),
     }
     print(json.dumps(figures, indent=2))

@@ -10,6 +10,9 @@ from harness.ports import Clock
 _SLACK_NS = 1_000
 """Sleeps are rounded up by this much, so that a float never ends one just too early."""
 
+_LONGEST_NS = 3_600_000_000_000
+"""No sleep is longer; what has nothing to wake for looks at its time again."""
+
 
 class Alarm:
     """Calls `on_wake` at or after the time set (monotonic ns), which `on_wake` must move on.
@@ -56,7 +59,7 @@ class Alarm:
             now_ns = self._clock.monotonic_ns()
             self._sleeps_until_ns = self._wake_ns
             if self._wake_ns > now_ns:
-                await self._clock.sleep((self._wake_ns - now_ns + _SLACK_NS) / 1e9)
+                await self._clock.sleep((min(self._wake_ns - now_ns, _LONGEST_NS) + _SLACK_NS) / 1e9)
             else:
                 self._on_wake()
 

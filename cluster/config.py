@@ -30,7 +30,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     most `session_answers` answers (G8). A segment of the node's log is closed above `log_segment_bytes`; a log that was
     idle for `log_idle_ms` proves its last frame durable by another one. A leader whose disk has not answered for
     `disk_stall_ms` gives its lease up; `max_queued_proposals` commands wait for a group's log, more are refused (G7).
-    Heartbeats to one node are gathered for `heartbeat_gather_ms`. Snapshot chunks leave below `bulk_bytes_per_s`; at
+    Heartbeats to one node are gathered for `heartbeat_gather_ms`. A group that was at rest for `quiesce_after_ms` falls
+    silent, 0: never. Snapshot chunks leave below `bulk_bytes_per_s`; at
     most `bulk_queue_bytes` wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of
     clients at a time (G7). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock.
     """
@@ -65,6 +66,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_sessions: int = 10_000
     session_answers: int = 1_000
     heartbeat_gather_ms: int = 10
+    quiesce_after_ms: int = 1_000
     bulk_bytes_per_s: int = 64 << 20
     bulk_queue_bytes: int = 8 << 20
     bulk_patience_ms: int = 2_000
@@ -85,7 +87,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         clocks = (self.clock_probe_ms, self.max_clock_offset_ms)
         sessions = (self.session_silence_ms, self.max_sessions, self.session_answers, self.max_requests)
         bulk = (self.bulk_bytes_per_s, self.bulk_queue_bytes, self.bulk_patience_ms)
-        from_zero = (self.retained_entries, self.check_quorum_ms, self.version_retention_ms)
+        from_zero = (self.quiesce_after_ms, self.retained_entries, self.check_quorum_ms, self.version_retention_ms)
         above_zero = (*sizes, *log, *streams, *bulk, *times, *clocks, *sessions)
         if self.tablet_lease_ms < 0 or min(above_zero) < 1 or min(from_zero) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")

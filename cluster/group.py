@@ -8,7 +8,6 @@ after its `persist` (install, apply, reads) waits until that is durable, in orde
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
@@ -24,7 +23,7 @@ from cluster.group_spec import (
     Transport,
     group_state,
     part_bytes,
-    raft_config,
+    recovered_raft,
 )
 from cluster.log.replay import SnapshotRef
 from cluster.log.view import GroupLog
@@ -47,15 +46,18 @@ from cluster.raft.types import (
     Persist,
     Persisted,
     Propose,
+    Quiescence,
     ReadIndex,
     Ready,
     Receive,
     Role,
+    Silence,
     SnapshotAck,
     SnapshotChunk,
     SoftState,
     Tick,
     TransferLeadership,
+    Wake,
 )
 from cluster.snapshot_traffic import SnapshotTraffic
 from cluster.waiters import NEVER_NS, ChangeRefused, NotLeader, OutcomeUnknown, Waiters, fail_future
@@ -133,15 +135,7 @@ class Group:
         if found.blank and spec.founders:
             founders = tuple(Member(replica.node_id, replica.address) for replica in spec.founders)
             found = log.found(*bootstrap(founders))
-        raft = Raft(
-            raft_config(spec),
-            found.hard_state,
-            found.snapshot.meta if found.snapshot else None,
-            found.entries,
-            ports.clock.monotonic_ns(),
-            random.Random(ports.entropy.getrandbits(64)),
-            restarted=not found.fresh,
-        )
+        raft = recovered_raft(spec, found, ports, transport.liveness)
         meta = found.snapshot.meta if found.snapshot is not None else None
         spec.observer.opened(spec.group_id, spec.node_id, meta, found.entries)
         group = cls(ports, spec, machine, transport, log, raft, on_leadership, on_failure)
@@ -321,6 +315,8 @@ class Group:
             self._observer.committed(self._spec.group_id, self._raft, ready.apply)
         if ready.configuration is not None:
             self._configured(ready.configuration)
+        if ready.quiescence is not None:
+            self._transport.quiesced(self._spec.group_id, ready.quiescence, self._awake)
         if ready.send_now:
             self._send(ready.send_now)
         if ready.apply:
@@ -450,8 +446,12 @@ class Group:
             self._stop()
             self._on_failure(error)
 
+    def _awake(self) -> None:
+        self._step(Wake())
+
     def _stop(self) -> None:
         self._stopped = True
+        self._transport.quiesced(self._spec.group_id, Quiescence(Silence.WITHDRAWN, ()), self._awake)
         self._events.clear()
         self._queue.refuse(self._not_leader())
         self._waiters.abandon()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from cluster.config import Knobs
+from cluster.log.view import Recovered
 from cluster.observer import SILENT, Observer
 from cluster.raft.config import RaftConfig
 from cluster.raft.core import Raft
-from cluster.raft.types import Entry, EntryKind, Message, Role, SnapshotMeta
+from cluster.raft.types import Entry, EntryKind, Liveness, Message, Quiescence, Role, SnapshotMeta
 from cluster.wire.messages import GroupState, Replica
+from harness.ports import Ports
 
 _MS = 1_000_000
 _PART_BYTES = 1 << 16
@@ -85,6 +88,13 @@ class Transport(Protocol):
     def learn(self, replicas: Iterable[Replica]) -> None:
         """Remember where servers listen."""
 
+    @property
+    def liveness(self) -> Liveness:
+        """What the heartbeats between the nodes tell."""
+
+    def quiesced(self, group: str, change: Quiescence, wake: Callable[[], None]) -> None:
+        """A group falls silent or speaks again; `wake` is called when heartbeats between nodes don't carry it (G6)."""
+
 
 def nothing_to_do() -> None:
     """Whom nobody needs to call."""
@@ -124,8 +134,23 @@ def raft_config(spec: GroupSpec) -> RaftConfig:
         max_inflight=knobs.max_inflight,
         retained_entries=knobs.retained_entries,
         catch_up_rounds=knobs.catch_up_rounds,
+        quiesce_after_ns=knobs.quiesce_after_ms * _MS,
         check_quorum_ns=knobs.check_quorum_ms * _MS,
         flaws=spec.flaws,
+    )
+
+
+def recovered_raft(spec: GroupSpec, found: Recovered, ports: Ports, liveness: Liveness) -> Raft:
+    """Raft as it goes on from what is stored."""
+    return Raft(
+        raft_config(spec),
+        found.hard_state,
+        found.snapshot.meta if found.snapshot else None,
+        found.entries,
+        ports.clock.monotonic_ns(),
+        random.Random(ports.entropy.getrandbits(64)),
+        restarted=not found.fresh,
+        liveness=liveness,
     )
 
 

@@ -17,7 +17,8 @@ class RaftConfig:
     how far any voter's monotonic clock may run from real time (0.01: between 0.99 and 1.01 times as fast).
     `max_inflight` is per follower, the batch limits per AppendEntries; `retained_entries` stay in the log behind a
     snapshot, for followers that lag a little. A learner that can't catch up in `catch_up_rounds` is not promoted
-    (§4.2.1). Raises ValueError where the lease rules could not hold.
+    (§4.2.1). A group at rest for `quiesce_after_ns` falls silent, 0: never. Raises ValueError where the lease rules
+    could not hold.
     """
 
     node_id: NodeId
@@ -31,6 +32,7 @@ class RaftConfig:
     max_inflight: int = 32
     retained_entries: int = 256
     catch_up_rounds: int = 10
+    quiesce_after_ns: int = 0
     flaws: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:

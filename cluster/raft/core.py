@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from cluster.raft import election, following, membership, reads, replication, transfer
+from cluster.raft import election, following, membership, quiescence, reads, replication, transfer
 from cluster.raft.config import RaftConfig
 from cluster.raft.progress import Mode
 from cluster.raft.ready import collect
@@ -24,6 +24,7 @@ from cluster.raft.types import (
     Event,
     HandOver,
     HardState,
+    Liveness,
     Message,
     NodeId,
     Persisted,
@@ -42,6 +43,7 @@ from cluster.raft.types import (
     Tick,
     TimeoutNow,
     TransferLeadership,
+    Wake,
 )
 
 __all__ = ["Raft", "RaftConfig"]
@@ -52,7 +54,8 @@ class Raft:
 
     `hard_state`, `snapshot` and `entries` are what storage holds, and all that says who belongs to the group;
     `restarted` says that this node may have taken part before, so that it must be silent for one lease. `now_ns` is
-    this node's monotonic clock and never goes back. The state machine is expected to stand at the snapshot; the first
+    this node's monotonic clock and never goes back; `liveness` is what the heartbeats between nodes tell, without which
+    the group never falls silent. The state machine is expected to stand at the snapshot; the first
     Ready applies from there.
     """
 
@@ -67,8 +70,10 @@ class Raft:
         now_ns: int,
         entropy: random.Random,
         restarted: bool,
+        liveness: Liveness | None = None,
     ) -> None:
         self._state = State(config, hard_state, snapshot, entries, now_ns, entropy, restarted)
+        self._state.liveness = liveness
 
     @property
     def role(self) -> Role:
@@ -116,16 +121,24 @@ class Raft:
 
     def lease_valid(self, now_ns: int) -> bool:
         """Whether this node leads and no other leader can have been elected by now (§6.4.1)."""
+        quiescence.hear(self._state)
         return reads.lease_valid(self._state, now_ns)
 
     @property
     def lease_until_ns(self) -> int:
         """Until when `lease_valid` will hold if no quorum is heard of again; 0 where it does not."""
+        quiescence.hear(self._state)
         return reads.lease_until_ns(self._state)
 
     def lease_read_index(self, now_ns: int) -> int | None:
         """The fast path of `ReadIndex`: a read may be served at once when everything up to this index is applied."""
+        quiescence.hear(self._state)
         return reads.lease_read_index(self._state, now_ns)
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether this replica is silent and needs no timer: an asleep leader, or a follower that has agreed (G6)."""
+        return quiescence.sleeps(self._state)
 
     def snapshot_meta(self, applied_index: int) -> SnapshotMeta | None:
         """What a snapshot of the state machine as of `applied_index` covers; None if a later one stands already."""
@@ -138,6 +151,8 @@ class Raft:
     def step(self, event: Event, now_ns: int) -> Ready:
         """Take one event in and say what is to be done."""
         state = self._state
+        if state.quiet is not None:
+            quiescence.hear(state)
         match event:
             case Receive():
                 self._receive(event.message, now_ns)
@@ -161,6 +176,10 @@ class Raft:
                 replication.on_snapshot_sent(state, event, now_ns)
             case SnapshotReceived():
                 following.on_snapshot_received(state, event, now_ns)
+            case Wake():
+                pass
+        if state.quiet is not None or state.asked_in_term:
+            quiescence.settle(state, event, now_ns)
         return collect(state)
 
     def _receive(self, message: Message, now_ns: int) -> None:

@@ -39,6 +39,13 @@ def hear_leader(state: State, term: int, leader: NodeId, now_ns: int) -> None:
     state.election_deadline_ns = now_ns + state.election_timeout_ns
 
 
+def hear_silently(state: State, heard_ns: int) -> None:
+    """The node of this silent group's leader was heard at that time: as good as a heartbeat of the leader (G6)."""
+    if heard_ns > state.contact_ns:
+        state.contact_ns = heard_ns
+        state.election_deadline_ns = heard_ns + state.election_timeout_ns
+
+
 def lease_binds(state: State, now_ns: int) -> bool:
     """Whether this voter may have promised a live leader its lease: it then elects nobody else (§4.2.3).
 

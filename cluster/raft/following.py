@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster.raft import quiescence
 from cluster.raft.configurations import Configurations
 from cluster.raft.election import hear_leader
 from cluster.raft.log import Log
@@ -22,6 +23,8 @@ def on_append_entries(state: State, message: AppendEntries, now_ns: int) -> None
     if leads_this_term(state, message.term):
         return
     hear_leader(state, message.term, message.source, now_ns)
+    if not message.quiesce:
+        quiescence.on_ordinary(state, message)
     log = state.log
     previous = message.prev_index
     if previous > log.last_index or (previous >= log.offset and log.term(previous) != message.prev_term):
@@ -30,7 +33,10 @@ def on_append_entries(state: State, message: AppendEntries, now_ns: int) -> None
     appended = append_new(state, message)
     match = previous + len(message.entries)
     state.commit_index = max(state.commit_index, min(message.commit, match))
-    acknowledge(state, message, match, appended)
+    if message.quiesce and quiescence.agree(state, message):
+        state.out.sends.append(agreement(state, message, match, quiesced=True))
+    else:
+        acknowledge(state, message, match, appended)
 
 
 def refuse_old_term(state: State, message: AppendEntries) -> None:
@@ -100,22 +106,19 @@ def acknowledge(state: State, message: AppendEntries, match: int, appended: bool
 
     Where nothing was appended, the leader hears at once what is durable, for its lease; the rest follows (`late_ack`).
     """
-    reply = AppendReply(
-        state.node_id, message.source, state.term, True, match, 0, 0, message.sent_ns, message.read_round
-    )
+    reply = agreement(state, message, match)
     if match <= state.durable_index or "raft-ack-before-fsync" in state.config.flaws:
         send_answer(state, reply)
     elif appended:
         state.out.after_persist.append(reply)
     else:
         state.late_ack = reply
-        durable = state.durable_index
-        send_answer(
-            state,
-            AppendReply(
-                state.node_id, message.source, state.term, True, durable, 0, 0, message.sent_ns, message.read_round
-            ),
-        )
+        send_answer(state, agreement(state, message, state.durable_index))
+
+
+def agreement(state: State, message: AppendEntries, match: int, quiesced: bool = False) -> AppendReply:
+    head = (state.node_id, message.source, state.term, True, match, 0, 0)
+    return AppendReply(*head, message.sent_ns, message.read_round, quiesced)
 
 
 def send_late_ack(state: State) -> None:

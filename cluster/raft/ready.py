@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cluster.raft.quiescence import sleeps
+from cluster.raft.reads import FOR_EVER_NS
 from cluster.raft.state import Outbox, State
 from cluster.raft.types import Entry, HardState, NodeId, Persist, Ready, Role, SoftState
 
@@ -22,6 +24,7 @@ def collect(state: State) -> Ready:
         tuple(out.changes),
         out.configuration,
         tuple(out.send_snapshots),
+        out.quiescence,
     )
 
 
@@ -66,6 +69,8 @@ def changed_soft_state(state: State) -> SoftState | None:
 
 
 def next_wake_ns(state: State) -> int:
+    if state.quiet is not None and sleeps(state):
+        return FOR_EVER_NS
     if state.role is not Role.LEADER:
         return state.election_deadline_ns
     if state.transfer_target is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.raft import election, membership, reads, transfer
+from cluster.raft import election, membership, quiescence, reads, transfer
 from cluster.raft.progress import NEVER_NS, Mode, Progress
 from cluster.raft.state import State, append_entries_to_log, follow_members, quorum_value
 from cluster.raft.types import (
@@ -50,6 +50,8 @@ def propose(state: State, commands: tuple[bytes, ...], now_ns: int) -> None:
 
 def on_leader_tick(state: State, now_ns: int) -> None:
     """Heartbeats, and the end of a leadership that has lost its quorum for long (check-quorum, §6.2)."""
+    if quiescence.sleeps(state):
+        return
     silent_ns = now_ns - max(state.quorum_acked_ns, state.elected_ns)
     if silent_ns >= state.config.leader_check_quorum_ns and not state.sole_voter:
         election.become_follower(state, state.term, None, now_ns)
@@ -59,21 +61,21 @@ def on_leader_tick(state: State, now_ns: int) -> None:
     if now_ns >= state.heartbeat_due_ns:
         state.heartbeat_due_ns = now_ns + state.config.heartbeat_ns
         reads.join_heartbeat(state)
-        send_heartbeats(state, now_ns)
+        send_heartbeats(state, now_ns, quiescence.asks(state, now_ns))
 
 
-def send_heartbeats(state: State, now_ns: int) -> None:
+def send_heartbeats(state: State, now_ns: int, quiesce: bool = False) -> None:
     for peer, progress in state.progress.items():
-        heartbeat(state, peer, progress, now_ns)
+        heartbeat(state, peer, progress, now_ns, quiesce)
 
 
-def heartbeat(state: State, peer: NodeId, progress: Progress, now_ns: int) -> None:
+def heartbeat(state: State, peer: NodeId, progress: Progress, now_ns: int, quiesce: bool) -> None:
     """Renew lease and rounds; also finds out what was lost: repeats a probe or an install, tests the pipeline's end."""
     if progress.mode is Mode.PROBE:
         progress.paused = False
         send_appends(state, peer, progress, now_ns)
     elif progress.mode is Mode.REPLICATE and progress.next > state.log.offset:
-        send_batch(state, peer, progress.next, (), now_ns)
+        send_batch(state, peer, progress.next, (), now_ns, quiesce)
     else:
         if not progress.streaming and now_ns >= progress.snapshot_ns + state.config.election_timeout_ns:
             send_snapshot(state, peer, progress)
@@ -105,7 +107,9 @@ def send_appends(state: State, peer: NodeId, progress: Progress, now_ns: int) ->
         progress.inflight.append(entries[-1].index)
 
 
-def send_batch(state: State, peer: NodeId, first: int, entries: tuple[Entry, ...], now_ns: int) -> None:
+def send_batch(
+    state: State, peer: NodeId, first: int, entries: tuple[Entry, ...], now_ns: int, quiesce: bool = False
+) -> None:
     state.out.sends.append(
         AppendEntries(
             state.node_id,
@@ -117,6 +121,7 @@ def send_batch(state: State, peer: NodeId, first: int, entries: tuple[Entry, ...
             state.commit_index,
             now_ns,
             state.read_round,
+            quiesce,
         )
     )
 
@@ -156,6 +161,7 @@ def on_append_reply(state: State, message: AppendReply, now_ns: int) -> None:
     note_contact(state, progress, message.sent_ns, message.read_round, now_ns)
     if message.success:
         on_match(state, message.source, progress, message.match, now_ns)
+        quiescence.on_answer(state, message)
     elif not progress.refusal_is_stale(message.match):
         agreed = state.log.last_index_at_or_below(message.hint_index, message.hint_term)
         progress.probe(max(1, min(message.match, agreed + 1)))

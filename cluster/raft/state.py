@@ -9,6 +9,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,14 +23,19 @@ from cluster.raft.types import (
     Configuration,
     Entry,
     HardState,
+    Liveness,
     Message,
     NodeId,
+    Quiescence,
     ReadReady,
     Role,
     SendSnapshot,
     SnapshotMeta,
     SoftState,
 )
+
+if TYPE_CHECKING:
+    from cluster.raft.quiescence import Quiet
 
 
 class Outbox(msgspec.Struct):
@@ -46,6 +52,7 @@ class Outbox(msgspec.Struct):
     reads: list[ReadReady] = []
     failed_reads: list[int] = []
     proposed: tuple[tuple[int, int], ...] | None = None
+    quiescence: Quiescence | None = None
 
 
 @dataclass(slots=True)
@@ -64,6 +71,7 @@ class State:
 
     __slots__ = (
         "applied_index",
+        "asked_in_term",
         "catch_up",
         "commit_index",
         "config",
@@ -83,6 +91,7 @@ class State:
         "leader",
         "leader_entry_index",
         "lease_given_up",
+        "liveness",
         "log",
         "node_id",
         "out",
@@ -91,9 +100,12 @@ class State:
         "pending_writes",
         "persisted_sequence",
         "progress",
+        "quiet",
         "quorum",
         "quorum_acked_ns",
         "read_round",
+        "rest_mark",
+        "rest_since_ns",
         "role",
         "round_reads",
         "sequence",
@@ -157,6 +169,12 @@ class State:
         self.election_timeout_ns = 0
         self.election_deadline_ns = 0
         rearm_election(self, now_ns)
+
+        self.liveness: Liveness | None = None
+        self.quiet: Quiet | None = None
+        self.asked_in_term = 0
+        self.rest_mark = (0, 0, 0)
+        self.rest_since_ns = NEVER_NS
 
         self.begin_leading_nothing()
         adopt(self)

@@ -8,7 +8,7 @@ leaves, and `apply` holds committed entries only.
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -175,6 +175,36 @@ class SendSnapshot(msgspec.Struct, frozen=True):
     meta: SnapshotMeta
 
 
+class Silence(StrEnum):
+    """What a replica's silence has come to (`cluster.raft.quiescence`).
+
+    LEADS and FOLLOWS begin one; RESUMED ends it in agreement with its leader; WITHDRAWN ends it otherwise, and the node
+    must tell the others before it answers another of their heartbeats.
+    """
+
+    LEADS = "leads"
+    FOLLOWS = "follows"
+    RESUMED = "resumed"
+    WITHDRAWN = "withdrawn"
+
+
+class Quiescence(msgspec.Struct, frozen=True):
+    """A change of a replica's silence; `servers` are those at the other ends of one that begins."""
+
+    silence: Silence
+    servers: tuple[NodeId, ...]
+
+
+class Liveness(Protocol):
+    """What heartbeats between nodes tell; times are of this node's monotonic clock, far in the past for never."""
+
+    def heard_ns(self, server: NodeId) -> int:
+        """When the last heartbeat of that node came in."""
+
+    def echoed_ns(self, server: NodeId) -> int:
+        """When this node sent the newest heartbeat that the other has answered with unbroken support."""
+
+
 class Ready(msgspec.Struct, frozen=True):
     """Everything a step asks of its driver, in this order: send_now, persist (then its sends), install, apply, reads.
 
@@ -183,7 +213,7 @@ class Ready(msgspec.Struct, frozen=True):
     the same target replaces it.
     `failed_reads` are contexts of read requests given up (leadership lost). `proposed` is the log position given to a
     proposal of this very step, or None if it was refused (not the leader). `wake_ns` is the time of the next tick
-    that the state machine needs (monotonic; there is no need to tick before).
+    that the state machine needs (monotonic; there is no need to tick before). `quiescence` comes before all of it.
     """
 
     send_now: tuple[Message, ...] = ()
@@ -198,6 +228,7 @@ class Ready(msgspec.Struct, frozen=True):
     changes: tuple[ChangeResult, ...] = ()
     configuration: Configuration | None = None
     send_snapshots: tuple[SendSnapshot, ...] = ()
+    quiescence: Quiescence | None = None
 
 
 # ---- events (local events are messages too) ----
@@ -205,6 +236,10 @@ class Ready(msgspec.Struct, frozen=True):
 
 class Tick(msgspec.Struct, frozen=True):
     """Time has come to `now_ns`."""
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """The heartbeats between nodes carry this group's silence no longer."""
 
 
 class Receive(msgspec.Struct, frozen=True):
@@ -279,6 +314,7 @@ class SnapshotReceived(msgspec.Struct, frozen=True):
 
 Event: TypeAlias = (
     Tick
+    | Wake
     | Receive
     | Propose
     | Persisted
@@ -332,7 +368,8 @@ class RequestVoteReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """AppendEntries RPC (figure 3.1); heartbeats are empty ones. `sent_ns` is the leader's monotonic send time, echoed
-    in the reply to time its lease; `read_round` likewise confirms leadership for reads."""
+    in the reply to time its lease; `read_round` likewise confirms leadership for reads. `quiesce` asks the follower to
+    fall silent."""
 
     source: NodeId
     target: NodeId
@@ -343,11 +380,13 @@ class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag=5):
     commit: int
     sent_ns: int
     read_round: int
+    quiesce: bool = False
 
 
 class AppendReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """`match` is the last index known to agree and durable; on refusal it is the refused `prev_index`, and
-    `hint_index`/`hint_term` let the leader skip a term. A reply to an earlier term echoes no time and no round."""
+    `hint_index`/`hint_term` let the leader skip a term. A reply to an earlier term echoes no time and no round.
+    `quiesced`: this follower is silent from now on."""
 
     source: NodeId
     target: NodeId
@@ -358,6 +397,7 @@ class AppendReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
     hint_term: int
     sent_ns: int
     read_round: int
+    quiesced: bool = False
 
 
 class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=7):

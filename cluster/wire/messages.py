@@ -468,13 +468,19 @@ class GroupMessages(msgspec.Struct, frozen=True, array_like=True):
 class PeerEnvelope(msgspec.Struct, frozen=True, array_like=True):
     """One message of the stream from one node to another on one channel (G6).
 
-    `epoch` is the sender's incarnation; `sequence` counts what it has sent to this server on this channel, from 0.
+    `source` is the sending server, `epoch` its incarnation; `sequence` counts what it has sent to this server on this
+    channel, from 0, and `withdrawals` how often it has withdrawn its support (`cluster.wire.liveness`). A heartbeat of
+    the node says when it was sent in `heartbeat_ns`, the answer repeats it in `echo_ns`; 0 for none.
     """
 
+    source: str
     epoch: int
     channel: int
     sequence: int
     groups: tuple[GroupMessages, ...]
+    withdrawals: int = 0
+    heartbeat_ns: int = 0
+    echo_ns: int = 0
 
 
 encode = msgspec.msgpack.Encoder().encode

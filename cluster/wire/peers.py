@@ -7,6 +7,8 @@ answers to them. Snapshot chunks wait in a bounded queue and leave below a rate.
 A heartbeat on a channel of its own could overtake the entries that it comes after, and would be refused as a gap. So
 while entries to a follower are unanswered, the heartbeat follows them on their channel, where it tells whether they
 were lost, and only the leader's presence travels on the control channel: it agrees with any log.
+
+Groups that are quiescent send nothing; heartbeats between the nodes stand for theirs (`cluster.wire.liveness`).
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ import msgspec
 from cluster.alarm import Alarm
 from cluster.config import Knobs
 from cluster.identity import PeerCheck
-from cluster.raft.types import AppendEntries, AppendReply, Message, SnapshotChunk
+from cluster.raft.types import AppendEntries, AppendReply, Message, Quiescence, SnapshotChunk
 from cluster.wire.bulk import BulkQueue
+from cluster.wire.liveness import Liveness, WakeGroup
 from cluster.wire.messages import GroupMessages, PeerEnvelope, Replica, StreamState, decode_envelope, encode
 from harness.ports import Address, Channel, Peer, Ports
 
@@ -44,6 +47,19 @@ def channel_of(message: Message) -> Channel:
 def presence(heartbeat: AppendEntries) -> AppendEntries:
     """The heartbeat without its claim about the log."""
     return msgspec.structs.replace(heartbeat, prev_index=0, prev_term=0, commit=0)
+
+
+def spoken(batch: GroupMessages) -> GroupMessages:
+    """Messages that say nothing of silence any more: they were sent before support was withdrawn."""
+    return GroupMessages(batch.group, tuple(map(_spoken, batch.messages)))
+
+
+def _spoken(message: Message) -> Message:
+    if isinstance(message, AppendEntries) and message.quiesce:
+        return msgspec.structs.replace(message, quiesce=False)
+    if isinstance(message, AppendReply) and message.quiesced:
+        return msgspec.structs.replace(message, quiesced=False)
+    return message
 
 
 class Followers:
@@ -101,6 +117,7 @@ class PeerStreams:
 
     def __init__(self, ports: Ports, knobs: Knobs, deliver: Deliver, replicas: Iterable[Replica] = ()) -> None:
         self._network, self._clock, self._epoch = ports.network, ports.clock, ports.incarnation
+        self._server_id = ports.node_id
         self._deliver = deliver
         self._check = PeerCheck(ports.node_id)
         self._gather_ns = knobs.heartbeat_gather_ms * _MS
@@ -113,6 +130,10 @@ class PeerStreams:
         self._bulk: BulkQueue[tuple[str, GroupMessages]] = BulkQueue(
             knobs.bulk_bytes_per_s, knobs.bulk_queue_bytes, knobs.bulk_patience_ms * _MS
         )
+        self._liveness = Liveness(
+            knobs.raft_heartbeat_ms * _MS, knobs.election_timeout_ms * _MS, before_withdrawal=self._flush_to
+        )
+        self._liveness_alarm = Alarm(ports.clock, self._beat, "peers.liveness")
         self._flush_alarm = Alarm(ports.clock, self._flush, "peers.heartbeats")
         self._bulk_alarm = Alarm(ports.clock, self._release, "peers.bulk")
         self.learn(replicas)
@@ -121,6 +142,16 @@ class PeerStreams:
     def check(self) -> PeerCheck:
         """Who may speak to this node, for its calls as for its streams (G9)."""
         return self._check
+
+    @property
+    def liveness(self) -> Liveness:
+        """What the heartbeats between the nodes tell, for the groups that are quiescent."""
+        return self._liveness
+
+    def quiesced(self, group: str, change: Quiescence, wake: WakeGroup) -> None:
+        """A group falls silent or speaks again; `wake` is called when heartbeats between nodes don't carry it."""
+        self._liveness.changed(group, change, wake, self._clock.monotonic_ns())
+        self._rearm_liveness()
 
     @property
     def addresses(self) -> Mapping[str, Address]:
@@ -148,6 +179,7 @@ class PeerStreams:
     def close(self) -> None:
         """Send nothing more by itself."""
         self._flush_alarm.cancel()
+        self._liveness_alarm.cancel()
         self._bulk_alarm.cancel()
 
     # ---- sending ----
@@ -202,13 +234,38 @@ class PeerStreams:
         self._post_all(heartbeats)
         self._flush_alarm.set(self._clock.monotonic_ns() + _IDLE_NS)
 
-    def _post(self, target: str, channel: Channel, groups: tuple[GroupMessages, ...]) -> None:
+    def _flush_to(self, target: str) -> None:
+        """Send what waits for others, before what comes next says something else about silence."""
+        for gathered in (self._heartbeats, self._answers or {}):
+            if batch := gathered.pop(target, None):
+                self._post(target, Channel.CONTROL, tuple(batch))
+
+    def _beat(self) -> None:
+        """Tell those that follow silent groups from here that this node is alive."""
+        now_ns = self._clock.monotonic_ns()
+        for server in self._liveness.poll(now_ns):
+            self._post(server, Channel.CONTROL, (), heartbeat_ns=now_ns)
+        self._rearm_liveness()
+
+    def _rearm_liveness(self) -> None:
+        next_ns = self._liveness.next_ns()
+        self._liveness_alarm.set(self._clock.monotonic_ns() + _IDLE_NS if next_ns is None else next_ns)
+
+    def _post(
+        self,
+        target: str,
+        channel: Channel,
+        groups: tuple[GroupMessages, ...],
+        heartbeat_ns: int = 0,
+        echo_ns: int = 0,
+    ) -> None:
         address = self._addresses.get(target)
         if address is None:
             return
         sequence = self._sequences.get((target, channel), 0)
         self._sequences[target, channel] = sequence + 1
-        self._network.notify(address, encode(PeerEnvelope(self._epoch, channel, sequence, groups)), channel)
+        head = (self._server_id, self._epoch, channel, sequence, groups, self._liveness.withdrawals(target))
+        self._network.notify(address, encode(PeerEnvelope(*head, heartbeat_ns, echo_ns)), channel)
 
     # ---- receiving ----
 
@@ -216,12 +273,15 @@ class PeerStreams:
         """Take one message of a peer in; a peer that can't be who it says is refused (G9)."""
         envelope = decode_envelope(payload)
         sources = (message.source for batch in envelope.groups for message in batch.messages)
-        if self._check.refusal(peer, sources) is not None:
+        if self._check.refusal(peer, (envelope.source, *sources)) is not None:
             return
         self._arrivals.setdefault((peer.node_id, envelope.channel), Arrivals()).take(envelope.epoch, envelope.sequence)
+        current = self._liveness.take_in(envelope.source, envelope.epoch, envelope.withdrawals)
+        if current and (envelope.heartbeat_ns or envelope.echo_ns):
+            self._on_beat(envelope)
         self._answers = {} if len(envelope.groups) > 1 else None
         try:
-            for batch in envelope.groups:
+            for batch in envelope.groups if current else map(spoken, envelope.groups):
                 for message in batch.messages:
                     if isinstance(message, AppendReply):
                         self._followers.answered(batch.group, message)
@@ -229,6 +289,14 @@ class PeerStreams:
         finally:
             answers, self._answers = self._answers, None
             self._post_all(answers or {})
+
+    def _on_beat(self, envelope: PeerEnvelope) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if envelope.heartbeat_ns:
+            self._liveness.on_heartbeat(envelope.source, now_ns)
+            self._post(envelope.source, Channel.CONTROL, (), echo_ns=envelope.heartbeat_ns)
+        else:
+            self._liveness.on_echo(envelope.source, envelope.echo_ns, now_ns)
 
 
 def _gather(gathered: Gathered, group: str, message: Message) -> None:

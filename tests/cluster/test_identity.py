@@ -114,7 +114,7 @@ def test_a_master_takes_no_raft_message_in_another_name() -> None:
         stranger = await bench.connect("x")
         forged = RequestVote("m2", "m1", FAR_TERM, FAR_TERM, FAR_TERM, True)
         stranger.network.notify(
-            MASTER.address, encode(PeerEnvelope(1, 0, 0, (GroupMessages(CATALOG_GROUP, (forged,)),)))
+            MASTER.address, encode(PeerEnvelope("x", 1, 0, 0, (GroupMessages(CATALOG_GROUP, (forged,)),)))
         )
         await asyncio.sleep(1)
         assert await bench.term(stranger) < FAR_TERM

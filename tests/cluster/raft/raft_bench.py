@@ -11,11 +11,14 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
+from raft_flights import Beat, Flight
 from raft_invariants import Invariants
 from raft_streams import MemoryStreams, Snapshot
+from raft_transcript import describe, describe_configuration, describe_entry, describe_persist
 
 from cluster.raft.configurations import bootstrap, configuration_of
 from cluster.raft.core import Raft, RaftConfig
@@ -38,16 +41,22 @@ from cluster.raft.types import (
     Persist,
     Persisted,
     Propose,
+    Quiescence,
     ReadIndex,
     Ready,
     Receive,
     Role,
+    Silence,
     SnapshotAck,
     SnapshotChunk,
     SnapshotReceived,
     Tick,
     TransferLeadership,
+    Wake,
 )
+from cluster.wire.liveness import Liveness
+from cluster.wire.messages import GroupMessages
+from cluster.wire.peers import spoken
 
 MS = 1_000_000
 encode = msgspec.msgpack.encode
@@ -71,6 +80,7 @@ class Node:
 
     name: str
     streams: MemoryStreams
+    liveness: Liveness
     raft: Raft | None = None
     disk_hard: HardState = field(default_factory=HardState)
     disk_snapshot: Snapshot | None = None
@@ -110,15 +120,6 @@ class Node:
             self.disk_entries = kept + [entry for entry in persist.entries if entry.index > base]
 
 
-@dataclass(frozen=True, order=True)
-class Flight:
-    """A message under way."""
-
-    due_ns: int
-    number: int
-    message: Message = field(compare=False)
-
-
 class Bench:
     """Nodes `a`, `b`, … under the test's control: `size` founding voters, then `spares` with empty disks."""
 
@@ -133,7 +134,7 @@ class Bench:
         self.flights: list[Flight] = []
         self.cuts: list[tuple[str, str]] = []
         self.asleep: list[str] = []
-        self.nodes = {name: Node(name, MemoryStreams(name, STREAMS)) for name in self.names}
+        self.nodes = {name: Node(name, MemoryStreams(name, STREAMS), self.new_liveness()) for name in self.names}
         for name in self.names[:size]:
             self.nodes[name].disk_hard, first = bootstrap(members(self.names[:size]))
             self.nodes[name].disk_entries = [first]
@@ -143,6 +144,7 @@ class Bench:
         self.changes: dict[int, ChangeResult] = {}
         self.configured: list[tuple[str, ...]] = []
         self.installed = 0
+        self.quiesced: list[tuple[str, str]] = []
         self.proposed: dict[tuple[str, int, int], bytes] = {}
         self.acknowledged: list[tuple[int, int, bytes]] = []
         self.transcript: list[str] | None = None
@@ -188,8 +190,13 @@ class Bench:
             node.clock_ns(self.now_ns),
             random.Random(self.entropy.getrandbits(64)),
             restarted,
+            node.liveness,
         )
         self.step(name, Tick())
+
+    def new_liveness(self) -> Liveness:
+        config = RaftConfig("", **self.options)
+        return Liveness(config.heartbeat_ns, config.election_timeout_ns, before_withdrawal=lambda server: None)
 
     def crash(self, *names: str) -> None:
         """Lose everything that isn't durable; what has left for the network stays under way."""
@@ -198,6 +205,7 @@ class Bench:
             node.raft = None
             node.staged = None
             node.streams = MemoryStreams(name, STREAMS)
+            node.liveness = self.new_liveness()
             node.queue.clear()
             node.paused = False
             self.invariants.forget(name)
@@ -227,22 +235,44 @@ class Bench:
     def heal(self) -> None:
         self.cuts.clear()
 
-    def is_cut(self, message: Message) -> bool:
+    def is_cut(self, message: Message | Beat) -> bool:
         return (message.source, message.target) in self.cuts
 
-    def send(self, messages: Iterable[Message]) -> None:
+    def send(self, messages: Iterable[Message | Beat]) -> None:
         for message in messages:
             if not self.is_cut(message):
                 self.sent += 1
-                self.flights.append(Flight(self.now_ns + self.delay_ns(), self.sent, message))
+                sender = self.nodes[message.source]
+                stamp = (sender.starts, sender.liveness.withdrawals(message.target))
+                self.flights.append(Flight(self.now_ns + self.delay_ns(), self.sent, message, *stamp))
 
     def deliver(self, flight: Flight, keep: bool = False) -> None:
         """Deliver one message, any time after it was sent; `keep` leaves a duplicate under way."""
         if not keep:
             self.flights.remove(flight)
-        if self.nodes[flight.message.target].raft is not None:
-            self.note(f"{flight.message.source} -> {flight.message.target}: {describe(flight.message)}")
-            self.take_in(flight.message.target, flight.message)
+        message, node = flight.message, self.nodes[flight.message.target]
+        if node.raft is None:
+            return
+        current = node.liveness.take_in(message.source, flight.epoch, flight.withdrawals)
+        if isinstance(message, Beat):
+            if current:
+                self.take_beat(node, message)
+            return
+        self.note(f"{message.source} -> {message.target}: {describe(message)}")
+        self.take_in(node.name, message if current else spoken(GroupMessages("", (message,))).messages[0])
+
+    def take_beat(self, node: Node, beat: Beat) -> None:
+        now_ns = node.clock_ns(self.now_ns)
+        if beat.heartbeat_ns:
+            node.liveness.on_heartbeat(beat.source, now_ns)
+            self.send((Beat(node.name, beat.source, echo_ns=beat.heartbeat_ns),))
+        else:
+            node.liveness.on_echo(beat.source, beat.echo_ns, now_ns)
+
+    def beat(self, name: str) -> None:
+        """What a node's timer of heartbeats to other nodes does."""
+        now_ns = self.nodes[name].clock_ns(self.now_ns)
+        self.send([Beat(name, server, heartbeat_ns=now_ns) for server in self.nodes[name].liveness.poll(now_ns)])
 
     def take_in(self, name: str, message: Message) -> None:
         """What a driver does with a message: those of snapshots are its own."""
@@ -267,6 +297,12 @@ class Bench:
         for event in ended:
             self.step(name, event)
 
+    def withdraw(self, name: str, server: str) -> None:
+        """End what a node supports of another, as some other group between the two does."""
+        node, ignore = self.nodes[name], lambda: None
+        for silence in (Silence.FOLLOWS, Silence.WITHDRAWN):
+            node.liveness.changed("other", Quiescence(silence, (server,)), ignore, node.clock_ns(self.now_ns))
+
     # ---- events ----
 
     def step(self, name: str, event: Event) -> Ready:
@@ -278,6 +314,10 @@ class Bench:
             self.crash(name)
             return Ready()
         node.wake_ns = ready.wake_ns
+        if ready.quiescence is not None:
+            self.quiesced.append((name, str(ready.quiescence.silence)))
+            wake = partial(self.step, name, Wake())
+            node.liveness.changed("group", ready.quiescence, wake, node.clock_ns(self.now_ns))
         if ready.soft_state is not None:
             soft = ready.soft_state
             self.note(f"{name}: {soft.role} in term {soft.term}, leader {soft.leader}")
@@ -329,6 +369,7 @@ class Bench:
         self.step(name, Tick())
         if self.nodes[name].raft is not None:
             self.poll_streams(name)
+            self.beat(name)
 
     def persist(self, name: str, count: int = 1) -> None:
         """Make the oldest `count` writes of a node durable."""
@@ -422,7 +463,9 @@ class Bench:
         return [n for n in self.nodes.values() if n.raft is not None and not n.paused and condition(n)]
 
     def wake_real_ns(self, node: Node) -> int:
-        return node.clock_since_ns + int((node.wake_ns - node.clock_origin_ns) / node.rate) + 1
+        beat_ns = node.liveness.next_ns()
+        wake_ns = node.wake_ns if beat_ns is None else min(node.wake_ns, beat_ns)
+        return node.clock_since_ns + int((wake_ns - node.clock_origin_ns) / node.rate) + 1
 
     def stand(self, name: str) -> None:
         """Let the election timer of `name` alone run out; timers of others but leaders stand still until `wake_all`."""
@@ -449,37 +492,3 @@ class Bench:
     def note(self, line: str) -> None:
         if self.transcript is not None:
             self.transcript.append(line)
-
-
-def describe_entry(entry: Entry) -> str:
-    if entry.kind == EntryKind.CONFIG:
-        return f"({entry.index} term {entry.term} {describe_configuration(configuration_of(entry))})"
-    return f"({entry.index} term {entry.term} {entry.data.decode() or 'empty'})"
-
-
-def describe_configuration(configuration: Configuration) -> str:
-    learners = f" and learners {' '.join(configuration.learner_ids)}" if configuration.learners else ""
-    return f"voters {' '.join(configuration.voter_ids)}{learners}"
-
-
-def describe_persist(persist: Persist) -> str:
-    parts = [f"#{persist.sequence}"]
-    if persist.hard_state is not None:
-        parts.append(f"term {persist.hard_state.term} vote {persist.hard_state.vote}")
-    if persist.snapshot is not None:
-        parts.append(f"snapshot up to {persist.snapshot.index}")
-    parts.extend(describe_entry(entry) for entry in persist.entries)
-    parts.extend(f"then {message.source} -> {message.target} {describe(message)}" for message in persist.then_send)
-    return ", ".join(parts)
-
-
-HIDDEN = frozenset({"source", "target", "sent_ns", "read_round", "entries", "meta", "data"})
-
-
-def describe(message: Message) -> str:
-    """A message without its times."""
-    fields = [f"{name}={getattr(message, name)}" for name in message.__struct_fields__ if name not in HIDDEN]
-    fields.extend(describe_entry(entry) for entry in getattr(message, "entries", ()))
-    if isinstance(message, SnapshotChunk):
-        fields.append(f"{len(message.data)} bytes of the snapshot up to {message.meta.index}")
-    return f"{type(message).__name__}({', '.join(fields)})"

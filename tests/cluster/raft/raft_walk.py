@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from raft_bench import MS, Bench
+from raft_flights import Beat
 
 from cluster.raft.types import ChangeKind, Role
 
@@ -54,6 +55,7 @@ class Walk:
             (self.slow_disk, 1),
             (self.stalk, 0.7),
             (self.race_clocks, 0.5),
+            *(((self.rest, 3), (self.withdraw, 0.5), (self.beat, 8)) if "quiesce_after_ns" in options else ()),
         ]
 
     def run(self, steps: int) -> None:
@@ -175,6 +177,25 @@ class Walk:
         if self.entropy.random() < 0.5:
             self.bench.isolate(name)
             self.bench.run(20)
+
+    def rest(self) -> None:
+        """Let everything arrive, and leave the group alone until it is silent; then maybe something happens to it."""
+        self.bench.heal()
+        self.bench.run(self.entropy.choice((300, 600, 1_200)))
+        if self.entropy.random() < 0.5:
+            self.entropy.choice((self.partition, self.crash, self.stalk, self.race_clocks, self.transfer))()
+
+    def beat(self) -> None:
+        """A node's heartbeats leave, as they do while other groups are silent; an echo may be any old one."""
+        if alive := self.bench.alive():
+            source, target = self.entropy.choice(alive), self.entropy.choice(self.bench.names)
+            if source != target:
+                self.bench.send((Beat(source, target, self.bench.nodes[source].clock_ns(self.bench.now_ns)),))
+
+    def withdraw(self) -> None:
+        """Another group between two nodes ends the support of one for the other."""
+        if alive := self.bench.alive():
+            self.bench.withdraw(self.entropy.choice(alive), self.entropy.choice(self.bench.names))
 
     def race_clocks(self) -> None:
         """The leader's clock as slow, the voters' as fast as they may be, and the leader cut off."""

@@ -259,7 +259,7 @@ def test_messages_survive_the_wire() -> None:
     message = AppendEntries("a", "b", 3, 1, 1, (entry(2, 3, b"x"),), 1, -5, 2)
     chunk = SnapshotChunk("a", "b", 3, snapshot_at(2, 2), 0, b"part", False)
     messages = (message, chunk, SnapshotAck("b", "a", 3, 2, 2, 4, False))
-    envelope = PeerEnvelope(1, 0, 7, (GroupMessages("group", messages),))
+    envelope = PeerEnvelope("a", 1, 0, 7, (GroupMessages("group", messages),))
     assert decode_envelope(encode(envelope)) == envelope
 
 

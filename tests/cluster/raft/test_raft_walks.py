@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from raft_bench import Bench
+from raft_bench import MS, Bench
+from raft_flights import Beat
 from raft_walk import DRIFT, Walk
 
-from cluster.raft.types import ChangeKind, Role
+from cluster.raft.types import ChangeKind, Role, Silence
 
 SEEDS = range(30)
 
@@ -24,6 +26,29 @@ def test_invariants_hold_on_a_random_walk(size: int, seed: int) -> None:
     walk = Walk(size, seed)
     walk.run(1_500)
     assert walk.bench.violations == []
+
+
+QUIET = {"quiesce_after_ns": 100 * MS}
+
+
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("seed", range(10))
+def test_invariants_hold_where_groups_fall_silent(size: int, seed: int) -> None:
+    """Leases above all: heartbeats between nodes renew them while the group says nothing (G6)."""
+    walk = Walk(size, seed, **QUIET)
+    walk.run(1_500)
+    assert walk.bench.violations == []
+
+
+def test_random_walks_fall_silent_and_speak_again() -> None:
+    """Each end of a silence happens, to leaders and followers, or the walks above would prove nothing."""
+    seen: Counter[str] = Counter()
+    for seed in range(5):
+        walk = Walk(3, seed, **QUIET)
+        walk.run(1_500)
+        seen.update(silence for _, silence in walk.bench.quiesced)
+        assert walk.bench.acknowledged
+    assert min(seen[str(silence)] for silence in Silence) > 20, seen
 
 
 def test_random_walks_get_work_done() -> None:
@@ -66,12 +91,19 @@ class RaftMachine(RuleBasedStateMachine):
     bench: Bench
     commands = 0
 
-    @initialize(size=st.sampled_from([3, 5]), seed=st.integers(0, 1_000), elect=st.booleans())
-    def begin(self, size: int, seed: int, elect: bool) -> None:
-        options = {"max_batch_entries": 2, "max_inflight": 2, "retained_entries": 1, "catch_up_rounds": 2}
+    @initialize(size=st.sampled_from([3, 5]), seed=st.integers(0, 1_000), elect=st.booleans(), silent=st.booleans())
+    def begin(self, size: int, seed: int, elect: bool, silent: bool) -> None:
+        options: dict[str, Any] = {
+            "max_batch_entries": 2,
+            "max_inflight": 2,
+            "retained_entries": 1,
+            "catch_up_rounds": 2,
+        }
+        options |= {"catch_up_rounds": 2, **(QUIET if silent else {})}
         self.bench = Bench(size, seed, spares=2, max_clock_drift=DRIFT, **options)
         if elect:
             self.bench.elect("a")
+            self.bench.run(500 if silent else 0)
 
     def up(self, number: int) -> str | None:
         alive = self.bench.alive()
@@ -141,6 +173,18 @@ class RaftMachine(RuleBasedStateMachine):
     def hand_over(self, number: int, wanted: bool) -> None:
         if (name := self.leader_or(number)) is not None:
             self.bench.hand_over(name, wanted)
+
+    @rule(number=st.integers(0, 4), server=st.integers(0, 4))
+    def withdraw(self, number: int, server: int) -> None:
+        if (name := self.up(number)) is not None:
+            self.bench.withdraw(name, self.bench.names[server])
+
+    @rule(number=st.integers(0, 4), server=st.integers(0, 4))
+    def beat(self, number: int, server: int) -> None:
+        name, target = self.up(number), self.bench.names[server]
+        if name is not None and name != target:
+            now_ns = self.bench.nodes[name].clock_ns(self.bench.now_ns)
+            self.bench.send((Beat(name, target, heartbeat_ns=now_ns),))
 
     @rule(number=st.integers(0, 4), kind=st.sampled_from(ChangeKind), whom=st.integers(0, 6))
     def change(self, number: int, kind: ChangeKind, whom: int) -> None:
