@@ -32,6 +32,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,7 +41,8 @@ LOG_VERSION = 3
 _HEAD, _TAIL = b"\xa5\x4c", b"\xa5\x54"
 _FIELDS = struct.Struct("<2sBQIIII")
 """Magic, version, offset of the frame, lengths of index and bodies, checksum of the index, checksum of the fields."""
-_CHECKED_FIELDS = _FIELDS.size - 4
+_CHECKED = struct.Struct("<2sBQIII")
+"""The fields but for their checksum."""
 _SUM = struct.Struct("<I")
 _MARK = b"\xa5"
 CHUNK = 512
@@ -61,8 +63,7 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
     crc: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One record of one group; `kind` is of `cluster.log.replay`."""
 
     group: str
@@ -131,7 +132,7 @@ _decode_index = msgspec.msgpack.Decoder(list[Slot]).decode
 def build(records: Sequence[Record], offset: int, salt: int) -> bytes:
     """The frame of a batch of records, to be written at `offset` of a segment."""
     index = _encode([Slot(r.group, r.number, r.kind, len(r.body), zlib.crc32(r.body)) for r in records])
-    payload = b"".join((index, *(record.body for record in records)))
+    payload = index + b"".join([record.body for record in records])
     fields = (offset, len(index), len(payload) - len(index), zlib.crc32(index))
     return b"".join((_fields(_HEAD, fields, salt), payload, _guard(payload), _fields(_TAIL, fields, salt)))
 
@@ -162,12 +163,13 @@ def _part_at(data: bytes, position: int, salt: int, sealed: bool) -> Frame | Hol
 
 
 def _fields(magic: bytes, fields: tuple[int, int, int, int], salt: int) -> bytes:
-    packed = _FIELDS.pack(magic, LOG_VERSION, *fields, 0)[:_CHECKED_FIELDS]
+    packed = _CHECKED.pack(magic, LOG_VERSION, *fields)
     return packed + _SUM.pack(zlib.crc32(packed, salt))
 
 
 def _guard(payload: bytes) -> bytes:
-    return b"".join((*(_SUM.pack(crc) for crc in _sums(payload)), _parity(payload)))
+    sums = _sums(payload)
+    return struct.pack(f"<{len(sums)}I", *sums) + _parity(payload)
 
 
 def _sums(payload: bytes) -> list[int]:
@@ -191,7 +193,7 @@ def _head_at(data: bytes, position: int, salt: int) -> _Head | None:
     magic, version, offset, index_length, body_length, index_crc, check = _FIELDS.unpack_from(data, position)
     if magic not in (_HEAD, _TAIL):
         return None
-    if zlib.crc32(data[position : position + _CHECKED_FIELDS], salt) != check:
+    if zlib.crc32(data[position : position + _CHECKED.size], salt) != check:
         return None
     if version != LOG_VERSION:
         raise OtherVersion(f"The node's log has format version {version}; this program reads {LOG_VERSION}.")

@@ -9,7 +9,7 @@ another frame proves the last one durable (`cluster.log.frames`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -259,8 +259,9 @@ class NodeLog:
                 await self._wakes
 
     def _wake(self) -> None:
-        if self._wakes is not None:
-            _resolve(self._wakes)
+        wakes, self._wakes = self._wakes, None
+        if wakes is not None:
+            _resolve(wakes)
 
     async def _write_frame(self) -> None:
         """One frame, one fsync; then tell everybody whose records were in it."""
@@ -268,34 +269,50 @@ class NodeLog:
         records, settling = self._compose(views)
         if records:
             self._began_ns = self._clock.monotonic_ns()
-            await self._pass("before_append")
-            await self._until_space(lambda: self._segments.append(records))
-            await self._pass("before_fsync")
-            await self._until_space(self._segments.sync)
-            await self._pass("after_fsync")
+            await self._make_durable(records)
             self._began_ns = None
-            self._unproven = any(record.kind != DIRECTORY for record in records)
+            self._unproven = len(records) > 1 or records[0].kind != DIRECTORY
         for view in views:
             view.settle()
         for told in settling:
             told()
         self._note_bases(records)
-        if self._segments.current.size >= self._knobs.log_segment_bytes or self._must_leave_segment():
+        segment = self._segments.current
+        if segment.size >= self._knobs.log_segment_bytes or segment.number < self._rewrite_below:
             await self._pass("before_roll")
-            await self._until_space(lambda: self._segments.roll([self._directory()]))
+            await self._roll()
             await self._pass("after_roll")
             self._unproven, self._rewriting = False, self._is_too_long()
 
+    async def _make_durable(self, records: list[Record]) -> None:
+        """Append and sync; a write that was put off may find the disk full as late as in its fsync."""
+        appended, armed = False, self._failpoints.armed
+        while True:
+            try:
+                if not appended:
+                    if armed:
+                        await self._pass("before_append")
+                    await self._segments.append(records)
+                    appended = True
+                if armed:
+                    await self._pass("before_fsync")
+                await self._segments.sync()
+                break
+            except DiskFull:
+                await self._wait_for_space()
+        self.full = False
+        if armed:
+            await self._pass("after_fsync")
+
     async def _pass(self, point: str) -> None:
-        if self._failpoints.armed:
-            await pass_by(self._failpoints, f"{self._kind}.{point}")
+        await pass_by(self._failpoints, f"{self._kind}.{point}")
 
     def _compose(self, views: list[GroupLog]) -> tuple[list[Record], list[Callable[[], None]]]:
         """Everything that waits; groups that keep old segments are stated anew behind it."""
         records, self._records = self._records, []
         settling, self._settling = self._settling, []
         for view in views:
-            records += view.take()
+            view.take(records)
         if self._rewriting:
             restated = self._oldest_restated(sum(len(record.body) for record in records))
             records += restated
@@ -305,21 +322,24 @@ class NodeLog:
         self._directory_due = False
         return records, settling
 
-    async def _until_space(self, store: Callable[[], Awaitable[None]]) -> None:
-        """Nothing of a write that found the disk full was kept, also when it was put off until the fsync."""
+    async def _roll(self) -> None:
+        """Begin the next segment."""
         while True:
             try:
-                await store()
+                await self._segments.roll([self._directory()])
+                break
             except DiskFull:
-                if not self.full:
-                    self.full = True
-                    self._log.warning("the disk is full")
-                    for view in list(self._views.values()):
-                        view.disk_full()
-                await self._clock.sleep(self._knobs.disk_retry_ms / 1e3)
-            else:
-                self.full = False
-                return
+                await self._wait_for_space()
+        self.full = False
+
+    async def _wait_for_space(self) -> None:
+        """A write has found the disk full, and nothing of it was kept: it is tried again after a while."""
+        if not self.full:
+            self.full = True
+            self._log.warning("the disk is full")
+            for view in list(self._views.values()):
+                view.disk_full()
+        await self._clock.sleep(self._knobs.disk_retry_ms / 1e3)
 
     def _when_idle(self) -> None:
         """The last frame has no later one that proves it durable: write one (see `cluster.log.frames`)."""
@@ -332,9 +352,6 @@ class NodeLog:
     def _floor(self) -> int:
         """The oldest segment that a group needs."""
         return min((image.base_segment for image in self._images.values()), default=self._segments.current.number)
-
-    def _must_leave_segment(self) -> bool:
-        return self._segments.current.number < self._rewrite_below
 
     def _is_too_long(self) -> bool:
         """Whether what is alive is too small a part of the log, or a damaged segment is still in use."""
@@ -358,13 +375,12 @@ class NodeLog:
 
     def _note_bases(self, records: list[Record]) -> None:
         """Bases that are durable now let older segments go."""
-        moved = False
-        for record in records:
+        resets = [record for record in records if record.kind in (BASE, QUARANTINE, DESTROY)]
+        for record in resets:
             image = self._images.get(record.group)
-            if record.kind in (BASE, QUARANTINE) and image is not None:
+            if record.kind != DESTROY and image is not None:
                 image.base_segment = self._segments.current.number
-            moved = moved or record.kind in (BASE, QUARANTINE, DESTROY)
-        if moved:
+        if resets:
             self._rewriting = self._rewriting and self._is_too_long()
             self._collect()
 

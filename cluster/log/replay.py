@@ -103,14 +103,17 @@ class Image:
             self.hard_state = hard_state
         if not entries:
             return
-        keep = entries[0].index - self.snapshot_index - 1
+        base = self.snapshot_index
+        keep = entries[0].index - base - 1
         if keep > len(self.entries):
             raise ValueError(f"the log of {self.group} misses entries before index {entries[0].index}")
         if keep < len(self.entries):
             self._cut(max(keep, 0))
-        new = [entry for entry in entries if entry.index > self.snapshot_index]
-        self.entries.extend(new)
-        self.entry_bytes += sum(map(entry_bytes, new))
+        if keep < 0:
+            entries = [entry for entry in entries if entry.index > base]
+        self.entries.extend(entries)
+        for entry in entries:
+            self.entry_bytes += len(entry.data) + _ENTRY_OVERHEAD
 
     def after(self, index: int) -> tuple[Entry, ...]:
         """The entries behind an index that a snapshot covers."""

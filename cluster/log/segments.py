@@ -80,14 +80,14 @@ class Segments:
 
     async def append(self, records: list[Record]) -> None:
         """Append one frame; the caller syncs it before it appends another. Raises DiskFull, with nothing appended."""
-        segment = self.current
+        segment = self._segments[-1]
         data = build(records, segment.size, segment.salt)
         await self._disk.append(segment.path, data)
         segment.size += len(data)
 
     async def sync(self) -> None:
         """Make what was appended durable; raises DiskFull where the write was put off until now."""
-        await self._disk.fsync(self.current.path)
+        await self._disk.fsync(self._segments[-1].path)
 
     async def roll(self, records: list[Record]) -> None:
         """Begin a new segment with one frame, durable when this returns; raises DiskFull, with nothing begun."""

@@ -196,17 +196,19 @@ class GroupLog:
 
     # ---- what the node's log calls ----
 
-    def take(self) -> list[Record]:
-        """The records of what waits, in order; they go out with the next fsync, which ends in `settle`."""
-        records: list[Record] = []
-        while self._queue:
-            work = self._queue.popleft()
+    def take(self, records: list[Record]) -> None:
+        """Add the records of what waits, in order; they go out with the next fsync, which ends in `settle`."""
+        queue, image = self._queue, self._image
+        while queue:
+            work = queue.popleft()
             self._taken.append(work)
+            persist = work.persist
             if work.ref is not None:
                 records += self._new_base(work, work.ref)
-            elif work.persist is not None:
-                records += self._append(work.persist)
-        return records
+            elif persist is not None and (persist.entries or persist.hard_state is not None):
+                image.append(persist.hard_state, persist.entries)
+                records.append(image.record(APPEND, encode_body(Append(persist.hard_state, persist.entries))))
+            # An empty `Persist` needs no record: it is durable with what came before.
 
     def settle(self) -> None:
         """What was taken is durable."""
@@ -227,13 +229,6 @@ class GroupLog:
         """The disk was found full."""
         if self._on_full is not None and not self._closed:
             self._on_full()
-
-    def _append(self, persist: Persist) -> list[Record]:
-        """An empty `Persist` needs no record: it is durable with what came before."""
-        if persist.hard_state is None and not persist.entries:
-            return []
-        self._image.append(persist.hard_state, persist.entries)
-        return [self._image.record(APPEND, encode_body(Append(persist.hard_state, persist.entries)))]
 
     def _new_base(self, work: _Work, ref: SnapshotRef) -> list[Record]:
         """An installed snapshot replaces the whole log (§5.1), an own one what it covers, unless a newer one stands."""
