@@ -206,10 +206,11 @@ class Group:
         self._run()
         return future
 
-    async def read_barrier(self, timeout_s: float) -> None:
+    async def read_barrier(self, timeout_s: float) -> bool:
         """Return when the state machine may serve a linearizable read; raises NotLeader, OutcomeUnknown (§6.4).
 
-        With a valid lease no message is sent; without, leadership is confirmed by a round of heartbeats.
+        With a valid lease no message is sent; without, leadership is confirmed by a round of heartbeats. The answer is
+        whether anything else may have happened meanwhile.
         """
         if not self.is_leader:
             raise self._not_leader()
@@ -218,7 +219,7 @@ class Group:
         if index is not None:
             self._observer.served_by_lease(self._spec.group_id, self._raft, now_ns)
         if index is not None and self.applied_index >= index:
-            return
+            return False
         context, future = self._waiters.add_read(self._deadline(timeout_s))
         if index is None:
             self._step(ReadIndex(context))
@@ -226,6 +227,7 @@ class Group:
             self._waiters.place_read(context, index)
             self._rearm()
         await future
+        return True
 
     async def change_membership(
         self, kind: ChangeKind, member: Member, expected: OpId, timeout_s: float

@@ -19,14 +19,13 @@ class State(Protocol):
         """The newest version of a cell."""
 
 
-def problem(change: Change) -> str | None:
-    """Why this can't be carried out on any state; None if it can."""
-    puts = puts_of(change)
+def problem(puts: tuple[Put, ...]) -> str | None:
+    """Why a change that writes these can't be carried out on any state; None if it can."""
     if not puts:
         return "a change has to write something"
     if not all(is_value(put.value) for put in puts):
         return "a value must be null, a boolean, a number, text or bytes"
-    if len(dict.fromkeys(put.key for put in puts)) < len(puts):
+    if len(puts) > 1 and len(dict.fromkeys(put.key for put in puts)) < len(puts):
         return "a cell can't be written twice by one change"
     return None
 
@@ -39,16 +38,16 @@ def puts_of(change: Change) -> tuple[Put, ...]:
     return (Put((partition, change.row, change.column), change.value),)
 
 
-def spans_of(change: Change) -> tuple[Span, ...]:
-    """What it touches."""
-    return tuple(point(put.key) for put in puts_of(change))
+def spans_of(puts: tuple[Put, ...]) -> tuple[Span, ...]:
+    """What a change that writes these touches."""
+    return tuple([point(put.key) for put in puts])
 
 
-def decide(change: Change, state: State, timestamp: int) -> tuple[tuple[Put, ...], Done]:
-    """What it writes on this state at `timestamp`, and its answer."""
+def decide(change: Change, puts: tuple[Put, ...], state: State, timestamp: int) -> tuple[tuple[Put, ...], Done]:
+    """Which of its `puts` it writes on this state at `timestamp`, all or none, and its answer."""
     if isinstance(change, CompareAndSet):
         version = state.read((change.partition, change.row, change.column))
         found = None if version is None else version.value
         if not same_value(found, change.expected):
             return (), Done(applied=False, found=found, timestamp=timestamp)
-    return puts_of(change), Done(applied=True, found=None, timestamp=timestamp)
+    return puts, Done(applied=True, found=None, timestamp=timestamp)

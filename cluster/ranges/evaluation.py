@@ -53,6 +53,7 @@ class Evaluating:
     """A change between its latches and its log position."""
 
     change: Change
+    puts: tuple[Put, ...]
     latch: Latch
     promises: Promises
     lease_sequence: int
@@ -99,7 +100,8 @@ class Evaluation:
 
     async def change(self, change: Change) -> bytes:
         """A change from its arrival to its answer, an encoded Done or Fault."""
-        problem = changes.problem(change)
+        puts = changes.puts_of(change)
+        problem = changes.problem(puts)
         if problem is not None:
             return _fault("INVALID", problem)
         if self._holding.held() is None:
@@ -108,7 +110,7 @@ class Evaluation:
         if answer is not None:
             return answer  # a double of what is still in flight is found at apply
         requested = self._requested(change)
-        latch = await self._latched((), changes.spans_of(change))
+        latch = await self._latched((), changes.spans_of(puts))
         if latch is None:
             return _LATCH_TIMED_OUT
         held = self._holding.held()
@@ -116,7 +118,7 @@ class Evaluation:
             self._latches.release(latch)
             return self._holding.refusal()
         promises = self._promises_of(held)
-        work = Evaluating(change, latch, promises, held.sequence, promises.enter(requested))
+        work = Evaluating(change, puts, latch, promises, held.sequence, promises.enter(requested))
         try:
             proposed = await self._evaluate(work, self._log)
         except BaseException:
@@ -133,13 +135,15 @@ class Evaluation:
         """From the timestamp cache to the proposal. Lease sequence and tracker entry stay what they are, whatever
         happens where this waits; later steps only raise the timestamp.
         """
-        await pass_by(self._failpoints, "tablet.evaluating")
+        if self._failpoints.armed:
+            await pass_by(self._failpoints, "tablet.evaluating")
         spans = work.latch.writes
-        newest = max(self._machine.newest(span) for span in spans)
+        newest = max([self._machine.newest(span) for span in spans])
         read = work.promises.highest_read(spans) if self._heeds_reads else 0
         timestamp = max(work.in_flight.timestamp, read + 1, newest + 1)
-        puts, done = changes.decide(work.change, self._machine, timestamp)
-        await pass_by(self._failpoints, "tablet.before_propose")
+        puts, done = changes.decide(work.change, work.puts, self._machine, timestamp)
+        if self._failpoints.armed:
+            await pass_by(self._failpoints, "tablet.before_propose")
         return log.submit_stamped(lambda: self._at_its_position(work, timestamp, puts, encode(done)), self._timeout_s)
 
     def _at_its_position(self, work: Evaluating, timestamp: int, puts: tuple[Put, ...], answer: bytes) -> bytes:
@@ -211,7 +215,7 @@ class Evaluation:
         """Strong reads are served at their arrival, or where a version lies above that (data timestamps may lead the
         clock): what was acknowledged is never missed.
         """
-        present = max(arrived, *(self._machine.newest(span) for span in spans))
+        present = max([arrived, *[self._machine.newest(span) for span in spans]])
         timestamp = present if read.as_of is None else read.as_of
         if timestamp > present:
             return _fault("INVALID", "the time asked for lies in the future")

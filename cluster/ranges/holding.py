@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from cluster.config import Knobs
 from cluster.group import Group, NotLeader, OutcomeUnknown
@@ -40,8 +39,7 @@ Promised: TypeAlias = Callable[[], tuple[Timestamp, Timestamp]]
 """(The highest timestamp closed by either transport, the highest that a read was served at), under this lease."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldLease:
+class HeldLease(NamedTuple):
     """A lease that this node holds, and what it allows.
 
     `low_water`: no earlier holder served a read or closed a timestamp above it, so every write lies above it (the
@@ -109,13 +107,14 @@ class Holding:
         The record must cover the time, and then no other node can have been elected, by the monotonic clock (§6.4.1).
         Raises NotLeader, OutcomeUnknown.
         """
-        held, group = await self._recorded(arrived), self._group
+        held, group = self.held(), self._group
+        if held is not None and self._wears_out(held, arrived) and "read-without-lease" not in self._flaws:
+            held = await self.cover(arrived)
         if held is None and "read-before-own-term" in self._flaws:
             return await self._inherited(arrived)
         if held is None or group is None or "lease-by-wall-clock" in self._flaws:
             return held
-        await group.read_barrier(self._timeout_s)
-        return self._covering(arrived)
+        return self._covering(arrived) if await group.read_barrier(self._timeout_s) else held
 
     async def _inherited(self, arrived: Timestamp) -> HeldLease | None:
         """With the flaw a leader serves by what its predecessor's record promised, before its own is committed."""
@@ -125,16 +124,13 @@ class Holding:
         await group.read_barrier(self._timeout_s)
         return HeldLease(lease, lease.low_water, arrived)
 
-    async def _recorded(self, arrived: Timestamp) -> HeldLease | None:
-        return self.held() if "read-without-lease" in self._flaws else await self.cover(arrived)
-
     async def cover(self, timestamp: Timestamp) -> HeldLease | None:
         """The lease once its record covers `timestamp`, a time on this clock; None when it is lost, or at a deadline.
 
         A renewal is begun ahead when the timestamp lies in the second half of the record's interval.
         """
         held = self.held()
-        while held is not None and timestamp > held.upper - self._duration_ns // 2:
+        while held is not None and self._wears_out(held, timestamp):
             renewal = self._renew(held.lease)
             if timestamp <= held.upper:
                 return held
@@ -144,6 +140,10 @@ class Holding:
                 return self._covering(timestamp)
             held = self._covering(timestamp)
         return held
+
+    def _wears_out(self, held: HeldLease, timestamp: Timestamp) -> bool:
+        """Whether it is time to renew the lease, or past that."""
+        return timestamp > held.upper - self._duration_ns // 2
 
     async def hand_over(self, target: str | None = None) -> bool:
         """Give the lease up, then leadership, to `target` or to whoever can take it: True if the record of it was

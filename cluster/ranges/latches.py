@@ -7,18 +7,22 @@ request waits only for earlier ones, so nobody waits in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from cluster.store.cells import Span, overlap
 
 
 class Latch:
-    """One request's claim. Who has to wait for it sets `wake`, which is called when it is granted."""
+    """One request's claim; `partitions` are those that it touches, each once, in order of mention.
 
-    __slots__ = ("_followers", "_over", "_waits_for", "reads", "wake", "writes")
+    Who has to wait for it sets `wake`, which is called when it is granted.
+    """
+
+    __slots__ = ("_followers", "_over", "_waits_for", "partitions", "reads", "wake", "writes")
 
     def __init__(self, reads: tuple[Span, ...], writes: tuple[Span, ...]) -> None:
         self.reads, self.writes = reads, writes
+        self.partitions = tuple(dict.fromkeys([span[0][0] for span in reads + writes]))
         self.wake: Callable[[], None] = _nothing
         self._waits_for = 0
         self._followers: list[Latch] = []
@@ -28,11 +32,6 @@ class Latch:
     def granted(self) -> bool:
         """Whether nothing earlier stands in the way."""
         return self._waits_for == 0
-
-    def partitions(self) -> Iterator[int]:
-        """Partitions that the claim touches, each once, in order of mention."""
-        spans = (*self.reads, *self.writes)
-        return iter(dict.fromkeys(span[0][0] for span in spans))
 
     def conflicts(self, other: Latch) -> bool:
         """Whether the two may not run at once."""
@@ -53,8 +52,11 @@ class Latches:
         """Claim all spans in one step; the latch is granted at once or later."""
         latch = Latch(reads, writes)
         before: dict[Latch, None] = {}
-        for partition in latch.partitions():
-            claims = self._claims.setdefault(partition, {})
+        for partition in latch.partitions:
+            claims = self._claims.get(partition)
+            if claims is None:
+                self._claims[partition] = {latch: None}
+                continue
             before.update((other, None) for other in claims if latch.conflicts(other))
             claims[latch] = None
         for other in before:
@@ -71,7 +73,7 @@ class Latches:
         if latch._over:
             return
         latch._over = True
-        for partition in latch.partitions():
+        for partition in latch.partitions:
             claims = self._claims[partition]
             del claims[latch]
             if not claims:
