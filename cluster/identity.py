@@ -97,7 +97,7 @@ class PeerCheck:
 
     def _reason(self, peer: Peer, claimed: Iterable[str], incarnation: int) -> str | None:
         for server_id in claimed:
-            if node_of(server_id) != node_of(peer.node_id):
+            if server_id != peer.node_id and node_of(server_id) != node_of(peer.node_id):
                 return f"{peer.node_id} speaks for {server_id}"
         if incarnation != peer.incarnation:
             return f"{peer.node_id} connects as incarnation {peer.incarnation} and speaks as {incarnation}"

@@ -360,14 +360,13 @@ class ClusterClient:
         if table not in self._tables:
             self._remember(table, await self._ask_leader(GetTableLocations(table), TableLocationsReply, trial))
         tablets = self._tables[table]
-        tablet = next((each for each in tablets.values() if _holds(each.location, partition)), None)
-        if tablet is None:
-            del self._tables[table]
-            trial.note(
-                Missed(Miss.REFUSED, False, "not-running", f"the tablet of {table!r}:{partition} is not running")
-            )
-            await trial.pause()
-        return tablet
+        for tablet in tablets.values():
+            if _holds(tablet.location, partition):
+                return tablet
+        del self._tables[table]
+        trial.note(Missed(Miss.REFUSED, False, "not-running", f"the tablet of {table!r}:{partition} is not running"))
+        await trial.pause()
+        return None
 
     def _remember(self, table: str, reply: TableLocationsReply) -> None:
         """Take locations over; of a tablet whose replicas are the same, the client keeps the leader it knows."""

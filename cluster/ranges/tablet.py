@@ -125,6 +125,8 @@ class TabletMachine:
     def apply(self, index: int, command: bytes) -> bytes:
         """Apply one committed command; the result is an encoded reply (empty for lease commands)."""
         change: TabletCommand = decode_command(command)
+        if isinstance(change, WriteBatch):
+            return self._apply_batch(change)
         if isinstance(change, RegisterClient):
             self._sessions.register(index, change)
             return encode(SessionReply(index))
@@ -142,15 +144,20 @@ class TabletMachine:
             return _NO_ANSWER
         if isinstance(change, HandOverLease):
             self.lease = handed_over(self.lease, change)
-            return _NO_ANSWER
-        self._sessions.advance(change.reading)
-        answer = self.answered(change.request_id)
+        return _NO_ANSWER
+
+    def _apply_batch(self, batch: WriteBatch) -> bytes:
+        lease = self.lease
+        if lease is None or not binds(lease, batch.lease_sequence):
+            return _refused(lease.holder if lease else None)
+        self._sessions.advance(batch.reading)
+        answer = self._sessions.answered(batch.request_id)
         if answer is not None and not self._carried_out_twice(answer):
             return answer
-        self._carry_out(self.lease, change)
+        self._carry_out(lease, batch)
         if answer is None:
-            self._sessions.record(change.request_id, change.answer)
-        return change.answer
+            self._sessions.record(batch.request_id, batch.answer)
+        return batch.answer
 
     def _carried_out_twice(self, answer: bytes) -> bool:
         """A double whose first answer is known; with the flaw it is not looked for."""
@@ -160,8 +167,10 @@ class TabletMachine:
         """The whole batch. One that is refused, by its lease or as a double, voids its closed timestamp too."""
         for put in batch.puts:
             self._store.write(put.key, batch.timestamp, put.value)
-        self.last_write = max(self.last_write, batch.timestamp)
-        self.closed = max(self.closed, batch.closed)
+        if batch.timestamp > self.last_write:
+            self.last_write = batch.timestamp
+        if batch.closed > self.closed:
+            self.closed = batch.closed
         self.lease = extended(lease, batch.reading, batch.duration_ns)
         # What is not closed may still be written; nothing is written under what is collected.
         self._store.raise_threshold(min(batch.timestamp - self._retention_ns, self.closed))

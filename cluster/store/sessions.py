@@ -55,28 +55,42 @@ class SessionRows(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Session:
-    """What lies below `floor` was called answered by the client, or its answer was dropped: it is never carried out."""
+    """What lies below `floor` was called answered by the client, or its answer was dropped: it is never carried out.
 
-    __slots__ = ("answers", "epoch", "floor", "last_use", "print")
+    `prints` are the fingerprints of the answers, `print` that of everything else, all as the digest holds them.
+    """
 
-    def __init__(self, epoch: int, last_use: int, floor: int = 0, answers: dict[int, bytes] | None = None) -> None:
+    __slots__ = ("answers", "epoch", "floor", "last_use", "print", "prints")
+
+    def __init__(self, epoch: int, last_use: int, floor: int = 0) -> None:
         self.epoch = epoch
         self.last_use = last_use
         self.floor = floor
-        self.answers: dict[int, bytes] = answers or {}
+        self.answers: dict[int, bytes] = {}
+        self.prints: dict[int, int] = {}
         self.print = 0
 
-    def trim(self, floor: int) -> list[tuple[int, bytes]]:
-        """Raise the floor; the answers that are dropped with it."""
+    def trim(self, floor: int) -> int:
+        """Raise the floor; the fingerprints of the answers that are dropped with it, added up."""
         if floor <= self.floor:
-            return []
+            return 0
         self.floor = floor
-        return [(sequence, self.answers.pop(sequence)) for sequence in list(self.answers) if sequence < floor]
+        dropped = 0
+        for sequence in [sequence for sequence in self.answers if sequence < floor]:
+            del self.answers[sequence]
+            dropped += self.prints.pop(sequence)
+        return dropped
+
+    def keep(self, number: int, sequence: int, answer: bytes) -> int:
+        """Keep an answer; its fingerprint."""
+        self.answers[sequence] = answer
+        kept = self.prints[sequence] = fingerprint((number, sequence, answer))
+        return kept
 
     def copy(self, epoch: int) -> _Session:
         """One of its own for an epoch."""
-        copied = _Session(epoch, self.last_use, self.floor, self.answers.copy())
-        copied.print = self.print
+        copied = _Session(epoch, self.last_use, self.floor)
+        copied.answers, copied.prints, copied.print = self.answers.copy(), self.prints.copy(), self.print
         return copied
 
     def mark(self, number: int) -> int:
@@ -140,7 +154,8 @@ class Sessions:
 
     def advance(self, time: int) -> None:
         """A command has carried this time: sessions that were silent for too long end."""
-        self.time = max(self.time, time)
+        if time > self.time:
+            self.time = time
         oldest = self.time - self._limits.silence_ns
         while self._sessions:
             session = next(iter(self._sessions))
@@ -165,20 +180,19 @@ class Sessions:
         if session.epoch != self._epoch:
             session = session.copy(self._epoch)
         self._sessions[number] = session
-        self._digest += fingerprint((number, sequence, answer)) - session.print
+        digest = self._digest - session.print + session.keep(number, sequence, answer)
         session.last_use = self.time
-        session.answers[sequence] = answer
-        dropped = session.trim(min(request_id.done_below, sequence))
+        digest -= session.trim(min(request_id.done_below, sequence))
         while len(session.answers) > max(1, self._limits.answers):
-            dropped += session.trim(min(session.answers) + 1)
-        forgotten = sum(fingerprint((number, *row)) for row in dropped)
-        self._digest = self._digest + session.mark(number) - forgotten & MASK
+            digest -= session.trim(min(session.answers) + 1)
+        self._digest = digest + session.mark(number) & MASK
 
     def _set_limits(self, limits: SessionLimits) -> None:
         self._limits, self._limits_print = limits, fingerprint(limits)
 
     def _end(self, number: int) -> None:
-        self._digest = self._digest - _fingerprints(number, self._sessions.pop(number)) & MASK
+        session = self._sessions.pop(number)
+        self._digest = self._digest - session.print - sum(session.prints.values()) & MASK
 
     def freeze(self) -> FrozenSessions:
         """Everything as it is now; later changes don't show in it."""
@@ -190,9 +204,6 @@ class Sessions:
         self.time = part.time
         self._set_limits(part.limits)
         for number, last_use, floor, answers in part.sessions:
-            session = self._sessions[number] = _Session(self._epoch, last_use, floor, dict(answers))
-            self._digest = self._digest + _fingerprints(number, session) & MASK
-
-
-def _fingerprints(number: int, session: _Session) -> int:
-    return session.mark(number) + sum(fingerprint((number, *row)) for row in session.answers.items())
+            session = self._sessions[number] = _Session(self._epoch, last_use, floor)
+            kept = sum(session.keep(number, sequence, answer) for sequence, answer in answers)
+            self._digest = self._digest + session.mark(number) + kept & MASK

@@ -272,10 +272,13 @@ class PeerStreams:
     def receive(self, peer: Peer, payload: bytes) -> None:
         """Take one message of a peer in; a peer that can't be who it says is refused (G9)."""
         envelope = decode_envelope(payload)
-        sources = (message.source for batch in envelope.groups for message in batch.messages)
+        sources = [message.source for batch in envelope.groups for message in batch.messages]
         if self._check.refusal(peer, (envelope.source, *sources)) is not None:
             return
-        self._arrivals.setdefault((peer.node_id, envelope.channel), Arrivals()).take(envelope.epoch, envelope.sequence)
+        arrivals = self._arrivals.get((peer.node_id, envelope.channel))
+        if arrivals is None:
+            arrivals = self._arrivals[peer.node_id, envelope.channel] = Arrivals()
+        arrivals.take(envelope.epoch, envelope.sequence)
         current = self._liveness.take_in(envelope.source, envelope.epoch, envelope.withdrawals)
         if current and (envelope.heartbeat_ns or envelope.echo_ns):
             self._on_beat(envelope)
@@ -288,7 +291,8 @@ class PeerStreams:
                 self._deliver(batch.group, batch.messages)
         finally:
             answers, self._answers = self._answers, None
-            self._post_all(answers or {})
+            if answers:
+                self._post_all(answers)
 
     def _on_beat(self, envelope: PeerEnvelope) -> None:
         now_ns = self._clock.monotonic_ns()

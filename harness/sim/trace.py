@@ -7,17 +7,18 @@ from hashlib import blake2b
 from itertools import count
 
 _FLUSH_WORDS = 8192
-_FLUSH_BLOBS = 1024
 
 STEP_OF_NETWORK = -1
 NOTIFY, CALL, REPLY, APPEND, FSYNC, FILE, KILL, PAUSE, RESUME, START, CRASH, END = (-code for code in range(2, 14))
-"""Kinds of record. Negative, and incarnations are tagged below -100: a word that is not is a time, length or number."""
+"""Kinds of record. Negative, and incarnations are tagged below -100: a word that is not is a time or a record."""
 
 FIRST_INCARNATION_TAG = -100
+_RECORD = 1 << 62
+"""A record is one word: above every time, with the length of its payload, the incarnation's tag and its kind."""
 
 
 class Trace:
-    """Collects words (times, tags, lengths) and payloads, and hashes them in batches.
+    """Collects words (times, tags, records) and payloads, and hashes them in batches.
 
     `words` is public so that the loop may append to it directly: the time, ns, when it advances, and the tag of the
     incarnation at every step.
@@ -38,14 +39,8 @@ class Trace:
 
     def record(self, kind: int, tag: int, payload: bytes) -> None:
         """A message delivered to, or a write made by, the incarnation with this tag."""
-        words = self.words
-        words.append(kind)
-        words.append(tag)
-        words.append(len(payload))
-        blobs = self._blobs
-        blobs.append(payload)
-        if len(blobs) > _FLUSH_BLOBS:
-            self._flush()
+        self.words.append(_RECORD + (len(payload) << 28) - (tag << 4) - kind)
+        self._blobs.append(payload)
 
     def flush_if_full(self) -> None:
         if len(self.words) > _FLUSH_WORDS:
