@@ -4,7 +4,8 @@ Every step's `value` is JSON-able and names `fault`, `variant`, `instance` and `
 completion adds `targets`, `action` (in words), `observed`, `observed_ns` (ns since the run's start) and `evidence`.
 A fault is looked at for as long as it lasts (`nemesis/watch.py`): the completion of its end has the `spans` (ns since
 the run's start) in which probes saw it, and, where it was not seen to be gone, whose failure that is (`blame`; nobody's
-while other faults are in effect, which may be what is seen).
+while other faults are in effect, which may be what is seen). Of clocks it has the `readings` of each node as well:
+times (ns since the run's start) and offsets (ns).
 The steps of a script are told but not probed for (`observed` is null), except for its core: there what it has done is
 looked at, and only that makes it observed.
 """
@@ -82,6 +83,8 @@ class FaultNemesis:
         if "spans" in report:
             report["spans"] = [[first - start_ns, last - start_ns] for first, last in report["spans"]]
         report["evidence"] = {**report["evidence"], **observation.evidence}
+        if "readings" in report["evidence"]:
+            report["readings"] = _since(report["evidence"].pop("readings"), start_ns)
         return op.complete("info", value=report)
 
     async def teardown(self) -> None:
@@ -186,6 +189,11 @@ class FaultNemesis:
 
     def _scene(self, entropy: Random) -> Scene:
         return Scene(self._observer, entropy, Stage(), self._patience.script_poll_s, self._patience.script_s)
+
+
+def _since(readings: dict[str, list[list[int]]], start_ns: int) -> dict[str, list[list[int]]]:
+    """What was read of each node, with times since the run's start."""
+    return {name: [[at_ns - start_ns, read] for at_ns, read in found] for name, found in readings.items()}
 
 
 async def _close(instance: Instance) -> None:

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nemesis.kinds import disks, partition, process, requests, restarts
+from nemesis.kinds import clocks, disks, packets, partition, process, requests, restarts
 from nemesis.kinds.api import Family, FaultKind
 from nemesis.scripts import SCRIPTS
 
-FAMILIES: tuple[Family, ...] = (partition.FAMILY, process.FAMILY, restarts.FAMILY, disks.FAMILY, requests.FAMILY)
+FAMILIES: tuple[Family, ...] = (
+    partition.FAMILY,
+    process.FAMILY,
+    restarts.FAMILY,
+    clocks.FAMILY,
+    packets.FAMILY,
+    disks.FAMILY,
+    requests.FAMILY,
+)
 """A family a line; the order is that in which faults are listed."""
 
 KINDS: Mapping[str, FaultKind] = {kind.name: kind for family in FAMILIES for kind in family.kinds}

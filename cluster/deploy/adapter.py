@@ -98,8 +98,8 @@ async def create_registers(client: ClusterClient, workload: str, options: Mappin
     await client.create_table(REGISTER_TABLE, REGISTER_COLUMNS, buckets, REPLICATION_FACTOR)
 
 
-def node_status(reply: StatusReply) -> NodeStatus:
-    """A node's answer to GetStatus, in the harness's words."""
+def node_status(reply: StatusReply, max_clock_offset_ns: int) -> NodeStatus:
+    """A node's answer to GetStatus, in the harness's words; beside it how far the nodes' clocks may be apart."""
     groups = tuple(GroupStatus(**msgspec.structs.asdict(group)) for group in reply.groups)
-    details = {"server_id": reply.node_id}
+    details = {"server_id": reply.node_id, "max_clock_offset_ns": max_clock_offset_ns}
     return NodeStatus(node_of(reply.node_id), reply.role, reply.incarnation, groups, reply.wall_ns, details)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cluster.client.client import ClusterClient
+from cluster.config import Knobs
 from cluster.deploy.adapter import DATABASE_NAME, OPERATIONS, REGISTER_TABLE, create_registers
 from cluster.deploy.damage import choose
 from cluster.deploy.layout import MASTER_ROLE
@@ -42,8 +43,9 @@ class ReferenceDatabase(ABC):
 
     setup_timeout_s: ClassVar[float]
 
-    def __init__(self, nodes: tuple[Node, ...]) -> None:
+    def __init__(self, nodes: tuple[Node, ...], knobs: Knobs | None) -> None:
         self._nodes = nodes
+        self._knobs = Knobs() if knobs is None else knobs
         self._flooder: ClusterClient | None = None
 
     @property
@@ -56,7 +58,9 @@ class ReferenceDatabase(ABC):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        return CAPABILITIES
+        """What its processes can take; `zones`, if its nodes are spread over several."""
+        zones = {node.zone for node in self._nodes}
+        return CAPABILITIES | ({"zones"} if len(zones) > 1 else frozenset[str]())
 
     @property
     def operations(self) -> frozenset[str]:

@@ -75,10 +75,9 @@ class DockerDatabase(ReferenceDatabase):
         seed: int = 0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(cluster_nodes(masters, tservers, zones))
+        super().__init__(cluster_nodes(masters, tservers, zones), knobs)
         self._machines = machines
         self._flaws = tuple(flaws)
-        self._knobs = Knobs() if knobs is None else knobs
         self._seed = seed
         self._daemon = replace(NODE_DAEMON, environment={**NODE_DAEMON.environment, **(environment or {})})
         self._cluster_id = f"assay-{secrets.token_hex(6)}"
@@ -154,7 +153,7 @@ class DockerDatabase(ReferenceDatabase):
     async def status(self, node: str) -> NodeStatus | None:
         client = ClusterClient(self._admin_ports(), self._masters(), STATUS_TIMEOUT_S)
         try:
-            status = node_status(await client.status(self.address(node)))
+            status = node_status(await client.status(self.address(node)), self._knobs.clock_limits.max_offset_ns)
         except DefiniteError:
             return None
         self._reports.take(status)

@@ -45,15 +45,13 @@ class SimDatabase(ReferenceDatabase):
         knobs: Knobs | None = None,
         zones: int = 1,
     ) -> None:
-        super().__init__(cluster_nodes(masters, tservers, zones))
+        super().__init__(cluster_nodes(masters, tservers, zones), knobs)
         self._world = world
         self._watch = Watch(
             lambda: (world.loop.now_ns, world.loop.steps), damaged=lambda node: world.node(node).disk.damaged
         )
         self._masters = tuple(Replica(node.name, _address(node)) for node in self._nodes if node.role == MASTER_ROLE)
-        self._configs = {
-            node.name: self._config(node, tuple(flaws), Knobs() if knobs is None else knobs) for node in self._nodes
-        }
+        self._configs = {node.name: self._config(node, tuple(flaws), self._knobs) for node in self._nodes}
         self._logs = {node.name: _Log(world, node.name) for node in self._nodes}
         self._told: list[BaseException] = []
         self._admin = world.harness_ports(ADMIN)
@@ -126,9 +124,10 @@ class SimDatabase(ReferenceDatabase):
 
     async def status(self, node: str) -> NodeStatus | None:
         try:
-            return node_status(await self._status_client.status(self.address(node)))
+            reply = await self._status_client.status(self.address(node))
         except DefiniteError:
             return None
+        return node_status(reply, self._knobs.clock_limits.max_offset_ns)
 
     async def collect_logs(self) -> Mapping[str, bytes]:
         """`NODE/node.log`, with a line for everything that nothing in the node handled."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from harness.protocols import CLIENTS
 from nemesis.faults import Partition
-from nemesis.grudges import Grudge, Link, between, bridge, grudge, halves, isolate, majorities_ring, one_way
+from nemesis.grudges import Grudge, Link, between, bridge, grudge, halves, isolate, majorities_ring, one_way, split
 from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
 from nemesis.observe import Observer, Sight
 from nemesis.targets import STATUS_SELECTORS, Choice, select
@@ -84,6 +84,7 @@ def _words(pairs: list[Link]) -> list[str]:
 
 STATUS = frozenset({"status"})
 CLIENT_CUT = frozenset({"status", "client-cut"})
+ZONES = frozenset({"zones"})
 
 
 def _cut_off(selector: str) -> Variant:
@@ -119,6 +120,35 @@ def _mute(choice: Choice) -> Grudge:
     return grudge((name, CLIENTS) for name in choice.targets)
 
 
+def _roles(moment: Moment) -> Plan:
+    """Nodes of different roles lose sight of each other; now and then what the one side says still arrives."""
+    masters, *others = (names(moment.view.nodes, role) for role in dict.fromkeys(n.role for n in moment.view.nodes))
+    rest = [name for role in others for name in role]
+    if not rest:
+        return Plan(None, {"reason": "all nodes have the same role"})
+    links = between(masters, rest)
+    if moment.entropy.random() < 0.5:
+        return Plan(Partition(links))
+    deaf = set(moment.entropy.choice((masters, tuple(rest))))
+    return Plan(Partition(grudge(link for link in links if link[1] in deaf)))
+
+
+def _zone(moment: Moment) -> Plan:
+    """One zone loses sight of the others."""
+    zones = sorted({node.zone for node in moment.view.nodes})
+    lost = moment.entropy.choice(zones)
+    inside = [node.name for node in moment.view.nodes if node.zone == lost]
+    return _partition(Choice(tuple(inside), {"zone": lost}), isolate(names(moment.view.nodes), inside))
+
+
+def _zones(moment: Moment) -> Plan:
+    """Every zone for itself."""
+    zones: dict[str, list[str]] = {}
+    for node in moment.view.nodes:
+        zones.setdefault(node.zone, []).append(node.name)
+    return Plan(Partition(split(*zones.values())))
+
+
 def _bridge(moment: Moment) -> Plan:
     return Plan(Partition(bridge(names(moment.view.nodes), moment.entropy)))
 
@@ -137,7 +167,7 @@ def _partition(choice: Choice, links: Grudge) -> Plan:
 
 PARTITION = FaultKind(
     "partition",
-    "cuts the network: one node, halves, ring, bridge, leaders or their clients cut off, one-way",
+    "cuts the network: one node, halves, ring, bridge, leaders or their clients cut off, roles, zones, one-way",
     "#e07b39",
     frozenset({"partition"}),
     {
@@ -148,6 +178,10 @@ PARTITION = FaultKind(
         "majorities-ring": Variant(_ring, least_nodes=4),
         "clients": _clients("leaseholder", isolated=False),
         "leaseholder-and-clients": _clients("leaseholder", isolated=True),
+        "leader-master-and-clients": _clients("leader-master", isolated=True),
+        "masters-from-tservers": Variant(_roles, least_nodes=2),
+        "zone": Variant(_zone, ZONES, least_nodes=2),
+        "zones": Variant(_zones, ZONES, least_nodes=2),
         "bridge": Variant(_bridge, least_nodes=3),
         "one-way-out": _one_way("leaseholder", outbound=True),
         "one-way-in": _one_way("one", outbound=False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,21 +16,32 @@ from harness.protocols import (
     DamageKind,
     DiskState,
     Failpoint,
+    Flow,
     GroupStatus,
+    Impairment,
     Node,
     NodeStatus,
     ProcessState,
+    Skew,
 )
+from nemesis.kinds.packets import DRAWS
 
-NODES = tuple(Node(f"m{i}", "master") for i in (1, 2, 3)) + tuple(Node(f"t{i}", "tserver") for i in (1, 2, 3, 4))
+NODES = tuple(Node(f"m{i}", "master", f"z{i}") for i in (1, 2, 3)) + tuple(
+    Node(f"t{i}", "tserver", f"z{(i - 1) % 3 + 1}") for i in (1, 2, 3, 4)
+)
+TURNS = 10
+"""In so many turns of the loop everybody has done what needs no time."""
+
+PACKETS = frozenset(needs for needs, _ in DRAWS.values())
 GROUPS = {"catalog": ("m1", "m2", "m3"), "tablet": ("t1", "t2", "t3")}
 
 
 class FakeClock:
-    """Time that moves only when somebody sleeps."""
+    """Time that moves only when everybody sleeps, to where the first of them wakes."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000_000_000
+        self._due_ns: list[int] = []
 
     def wall_ns(self) -> int:
         return self.now_ns
@@ -39,17 +50,33 @@ class FakeClock:
         return self.now_ns
 
     async def sleep(self, seconds: float) -> None:
-        self.now_ns += int(seconds * 1e9)
+        due_ns = self.now_ns + int(seconds * 1e9)
+        self._due_ns.append(due_ns)
+        try:
+            while self.now_ns < due_ns:
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
+                if due_ns == min(self._due_ns):
+                    self.now_ns = max(self.now_ns, due_ns)
+        finally:
+            self._due_ns.remove(due_ns)
         await asyncio.sleep(0)
 
 
 @dataclass
 class FakeEnvironment:
-    """A network of links; `failing` makes cut or heal raise, `leaky` links never get cut, `left_behind` stay so."""
+    """A network of links; `failing` makes cut or heal raise, `leaky` links never get cut, `left_behind` stay so.
+
+    `stuck_clocks` go on as they went when they were stuck, `sturdy` links carry what is sent whatever is asked of them.
+    """
 
     clock: FakeClock = field(default_factory=FakeClock)
     name: str = "fake"
-    capabilities: frozenset[str] = frozenset({"partition", "client-cut", "full-disk"})
+    capabilities: frozenset[str] = frozenset({"partition", "client-cut", "full-disk", "clock", "packets"}) | PACKETS
+    skews: dict[str, tuple[Skew, int]] = field(default_factory=dict)
+    stuck_clocks: set[str] = field(default_factory=set)
+    impaired: dict[tuple[str, str], Impairment] = field(default_factory=dict)
+    sturdy: bool = False
     links_cut: set[tuple[str, str]] = field(default_factory=set)
     leaky: bool = False
     left_behind: set[tuple[str, str]] = field(default_factory=set)
@@ -78,6 +105,43 @@ class FakeEnvironment:
         names = [*(node.name for node in NODES), CLIENTS]
         return {(a, b): (a, b) not in self.links_cut for a in names for b in names if a != b}
 
+    async def skew_clock(self, node: str, skew: Skew | None) -> None:
+        self.skews.pop(node, None)
+        if skew is not None:
+            self.skews[node] = (skew, self.clock.now_ns)
+
+    def due_offset_ns(self, node: str) -> int:
+        skew, since_ns = self.skews.get(node, (Skew(), 0))
+        return skew.after(self.clock.now_ns - since_ns)
+
+    def wall_ns(self, node: str) -> int:
+        """What the node's program sees."""
+        return self.clock.now_ns + (0 if node in self.stuck_clocks else self.due_offset_ns(node))
+
+    async def impair(self, links: Mapping[tuple[str, str], Impairment]) -> None:
+        self.impaired = dict(links)
+
+    async def flows(
+        self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
+    ) -> Mapping[tuple[str, str], Flow]:
+        await self.clock.sleep(over_s)
+        return {link: self._flow(link, count, size, over_s) for link in links}
+
+    def _flow(self, link: tuple[str, str], count: int, size: int, over_s: float) -> Flow:
+        bad = Impairment() if self.sturdy else self.impaired.get(link, Impairment())
+        sent = tuple(over_s * number / count for number in range(count))
+        rate = bad.rate_bytes_per_s
+        lost = 1.0 if bad.clogged or link in self.links_cut else bad.loss + bad.corruption
+        late = [bad.delay_s + bad.jitter_s * (number % 10) / 10 for number in range(count)]
+        late = [each + bad.reorder * (number % 3) / 10 for number, each in enumerate(late)]
+        slow = [0.0 if rate is None else size * number / rate for number in range(count)]
+        arrived = tuple(
+            None if number < lost * count else sent[number] + 0.001 + late[number] + slow[number]
+            for number in range(count)
+        )
+        whole = sum(at_s is not None for at_s in arrived)
+        return Flow(sent, arrived, whole + int(bad.duplication * whole), size)
+
     async def teardown(self) -> None: ...
 
 
@@ -91,8 +155,9 @@ class FakeDatabase:
     name: str = "fake"
     nodes: tuple[Node, ...] = NODES
     capabilities: frozenset[str] = frozenset(
-        {"kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk"}
+        {"kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk", "zones"}
     )
+    wall_ns: Callable[[str], int] = lambda _: 0
     operations: frozenset[str] = frozenset({"r", "w"})
     states: dict[str, ProcessState] = field(default_factory=lambda: {node.name: ProcessState.RUNNING for node in NODES})
     incarnations: dict[str, int] = field(default_factory=lambda: {node.name: 1 for node in NODES})
@@ -195,7 +260,7 @@ class FakeDatabase:
             return None
         groups = tuple(self._replica(group, node) for group, voters in GROUPS.items() if node in voters)
         role = next(n.role for n in NODES if n.name == node)
-        return NodeStatus(node, role, self.incarnations[node], groups)
+        return NodeStatus(node, role, self.incarnations[node], groups, self.wall_ns(node))
 
     def _replica(self, group: str, node: str) -> GroupStatus:
         running = [name for name in GROUPS[group] if self.states[name] is ProcessState.RUNNING]

@@ -34,7 +34,10 @@ class Watched(SimDatabase):
         self.left = [name for name, state in states.items() if state is not ProcessState.RUNNING]
         names = [node.name for node in self.nodes]
         links = [(a, b) for a in names for b in names if a != b]
-        self.left += [f"{a}->{b}" for a, b in links if self._world.network.link(a, b).cut]
+        network = self._world.network
+        self.left += [f"{a}->{b}" for a, b in links if network.link(a, b).cut or network.link(a, b).clogged]
+        self.left += [f"{a}->{b} is bad" for a, b in links if network.link(a, b).options != network.plan(a, b)]
+        self.left += [f"the clock of {name}" for name in names if self._world.node(name).clock.offset_ns()]
         await super().teardown()
 
 

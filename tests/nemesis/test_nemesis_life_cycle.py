@@ -24,8 +24,8 @@ class Stand:
     """A fake cluster with its nemesis, and the steps of tests in short."""
 
     def __init__(self) -> None:
-        self.database = FakeDatabase()
         self.environment = FakeEnvironment()
+        self.database = FakeDatabase(wall_ns=self.environment.wall_ns)
         self.nemesis = FaultNemesis(self.database, self.environment, QUICK)
 
     async def step(self, fault: str, step: str, instance: int | None, variant: str = "one", seed: int = 5) -> Op:
@@ -40,10 +40,11 @@ class Stand:
 
     def is_whole(self) -> bool:
         running = all(state is ProcessState.RUNNING for state in self.database.states.values())
-        return running and not self.environment.links_cut and not self.database.disks
+        left = (self.environment.links_cut, self.environment.skews, self.environment.impaired, self.database.disks)
+        return running and not any(left)
 
 
-COME_AND_GO = ("crash-loop", "rolling-restart")
+COME_AND_GO = ("crash-loop", "rolling-restart", "clock-strobe")
 """Between two blows nothing is broken."""
 
 

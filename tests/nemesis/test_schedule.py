@@ -155,7 +155,7 @@ def test_no_names_mean_no_faults() -> None:
 def test_all_means_every_plain_kind_that_can_be_done_here() -> None:
     database = FakeDatabase(capabilities=frozenset({"pause"}))
     made = package(["all"], database, FakeEnvironment(), NemesisOptions(), Random(1))
-    assert made.kinds == ("partition", "pause")
+    assert made.kinds == ("partition", "pause", "packets")
     assert all("lea" not in variant for kind in made.generator.kinds for variant in kind.variants)
 
 
