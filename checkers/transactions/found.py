@@ -22,13 +22,14 @@ UNWRITTEN: Final = "unwritten"
 
 class Found(NamedTuple):
     """Anomalies counted by class and the few to be explained; `orderless` if no two transactions are related at all;
-    `figures` are JSON-able details."""
+    `figures` are JSON-able details. Unless `whole`, there may be more anomalies than were found."""
 
     counts: dict[str, int]
     findings: tuple[Finding, ...]
     orderless: bool
     txns: int
     figures: dict[str, Any]
+    whole: bool = True
 
 
 class Inferred(Protocol):

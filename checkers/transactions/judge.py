@@ -71,14 +71,17 @@ def judge_by_each(
     What does not depend on them is inferred once.
     """
     asked = [friendly_name(consistency or DEFAULT_CONSISTENCY) for consistency in consistencies]
-    infer = cache(partial(_inferred, model, source, engine, options.explain))
+    wanted = tuple(sorted({orders_of(name) for name in asked}))
+    infer = cache(partial(_inferred, model, source, engine, wanted, options.explain))
     found = [infer(_sources(model, options, name)).found(orders_of(name), options.explain) for name in asked]
     return [verdict_of(model, source, engine, name, each) for name, each in zip(asked, found, strict=True)]
 
 
-def _inferred(model: str, source: Source, engine: Engine, explain: int, sources: int) -> Inferred:
+def _inferred(
+    model: str, source: Source, engine: Engine, orders: tuple[int, ...], explain: int, sources: int
+) -> Inferred:
     if isinstance(engine, SparkEngine):
-        return infer_on_spark(source, engine, model, sources, explain)
+        return infer_on_spark(source, engine, model, sources, orders, explain)
     return infer_in_process(source, model, sources, explain)
 
 
@@ -112,6 +115,8 @@ def verdict_of(model: str, source: Source, engine: Engine, consistency: str, fou
     reason = None
     if valid is True and found.orderless:
         valid, reason = "unknown", "No transaction depends on another or follows it, so there is nothing to judge."
+    if valid is True and not found.whole:
+        valid, reason = "unknown", "So many transactions are tied by cycles that they were searched in parts only."
     weakest, stronger = ruled_out(counts)
     details = {"consistency": consistency, **found.figures} | ({"allowed": allowed} if allowed else {})
     return Verdict(

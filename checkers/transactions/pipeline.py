@@ -2,94 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from checkers.kernels.columns import NEVER
-from checkers.kernels.graph_edges import Edges, make_edges
-from checkers.transactions.buckets import Block
-from checkers.transactions.cycles import Cycles, find_cycles
-from checkers.transactions.mops import Txns
-from checkers.transactions.packing import unpack
+from checkers.transactions.packing import pack, unpack
 from checkers.transactions.pieces import Row, Stage
-from checkers.transactions.windows import (
+from checkers.transactions.stretches import (
+    SIZES,
+    ByOrders,
+    CycleFinder,
+    CycleMerger,
+    Fetch,
+    FoundCycles,
     Gatherer,
-    Long,
-    Plan,
-    WindowJudge,
-    WindowSplit,
-    merged_extents,
-    settle_long,
+    Sizes,
+    Union,
+    decode_cycles,
+    lay_stretches,
 )
+from checkers.transactions.windows import EXTENTS, Long, Plan, WindowJudge, WindowSplit, settle_long
 
 LEAST_STRIDE: Final = 1 << 18
 """Windows are at least so many events long."""
-
-Fetch: TypeAlias = Callable[[Any], Txns]
-"""The transactions with the given invocation indices, in order."""
 
 
 class Blocks(Protocol):
     """Blocks of dependencies on which stages can be run."""
 
-    def collect(self, stage: Stage) -> list[Row]:
-        """All rows that a stage makes of the blocks."""
+    def collect(self, first: Stage, *others: Stage, also: tuple[Row, ...] = ()) -> list[Row]:
+        """All rows that the last of the stages makes. The first gets the blocks; each other gets the rows of the one
+        before it, those of a bucket together, the second `also` some more."""
 
-    def collect_grouped(self, stage: Stage, judge: Stage) -> list[Row]:
-        """The same, through a second stage that gets the first one's rows by bucket."""
+
+class Search(NamedTuple):
+    """What to search for: by which orders besides dependencies, and how many cycles of each anomaly to keep."""
+
+    orders: tuple[int, ...]
+    explain: int
 
 
 class Related(NamedTuple):
-    """Dependencies that may be on cycles, the `address_hashes` numbers that their keys are indices of, and the
-    transactions that they tie."""
+    """Cycles; `whole` unless some could have been too long for where they were looked for."""
 
-    edges: Edges
-    hashes: list[Any]
-    txns: Txns
+    cycles: ByOrders
+    whole: bool
 
-    def cycles(self, orders: int, explain: int) -> Cycles:
-        """All classes of cycles; see `find_cycles`."""
-        return find_cycles(self.edges, self.txns, orders, explain) if self.txns.size else Cycles({}, {})
+    def by(self, orders: int) -> FoundCycles:
+        """Those by so many orders besides dependencies, which must have been searched for."""
+        return self.cycles[orders]
 
 
 def relate(
-    blocks: Blocks, usual: int, neighbours: list[list[Any]], fetch: Fetch, least_stride: int = LEAST_STRIDE
+    blocks: Blocks,
+    usual: int,
+    neighbours: list[list[Any]],
+    fetch: Fetch,
+    search: Search,
+    least_stride: int = LEAST_STRIDE,
+    sizes: Sizes = SIZES,
 ) -> Related:
-    """The strong components that windows of time show, given `Times.usual` and what `NeighbourFinder` found."""
+    """The cycles in the strong components that windows of time show, given `Times.usual` and what `NeighbourFinder`
+    found."""
     long, endless = settle_long(neighbours)
     plan = _plan(long, usual, least_stride)
-    rows = blocks.collect_grouped(WindowSplit(plan), WindowJudge(plan))
-    extents = [(int(low), int(high)) for row in rows for low, high in unpack(row.data)[0]]
-    extents += [(int(pair.min()), int(pair.max())) for pair in endless]
-    if not extents:
-        nothing = np.empty(0, np.int64)
-        return Related(make_edges(0, 0), [], Txns(nothing, nothing, np.empty(0, np.uint8), nothing))
-    union = tuple(merged_extents(extents, 2 * plan.longest + 1))
-    gathered = [Block(*unpack(row.data)) for row in blocks.collect(Gatherer(plan, union))]
-    edges, hashes, ids = _edges_of(gathered)
-    return Related(edges, hashes, fetch(ids))
+    without_end = np.array([(pair.min(), pair.max()) for pair in endless], np.int64).reshape(-1, 2)
+    also = (Row(EXTENTS, 0, pack([without_end])),) if len(without_end) else ()
+    shown = blocks.collect(WindowSplit(plan), WindowJudge(plan), Union(2 * plan.longest + 1, sizes.most), also=also)
+    nothing: ByOrders = {orders: FoundCycles() for orders in search.orders}
+    if not shown:
+        return Related(nothing, True)
+    stretches = lay_stretches(unpack(shown[0].data)[0], sizes, plan.overlap)
+    finder = CycleFinder(fetch, search.orders, search.explain)
+    found = blocks.collect(Gatherer(plan, stretches), finder, CycleMerger(search.explain))
+    return Related(nothing | (decode_cycles(found[0].data) if found else {}), stretches.whole)
 
 
 def _plan(long: Long, most: int, least_stride: int) -> Plan:
     ended = long.complete != NEVER
     longest = max(most, int((long.complete[ended] - long.invoke[ended]).max(initial=0)))
     return Plan(long, longest, max(least_stride, 8 * longest))
-
-
-def _edges_of(blocks: list[Block]) -> tuple[Edges, list[Any], Any]:
-    """Edges by small numbers, the key numbers behind theirs, and the transactions (invocation indices, in order)."""
-    columns = [np.concatenate([block[i] for block in blocks]) for i in range(6)]
-    source, target, kind, key = columns[0], columns[2], columns[4], columns[5]
-    every = np.unique(np.concatenate((source, target)))
-    ids, helpers = every[every >= 0], every[every < 0]
-    numbers = np.concatenate((ids, helpers))
-    order = np.argsort(numbers, kind="stable")
-
-    def number(column: Any) -> Any:
-        return order[np.searchsorted(numbers, column, sorter=order)].astype(np.int32)
-
-    hashes, keys = np.unique(key, return_inverse=True)
-    count = np.array([len(source), len(numbers)])
-    return Edges(number(source), number(target), kind, keys.astype(np.int32), count), hashes.tolist(), ids

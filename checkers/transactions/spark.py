@@ -1,12 +1,9 @@
-"""Transactional models on Spark: pieces of the history, buckets of keys, windows of time (see those modules).
-
-Only findings, stretches of time and the few dependencies inside them come back; cycles are named in-process by the same
-code as ever.
-"""
+"""Transactional models on Spark: pieces of the history, buckets of keys, windows and stretches of time (see those
+modules). Only findings come back, and few enough cycles to be explained."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -14,19 +11,20 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import Finding, Findings, merged
 from checkers.kernels.columns import NEVER
 from checkers.source import Source
 from checkers.transactions.buckets import COPIES, TIMES, BucketJudge
-from checkers.transactions.cycles import Cycles
 from checkers.transactions.found import NO_KEY, UNWRITTEN, Found
 from checkers.transactions.local import refuse_copies
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import address_hashes, unpack
-from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage, row_groups
-from checkers.transactions.pipeline import Related, relate
+from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage, as_batch, row_groups
+from checkers.transactions.pipeline import Related, Search, relate
+from checkers.transactions.stretches import FoundCycles
 from checkers.transactions.times import Times, merged_times
 from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder
 from harness.errors import UserError
@@ -36,7 +34,7 @@ _ROWS_PER_BUCKET: Final = 400_000
 
 
 class OnSpark(NamedTuple):
-    """See `Inferred`: what needs no cycles, what may be on cycles, and how long transactions last."""
+    """See `Inferred`: what needs no cycles, what is on cycles, and how long transactions last."""
 
     source: Source
     alone: Findings
@@ -44,11 +42,14 @@ class OnSpark(NamedTuple):
     times: Times
 
     def found(self, orders: int, explain: int) -> Found:
-        return _found(self, self.related.cycles(orders, explain), explain)
+        return _found(self, self.related.by(orders), explain)
 
 
-def infer_on_spark(source: Source, engine: SparkEngine, model: str, sources: int, explain: int) -> OnSpark:
-    """What the accesses of a transactional history say; see `local.infer_in_process`."""
+def infer_on_spark(
+    source: Source, engine: SparkEngine, model: str, sources: int, orders: tuple[int, ...], explain: int
+) -> OnSpark:
+    """What the accesses of a transactional history say; see `local.infer_in_process`. `orders` are those that will be
+    asked for."""
     from pyspark import StorageLevel
 
     with engine.parquet(source) as parquet:
@@ -62,7 +63,8 @@ def infer_on_spark(source: Source, engine: SparkEngine, model: str, sources: int
             times = merged_times([unpack(row.data)[0] for row in told if row.bucket == TIMES][:1])
             alone = _alone(source, told, model, explain)
             neighbours = [unpack(row.data) for row in told if row.bucket == NEIGHBOURS]
-            related = relate(_SparkBlocks(judged, buckets), times.usual, neighbours, partial(_txns_of, source))
+            blocks, fetch = _SparkBlocks(judged, buckets), _TxnReader(str(parquet))
+            related = relate(blocks, times.usual, neighbours, fetch, Search(orders, explain))
         finally:
             judged.unpersist()
     return OnSpark(source, alone, related, times)
@@ -96,49 +98,65 @@ class _SparkBlocks:
         self._frame = frame
         self._parts = parts
 
-    def collect(self, stage: Stage) -> list[Row]:
-        return _rows(mapped(self._frame, stage, SCHEMA))
-
-    def collect_grouped(self, stage: Stage, judge: Stage) -> list[Row]:
-        made = mapped(self._frame, stage, SCHEMA).repartition(self._parts, "bucket")
-        return _rows(mapped(made.sortWithinPartitions("bucket"), judge, SCHEMA))
+    def collect(self, first: Stage, *others: Stage, also: tuple[Row, ...] = ()) -> list[Row]:
+        made = mapped(self._frame, first, SCHEMA)
+        if also:
+            made = made.union(self._frame.sparkSession.createDataFrame(as_batch(list(also)).to_pandas(), SCHEMA))
+        for stage in others:
+            made = mapped(made.repartition(self._parts, "bucket").sortWithinPartitions("bucket"), stage, SCHEMA)
+        return _rows(made)
 
 
 def _rows(frame: Any) -> list[Row]:
     return [Row(row["bucket"], row["piece"], bytes(row["data"])) for row in frame.collect()]
 
 
-def _txns_of(source: Source, ids: Any) -> Txns:
-    """The transactions with the given invocation indices."""
-    columns = ("invoke_index", "complete_index", "type", "process")
-    wanted, parts = pa.array(ids), []
-    for batch in source.batches(columns):
-        chosen = pc.is_in(batch.column("invoke_index"), value_set=wanted)
-        parts.append(pa.Table.from_batches([batch]).select(columns).filter(chosen))
-    table = pa.concat_tables(parts).sort_by("invoke_index")
-    kinds = table.column("type").to_pylist()
-    outcome = np.array([{"ok": 0, "info": 1}.get(kind, 2) for kind in kinds], np.uint8)
-    complete = table.column("complete_index").fill_null(NEVER).to_numpy()
-    return Txns(ids, np.where(outcome == 0, complete, NEVER), outcome, table.column("process").to_numpy())
+@dataclass(frozen=True, slots=True)
+class _TxnReader:
+    """Picklable: the transactions with the given invocation indices, from the row groups that may have them."""
+
+    parquet: str
+
+    def __call__(self, ids: Any) -> Txns:
+        columns = ["invoke_index", "complete_index", "type", "process"]
+        with pq.ParquetFile(self.parquet) as file:
+            groups = [i for i in range(file.num_row_groups) if _may_hold(file.metadata.row_group(i), ids)]
+            wanted, parts = pa.array(ids), []
+            for batch in file.iter_batches(row_groups=groups, columns=columns):
+                chosen = pc.is_in(batch.column("invoke_index"), value_set=wanted)
+                parts.append(pa.Table.from_batches([batch]).select(columns).filter(chosen))
+        table = pa.concat_tables(parts).sort_by("invoke_index")
+        kinds = table.column("type").to_pylist()
+        outcome = np.array([{"ok": 0, "info": 1}.get(kind, 2) for kind in kinds], np.uint8)
+        complete = table.column("complete_index").fill_null(NEVER).to_numpy()
+        return Txns(ids, np.where(outcome == 0, complete, NEVER), outcome, table.column("process").to_numpy())
 
 
-def _cycle_findings(source: Source, cycles: Cycles, hashes: list[Any], txns: Txns) -> tuple[Finding, ...]:
+def _may_hold(group: Any, ids: Any) -> bool:
+    """Whether a row group has one of some invocation indices (in order), as far as its statistics tell."""
+    column = next(group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema == "invoke_index")
+    told = column.statistics
+    if told is None or not told.has_min_max:
+        return True
+    return bool(np.searchsorted(ids, told.min) < np.searchsorted(ids, told.max, side="right"))
+
+
+def _cycle_findings(source: Source, cycles: FoundCycles) -> tuple[Finding, ...]:
     """The kept cycles; keys are found again among what their transactions touch."""
-    kept = [(name, cycle) for name, found in cycles.kept.items() for cycle in found]
-    ops = [tuple(int(txns.invoke[txn]) for txn in cycle.txns) for _, cycle in kept]
-    rows = source.operations([index for indices in ops for index in indices])
+    rows = source.operations([index for cycle in cycles.kept for index in cycle.ops])
     addresses: dict[int, list[int]] = {}
     for row in rows.values():
         mine = [[mop[name] for name in ("table", "partition", "row", "column")] for mop in row["mops"]]
         addresses |= dict(zip(address_hashes(np.array(mine, np.int64)).tolist(), mine, strict=True))
     found = []
-    for (name, cycle), indices in zip(kept, ops, strict=True):
-        keys = [addresses.get(hashes[key]) if key >= 0 else None for key in cycle.keys]
-        found.append(Finding(name, min(indices), NO_KEY, indices, {"kinds": list(cycle.kinds), "keys": keys}))
+    for cycle in cycles.kept:
+        keys = [None if key is None else addresses.get(key) for key in cycle.keys]
+        facts = {"kinds": list(cycle.kinds), "keys": keys}
+        found.append(Finding(cycle.anomaly, min(cycle.ops), NO_KEY, cycle.ops, facts))
     return tuple(found)
 
 
-def _found(inferred: OnSpark, cycles: Cycles, explain: int) -> Found:
+def _found(inferred: OnSpark, cycles: FoundCycles, explain: int) -> Found:
     source, alone, related, times = inferred
     counts = dict(alone.counts)
     unwritten = counts.pop(UNWRITTEN, 0)
@@ -151,8 +169,9 @@ def _found(inferred: OnSpark, cycles: Cycles, explain: int) -> Found:
     findings = tuple(finding for finding in alone.kept if finding.anomaly != UNWRITTEN)
     return Found(
         counts | cycles.counts,
-        (*findings, *_cycle_findings(source, cycles, related.hashes, related.txns)) if explain else (),
+        (*findings, *_cycle_findings(source, cycles)) if explain else (),
         times.orderless and not any(dependencies.values()),
         sum(times.outcomes.values()),
         figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
+        related.whole,
     )

@@ -4,7 +4,8 @@ In a projection with real-time edges, two transactions of a shortest cycle that 
 else real time would shorten it. So a shortest cycle is one dependency against real time, or it spans no more than four
 durations: windows that overlap by that much decide it exactly, each by a topological order. A transaction whose outcome
 is unknown, or that took very long, is given the shortest interval that its neighbours imply: what is after a
-neighbour that it comes before is after it as well. Every strong component lies in the union of what is found.
+neighbour that it comes before is after it as well. Every strong component lies in the union of what is
+found, and in one stretch of it: where it goes back in time, it does so by dependencies that hang together.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class Plan:
         return invoke, complete
 
 
-def _only(data: Any, kept: Any) -> Any:
+def only(data: Any, kept: Any) -> Any:
+    """The same tuple of columns with some rows."""
     return type(data)(*(column[kept] for column in data))
 
 
@@ -102,16 +104,18 @@ class NeighbourFinder:
                 if bucket == TIMES:
                     times = Times(*unpack(data)[0].tolist())
                 elif bucket >= 0:
-                    yield as_batch([Row(NEIGHBOURS, 0, pack(_neighbours(Block(*unpack(data)), times.usual)))])
+                    yield as_batch([Row(NEIGHBOURS, 0, pack(neighbours_of(Block(*unpack(data)), times.usual)))])
 
 
-def _neighbours(block: Block, usual: int) -> list[Any]:
+def neighbours_of(block: Block, usual: int) -> list[Any]:
+    """What a block says of its transactions that are unknown or last longer than is usual."""
+
     def is_long(lasts: Any) -> Any:
         return (lasts == UNKNOWN) | (lasts > usual)
 
     pairs = _pairs(block)
     out, into = is_long(pairs.source_lasts), is_long(pairs.target_lasts)
-    behind, before, both = _only(pairs, out), _only(pairs, into), _only(pairs, out & into)
+    behind, before, both = only(pairs, out), only(pairs, into), only(pairs, out & into)
     ended = np.where(behind.target_lasts < 0, NEVER, behind.target + behind.target_lasts)
     own = np.where(behind.source_lasts < 0, NEVER, behind.source + behind.source_lasts)
     return [
@@ -188,7 +192,7 @@ class WindowSplit:
         plan, ends = self.plan, self.plan.ends(block)
         free = ends.source_helper | ends.target_helper
         wrong = ~free & (ends.target_complete < ends.source_invoke)
-        extents = _extents_of(_only(ends, wrong)) + helper_extents(block, ends)
+        extents = _extents_of(only(ends, wrong)) + helper_extents(block, ends)
         if extents:
             yield Row(EXTENTS, 0, pack([np.array(extents).reshape(-1, 2)]))
         low, high = span_of(ends)
@@ -200,7 +204,7 @@ class WindowSplit:
             order = np.argsort(window, kind="stable")
             cuts = np.flatnonzero(np.diff(window[order], prepend=-1))
             for part in np.split(order, cuts[1:]) if len(order) else ():
-                chosen = _only(block, mine[part])
+                chosen = only(block, mine[part])
                 yield Row(int(window[part[0]]), 0, pack(chosen[:4]))
 
 
@@ -293,25 +297,3 @@ def merged_extents(extents: list[tuple[int, int]], pad: int) -> list[tuple[int, 
         else:
             found.append((low, high))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Gatherer:
-    """Picklable: the edges of blocks that touch the given stretches of time."""
-
-    plan: Plan
-    extents: tuple[tuple[int, int], ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        lows, highs = (np.array(column) for column in zip(*self.extents, strict=True))
-        for batch in batches:
-            for bucket, data in zip(batch.column(0).to_pylist(), batch.column(2).to_pylist(), strict=True):
-                if bucket < 0:
-                    continue
-                block = Block(*unpack(data))
-                low, high = span_of(self.plan.ends(block))
-                high = np.where(high == NEVER, np.maximum(block.source, block.target), high)
-                place = np.searchsorted(highs, low)
-                touching = (place < len(lows)) & (lows[np.minimum(place, len(lows) - 1)] <= high)
-                if touching.any():
-                    yield as_batch([Row(0, 0, pack(_only(block, touching)))])

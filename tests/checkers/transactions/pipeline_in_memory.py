@@ -19,7 +19,8 @@ from checkers.transactions.buckets import TIMES, BucketJudge
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import unpack
 from checkers.transactions.pieces import FINDINGS, PieceReader, Row, Stage, as_batch, row_groups
-from checkers.transactions.pipeline import relate
+from checkers.transactions.pipeline import Related, Search, relate
+from checkers.transactions.stretches import SIZES, Sizes
 from checkers.transactions.times import merged_times
 from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder
 
@@ -42,16 +43,28 @@ class MemoryBlocks:
 
     def __init__(self, rows: list[Row]) -> None:
         self._rows = rows
+        self.came = 0
+        """Bytes that reached the driver."""
 
-    def collect(self, stage: Stage) -> list[Row]:
-        return run(stage, iter([as_batch([row]) for row in self._rows]))
-
-    def collect_grouped(self, stage: Stage, judge: Stage) -> list[Row]:
-        return run(judge, grouped(self.collect(stage)))
+    def collect(self, first: Stage, *others: Stage, also: tuple[Row, ...] = ()) -> list[Row]:
+        rows = [*run(first, iter([as_batch([row]) for row in self._rows])), *also]
+        for stage in others:
+            rows = run(stage, grouped(rows))
+        self.came += sum(len(row.data) for row in rows)
+        return rows
 
 
 def find_in_pieces(
-    source: Source, folder: Path, model: str, orders: int, sources: int, *, rows_each: int, buckets: int, stride: int
+    source: Source,
+    folder: Path,
+    model: str,
+    orders: int,
+    sources: int,
+    *,
+    rows_each: int,
+    buckets: int,
+    stride: int,
+    sizes: Sizes = SIZES,
 ) -> dict[str, int]:
     """Counts of anomalies, by way of Parquet row groups of `rows_each` rows."""
     path = folder / "history.parquet"
@@ -62,16 +75,25 @@ def find_in_pieces(
     ids = iter([pa.RecordBatch.from_arrays([pa.array(range(len(groups)))], names=["id"])])
     judged = run(NeighbourFinder(BucketJudge(model, sources, 2)), grouped(run(reader, ids)))
     alone = merged([msgspec.msgpack.decode(row.data, type=Findings) for row in judged if row.bucket == FINDINGS], 2)
-    table = source.table.to_pydict()
-    txns = _txns(table)
+    related, _ = relate_in_memory(source, judged, orders, stride, sizes)
+    return dict(alone.counts) | related.by(orders).counts
+
+
+def relate_in_memory(
+    source: Source, judged: list[Row], orders: int, stride: int, sizes: Sizes = SIZES
+) -> tuple[Related, MemoryBlocks]:
+    """The cycles, and the blocks with what they count."""
+    assert source.table is not None
+    txns = _txns(source.table.to_pydict())
 
     def fetch(wanted: Any) -> Txns:
         return Txns(*(column[np.searchsorted(txns.invoke, wanted)] for column in txns))
 
     times = merged_times([unpack(row.data)[0] for row in judged if row.bucket == TIMES][:1])
     neighbours = [unpack(row.data) for row in judged if row.bucket == NEIGHBOURS]
-    related = relate(MemoryBlocks(judged), times.usual, neighbours, fetch, least_stride=stride)
-    return dict(alone.counts) | related.cycles(orders, 2).counts
+    blocks = MemoryBlocks(judged)
+    search = Search((orders,), 2)
+    return relate(blocks, times.usual, neighbours, fetch, search, least_stride=stride, sizes=sizes), blocks
 
 
 def _txns(table: dict[str, list[Any]]) -> Txns:

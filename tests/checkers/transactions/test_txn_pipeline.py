@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import random
 import sys
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from pipeline_in_memory import find_in_pieces
-from weak_store import random_history, source_of
+from pipeline_in_memory import find_in_pieces, relate_in_memory, run
+from weak_store import Txn, random_history, source_of
 
 from checkers.kernels.txn_register import ORDER_REALTIME
+from checkers.transactions.buckets import TIMES, blocks_of
 from checkers.transactions.found import UNWRITTEN
-from checkers.transactions.local import find_in_lists, find_in_registers
+from checkers.transactions.lattice import implied_anomalies
+from checkers.transactions.local import find_in_lists, find_in_registers, infer_in_process
+from checkers.transactions.packing import pack, unpack
+from checkers.transactions.pieces import Row, as_batch
+from checkers.transactions.stretches import Sizes, Union, lay_stretches
+from checkers.transactions.times import merged_times, times_of
+from checkers.transactions.windows import NEIGHBOURS, neighbours_of
 
 SEEDS = range(60)
 
@@ -28,6 +37,7 @@ def test_pieces_buckets_and_windows_give_what_one_process_gives(lists, tmp_path)
         source, orders = source_of(history), dice.randrange(3)
         sources = 0 if lists else dice.choice([0, ORDER_REALTIME])
         parts = {"rows_each": dice.randint(1, 9), "buckets": dice.randint(1, 3), "stride": dice.choice([1, 8, 1000])}
+        parts["sizes"] = Sizes(a_task=dice.choice([1, 10, 1000]))
         model = "list-append" if lists else "rw-register"
         theirs = find_in_pieces(source, tmp_path, model, orders, sources, **parts)
         theirs.pop(UNWRITTEN, None)
@@ -36,3 +46,69 @@ def test_pieces_buckets_and_windows_give_what_one_process_gives(lists, tmp_path)
         else:
             ours = find_in_registers(source, orders, sources, 2).counts
         assert theirs == ours, (seed, parts)
+
+
+def test_stretches_too_long_for_one_task_show_nothing_that_is_not_there_and_are_not_whole(tmp_path):
+    found_in_parts = 0
+    for seed in SEEDS:
+        source = source_of(random_history(seed, True, txns=60, keys=2))
+        sizes = Sizes(a_task=10, a_piece=40)
+        related, _ = relate_in_memory(source, judged_in_one_block(source), 2, 8, sizes)
+        ours = find_in_lists(source, 2, 2).counts
+        assert related.by(2).counts.keys() <= ours.keys() or not related.whole
+        for name in related.by(2).counts:
+            assert name in ours or implied_anomalies(list(ours)) & {name}, (seed, name)
+        found_in_parts += not related.whole and bool(related.by(2).counts)
+    assert found_in_parts > 10
+
+
+def judged_in_one_block(source):
+    """What the second stage makes of a history whose keys are in one bucket, from what one process infers."""
+    inferred = infer_in_process(source, "list-append", 0, 2)
+    times = times_of(inferred.txns)
+    rows = [Row(TIMES, 0, pack([times]))]
+    for block in blocks_of(inferred.edges, inferred.txns, inferred.addresses, 0):
+        rows += [Row(0, 0, pack(block)), Row(NEIGHBOURS, 0, pack(neighbours_of(block, merged_times([times]).usual)))]
+    return rows
+
+
+def stale_history(txns, every):
+    """One transaction after the other appends to a list of its own and reads it; now and then one misses a value."""
+    history = []
+    for i in range(txns):
+        if i % every == every - 1:
+            mops = (("r", i - 1, ()), ("append", i, i))
+        else:
+            mops = (("append", i, i), ("r", i - 1, (i - 1,)) if i else ("append", -1, 0))
+        history.append(Txn(i % 4, "ok", 2 * i, 2 * i + 1, mops))
+    return history
+
+
+def test_what_reaches_the_driver_does_not_grow_with_the_anomalies():
+    came = []
+    for txns in (4_000, 40_000):
+        source = source_of(stale_history(txns, every=50))
+        judged = judged_in_one_block(source)
+        related, blocks = relate_in_memory(source, judged, 2, 1 << 12, Sizes(a_task=1 << 10, most=64))
+        assert related.whole and related.by(2).counts["G-single-item-realtime"] == txns // 50
+        came.append(blocks.came)
+    assert came[1] <= 2 * came[0]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 100])
+def test_a_union_keeps_every_extent_and_no_more_stretches_than_asked(most):
+    dice = random.Random(most)
+    extents = [(low, low + dice.randint(0, 9)) for low in (dice.randint(0, 1000) for _ in range(60))]
+    rows = [Row(-3, 0, pack([np.array(extents[i : i + 7])])) for i in range(0, 60, 7)]
+    (merged,) = run(Union(2, most), iter([as_batch(rows)]))
+    found = unpack(merged.data)[0].tolist()
+    assert len(found) <= most
+    assert all(any(low <= a and b <= high for low, high in found) for a, b in extents)
+    assert all(one[1] < other[0] for one, other in pairwise(found))
+
+
+def test_stretches_are_cut_with_an_overlap_where_they_are_too_long():
+    laid = lay_stretches(np.array([(0, 5), (10, 60), (90, 95)]), Sizes(a_task=10, a_piece=20), 8)
+    assert laid.low.tolist() == [0, 10, 22, 34, 46, 90] and laid.high.tolist() == [5, 30, 42, 54, 60, 95]
+    assert not laid.whole and (np.diff(laid.bucket) >= 0).all()
+    assert lay_stretches(np.array([(0, 5), (10, 60)]), Sizes(), 8).whole
