@@ -389,8 +389,7 @@ class Group:
 
     def _snapshot_if_due(self) -> None:
         stored, knobs = self._traffic.stored, self._spec.knobs
-        behind = self.applied_index - stored.index
-        due = behind >= (1 if stored.damaged else knobs.snapshot_entries)
+        due = stored.due(self.applied_index, self._disk.log_bytes, knobs.snapshot_entries)
         if due and not self._disk.saving:
             meta = self._raft.snapshot_meta(self.applied_index)
             if meta is not None:

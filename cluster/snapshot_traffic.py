@@ -31,6 +31,8 @@ from cluster.raft.types import (
 from harness.ports import Clock
 
 _MS = 1_000_000
+_CHEAP_BYTES = 1 << 20
+"""A snapshot up to here costs next to nothing."""
 
 Send: TypeAlias = Callable[[tuple[Message, ...]], None]
 Step: TypeAlias = Callable[[Event], None]
@@ -63,6 +65,13 @@ class Stored:
     def index(self) -> int:
         """The last entry that it covers."""
         return 0 if self.ref is None else self.ref.meta.index
+
+    def due(self, applied_index: int, log_bytes: int, entries: int) -> bool:
+        """Whether a new one is due: after so many entries, and for a large state once the log is a quarter of it."""
+        behind = applied_index - self.index
+        if self.ref is None or self.damaged:
+            return behind >= (1 if self.damaged else entries)
+        return behind >= entries and (self.ref.size <= _CHEAP_BYTES or log_bytes >= self.ref.size // 4)
 
     def replace(self, ref: SnapshotRef) -> None:
         """A newer one takes its place."""

@@ -106,6 +106,11 @@ class GroupLog:
         return self._unsynced > 0
 
     @property
+    def log_bytes(self) -> int:
+        """About how much the entries behind the snapshot take."""
+        return self._image.entry_bytes
+
+    @property
     def full(self) -> bool:
         """Whether the disk is full, so that nothing more becomes durable."""
         return self._owner.full

@@ -75,10 +75,10 @@ class BrokenDisk:
 
 
 class Cluster:
-    """Three processes with one group each."""
+    """Three processes with one group each, of which all are founders unless told otherwise."""
 
-    def __init__(self, world: World, knobs: Knobs = KNOBS) -> None:
-        self.world, self.knobs = world, knobs
+    def __init__(self, world: World, knobs: Knobs = KNOBS, founders: tuple[Replica, ...] = VOTERS) -> None:
+        self.world, self.knobs, self.founders = world, knobs, founders
         self.clock = world.harness_ports("h").clock
         self.groups: dict[str, Group] = {}
         self.machines: dict[str, Recorder] = {}
@@ -99,7 +99,8 @@ class Cluster:
         machine = Recorder()
         self.disks[name] = BrokenDisk(ports.disk)
         ports = replace(ports, disk=self.disks[name])
-        spec = GroupSpec("g", name, VOTERS, self.knobs)
+        founds = name in [founder.node_id for founder in self.founders]
+        spec = GroupSpec("g", name, self.founders if founds else (), self.knobs)
 
         def failed(error: BaseException) -> None:
             self.failures[name] = error
