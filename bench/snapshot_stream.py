@@ -113,6 +113,11 @@ class Node:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         self.memory.append((time.monotonic(), pages * os.sysconf("SC_PAGE_SIZE")))
 
+    def cpu_s(self) -> float:
+        """Processor time that it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def peak_bytes(self, since_s: float, until_s: float) -> int:
         """The most memory it held then."""
         return max(held for at_s, held in self.memory if since_s <= at_s <= until_s)
@@ -230,11 +235,16 @@ class Load:
 
 @dataclass(slots=True)
 class Stream:
-    """One learner's: its rates are of operations a second, its memory is above the state, in MiB."""
+    """One learner's: its rates are of operations a second, its memory is above the state, in MiB.
+
+    `sender_cpu_s` is the sender's processor time beyond what as many operations take it without a stream.
+    """
 
     seconds: float
     rate: float
     rate_without: float
+    sender_cpu_s: float
+    receiver_cpu_s: float
     sender_mib: float
     receiver_mib: float
     sender: Tick
@@ -248,21 +258,27 @@ class Stream:
 
 async def _stream(group: Group, learner: Node, load: Load, window_s: float) -> Stream:
     sender = next(node for node in group.nodes if node.replica == group.leader)
-    began_s = time.monotonic()
+    began_s, began_cpu_s, began_done = time.monotonic(), sender.cpu_s(), load.done
     before = await load.rate(window_s)
     stream_s, done = time.monotonic(), load.done
+    sender_cpu_s, receiver_cpu_s = sender.cpu_s(), learner.cpu_s()
+    each_s = (sender_cpu_s - began_cpu_s) / max(1, done - began_done)
     held = sender.memory[-1][1]
     index = await group.add_learner(learner.replica)
     while (state := await group.state(learner.replica)) is None or state.applied_index < index:
         await asyncio.sleep(0.1)
     end_s = time.monotonic()
     rate = (load.done - done) / (end_s - stream_s)
+    sender_cpu_s = sender.cpu_s() - sender_cpu_s - (load.done - done) * each_s
+    receiver_cpu_s = learner.cpu_s() - receiver_cpu_s
     after = await load.rate(window_s)
     settled = learner.memory[-1][1]
     return Stream(
         seconds=end_s - stream_s,
         rate=rate,
         rate_without=(before + after) / 2,
+        sender_cpu_s=sender_cpu_s,
+        receiver_cpu_s=receiver_cpu_s,
         sender_mib=(sender.peak_bytes(stream_s, end_s) - held) / 2**20,
         receiver_mib=(learner.peak_bytes(stream_s, end_s) - settled) / 2**20,
         sender=sender.worst(stream_s, end_s),
@@ -363,6 +379,8 @@ def figures(streams: list[Stream]) -> dict[str, object]:
         "rate_without": [round(each.rate_without) for each in streams],
         "ratio": round(statistics.median(each.ratio for each in streams), 3),
         "ratios": [round(each.ratio, 3) for each in streams],
+        "sender_cpu_s": [round(each.sender_cpu_s, 2) for each in streams],
+        "receiver_cpu_s": [round(each.receiver_cpu_s, 2) for each in streams],
         "sender_above_state_mib": round(max(each.sender_mib for each in streams), 1),
         "receiver_above_state_mib": round(max(each.receiver_mib for each in streams), 1),
         "sender_late_ms": round(max(each.sender.late_ms for each in streams), 1),

@@ -1,21 +1,28 @@
 """What a `Ready` says comes after its `persist`: a snapshot is installed, entries are applied, reads are served.
 
-In the order of the Readys, each once its `persist` is durable. Applying takes one step. Installing takes many, so that
-the node's other groups go on meanwhile; what follows it waits, and this replica serves nothing.
+In the order of the Readys, each once its `persist` is durable. What is little is done in the step in which it can be.
+An installation, or more entries than one turn of the event loop should take, is done in many turns, so that the node's
+other groups go on meanwhile; what follows waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cluster.group_spec import GroupSpec, StateMachine, apply_entry, part_taker
 from cluster.log.replay import SnapshotRef
 from cluster.log.view import GroupLog
 from cluster.passing import Passing
 from cluster.raft.types import Entry, EntryKind, Ready
+from cluster.store.parts import gathered
 from cluster.waiters import Waiters
+from harness.ports import Clock
+
+_TURN_BYTES = 1 << 19
+_ENTRY_BYTES = 1 << 10
+"""How much is applied in one turn, and what an entry counts for beside its bytes: some milliseconds."""
 
 
 class Applier:
@@ -29,34 +36,33 @@ class Applier:
         spec: GroupSpec,
         machine: StateMachine,
         log: GroupLog,
+        clock: Clock,
         passing: Passing,
         waiters: Waiters,
         leader: Callable[[], str | None],
         on_applied: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._spec, self._machine, self._log, self._passing = spec, machine, log, passing
+        self._spec, self._machine, self._log, self._clock, self._passing = spec, machine, log, clock, passing
         self._waiters, self._leader = waiters, leader
         self._on_applied, self._on_failure = on_applied, on_failure
         self._waiting: deque[tuple[int, Ready, SnapshotRef | None]] = deque()
         self._durable_sequence = self._applied_term = 0
-        self._installing: asyncio.Task[None] | None = None
+        self._long_work: asyncio.Task[None] | None = None
+        self._installing = self._going_on = False
         self.applied_index = 0
 
     @property
-    def installing(self) -> bool:
-        """Whether the state is being replaced by a snapshot's."""
-        return self._installing is not None
-
-    @property
     def digest(self) -> int:
-        """That of the state at `applied_index`, 0 while there is none."""
-        return 0 if self.installing else self._machine.digest
+        """That of the state at `applied_index`, 0 while a snapshot takes its place."""
+        return 0 if self._installing else self._machine.digest
 
     async def restore(self, ref: SnapshotRef) -> None:
         """Replace the state by a snapshot's; raises Quarantined, MachineFailed."""
         meta = ref.meta
+        self._installing = True
         await self._log.load_snapshot(ref, part_taker(self._machine, meta))
+        self._installing = False
         self._waiters.skip(meta.index, meta.term, self._leader())
         self.applied_index, self._applied_term = meta.index, meta.term
         self._spec.on_configured()
@@ -64,10 +70,8 @@ class Applier:
 
     def put(self, ready: Ready, received: SnapshotRef | None) -> None:
         """Carry the rest of a Ready out in its turn; `received` is the snapshot that it installs."""
-        if ready.persist is None and not self._waiting and not self.installing:
-            self._finish(ready, received)
-        else:
-            self._waiting.append((ready.persist.sequence if ready.persist else 0, ready, received))
+        self._waiting.append((ready.persist.sequence if ready.persist else 0, ready, received))
+        self._go_on()
 
     def durable(self, sequence: int) -> None:
         """Every `persist` up to this sequence is durable."""
@@ -77,34 +81,57 @@ class Applier:
     def close(self) -> None:
         """Carry nothing out any more."""
         self._waiting.clear()
-        if self._installing is not None:
-            self._installing.cancel()
+        if self._long_work is not None:
+            self._long_work.cancel()
+
+    @property
+    def _may_go_on(self) -> bool:
+        return bool(self._waiting) and self._waiting[0][0] <= self._durable_sequence
 
     def _go_on(self) -> None:
-        while self._waiting and not self.installing and self._waiting[0][0] <= self._durable_sequence:
-            self._finish(*self._waiting.popleft()[1:])
+        """Do what can be done now, as long as it is little; who is told of an entry may cause the next call."""
+        if self._going_on:
+            return
+        self._going_on = True
+        left = _TURN_BYTES
+        while self._long_work is None and self._may_go_on:
+            _, ready, received = self._waiting[0]
+            left -= _weight(ready.apply)
+            if received is not None or left < 0:
+                self._long_work = self._log.spawn(self._go_on_in_turns())
+            else:
+                self._waiting.popleft()
+                self._begin(ready)
+                self._apply_all(ready.apply)
+                self._end(ready)
+        self._going_on = False
 
-    def _finish(self, ready: Ready, received: SnapshotRef | None) -> None:
-        if received is None:
-            self._apply_all(ready)
-        else:
-            self._installing = self._log.spawn(self._install(ready, received))
-
-    async def _install(self, ready: Ready, received: SnapshotRef) -> None:
+    async def _go_on_in_turns(self) -> None:
         try:
-            await self.restore(received)
-            self._installing = None
-            self._passing.at("after_install")
-            self._apply_all(ready)
-            self._go_on()
+            while self._may_go_on:
+                _, ready, received = self._waiting.popleft()
+                if received is not None:
+                    await self.restore(received)
+                    self._passing.at("after_install")
+                self._begin(ready)
+                for entries in gathered(((entry, _weight((entry,))) for entry in ready.apply), _TURN_BYTES):
+                    self._apply_all(entries)
+                    await self._clock.sleep(0)
+                self._end(ready)
+            self._long_work = None
         except Exception as error:  # noqa: BLE001 - what a state machine raises harms this replica alone (G7)
             self._on_failure(error)
 
-    def _apply_all(self, ready: Ready) -> None:
+    def _begin(self, ready: Ready) -> None:
         if ready.apply:
             self._passing.at("before_apply")
-            for entry in ready.apply:
-                self._apply(entry)
+
+    def _apply_all(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._apply(entry)
+
+    def _end(self, ready: Ready) -> None:
+        if ready.apply:
             self._passing.at("after_apply")
         for read in ready.reads:
             self._waiters.place_read(read.context, read.index)
@@ -121,3 +148,7 @@ class Applier:
             self._spec.on_configured()
             self._passing.at("after_configuration")
         self._spec.observer.applied(self._spec.group_id, entry.index, self._machine)
+
+
+def _weight(entries: Sequence[Entry]) -> int:
+    return sum(len(entry.data) + _ENTRY_BYTES for entry in entries)

@@ -31,9 +31,9 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     idle for `log_idle_ms` proves its last frame durable by another one. A leader whose disk has not answered for
     `disk_stall_ms` gives its lease up; `max_queued_proposals` commands wait for a group's log, more are refused (G7).
     Heartbeats to one node are gathered for `heartbeat_gather_ms`. A group that was at rest for `quiesce_after_ms` falls
-    silent, 0: never. Snapshot chunks leave below `bulk_bytes_per_s`; at
-    most `bulk_queue_bytes` wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of
-    clients at a time (G7). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock.
+    silent, 0: never. Snapshots are written and sent below `bulk_bytes_per_s` each; at most `bulk_queue_bytes` of their
+    chunks wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of clients at a time
+    (G7). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock.
     """
 
     election_timeout_ms: int = 600
@@ -67,7 +67,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     session_answers: int = 1_000
     heartbeat_gather_ms: int = 10
     quiesce_after_ms: int = 1_000
-    bulk_bytes_per_s: int = 64 << 20
+    bulk_bytes_per_s: int = 16 << 20
     bulk_queue_bytes: int = 8 << 20
     bulk_patience_ms: int = 2_000
     max_requests: int = 10_000

@@ -102,6 +102,7 @@ class Group:
             spec,
             machine,
             log,
+            ports.clock,
             self._passing,
             self._waiters,
             lambda: raft.leader,

@@ -34,6 +34,9 @@ _MS = 1_000_000
 _CHEAP_BYTES = 1 << 20
 """A snapshot up to here costs next to nothing."""
 
+_LONG_LOG_BYTES = 16 << 20
+"""More of a group's log is never kept for want of a snapshot: it is held in memory, and stated anew in one piece."""
+
 Send: TypeAlias = Callable[[tuple[Message, ...]], None]
 Step: TypeAlias = Callable[[Event], None]
 
@@ -67,11 +70,12 @@ class Stored:
         return 0 if self.ref is None else self.ref.meta.index
 
     def due(self, applied_index: int, log_bytes: int, entries: int) -> bool:
-        """Whether a new one is due: after so many entries, and for a large state once the log is a quarter of it."""
+        """Whether a new one is due: after so many entries; a large state's when the log is worth it, or long."""
         behind = applied_index - self.index
-        if self.ref is None or self.damaged:
-            return behind >= (1 if self.damaged else entries)
-        return behind >= entries and (self.ref.size <= _CHEAP_BYTES or log_bytes >= self.ref.size // 4)
+        if self.damaged or log_bytes >= _LONG_LOG_BYTES:
+            return behind > 0
+        size = 0 if self.ref is None else self.ref.size
+        return behind >= entries and (size <= _CHEAP_BYTES or log_bytes >= size // 4)
 
     def replace(self, ref: SnapshotRef) -> None:
         """A newer one takes its place."""

@@ -41,7 +41,7 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "session_answers": ((1_000,), (1, 10, 1_000)),
     "heartbeat_gather_ms": ((10,), (0, 10)),
     "quiesce_after_ms": ((1_000,), (0, 20, 200, 1_000)),
-    "bulk_bytes_per_s": ((64 << 20,), (100_000, 64 << 20)),
+    "bulk_bytes_per_s": ((16 << 20,), (100_000, 16 << 20)),
     "bulk_queue_bytes": ((8 << 20,), (4_096, 8 << 20)),
     "bulk_patience_ms": ((2_000,), (200, 2_000)),
     "max_requests": ((10_000,), (4, 10_000)),

@@ -39,6 +39,9 @@ from harness.ports import DiskFull, Ports
 __all__ = ["ASIDE_PATH", "CorruptLog", "NodeLog", "Quarantined"]
 
 _MS = 1_000_000
+_FRAME_BYTES = 2 << 20
+"""Where more waits, it takes several frames: no turn of the event loop is long because of one."""
+
 ASIDE_PATH = "aside"
 """Damaged segments and snapshots are kept here for whoever wants to look at them; nothing reads them."""
 
@@ -308,11 +311,14 @@ class NodeLog:
         await pass_by(self._failpoints, f"{self._kind}.{point}")
 
     def _compose(self, views: list[GroupLog]) -> tuple[list[Record], list[Callable[[], None]]]:
-        """Everything that waits; groups that keep old segments are stated anew behind it."""
+        """Everything that waits, up to a limit; groups that keep old segments are stated anew behind it."""
         records, self._records = self._records, []
         settling, self._settling = self._settling, []
+        room = _FRAME_BYTES - sum(len(record.body) for record in records)
         for view in views:
-            view.take(records)
+            room = view.take(records, room)
+            if room <= 0 and view.waits:
+                self._waiting[view.group] = view
         if self._rewriting:
             restated = self._oldest_restated(sum(len(record.body) for record in records))
             records += restated

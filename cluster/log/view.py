@@ -201,19 +201,32 @@ class GroupLog:
 
     # ---- what the node's log calls ----
 
-    def take(self, records: list[Record]) -> None:
-        """Add the records of what waits, in order; they go out with the next fsync, which ends in `settle`."""
+    @property
+    def waits(self) -> bool:
+        """Whether anything is left to be taken."""
+        return bool(self._queue)
+
+    def take(self, records: list[Record], room: int) -> int:
+        """Add the records of what waits, in order, until there is no room left; how many bytes of room there are then.
+
+        They go out with the next fsync, which ends in `settle`.
+        """
         queue, image = self._queue, self._image
-        while queue:
+        while queue and room > 0:
             work = queue.popleft()
             self._taken.append(work)
             persist = work.persist
             if work.ref is not None:
-                records += self._new_base(work, work.ref)
+                bases = self._new_base(work, work.ref)
+                room -= sum(len(record.body) for record in bases)
+                records += bases
             elif persist is not None and (persist.entries or persist.hard_state is not None):
                 image.append(persist.hard_state, persist.entries)
-                records.append(image.record(APPEND, encode_body(Append(persist.hard_state, persist.entries))))
+                body = encode_body(Append(persist.hard_state, persist.entries))
+                room -= len(body)
+                records.append(image.record(APPEND, body))
             # An empty `Persist` needs no record: it is durable with what came before.
+        return room
 
     def settle(self) -> None:
         """What was taken is durable."""

@@ -83,7 +83,7 @@ class TabletMachine:
     def __init__(self, retention_ns: int, flaws: frozenset[str] = frozenset()) -> None:
         self._retention_ns = retention_ns
         self._flaws = flaws
-        self._store = MvccStore()
+        self._store = self._old_store = MvccStore()
         self._sessions = Sessions(flaws)
         self.on_lease: OnLease = _ignore
         self.lease: Lease | None = None
@@ -181,7 +181,11 @@ class TabletMachine:
         return _parts(head, self._store.freeze(), self._sessions.freeze(), part_bytes)
 
     def restoring(self) -> Callable[[bytes], None]:
-        """Empty this; what takes the parts in raises ValueError for another format version."""
+        """Empty this; what takes the parts in raises ValueError for another format version.
+
+        The old state goes at the pace at which the new one comes.
+        """
+        self._old_store = self._store
         self._store, self._sessions = MvccStore(), Sessions(self._flaws)
         self.lease, self.last_write, self.closed = None, 0, 0
         return self._restore
@@ -191,8 +195,10 @@ class TabletMachine:
         if isinstance(part, _Cells):
             for row in part.rows:
                 self._store.restore(row)
+            self._old_store.shed(2 * len(part.rows))
         elif isinstance(part, _Clients):
             self._sessions.restore(part.sessions)
+            self._old_store = MvccStore()
         elif part.version != SNAPSHOT_VERSION:
             raise ValueError(f"tablet snapshot of format version {part.version}; this program reads {SNAPSHOT_VERSION}")
         else:

@@ -141,6 +141,11 @@ class MvccStore:
         """Let versions go that were replaced at `threshold` already; each cell's are dropped when it is written."""
         self.threshold = max(self.threshold, threshold)
 
+    def shed(self, count: int) -> None:
+        """Let so many cells go for good, as nobody reads this any more: to let a large store go at once takes long."""
+        for _ in range(min(count, len(self._cells))):
+            self._cells.popitem()
+
     def _check(self, as_of: int) -> None:
         if as_of < self.threshold:
             raise BelowThreshold(f"versions below {self.threshold} are collected")

@@ -263,3 +263,33 @@ def test_a_replica_tells_no_digest_and_applies_nothing_while_it_installs(monkeyp
     simulate(1, scenario, msgspec.structs.replace(KNOBS, snapshot_chunk_bytes=1 << 18))
     assert len(seen) > 8
     assert {digest for _, digest in seen} == {0} and len({index for index, _ in seen}) == 1
+
+
+def test_what_a_long_absence_has_left_is_applied_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower that is brought up by the log has thousands of entries to apply at once."""
+    steps: dict[int, int] = {}
+
+    async def scenario(cluster: Cluster) -> None:
+        streams = Streams(cluster)
+        await streams.begin()
+        await streams.leave_behind(0)
+        group = cluster.groups[streams.leader]
+        for _ in range(10):
+            futures = [group.submit(b"%d" % number, 5.0) for number in range(400)]
+            await cluster.until(lambda futures=futures: all(each.done() for each in futures), "so many")
+        cluster.start(streams.late)
+        await cluster.until(lambda: streams.late in cluster.groups, "its start")
+        late = cluster.machines[streams.late]
+        apply = Recorder.apply
+
+        def counting(machine: Recorder, index: int, data: bytes) -> bytes:
+            if machine is late:
+                steps[cluster.world.loop.steps] = steps.get(cluster.world.loop.steps, 0) + 1
+            return apply(machine, index, data)
+
+        monkeypatch.setattr(Recorder, "apply", counting)
+        await cluster.converged()
+
+    simulate(1, scenario, Knobs(snapshot_entries=10_000))
+    assert sum(steps.values()) == 4_000
+    assert max(steps.values()) <= 512, max(steps.values())
