@@ -55,11 +55,25 @@ def on_progress(state: State, peer: NodeId, progress: Progress) -> None:
 
 
 def on_tick(state: State, now_ns: int) -> None:
-    """Abandon a transfer that took too long; a leader that wants to hand over tries the next."""
+    """Abandon a transfer that took too long; a leader that wants to hand over tries the next, another leads on."""
     if state.transfer_target is not None and now_ns >= state.transfer_deadline_ns:
         state.transfer_target = None
         reads.release_parked(state, now_ns)
     try_next_heir(state, now_ns)
+    idle = state.transfer_target is None and not state.handing_over and not state.round_reads
+    if state.lease_given_up and idle and now_ns < state.quorum_acked_ns + state.config.leader_lease_ns:
+        lead_on(state, now_ns)
+
+
+def lead_on(state: State, now_ns: int) -> None:
+    """Stand for a term of one's own, with a quorum in reach: in the old one no lease can be held any more.
+
+    TimeoutNow may be under way in it for ever; the new term ignores it. The lease was given up, so that voters needn't
+    wait for its end.
+    """
+    election.become_follower(state, state.term, None, now_ns)
+    if election.may_stand(state):
+        election.start_election(state, now_ns, transferred=True)
 
 
 def abdicate(state: State, now_ns: int) -> None:
