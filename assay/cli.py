@@ -33,11 +33,31 @@ def state_debug(debug: bool) -> None:
         os.environ["ASSAY_DEBUG"] = "1"
 
 
+def print_version(wanted: bool) -> None:
+    """Print the version and end, if that is asked."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"assay {version('assay')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Torture tests for distributed databases: run, judge, explain."""
+
+
 @app.command()
 def run(
     workload: Annotated[str, typer.Argument(help="What the clients do; see `assay list workloads`.")],
     on: Annotated[str, typer.Option(help="Where the cluster runs: sim or docker.")] = "sim",
-    nemesis: Annotated[str | None, typer.Option(help="Faults, separated by commas; `assay list nemeses`.")] = None,
+    nemesis: Annotated[
+        str | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
+    ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds of load (virtual ones in the simulator).")] = 60.0,
     rate: Annotated[float, typer.Option(help="Operations a second, over all clients.")] = 100.0,
     concurrency: Annotated[int, typer.Option(help="Clients at work at once.")] = 10,
@@ -51,6 +71,9 @@ def run(
     jobs: Annotated[int, typer.Option(help="With --seeds: how many processes work at once.")] = 1,
     keep_valid: Annotated[bool, typer.Option("--keep-valid", help="With --seeds: keep valid runs too.")] = False,
     flaw: Annotated[str, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")] = "",
+    swarm: Annotated[
+        bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
+    ] = False,
     world: Annotated[str, typer.Option(help="KEY=VALUE,… of the simulated world; see `assay list worlds`.")] = "",
     store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
     op_timeout: Annotated[float, typer.Option(help="Seconds a client waits for one operation.")] = 5.0,
@@ -84,6 +107,7 @@ def run(
         recovery_budget=recovery_budget,
         floors=key_values(floor or [], "--floor"),
         workload_options=key_values(option or []),
+        swarm=swarm,
     )
     return run_or_runs(options, seed is not None, Many(seeds, jobs, keep_valid), json_output)
 
@@ -149,13 +173,15 @@ def export(
 
 @app.command(name="list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="workloads, nemeses, flaws, worlds or models")], debug: Debug = False
+    what: Annotated[str, typer.Argument(help="workloads, nemeses, flaws, failpoints, worlds or models")],
+    verbose: Annotated[bool, typer.Option("-v", help="Also the settings of workloads and nemeses.")] = False,
+    debug: Debug = False,
 ) -> int:
     """List what can be named on the command line."""
     state_debug(debug)
     from assay.list_command import print_list
 
-    print_list(what)
+    print_list(what, verbose)
     return EXIT_VALID
 
 

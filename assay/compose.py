@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from assay.options import RunOptions
+from assay.swarm import draw_cluster, draw_faults, drawn_words
 from assay.worlds import WorldSpec, draw_world
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import cluster_nodes
@@ -22,6 +23,7 @@ from harness.protocols import Database, Environment
 from harness.run import Judge, Progress, RunOutcome, Test, run
 from harness.rundir import RunDir
 from harness.sim.world import World
+from nemesis.asked import ALL
 from nemesis.packages import NemesisOptions, package, wanted
 from workloads.api import check_operations, resolve_options
 from workloads.registry import workload
@@ -41,15 +43,24 @@ class Finished:
     trace: str | None = None
 
 
-def make_test(options: RunOptions, environment: Environment, database: Database, started: datetime) -> Test:
-    """The run that the options describe; raises UserError for what this database or environment can't do."""
+def make_test(
+    options: RunOptions, environment: Environment, database: Database, started: datetime, tell: Tell = lambda _: None
+) -> Test:
+    """The run that the options describe; raises UserError for what this database or environment can't do.
+
+    What was drawn (of `all`, by `--swarm`) is told, and saved.
+    """
     chosen = workload(options.workload)
+    nemeses = options.nemesis
+    if options.swarm:
+        nemeses = draw_faults(options, frozenset(database.capabilities | environment.capabilities))
+        tell(drawn_words(options, nemeses))
     check_operations(chosen, database.name, database.operations)
     values = resolve_options(chosen, options.workload_options)
     entropy = Random(options.seed)
-    faults = package(
-        options.nemesis, database, environment, NemesisOptions(time_limit_s=options.time_limit), child(entropy)
-    )
+    faults = package(nemeses, database, environment, NemesisOptions(time_limit_s=options.time_limit), child(entropy))
+    if ALL in nemeses:
+        tell(f"faults: {', '.join(faults.kinds) or 'none can be made here'}")
     return Test(
         name=options.workload,
         workload=options.workload,
@@ -71,7 +82,12 @@ def make_test(options: RunOptions, environment: Environment, database: Database,
         op_timeout_s=options.op_timeout,
         recovery_budget_s=options.recovery_budget,
         workload_options=values,
-        options={**options.as_dict(), "command": options.command(), "checkers": list(chosen.checkers)},
+        options={
+            **options.as_dict(),
+            "command": options.command(),
+            "checkers": list(chosen.checkers),
+            "faults": list(nemeses),
+        },
     )
 
 
@@ -98,12 +114,14 @@ def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> Si
     return SimDatabase(world, options.masters, options.nodes, options.flaw, spec.knobs, spec.zones)
 
 
-def run_simulated(options: RunOptions, rundir: RunDir, judge: Judge, progress: Progress, started: datetime) -> Finished:
+def run_simulated(
+    options: RunOptions, rundir: RunDir, judge: Judge, progress: Progress, started: datetime, tell: Tell
+) -> Finished:
     """Run in the simulator, in virtual time; the seed decides everything."""
     spec = draw_world(options.seed, options.world)
     with make_world(options, spec) as world:
         environment, database = SimEnvironment(world), simulated_database(world, options, spec)
-        test = make_test(options, environment, database, started)
+        test = make_test(options, environment, database, started, tell)
         test = replace(test, world=spec.values, floors=spec.eased(test.floors))
         outcome = world.run(run(test, rundir, judge, progress))
         return Finished(outcome, world.trace_digest())
@@ -128,7 +146,7 @@ def run_in_docker(
         database = DockerDatabase(
             environment, options.masters, options.nodes, options.flaw, seed=options.seed, environment=variables
         )
-        return await run(make_test(options, environment, database, started), rundir, judge, progress)
+        return await run(make_test(options, environment, database, started, tell), rundir, judge, progress)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return Finished(runner.run(main()))
@@ -145,10 +163,11 @@ def carry_out(
     """One run from start to end, saved in the store (its options' own, unless another is given); what the user can't
     have leaves nothing there."""
     directory = rundirs.create(store or options.store, options.workload, started)
+    options = draw_cluster(options) if options.swarm else options
     try:
         if options.on == "docker":
             return run_in_docker(options, directory, judge, progress, started, tell)
-        return run_simulated(options, directory, judge, progress, started)
+        return run_simulated(options, directory, judge, progress, started, tell)
     except BaseException:
         discard_if_empty(directory)
         raise

@@ -71,11 +71,52 @@ LISTS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
 }
 
 
-def print_list(what: str) -> None:
+def workload_settings() -> tuple[tuple[str, ...], Rows]:
+    from workloads.registry import WORKLOADS
+
+    rows: Rows = [
+        (w.name, f"-o {each.name}={each.default:g}", f"{each.low:g} to {each.high:g}", each.description)
+        for w in WORKLOADS.values()
+        for each in w.options
+    ]
+    return ("workload", "setting and default", "values", "what it is"), rows
+
+
+def nemesis_settings() -> tuple[tuple[str, ...], Rows]:
+    from nemesis.asked import PACED
+    from nemesis.registry import KINDS, NEMESES
+
+    rows: Rows = [("any", name, meaning) for name, meaning in PACED.items()]
+    for name, info in NEMESES.items():
+        rows.append((name, "needs", ", ".join(sorted(info.needs))))
+        if name in KINDS:
+            rows.append((name, "target", "|".join(KINDS[name].variants)))
+            for setting, of in KINDS[name].settings.items():
+                rows.append((name, f"{setting}={of.default:g}", f"{of.low:g} to {of.high:g}: {of.meaning}"))
+    return ("nemesis", "setting and default", "what it is"), rows
+
+
+SETTINGS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
+    "workloads": workload_settings,
+    "nemeses": nemesis_settings,
+}
+"""What `-v` adds: a line for each setting."""
+
+
+def print_list(what: str, verbose: bool = False) -> None:
     """Print one of the lists as a table on standard output; raises UserError for an unknown list."""
     if what not in LISTS:
         raise UserError(f"There is no list of {what!r}; choose from: {', '.join(LISTS)}.")
-    header, rows = LISTS[what]()
+    if verbose and what not in SETTINGS:
+        raise UserError(f"{what} have no settings to list; -v goes with {' and '.join(SETTINGS)}.")
+    print_table(*LISTS[what]())
+    if verbose:
+        print()
+        print_table(*SETTINGS[what]())
+
+
+def print_table(header: tuple[str, ...], rows: Rows) -> None:
+    """A table on a terminal, else lines with tabs."""
     console = Console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, title in enumerate(header):

@@ -13,7 +13,7 @@ from cluster.flaws import FLAWS
 from harness.adequacy import parse_floors
 from harness.errors import UserError
 from harness.rundir import require_store
-from nemesis.registry import NEMESES
+from nemesis.asked import parse_all, split
 from workloads.registry import WORKLOADS
 
 ENVIRONMENTS = ("sim", "docker")
@@ -39,6 +39,7 @@ class RunOptions:
     recovery_budget: float = 10.0
     floors: dict[str, str] = field(default_factory=dict)
     workload_options: dict[str, str] = field(default_factory=dict)
+    swarm: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The options as JSON-able values, for `run.json`."""
@@ -51,6 +52,7 @@ class RunOptions:
             words += ["--nemesis", ",".join(self.nemesis)]
         for name in ("time_limit", "rate", "concurrency", "masters", "nodes", "seed", "op_timeout", "recovery_budget"):
             words += [f"--{name.replace('_', '-')}", f"{getattr(self, name):g}" if name != "seed" else str(self.seed)]
+        words += ["--swarm"] * self.swarm
         for flaw in self.flaw:
             words += ["--flaw", flaw]
         if self.world:
@@ -81,8 +83,7 @@ def validate(options: RunOptions) -> RunOptions:
     """The same options if a run can be made of them; raises UserError with one sentence otherwise."""
     known("workload", options.workload, list(WORKLOADS))
     known("environment", options.on, ENVIRONMENTS)
-    for name in options.nemesis:
-        known("nemesis", name, [*NEMESES, "all", "none"])
+    parse_all(options.nemesis)
     for name in options.flaw:
         known("flaw", name, list(FLAWS))
     within("--time-limit", options.time_limit, 1, 7 * 24 * 3600)
@@ -114,7 +115,7 @@ def fault_names(text: str | None) -> tuple[str, ...]:
 
     An empty name is a mistake, such as a variable of a script that was never set: the run would pass without a fault.
     """
-    names = split_names(text)
+    names = split(text or "")
     if text is not None and not names:
         raise UserError("--nemesis names no fault; leave it out, or say none, for a run without faults.")
     return names

@@ -6,6 +6,8 @@ recover from the one before. The first cycles take every kind once, quickly; lat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from harness.generators.chance import Chance, child
@@ -31,21 +33,30 @@ SEED_BITS = 53
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind asked for: its variants, the preferred one first (of a script: its own name only)."""
+    """A kind asked for: its variants, the preferred one first (of a script: its own name only), its pace and settings.
+
+    `every_s` is how long its cycles take, `for_s` how long an instance lasts; None: as the pace has it.
+    """
 
     name: str
     variants: tuple[str, ...]
     scripted: bool = False
+    every_s: float | None = None
+    for_s: float | None = None
+    settings: Mapping[str, float] = {}
 
 
 class Pace(msgspec.Struct, frozen=True):
     """How long things last: a fault 0.4 to 1.2 intervals, a script's episode 1.5 to 3, quiet time 0.5 to 1.
 
-    In the first round, while some kind has had no instance, cycles are short enough for it to end by `first_round_s`.
+    In the first round, while some kind has had no instance, cycles are short enough for it to end by `first_round_s`;
+    but no fault lasts less than `least_s`, and a script may go on for `extend_s` until its core is reached.
     """
 
     interval_s: float = 5.0
     first_round_s: float = 15.0
+    least_s: float = 0.0
+    extend_s: float = 0.0
 
 
 class Timed(msgspec.Struct, frozen=True):
@@ -67,10 +78,17 @@ class Plan(msgspec.Struct, frozen=True):
     counts: tuple[int, ...]
 
 
-def plan_cycle(kinds: tuple[Kind, ...], pace: Pace, seed: int, cycle: int, counts: tuple[int, ...]) -> Plan:
-    """The next cycle, given how many instances of each kind there were before."""
+def plan_cycle(
+    kinds: tuple[Kind, ...],
+    pace: Pace,
+    seed: int,
+    cycle: int,
+    counts: tuple[int, ...],
+    seen: frozenset[str] = frozenset(),
+) -> Plan:
+    """The next cycle, given how many instances of each kind there were before, and the kinds that were observed."""
     chance = Chance(child(seed, cycle))
-    chosen = _choose(kinds, cycle, chance)
+    chosen = _choose(kinds, cycle, chance, [i for i, kind in enumerate(kinds) if kind.name not in seen])
     hold_s, quiet_s = _lengths(kinds, pace, cycle, chosen, chance)
     begins, ends = [], []
     for kind in chosen:
@@ -80,7 +98,7 @@ def plan_cycle(kinds: tuple[Kind, ...], pace: Pace, seed: int, cycle: int, count
         counts = tuple(count + (i == kind) for i, count in enumerate(counts))
     if kinds[chosen[0]].scripted:
         shared = cycle < len(kinds) and len(kinds) > 1
-        steps = Timed(0.0, step_op(begins[0]), hold_s, 0.0 if shared else EXTENSION * pace.interval_s)
+        steps = Timed(0.0, step_op(begins[0]), hold_s, pace.extend_s if shared else EXTENSION * pace.interval_s)
         return Plan((Timed(quiet_s, begins[0]), steps, Timed(0.0, ends[0])), counts)
     if len(chosen) == 1:
         return Plan((Timed(quiet_s, begins[0]), Timed(hold_s, ends[0])), counts)
@@ -90,9 +108,12 @@ def plan_cycle(kinds: tuple[Kind, ...], pace: Pace, seed: int, cycle: int, count
     return Plan(tuple(Timed(wait, op) for wait, op in zip(waits, (*begins, *ends), strict=True)), counts)
 
 
-def _choose(kinds: tuple[Kind, ...], cycle: int, chance: Chance) -> list[int]:
+def _choose(kinds: tuple[Kind, ...], cycle: int, chance: Chance, unseen: list[int]) -> list[int]:
+    """Each kind once, then any, maybe two; in every other cycle one of those of which no instance was observed yet."""
     if cycle < len(kinds):
         return [cycle]
+    if unseen and cycle % 2 == 0:
+        return [unseen[cycle // 2 % len(unseen)]]
     first = chance.below(len(kinds))
     partners = [i for i, kind in enumerate(kinds) if i != first and not kind.scripted]
     if kinds[first].scripted or not partners or chance.uniform() >= OVERLAP_SHARE:
@@ -101,13 +122,20 @@ def _choose(kinds: tuple[Kind, ...], cycle: int, chance: Chance) -> list[int]:
 
 
 def _lengths(kinds: tuple[Kind, ...], pace: Pace, cycle: int, chosen: list[int], chance: Chance) -> tuple[float, float]:
-    interval_s = pace.interval_s
+    """Seconds that the fault lasts, and of quiet time before it."""
+    leading, interval_s = kinds[chosen[0]], pace.interval_s
     if cycle < len(kinds):
         interval_s = min(interval_s, pace.first_round_s / len(kinds) / 2.2)
     quiet_s = interval_s * (0.5 + 0.5 * chance.uniform())
-    if kinds[chosen[0]].scripted and cycle >= len(kinds):
-        return interval_s * (1.5 + 1.5 * chance.uniform()), quiet_s
-    return interval_s * (0.4 + 0.8 * chance.uniform()), quiet_s
+    if leading.scripted and cycle >= len(kinds):
+        hold_s = interval_s * (1.5 + 1.5 * chance.uniform())
+    else:
+        hold_s = max(interval_s * (0.4 + 0.8 * chance.uniform()), pace.least_s)
+    if leading.every_s is not None:
+        hold_s = min(hold_s, leading.every_s * 0.6)
+    if leading.for_s is not None:
+        hold_s = leading.for_s
+    return hold_s, quiet_s if leading.every_s is None else max(leading.every_s - hold_s, 0.0)
 
 
 def variant_of(kind: Kind, count: int, seed: int) -> str:
@@ -130,6 +158,7 @@ def begin_op(kind: Kind, number: int, count: int, seed: int) -> Op:
         "instance": number,
         "step": "begin",
         "seed": child(seed, number) >> (64 - SEED_BITS),
+        **({"settings": dict(kind.settings)} if kind.settings else {}),
     }
     return invoke(f, value=value)
 

@@ -9,19 +9,23 @@ from random import Random
 from harness.errors import UserError
 from harness.generators.core import Generator
 from harness.protocols import Database, Environment, Nemesis
+from nemesis.asked import ALL, Asked, expand, parse_all, scripted
 from nemesis.cycles import SEED_BITS, Kind, Pace, Timed, end_op
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.registry import KINDS, NEMESES, PlotStyle
 from nemesis.schedule import Schedule, Steps
-from nemesis.scripts import SCRIPTS
 
 
 @dataclass(frozen=True, slots=True)
 class NemesisOptions:
-    """`interval_s` sets the pace (see `Pace`); `time_limit_s`, where known, lets the first round end within it."""
+    """`interval_s` sets the pace (see `Pace`); `time_limit_s`, where known, lets the first round end within it.
+
+    `drawn` says that nobody asked for just these kinds: each is given time to last, and to reach its core.
+    """
 
     interval_s: float = 5.0
     time_limit_s: float | None = None
+    drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,57 +43,96 @@ FIRST_ROUND_SHARE = 0.7
 """Of the time limit: by then every kind has had its first instance."""
 
 
-def package(
-    names: Sequence[str], database: Database, environment: Environment, options: NemesisOptions, entropy: Random
-) -> NemesisPackage:
-    """Compose nemeses; `all` stands for every plain kind that can be done here, no names (or `none`) for no faults.
+LEAST_S = 2.0
+"""How long each fault lasts at least that `all` drew."""
 
-    Raises UserError for unknown names, for what this environment can't do, and for options out of range.
+COST_S = {True: 12.0, False: 4.5}
+"""How long a cycle of the first round may take of what `all` drew: of scripts, and of others."""
+
+EXTEND_S = 10.0
+"""How long a script that `all` drew may go on until its core is reached."""
+
+
+def package(
+    parts: Sequence[str], database: Database, environment: Environment, options: NemesisOptions, entropy: Random
+) -> NemesisPackage:
+    """Compose nemeses (see `nemesis.asked`); `all` stands for every kind that can be done here, `none` for none.
+
+    Of what `all` stands for so many kinds are drawn as have time for an instance that lasts. Raises UserError for
+    unknown names, for what this environment can't do, and for options out of range.
     """
     if not 0.1 <= options.interval_s <= 3600:
         raise UserError(f"The nemesis interval must lie between 0.1 and 3600 seconds, not {options.interval_s:g}.")
     offered = frozenset(database.capabilities | environment.capabilities)
-    kinds = tuple(_kind(name, offered, len(database.nodes)) for name in resolve(names, offered))
-    pace = Pace(options.interval_s, FIRST_ROUND_SHARE * min(options.time_limit_s or 20.0, 20.0))
+    asked = parse_all(parts)
+    everything = any(each.name == ALL for each in asked)
+    chosen = expand(asked, offered)
+    if everything:
+        named = [each.name for each in asked]
+        chosen = fitting(chosen, named, options.time_limit_s, entropy)
+    kinds = tuple(_kind(each, offered, len(database.nodes), options.time_limit_s) for each in chosen)
     return NemesisPackage(
         FaultNemesis(database, environment, Patience()),
-        Schedule(kinds, pace, entropy.getrandbits(SEED_BITS)),
+        Schedule(kinds, _pace(options, everything or options.drawn), entropy.getrandbits(SEED_BITS)),
         Steps(tuple(Timed(0.0, end_op(kind.name, None)) for kind in kinds)),
         tuple(kind.name for kind in kinds),
         {kind.name: NEMESES[kind.name].style for kind in kinds},
     )
 
 
-def wanted(names: Sequence[str]) -> frozenset[str]:
-    """The capabilities that these nemeses need, or (`all`) use where they are offered; unknown names want nothing."""
-    kinds = [kind for name in names for kind in (KINDS if name == "all" else [name]) if kind in NEMESES]
-    return frozenset[str]().union(*(NEMESES[kind].needs for kind in kinds))
+def _pace(options: NemesisOptions, drawn: bool) -> Pace:
+    first_round_s = FIRST_ROUND_SHARE * min(options.time_limit_s or 20.0, 20.0)
+    if drawn:
+        return Pace(options.interval_s, first_round_s, LEAST_S, EXTEND_S)
+    return Pace(options.interval_s, first_round_s)
 
 
-def resolve(names: Sequence[str], offered: frozenset[str]) -> tuple[str, ...]:
-    """The kinds that names stand for, each once, in the order given; raises UserError."""
-    chosen: list[str] = []
-    for name in names:
-        if name == "none":
-            continue
-        if name != "all" and name not in NEMESES:
-            raise UserError(f"There is no nemesis {name!r}; known are {', '.join(NEMESES)}, all and none.")
-        kinds = [kind for kind in KINDS if NEMESES[kind].needs <= offered] if name == "all" else [name]
-        chosen += kinds
-    return tuple(dict.fromkeys(chosen))
+def fitting(
+    kinds: Sequence[Asked], named: Sequence[str], time_limit_s: float | None, entropy: Random
+) -> tuple[Asked, ...]:
+    """As many of the kinds, those named first, as have time for an instance each; in the order given, at least one."""
+    if time_limit_s is None:
+        return tuple(kinds)
+    drawn: list[Asked] = []
+    left_s = time_limit_s
+    order = entropy.sample(list(kinds), len(kinds))
+    for each in sorted(order, key=lambda kind: kind.name not in named):
+        left_s -= COST_S[scripted(each.name)]
+        if left_s >= 0 or not drawn or each.name in named:
+            drawn.append(each)
+    return tuple(each for each in kinds if each in drawn)
 
 
-def _kind(name: str, offered: frozenset[str], node_count: int) -> Kind:
+def wanted(parts: Sequence[str]) -> frozenset[str]:
+    """The capabilities that these nemeses need, or (`all`) use where they are offered."""
+    every = frozenset[str]().union(*(info.needs for info in NEMESES.values()))
+    return frozenset[str]().union(*(NEMESES[each.name].needs for each in expand(parse_all(parts), every)))
+
+
+def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: float | None) -> Kind:
+    name = asked.name
     lacking = NEMESES[name].needs - offered
     if lacking:
         raise UserError(
             f"The nemesis {name!r} can't be used here: no {' and no '.join(sorted(lacking))} fault is offered."
         )
-    if name in SCRIPTS:
-        return Kind(name, (name,), scripted=True)
+    longest_s = max(asked.every_s or 0.0, asked.for_s or 0.0)
+    if time_limit_s is not None and longest_s > time_limit_s:
+        raise UserError(f"{asked.text()} takes longer than the run, which lasts {time_limit_s:g} s.")
+    if scripted(name):
+        return Kind(name, (name,), True, asked.every_s, asked.for_s)
     variants = KINDS[name].variants
-    possible = tuple(v for v in variants if variants[v].needs <= offered and node_count >= variants[v].least_nodes)
+    among = asked.variants or tuple(variants)
+    possible = tuple(v for v in among if variants[v].needs <= offered and node_count >= variants[v].least_nodes)
     if not possible:
-        least = min(variant.least_nodes for variant in variants.values())
-        raise UserError(f"The nemesis {name!r} can't be used here: it needs at least {least} nodes.")
-    return Kind(name, possible)
+        least = min(variants[v].least_nodes for v in among)
+        what = (
+            f"{asked.text()!r} needs at least {least} nodes" if node_count < least else _lacking(name, among, offered)
+        )
+        raise UserError(f"The nemesis {name!r} can't be used here: {what}.")
+    return Kind(name, possible, False, asked.every_s, asked.for_s, asked.settings)
+
+
+def _lacking(name: str, among: Sequence[str], offered: frozenset[str]) -> str:
+    lacking = sorted(frozenset[str]().union(*(KINDS[name].variants[v].needs for v in among)) - offered)
+    return f"no {' and no '.join(lacking)} is offered"

@@ -54,7 +54,8 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """Endless cycles; `counts` are the instances of each kind so far, `steps` what is left of the present cycle."""
+    """Endless cycles; `counts` are the instances of each kind so far, `steps` what is left of the present cycle, `seen`
+    the kinds that were observed in effect."""
 
     kinds: tuple[Kind, ...]
     pace: Pace
@@ -62,6 +63,7 @@ class Schedule(msgspec.Struct, frozen=True):
     cycle: int = 0
     counts: tuple[int, ...] = ()
     steps: Steps = Steps(())
+    seen: frozenset[str] = frozenset()
 
     def step(self, context: Context) -> Step:
         if not self.kinds:
@@ -73,10 +75,17 @@ class Schedule(msgspec.Struct, frozen=True):
 
     def update(self, context: Context, event: Op) -> Generator:
         steps = self.steps.after(event)
-        return self if steps is self.steps else replace(self, steps=steps)
+        return self if steps is self.steps else replace(self, steps=steps, seen=self.seen | _observed(event))
 
     def _next_cycle(self) -> Schedule:
         counts = self.counts or (0,) * len(self.kinds)
-        plan = plan_cycle(self.kinds, self.pace, self.seed, self.cycle, counts)
+        plan = plan_cycle(self.kinds, self.pace, self.seed, self.cycle, counts, self.seen)
         steps = Steps(plan.items, self.steps.since_ns)
         return replace(self, cycle=self.cycle + 1, counts=plan.counts, steps=steps)
+
+
+def _observed(event: Op) -> frozenset[str]:
+    """The kind that an event tells to have been observed in effect: a script at its core only."""
+    told = event.value if isinstance(event.value, dict) else {}
+    seen = told.get("observed") is True and told.get("step") != "end" and told.get("core", True) is True
+    return frozenset([str(told["fault"])]) if seen and "fault" in told else frozenset()

@@ -162,7 +162,7 @@ def test_all_means_every_plain_kind_that_can_be_done_here() -> None:
 @pytest.mark.parametrize(
     ("kinds", "capabilities", "interval_s", "sentence"),
     [
-        (["fire"], {"kill"}, 5.0, r"no nemesis 'fire'; known are partition, kill, .*\.$"),
+        (["fire"], {"kill"}, 5.0, r"no nemesis 'fire'; choose from: partition, kill, .*\.$"),
         (["kill"], set(), 5.0, r"'kill' can't be used here: .*kill.*\.$"),
         (["partition"], set(), 0.0, r"interval must lie between .* not 0\.$"),
         (["partition"], set(), float("nan"), r"interval must lie between .* not nan\.$"),

@@ -1,0 +1,67 @@
+"""`--swarm`: each seed draws its own cluster, load and faults (Groce et al. 2012, "Swarm testing").
+
+A run that has everything at once rarely has enough of anything: leaving out a random part of the kinds reaches states
+that all of them together never do. All is drawn from the seed, so that the same command makes the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from assay.options import RunOptions
+from nemesis.asked import ALL, Asked, expand, parse_all
+
+MASTERS = (1, 3, 3, 3, 5)
+NODES = (3, 4, 5, 5, 6, 7)
+RATES_HZ = (30.0, 60.0, 100.0, 100.0, 200.0)
+CONCURRENCY = (3, 5, 10, 10, 20)
+MOST_KINDS = 6
+PACED_SHARE = 0.4
+"""How often a kind has a pace of its own."""
+
+
+def draw_cluster(options: RunOptions) -> RunOptions:
+    """The options with cluster and load as the seed has them; the world is drawn from it anyway."""
+    entropy = Random(f"swarm/{options.seed}")
+    return replace(
+        options,
+        masters=entropy.choice(MASTERS),
+        nodes=entropy.choice(NODES),
+        rate=entropy.choice(RATES_HZ),
+        concurrency=entropy.choice(CONCURRENCY),
+    )
+
+
+def draw_faults(options: RunOptions, offered: frozenset[str]) -> tuple[str, ...]:
+    """A random part of the kinds asked for, some with a random pace, as `--nemesis` takes them.
+
+    Those asked for by name that can't be done here stay among them, to be refused. Of kinds with settings of their own
+    from the user the settings are kept.
+    """
+    entropy = Random(f"swarm/{options.seed}/faults")
+    asked = parse_all(options.nemesis)
+    kinds = list(expand(asked, offered))
+    if not kinds:
+        return ()
+    least = 1 if any(each.name == ALL for each in asked) else min(2, len(kinds))
+    count = entropy.randint(least, min(len(kinds), MOST_KINDS))
+    drawn = entropy.sample(kinds, count)
+    return tuple(_paced(each, entropy, options.time_limit).text() for each in kinds if each in drawn)
+
+
+def _paced(asked: Asked, entropy: Random, time_limit_s: float) -> Asked:
+    every_s, share = round(entropy.uniform(3.0, 12.0), 1), entropy.uniform(0.2, 0.7)
+    alone = asked.every_s is None and asked.for_s is None and entropy.random() < PACED_SHARE
+    if not alone or every_s > time_limit_s / 3:
+        return asked
+    return Asked(asked.name, asked.variants, every_s, round(every_s * share, 1), asked.settings)
+
+
+def drawn_words(options: RunOptions, nemeses: Sequence[str]) -> str:
+    """What was drawn, in one line for people."""
+    return (
+        f"swarm: masters={options.masters}, nodes={options.nodes}, rate={options.rate:g}, "
+        f"concurrency={options.concurrency}, nemesis={','.join(nemeses) or 'none'}"
+    )

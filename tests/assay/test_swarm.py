@@ -1,0 +1,42 @@
+"""`--swarm`: every seed draws cluster, load and faults of its own, and the same ones again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from assay.options import RunOptions, validate
+from assay.swarm import draw_cluster, draw_faults
+from nemesis.asked import parse, parse_all
+from nemesis.registry import NEMESES
+
+EVERYTHING = frozenset[str]().union(*(info.needs for info in NEMESES.values()))
+OPTIONS = RunOptions("register", nemesis=("all",), swarm=True)
+
+
+def test_seeds_differ_and_each_draws_the_same_again() -> None:
+    drawn = {}
+    for seed in range(60):
+        options = replace(OPTIONS, seed=seed)
+        cluster, faults = draw_cluster(options), draw_faults(options, EVERYTHING)
+        assert (cluster, faults) == (draw_cluster(options), draw_faults(options, EVERYTHING))
+        validate(replace(cluster, nemesis=faults))
+        drawn[seed] = (cluster.masters, cluster.nodes, cluster.rate, cluster.concurrency, faults)
+    assert len(set(drawn.values())) > 50
+    kinds = {parse(part).name for *_, faults in drawn.values() for part in faults}
+    assert kinds == set(NEMESES)
+
+
+def test_what_was_asked_for_is_all_that_is_drawn_with_its_settings() -> None:
+    for seed in range(20):
+        options = replace(OPTIONS, seed=seed, nemesis=("kill(target=one,every=9s)", "partition", "pause"))
+        drawn = parse_all(draw_faults(options, EVERYTHING))
+        assert 2 <= len(drawn) <= 3
+        for each in drawn:
+            assert each.name in ("kill", "partition", "pause")
+            assert each.name != "kill" or (each.variants, each.every_s) == (("one",), 9.0)
+
+
+def test_a_run_without_faults_draws_none_and_the_command_says_swarm() -> None:
+    assert draw_faults(replace(OPTIONS, nemesis=()), EVERYTHING) == ()
+    assert " --swarm" in OPTIONS.command()
+    assert "--swarm" not in replace(OPTIONS, swarm=False).command()
