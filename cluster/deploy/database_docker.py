@@ -29,6 +29,7 @@ from cluster.deploy.node_files import (
     code_archive,
     corrupt_command,
 )
+from cluster.identity import identity_file
 from cluster.invariants.reports import Reports
 from cluster.wire.messages import WIRE_VERSION, Replica
 from harness.env import daemon
@@ -96,7 +97,8 @@ class DockerDatabase(ReferenceDatabase):
         async def install_on(node: Node) -> None:
             await self._machines.fleet.check(node.name, UNPACK_COMMAND, archive)
             await self._machines.fleet.upload(node.name, CONFIG_PATH, dump_config(self._config(node)))
-            await self._machines.fleet.check(node.name, FORMAT_COMMAND)
+            identity = identity_file(self._cluster_id, node.name)
+            await self._machines.fleet.check(node.name, FORMAT_COMMAND, identity)
 
         await self._on_each_node(install_on)
 

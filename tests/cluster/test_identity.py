@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from cluster.config import NodeConfig
 from cluster.deploy.database_sim import format_machine
-from cluster.identity import ForeignDisk, PeerCheck
+from cluster.deploy.node_files import DATA_DIRECTORY, FORMAT_COMMAND
+from cluster.identity import ForeignDisk, PeerCheck, identity_file, read_identity
 from cluster.node import run_node
 from cluster.raft.types import RequestVote
 from cluster.wire.messages import (
@@ -26,6 +29,7 @@ from cluster.wire.messages import (
     encode,
 )
 from harness.ports import Peer, Ports
+from harness.real.disk import RealDisk
 from harness.sim.world import World
 
 MASTER = Replica("m1", "m1:7051")
@@ -132,3 +136,15 @@ def test_a_master_does_not_start_on_the_disk_of_another_cluster() -> None:
         assert isinstance(bench.world.node("m1").error, ForeignDisk)
 
     play(scenario, crashes=1)
+
+
+def test_a_machine_s_disk_is_formatted_without_the_node_program_and_only_once(tmp_path: Path) -> None:
+    """What the command is fed becomes the identity; a disk that has one keeps it."""
+    command = FORMAT_COMMAND.replace(DATA_DIRECTORY, str(tmp_path / "data"))
+    for node in ("m1", "m2"):
+        subprocess.run(["sh", "-c", command], input=identity_file("c", node), check=True)
+
+    async def found() -> str | None:
+        return await read_identity(RealDisk(tmp_path / "data"), "c", "m1")
+
+    assert asyncio.run(found()) == "m1"
