@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.waiters import NEVER_NS, Expired, NotProposed, Overloaded, fail_future
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedProposal:
+class QueuedProposal(msgspec.Struct, frozen=True):
     """A command, which `stamp` gives where its position in the log is fixed, and who waits for its result.
 
     `deadline_ns` (monotonic) is for entering the log, `decided_ns` for being applied or known dead.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.raft.types import Reason
 
@@ -58,14 +59,12 @@ class OutcomeUnknown(Exception):
     """The deadline passed, or the group stopped, before the command's fate (or the read's leave) was known."""
 
 
-@dataclass(slots=True)
-class _Proposal:
+class _Proposal(msgspec.Struct):
     future: asyncio.Future[bytes]
     deadline_ns: int
 
 
-@dataclass(slots=True)
-class _Read:
+class _Read(msgspec.Struct):
     """`index` is -1 until Raft has fixed the read point."""
 
     future: asyncio.Future[None]

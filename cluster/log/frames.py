@@ -32,7 +32,6 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 
@@ -63,7 +62,7 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
     crc: int
 
 
-class Record(NamedTuple):
+class Record(msgspec.Struct, frozen=True):
     """One record of one group; `kind` is of `cluster.log.replay`."""
 
     group: str

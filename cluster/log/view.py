@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from cluster.log.envelope import CorruptLog
 from cluster.log.frames import Record
 from cluster.log.replay import APPEND, Append, Base, Image, SnapshotRef, encode_body
@@ -66,8 +68,7 @@ class Owner(Protocol):
     def restate(self, image: Image) -> None: ...
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(msgspec.Struct):
     """Something to be written in its turn: a `Persist`, or (None) the base of an own snapshot.
 
     `ref` is the snapshot file that it names, which is durable; `obsolete` is a file that it replaces.

@@ -7,9 +7,13 @@ from cluster.raft.reads import FOR_EVER_NS
 from cluster.raft.state import Outbox, State
 from cluster.raft.types import Entry, HardState, NodeId, Persist, Ready, Role, SoftState
 
+_EMPTY = Outbox()
+
 
 def collect(state: State) -> Ready:
     """The Ready of the step that just ran; the next step starts with an empty outbox."""
+    if state.out == _EMPTY:  # as after most answers, and after a follower's own fsync
+        return Ready(apply=newly_committed(state), soft_state=changed_soft_state(state), wake_ns=next_wake_ns(state))
     out, state.out = state.out, Outbox()
     return Ready(
         tuple(out.sends),

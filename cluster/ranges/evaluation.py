@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from cluster.config import Knobs
 from cluster.group import OutcomeUnknown
@@ -48,8 +49,7 @@ class Log(Protocol):
         """Propose what `stamp` gives where the position is fixed; done when that is applied or known dead."""
 
 
-@dataclass(slots=True)
-class Evaluating:
+class Evaluating(msgspec.Struct):
     """A change between its latches and its log position."""
 
     change: Change

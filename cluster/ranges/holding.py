@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
+
+import msgspec
 
 from cluster.config import Knobs
 from cluster.group import Group, NotLeader, OutcomeUnknown
@@ -39,7 +41,7 @@ Promised: TypeAlias = Callable[[], tuple[Timestamp, Timestamp]]
 """(The highest timestamp closed by either transport, the highest that a read was served at), under this lease."""
 
 
-class HeldLease(NamedTuple):
+class HeldLease(msgspec.Struct, frozen=True):
     """A lease that this node holds, and what it allows.
 
     `low_water`: no earlier holder served a read or closed a timestamp above it, so every write lies above it (the

@@ -6,15 +6,15 @@ In memory only, and made afresh for each lease: what earlier holders promised li
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from cluster.ranges.timestamp_cache import TimestampCache
 from cluster.ranges.tracker import Bucket, BucketTracker
 from cluster.store.cells import Span
 
 
-@dataclass(slots=True)
-class InFlight:
+class InFlight(msgspec.Struct):
     """An evaluation whose log position is open; it will write at or above `timestamp`."""
 
     timestamp: int
