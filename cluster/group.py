@@ -290,7 +290,7 @@ class Group:
             while not self._stopped:
                 if self._events:
                     self._carry_out(self._raft.step(self._events.popleft(), self._clock.monotonic_ns()))
-                elif self._queue and not self._disk.busy:
+                elif self._queue.waiting and not self._disk.busy:
                     self._propose_batch()
                 else:
                     return

@@ -27,39 +27,36 @@ class ProposalQueue:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._waiting: list[QueuedProposal] = []
+        self.waiting: list[QueuedProposal] = []
         self.next_deadline_ns = NEVER_NS
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
 
     def add(self, proposal: QueuedProposal) -> None:
         """Queue a command, or refuse it with Overloaded."""
-        if len(self._waiting) >= self._limit:
+        if len(self.waiting) >= self._limit:
             fail_future(proposal.future, Overloaded(self._limit))
             return
-        self._waiting.append(proposal)
+        self.waiting.append(proposal)
         self.next_deadline_ns = min(self.next_deadline_ns, proposal.deadline_ns)
 
     def take(self, count: int, now_ns: int) -> list[QueuedProposal]:
         """The first commands, those that are past their deadline left out."""
         self.expire(now_ns)
-        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        taken, self.waiting = self.waiting[:count], self.waiting[count:]
         return taken
 
     def expire(self, now_ns: int) -> None:
         """Refuse what is past its deadline."""
         if now_ns < self.next_deadline_ns:
             return
-        late = [proposal for proposal in self._waiting if proposal.deadline_ns <= now_ns]
-        self._waiting = [proposal for proposal in self._waiting if proposal.deadline_ns > now_ns]
-        self.next_deadline_ns = min((proposal.deadline_ns for proposal in self._waiting), default=NEVER_NS)
+        late = [proposal for proposal in self.waiting if proposal.deadline_ns <= now_ns]
+        self.waiting = [proposal for proposal in self.waiting if proposal.deadline_ns > now_ns]
+        self.next_deadline_ns = min((proposal.deadline_ns for proposal in self.waiting), default=NEVER_NS)
         for proposal in late:
             fail_future(proposal.future, Expired())
 
     def refuse(self, error: NotProposed) -> None:
         """Refuse everything."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         self.next_deadline_ns = NEVER_NS
         for proposal in waiting:
             fail_future(proposal.future, error)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -117,7 +116,7 @@ class ClusterClient:
         self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int, design: str = "raft"
     ) -> CreateTableReply:
         """Create a table, once whatever is lost on the way; its tablets come up afterwards (`is_create_done`)."""
-        with self._ticket() as ticket:
+        with Ticket(self._sessions) as ticket:
 
             def make() -> Request:
                 return CreateTable(ticket.request_id, name, tuple(columns), buckets, replication_factor, design)
@@ -263,20 +262,12 @@ class ClusterClient:
     async def _change(self, table: str, partition: int, make: Callable[[RequestId, str, int], Request]) -> ServedChange:
         """The timestamp that is asked for is this client's time, the same with every attempt."""
         requested = physical(self._ports.clock.wall_ns())
-        with self._ticket() as ticket:
+        with Ticket(self._sessions) as ticket:
 
             def change(tablet_id: str) -> Request:
                 return make(ticket.request_id, tablet_id, requested)
 
             return ServedChange(*await self._ask_tablet(table, partition, change, Done, self._trial(), ticket))
-
-    @contextmanager
-    def _ticket(self) -> Iterator[Ticket]:
-        ticket = Ticket(self._sessions)
-        try:
-            yield ticket
-        finally:
-            ticket.release()
 
     async def _ask_leader(self, request: Request, reply_type: type[ReplyType], trial: Trial | None = None) -> ReplyType:
         return await self._ask_master(lambda: request, reply_type, trial or self._trial())

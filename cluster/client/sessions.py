@@ -48,13 +48,22 @@ class Sessions:
 
 
 class Ticket:
-    """The identity of one change: bound to a session at its first attempt, to another one only by `release`."""
+    """The identity of one change: bound to a session at its first attempt, to another one only by `release`.
+
+    A context manager: whatever comes of the change, its identity is let go in the end.
+    """
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._group = ""
         self._session: Session | None = None
         self._request_id: RequestId | None = None
+
+    def __enter__(self) -> Ticket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     @property
     def bound(self) -> bool:

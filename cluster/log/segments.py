@@ -7,7 +7,7 @@ client chose can pass for a frame. A segment begins as an atomically written fir
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from cluster.log.frames import Record, Scan, build, scan
@@ -85,9 +85,9 @@ class Segments:
         await self._disk.append(segment.path, data)
         segment.size += len(data)
 
-    async def sync(self) -> None:
+    def sync(self) -> Awaitable[None]:
         """Make what was appended durable; raises DiskFull where the write was put off until now."""
-        await self._disk.fsync(self._segments[-1].path)
+        return self._disk.fsync(self._segments[-1].path)
 
     async def roll(self, records: list[Record]) -> None:
         """Begin a new segment with one frame, durable when this returns; raises DiskFull, with nothing begun."""

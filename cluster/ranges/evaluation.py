@@ -110,8 +110,8 @@ class Evaluation:
         if answer is not None:
             return answer  # a double of what is still in flight is found at apply
         requested = self._requested(change)
-        latch = await self._latched((), changes.spans_of(puts))
-        if latch is None:
+        latch = self._latches.acquire((), changes.spans_of(puts))
+        if not latch.granted and not await self._granted(latch):
             return _LATCH_TIMED_OUT
         held = self._holding.held()
         if held is None or self._log is None:
@@ -198,8 +198,8 @@ class Evaluation:
         if not spans:
             return _fault("INVALID", "a read of no rows")
         arrived = self._clock.now()
-        latch = await self._latched(spans, ())
-        if latch is None:
+        latch = self._latches.acquire(spans, ())
+        if not latch.granted and not await self._granted(latch):
             return _LATCH_TIMED_OUT
         try:
             held = await self._holding.check(arrived)
@@ -226,11 +226,8 @@ class Evaluation:
 
     # ---- both ----
 
-    async def _latched(self, read: tuple[Span, ...], written: tuple[Span, ...]) -> Latch | None:
-        """Latches on all spans in one step; None if they were not granted within the deadline."""
-        latch = self._latches.acquire(read, written)
-        if latch.granted:
-            return latch
+    async def _granted(self, latch: Latch) -> bool:
+        """Whether the latch is granted within the deadline; else it is given up."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         latch.wake = lambda: _grant(granted)
         self._deadlines.add(granted)
@@ -239,9 +236,9 @@ class Evaluation:
         except BaseException as error:
             self._latches.release(latch)
             if isinstance(error, OutcomeUnknown):
-                return None
+                return False
             raise
-        return latch
+        return True
 
     def _promises_of(self, held: HeldLease) -> Promises:
         if self._promises is None or self._promises.sequence != held.sequence:

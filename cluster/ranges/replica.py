@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from cluster.config import Knobs
 from cluster.group import Group, GroupSpec, OnFailure, OutcomeUnknown, Transport
@@ -143,13 +144,13 @@ class RangeReplica:
         """Whether changes of configuration are this replica's to make."""
         return self._group is not None and self._group.is_leader
 
-    async def serve(self, request: RowRequest) -> bytes:
+    def serve(self, request: RowRequest) -> Coroutine[Any, Any, bytes]:
         """Answer a client: an encoded reply or Fault. Raises ClockFenced."""
         if isinstance(request, ReadRow | ReadRows):
-            return await self._evaluation.read(request)
+            return self._evaluation.read(request)
         if isinstance(request, RegisterSession):
-            return await self._register_session()
-        return await self._evaluation.change(request)
+            return self._register_session()
+        return self._evaluation.change(request)
 
     async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
         """Add, promote or remove a replica (G1)."""

@@ -114,10 +114,7 @@ class TabletServer:
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
         if isinstance(request, RowRequest):
-            try:
-                return OVERLOADED if self._admission.full else await self._admission.carry(self._row(request))
-            except ClockFenced as error:
-                return _fault("CLOCK_FENCED", str(error))
+            return OVERLOADED if self._admission.full else await self._row(request)
         return await self._admin(peer, request)
 
     def on_notify(self, peer: Peer, payload: bytes) -> None:
@@ -135,12 +132,19 @@ class TabletServer:
         replica = self._replicas.get(tablet_id)
         if replica is None:
             return _fault("NOT_FOUND", f"no tablet {tablet_id} here")
-        if not self._ports.failpoints.armed:
-            return await replica.serve(request)
-        await pass_by(self._ports.failpoints, "tserver.before_serve", tablet_id)
-        answer = await replica.serve(request)
-        await pass_by(self._ports.failpoints, "tserver.after_serve", tablet_id)
-        return answer
+        failpoints = self._ports.failpoints
+        self._admission.in_flight += 1
+        try:
+            if failpoints.armed:
+                await pass_by(failpoints, "tserver.before_serve", tablet_id)
+            answer = await replica.serve(request)
+            if failpoints.armed:
+                await pass_by(failpoints, "tserver.after_serve", tablet_id)
+            return answer
+        except ClockFenced as error:
+            return _fault("CLOCK_FENCED", str(error))
+        finally:
+            self._admission.in_flight -= 1
 
     async def _admin(self, peer: Peer, request: Request) -> bytes:
         if isinstance(request, GetStatus):

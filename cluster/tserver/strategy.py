@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from cluster.config import Knobs
 from cluster.group import OnFailure, Transport
@@ -41,7 +41,7 @@ class Strategy(Protocol):
     def receive(self, messages: tuple[Message, ...]) -> None:
         """Take messages of the other replicas in."""
 
-    async def serve(self, request: RowRequest) -> bytes:
+    def serve(self, request: RowRequest) -> Coroutine[Any, Any, bytes]:
         """Answer a client: an encoded reply or Fault. Raises ClockFenced."""
 
     async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:

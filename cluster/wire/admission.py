@@ -10,20 +10,20 @@ OVERLOADED = encode(Fault("OVERLOADED", "this node has as many requests in hand 
 
 
 class Admission:
-    """Counts requests in flight against a bound."""
+    """Counts requests in flight against a bound; whoever takes one in counts it."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._in_flight = 0
+        self.in_flight = 0
 
     @property
     def full(self) -> bool:
-        return self._in_flight >= self._limit
+        return self.in_flight >= self._limit
 
     async def carry(self, work: Awaitable[bytes]) -> bytes:
         """Await the answer of an admitted request."""
-        self._in_flight += 1
+        self.in_flight += 1
         try:
             return await work
         finally:
-            self._in_flight -= 1
+            self.in_flight -= 1

@@ -90,11 +90,13 @@ class SimClock:
         if self._loop.now_ns >= self._turn_ns:
             self._catch_up()
         elapsed = self._loop.now_ns - self._wall_since
-        return self._wall_base + elapsed + elapsed * self._wall_ppb // BILLION
+        drifted = elapsed * self._wall_ppb // BILLION if self._wall_ppb else 0
+        return self._wall_base + elapsed + drifted
 
     def monotonic_ns(self) -> int:
         elapsed = self._loop.now_ns - self._mono_since
-        return self._mono_base + elapsed + elapsed * self._mono_ppb // BILLION
+        drifted = elapsed * self._mono_ppb // BILLION if self._mono_ppb else 0
+        return self._mono_base + elapsed + drifted
 
     def true_ns(self, monotonic_ns: int) -> int:
         """The virtual time at which `monotonic_ns` is shown, at the rate the monotonic clock has now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -190,11 +191,12 @@ class SimDisk:
         file.data += data
         self._trace.record(APPEND, tag, data)
 
-    async def fsync(self, path: str, tag: int) -> None:
+    def fsync(self, path: str, tag: int) -> asyncio.Future[None]:
+        """Begin to make what was appended so far durable; the future is done when it is."""
         file = self.file(path)
         token, length = self._token(), len(file.data)
         self._fsyncs[token] = None
-        future = self._loop.create_future()
+        future: asyncio.Future[None] = self._loop.create_future()
 
         def synced() -> None:
             if self._fsyncs.pop(token, self) is None:
@@ -206,7 +208,7 @@ class SimDisk:
                     future.set_result(None)
 
         self._loop.post(self._done_ns(), synced, ())
-        await future
+        return future
 
     async def change(self, operation: Callable[[], None], tag: int, note: str) -> None:
         """Carry out an atomic, durable operation; it happens when it ends, or by chance if a crash comes first."""
@@ -297,7 +299,9 @@ class SimDiskPort:
         self._disk.append(path, data, self._owner.tag)
 
     async def fsync(self, path: str) -> None:
-        await self._before_sync()
+        self._owner.require_alive()
+        if self._failpoints.armed:
+            await self._before_sync()
         await self._disk.fsync(path, self._owner.tag)
 
     async def read(self, path: str) -> bytes:
