@@ -58,7 +58,13 @@ def make_test(
     check_operations(chosen, database.name, database.operations)
     values = resolve_options(chosen, options.workload_options)
     entropy = Random(options.seed)
-    faults = package(nemeses, database, environment, NemesisOptions(time_limit_s=options.time_limit), child(entropy))
+    faults = package(
+        nemeses,
+        database,
+        environment,
+        NemesisOptions(time_limit_s=options.time_limit, drawn=options.swarm),
+        child(entropy),
+    )
     if ALL in nemeses:
         tell(f"faults: {', '.join(faults.kinds) or 'none can be made here'}")
     return Test(

@@ -6,6 +6,7 @@ import asyncio
 
 from rich.console import Console
 
+from assay.faults_here import docker_faults
 from harness.env.doctor import clean as clean_up
 from harness.env.doctor import examine, findings
 from harness.real.clock import RealClock
@@ -18,7 +19,8 @@ def print_doctor(clean: bool, build: bool) -> int:
             print(sentence)
         return 0
     console = Console(highlight=False)
-    for finding in findings(asyncio.run(examine(RealClock(), build_image=build))):
+    facts = asyncio.run(examine(RealClock(), build_image=build))
+    for finding in (*findings(facts), *docker_faults(facts)):
         mark = "[green]ok  [/green]" if finding.ok else "[yellow]lack[/yellow]"
         console.print(f"{mark} {finding.subject:<11}", end=" ")
         console.print(finding.sentence, markup=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -11,14 +12,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from checkers.compile_cache import compilation_told
 from harness.ops import Op
+from harness.real.clock import RealClock
 
 EVENTS_PER_UPDATE = 256
 STAGE_SHARES = {"set up": 0.0, "load": 0.05, "heal": 0.85, "recover": 0.88, "final reads": 0.9, "logs": 0.93}
 LATER_SHARES = {"save": 0.95, "judge": 0.97, "tear down": 0.99}
 
 
+LINE_GAP_S = 10.0
+"""Without a terminal a line is printed now and then, this far apart at least."""
+
+
 class RunProgress:
-    """Implements `harness.spec.Progress` as one bar on standard error; nothing is drawn unless that is a terminal."""
+    """Implements `harness.spec.Progress` on standard error: as one bar on a terminal, else as a line now and then."""
 
     def __init__(self, time_limit_s: float) -> None:
         console = Console(stderr=True)
@@ -31,6 +37,9 @@ class RunProgress:
             transient=True,
             disable=not console.is_terminal,
         )
+        self._lines = not console.is_terminal
+        self._clock = RealClock()
+        self._told_ns = self._clock.monotonic_ns()
         self._task = self._bar.add_task("set up", total=1.0, note="")
         self._limit_ns = time_limit_s * 1e9
         self._stage = "set up"
@@ -47,6 +56,7 @@ class RunProgress:
         self._stage = name
         share = {**STAGE_SHARES, **LATER_SHARES}.get(name, 0.0)
         self._bar.update(self._task, description=name, completed=share, note="")
+        self._line(name)
 
     def event(self, op: Op) -> None:
         self._events += 1
@@ -55,6 +65,13 @@ class RunProgress:
             done = min(1.0, op.time / self._limit_ns)
             note = f"{op.time / 1e9:.0f} s, {self._events} events"
             self._bar.update(self._task, completed=low + done * (high - low), note=note)
+            self._line(f"load: {note}")
+
+    def _line(self, words: str) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if self._lines and now_ns - self._told_ns >= LINE_GAP_S * 1e9:
+            self._told_ns = now_ns
+            print(words, file=sys.stderr, flush=True)
 
 
 @contextmanager

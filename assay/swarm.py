@@ -12,6 +12,7 @@ from random import Random
 
 from assay.options import RunOptions
 from nemesis.asked import ALL, Asked, expand, parse_all
+from nemesis.packages import fitting
 
 MASTERS = (1, 3, 3, 3, 5)
 NODES = (3, 4, 5, 5, 6, 7)
@@ -47,7 +48,7 @@ def draw_faults(options: RunOptions, offered: frozenset[str]) -> tuple[str, ...]
         return ()
     least = 1 if any(each.name == ALL for each in asked) else min(2, len(kinds))
     count = entropy.randint(least, min(len(kinds), MOST_KINDS))
-    drawn = entropy.sample(kinds, count)
+    drawn = fitting(entropy.sample(kinds, count), (), options.time_limit, entropy)
     return tuple(_paced(each, entropy, options.time_limit).text() for each in kinds if each in drawn)
 
 

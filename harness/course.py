@@ -48,6 +48,8 @@ _PROBE_GAP_S = 0.1
 _LOOK_S = 0.1
 _PATIENCE_S = 1.0
 """What `await_ready` gets beyond its own deadline, to say in its own words what was missing."""
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask for an end: the keyboard, the system, a terminal that was closed."""
 _HEAL_LIMIT_S = 120.0
 READS_OF_A_NODE = 200
 """Of the final reads up to so many go to each node as well: those of the first keys, where there are more."""
@@ -394,7 +396,7 @@ class Course:
 
     @contextmanager
     def stopping_on_signals(self) -> Iterator[None]:
-        """Within it SIGINT and SIGTERM are a wish to stop. Python delivers signals to the main thread only."""
+        """Within it STOPPING are a wish to stop. Python delivers signals to the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -402,7 +404,7 @@ class Course:
         def on_signal(number: int, frame: FrameType | None) -> None:
             self.interrupted = True
 
-        before = [(number, signal.signal(number, on_signal)) for number in (signal.SIGINT, signal.SIGTERM)]
+        before = [(number, signal.signal(number, on_signal)) for number in STOPPING]
         try:
             yield
         finally:

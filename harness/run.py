@@ -12,9 +12,9 @@ __all__ = ["Judge", "Progress", "RunOutcome", "Silent", "Test", "run"]
 async def run(test: Test, rundir: RunDir, judge: Judge, progress: Progress | None = None) -> RunOutcome:
     """Make one run and return what came of it.
 
-    Healing, saving, judging and tearing down are done whatever failed before, also after SIGINT or SIGTERM and when the
-    caller cancels. Raises UserError if the user asked for something impossible (nothing is left in the store then) and
-    HarnessError if the options can't be saved; everything else ends in the verdict.
+    Healing, saving, judging and tearing down are done whatever failed before, also after SIGINT, SIGTERM or SIGHUP and
+    when the caller cancels. Raises UserError if the user asked for something impossible (nothing is left in the store
+    then) and HarnessError if the options can't be saved; everything else ends in the verdict.
     """
     course = Course(test, rundir, progress or Silent())
     course.save_options()

@@ -83,7 +83,6 @@ class DockerDatabase(ReferenceDatabase):
         self._daemon = replace(NODE_DAEMON, environment={**NODE_DAEMON.environment, **(environment or {})})
         self._cluster_id = f"assay-{secrets.token_hex(6)}"
         self._entropy = random.Random(seed)
-        self._own_files = tempfile.TemporaryDirectory(prefix="assay-clients-")
         self._admin: Ports | None = None
         self._opened = 0
         self._reports = Reports()
@@ -201,7 +200,6 @@ class DockerDatabase(ReferenceDatabase):
         if self._admin is not None:
             await self._admin.network.close()
             self._admin = None
-        self._own_files.cleanup()
         await self._on_each_node(lambda node: self.kill(node.name), tolerant=True)
 
     # ---- parts ----
@@ -240,7 +238,8 @@ class DockerDatabase(ReferenceDatabase):
 
     def _admin_ports(self) -> Ports:
         if self._admin is None:
-            self._admin = real_ports(self._hello(ADMIN), self._own_files.name, seed=self._entropy.getrandbits(64))
+            with tempfile.TemporaryDirectory(prefix="assay-clients-") as folder:  # clients write no files into it
+                self._admin = real_ports(self._hello(ADMIN), folder, seed=self._entropy.getrandbits(64))
         return self._admin
 
     def _client_ports(self, client_id: str) -> Ports:

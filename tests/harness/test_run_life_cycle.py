@@ -270,7 +270,7 @@ def test_a_generator_that_breaks_in_mid_run_still_ends_healed_and_judged(setup: 
     assert outcome.verdict.overall == "unknown"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_heals_saves_judges_and_tears_down(setup: Setup, number: int) -> None:
     def interrupting(context: Context, chance: Chance, n: int) -> Op:
         if n == 300:

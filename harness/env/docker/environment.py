@@ -23,6 +23,13 @@ from harness.protocols import CLIENTS, Flow, Impairment, Node, Skew
 T = TypeVar("T")
 
 
+def capabilities(works: frozenset[str], volumes: bool) -> frozenset[str]:
+    """What can be done to nodes in containers where these abilities work, and with volumes of a limited size."""
+    clock = {"clock"} if "faketime" in works else frozenset[str]()
+    full = {"full-disk"} if volumes else frozenset[str]()
+    return frozenset({"partition", "client-cut"}) | full | clock | shaping.capabilities(works)
+
+
 class DockerEnvironment:
     """One container per node, a control network for SSH and a data network that faults act on.
 
@@ -64,9 +71,7 @@ class DockerEnvironment:
     def capabilities(self) -> frozenset[str]:
         """Partitions always; clocks and packets as far as they worked when they were tried (see `prepare`)."""
         works = self._abilities.works if self._abilities is not None else frozenset[str]()
-        clock = {"clock"} if "faketime" in works else frozenset[str]()
-        full = {"full-disk"} if self._volume_mib is not None else frozenset[str]()
-        return frozenset({"partition", "client-cut"}) | full | clock | shaping.capabilities(works)
+        return capabilities(works, volumes=self._volume_mib is not None)
 
     @property
     def program_environment(self) -> Mapping[str, str]:
