@@ -32,6 +32,7 @@ class Alarm:
         self._wake_ns = 0
         self._sleeps_until_ns = 0
         self._task: asyncio.Task[None] | None = None
+        self._over = False
 
     def set(self, wake_ns: int) -> None:
         """Wake at `wake_ns` instead of the time set before."""
@@ -50,12 +51,13 @@ class Alarm:
             self.set(wake_ns)
 
     def cancel(self) -> None:
-        """Never wake again."""
+        """Never wake again, not even if this is called while waking."""
+        self._over = True
         if self._task is not None:
             self._task.cancel()
 
     async def _run(self) -> None:
-        while True:
+        while not self._over:
             now_ns = self._clock.monotonic_ns()
             self._sleeps_until_ns = self._wake_ns
             if self._wake_ns > now_ns:

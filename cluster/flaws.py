@@ -127,6 +127,14 @@ FLAWS: dict[str, Flaw] = {
             "register",
             "late-commit",
         ),
+        Flaw(
+            "wipe-keeps-id",
+            "G1",
+            "a server whose disk is new comes back under its old id: it forgets votes and acknowledgements",
+            "register",
+            "wipe",
+            seen_by="durable-log-kept",
+        ),
         Flaw("no-timestamp-cache", "R3", "a write under an already served read", "snapshots", "partition"),
         Flaw("read-without-lease", "R2", "a deposed leader serves stale reads", "register", "partition"),
     )

@@ -6,7 +6,7 @@ Another cluster, or another wire version, is refused by the handshake (`harness.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -49,7 +49,9 @@ async def format_disk(disk: Disk, cluster_id: str, node_id: str) -> None:
         await disk.write_atomic(IDENTITY_FILE, identity_file(cluster_id, node_id))
 
 
-async def identify(disk: Disk, cluster_id: str, node_id: str, entropy: random.Random) -> str:
+async def identify(
+    disk: Disk, cluster_id: str, node_id: str, entropy: random.Random, flaws: Collection[str] = ()
+) -> str:
     """The server id that this node starts under.
 
     A disk that nobody formatted makes a new server, for the node may have lost the votes that its old one cast: it
@@ -58,7 +60,7 @@ async def identify(disk: Disk, cluster_id: str, node_id: str, entropy: random.Ra
     known = await read_identity(disk, cluster_id, node_id)
     if known is not None:
         return known
-    server_id = f"{node_id}.{entropy.getrandbits(32):08x}"
+    server_id = node_id if "wipe-keeps-id" in flaws else f"{node_id}.{entropy.getrandbits(32):08x}"
     await disk.write_atomic(IDENTITY_FILE, identity_file(cluster_id, server_id))
     return server_id
 

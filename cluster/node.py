@@ -77,7 +77,7 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = SILENT
         if not failure.done():
             failure.set_exception(error)
 
-    server_id = await identify(ports.disk, config.cluster_id, config.node_id, ports.entropy)
+    server_id = await identify(ports.disk, config.cluster_id, config.node_id, ports.entropy, config.flaws)
     ports, config = replace(ports, node_id=server_id), msgspec.structs.replace(config, node_id=server_id)
     log = node_logger(server_id)
     log.info("starting as %s, incarnation %d", config.role, ports.incarnation)

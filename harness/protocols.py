@@ -261,6 +261,9 @@ class Disks(Protocol):
         None: nothing there may be damaged so. The seed chooses. Raises HarnessError if reading it back shows nothing.
         """
 
+    async def read_back(self, node: str, damage: Damage | None) -> str:
+        """What is read now at a place that was damaged, of a dead node; of none: empty if there is no file at all."""
+
     async def server_id(self, node: str) -> str | None:
         """The id under which the node runs; another one after it was wiped. None if it does not answer."""
 

@@ -35,7 +35,8 @@ SEED_BITS = 53
 class Kind(msgspec.Struct, frozen=True):
     """A kind asked for: its variants, the preferred one first (of a script: its own name only), its pace and settings.
 
-    `every_s` is how long its cycles take, `for_s` how long an instance lasts; None: as the pace has it.
+    `every_s` is how long its cycles take, `for_s` how long an instance lasts; None: as the pace has it. While
+    one that is `alone` lasts there is no other; scripts are.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Kind(msgspec.Struct, frozen=True):
     every_s: float | None = None
     for_s: float | None = None
     settings: Mapping[str, float] = {}
+    alone: bool = False
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -115,8 +117,8 @@ def _choose(kinds: tuple[Kind, ...], cycle: int, chance: Chance, unseen: list[in
     if unseen and cycle % 2 == 0:
         return [unseen[cycle // 2 % len(unseen)]]
     first = chance.below(len(kinds))
-    partners = [i for i, kind in enumerate(kinds) if i != first and not kind.scripted]
-    if kinds[first].scripted or not partners or chance.uniform() >= OVERLAP_SHARE:
+    partners = [i for i, kind in enumerate(kinds) if i != first and not (kind.scripted or kind.alone)]
+    if kinds[first].scripted or kinds[first].alone or not partners or chance.uniform() >= OVERLAP_SHARE:
         return [first]
     return [first, chance.choice(partners)]
 

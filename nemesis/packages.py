@@ -130,7 +130,7 @@ def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: 
             f"{asked.text()!r} needs at least {least} nodes" if node_count < least else _lacking(name, among, offered)
         )
         raise UserError(f"The nemesis {name!r} can't be used here: {what}.")
-    return Kind(name, possible, False, asked.every_s, asked.for_s, asked.settings)
+    return Kind(name, possible, False, asked.every_s, asked.for_s, asked.settings, KINDS[name].alone)
 
 
 def _lacking(name: str, among: Sequence[str], offered: frozenset[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nemesis.kinds import clocks, disks, packets, partition, process, requests, restarts
+from nemesis.kinds import clocks, damage, disks, failpoint, packets, partition, process, requests, restarts
 from nemesis.kinds.api import Family, FaultKind
 from nemesis.scripts import SCRIPTS
 
@@ -15,7 +15,9 @@ FAMILIES: tuple[Family, ...] = (
     restarts.FAMILY,
     clocks.FAMILY,
     packets.FAMILY,
+    failpoint.FAMILY,
     disks.FAMILY,
+    damage.FAMILY,
     requests.FAMILY,
 )
 """A family a line; the order is that in which faults are listed."""

@@ -175,6 +175,15 @@ class ReferenceDatabase(ABC):
     async def corrupt(self, node: str, damage: Damage) -> str:
         """Do it, and say what was read there before and after; raises HarnessError if that is the same."""
 
+    async def read_back(self, node: str, damage: Damage | None) -> str:
+        if damage is None:
+            return " ".join(sorted(await self.file_sizes(node)))
+        return await self.read_damaged(node, damage)
+
+    @abstractmethod
+    async def read_damaged(self, node: str, damage: Damage) -> str:
+        """What is read at that place."""
+
     async def server_id(self, node: str) -> str | None:
         status = await self.status(node)
         return None if status is None else str(status.details["server_id"])

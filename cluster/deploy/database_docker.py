@@ -28,6 +28,7 @@ from cluster.deploy.node_files import (
     UNPACK_COMMAND,
     code_archive,
     corrupt_command,
+    read_command,
 )
 from cluster.identity import identity_file
 from cluster.invariants.reports import Reports
@@ -141,6 +142,9 @@ class DockerDatabase(ReferenceDatabase):
     async def corrupt(self, node: str, damage: Damage) -> str:
         await self._dead(node)
         return (await self._command(node, corrupt_command(damage))).strip()
+
+    async def read_damaged(self, node: str, damage: Damage) -> str:
+        return (await self._command(node, read_command(damage))).strip()
 
     async def _dead(self, node: str) -> None:
         if await self.process_state(node) is not ProcessState.DEAD:

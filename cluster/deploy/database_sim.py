@@ -107,12 +107,16 @@ class SimDatabase(ReferenceDatabase):
 
     async def corrupt(self, node: str, damage: Damage) -> str:
         disk = self._dead(node).disk
-        before = disk.peek(damage.path)
+        before = await self.read_damaged(node, damage)
         if damage.kind == "bit-flip":
             disk.flip_bit(damage.path, damage.at)
-            return f"{before[damage.at // 8]:02x} became {disk.peek(damage.path)[damage.at // 8]:02x}"
-        disk.shorten(damage.path, damage.at)
-        return f"{len(before)} bytes became {len(disk.peek(damage.path))}"
+        else:
+            disk.shorten(damage.path, damage.at)
+        return f"{before} became {await self.read_damaged(node, damage)}"
+
+    async def read_damaged(self, node: str, damage: Damage) -> str:
+        data = self._dead(node).disk.peek(damage.path)
+        return f"{data[damage.at // 8]:02x}" if damage.kind == "bit-flip" else f"{len(data)} bytes"
 
     def _dead(self, node: str) -> SimNode:
         machine = self._world.node(node)

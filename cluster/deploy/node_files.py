@@ -89,6 +89,14 @@ def corrupt_command(damage: Damage) -> str:
     return shlex.join(words)
 
 
+def read_command(damage: Damage) -> str:
+    """Shell text that prints what is at the place of some damage: a byte, or the file's length."""
+    path = shlex.quote(f"{DATA_DIRECTORY}/{damage.path}")
+    if damage.kind == "bit-flip":
+        return f"od -An -tx1 -j {damage.at // 8} -N 1 {path} | tr -d ' '"
+    return f"stat -c '%s bytes' {path}"
+
+
 def code_archive() -> bytes:
     """The source of the node program's packages, as installed here, in a gzipped tar."""
     root = Path(__file__).resolve().parents[2]

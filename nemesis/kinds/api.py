@@ -134,7 +134,7 @@ class FaultKind:
     """A kind of fault that a run can ask for by name: a line about it, how it is drawn, what it needs, its variants.
 
     `needs` are capabilities (of the database or the environment); what lacks one refuses the kind before it starts.
-    The preferred variants stand first: the first cycles of a run take them.
+    The preferred variants stand first: the first cycles of a run take them. `alone`: no other fault lasts meanwhile.
     """
 
     name: str
@@ -143,6 +143,7 @@ class FaultKind:
     needs: frozenset[str]
     variants: Mapping[str, Variant]
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    alone: bool = False
 
     def settings_with(self, chosen: Mapping[str, float]) -> dict[str, float]:
         """A value for each setting: the chosen one, or its default."""

@@ -28,6 +28,7 @@ FOUND_BY = {
     "lease-by-wall-clock": 4,
     "double-apply": 1,
     "no-timestamp-cache": 1,
+    "wipe-keeps-id": 1,
 }
 """The first seed that finds each flaw under its nemesis."""
 

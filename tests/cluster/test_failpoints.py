@@ -7,10 +7,12 @@ import asyncio
 import pytest
 from whole_cluster import Play, play
 
+from cluster.alarm import Alarm
 from cluster.deploy.adapter import REGISTER_COLUMNS
 from cluster.failpoints import FAILPOINTS, GROUP_POINTS, LOG_POINTS, MASTER, MASTER_POINTS, TSERVER, TSERVER_POINTS
 from cluster.wire.messages import DeleteTablet, encode
 from harness.protocols import ProcessState
+from harness.real.clock import RealClock
 
 SYNC = "disk.before_sync"
 
@@ -147,3 +149,22 @@ def test_points_that_a_node_does_not_pass_are_refused(node: str, point: str) -> 
             await cluster.database.arm(node, point, "crash")
 
     play(scenario)
+
+
+def test_an_alarm_that_is_cancelled_while_it_wakes_is_over() -> None:
+    """A group that stopped in its own tick woke for ever, in one step of the loop: the whole node hung."""
+    woken: list[int] = []
+
+    async def scenario() -> None:
+        alarm = Alarm(RealClock(), lambda: wake(), "alarm")
+
+        def wake() -> None:
+            woken.append(1)
+            assert len(woken) < 3, "it goes on"
+            alarm.cancel()
+
+        alarm.set(0)
+        await asyncio.sleep(0.05)
+
+    asyncio.run(scenario())
+    assert woken == [1]

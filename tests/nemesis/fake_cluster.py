@@ -167,6 +167,7 @@ class FakeDatabase:
     unstartable: set[str] = field(default_factory=set)
     mute: set[str] = field(default_factory=set)
     disks: dict[str, DiskState] = field(default_factory=dict)
+    acts: dict[str, int] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
 
     async def install(self) -> None: ...
@@ -211,6 +212,10 @@ class FakeDatabase:
                 DiskState(1e3 * seconds, True, False) if action == "delay" else DiskState(1e6, False, False)
             )
             return True
+        if not group:
+            self.acts[node] = self.acts.get(node, 0) + 1
+            self.states[node] = ProcessState.DEAD if action == "crash" else self.states[node]
+            return True
         others = [name for name in GROUPS[group] if name != node and self.states[name] is ProcessState.RUNNING]
         if self.states[node] is ProcessState.RUNNING and others:
             self.states[node] = ProcessState.PAUSED
@@ -222,7 +227,7 @@ class FakeDatabase:
         await self.resume(node)
 
     async def acted(self, node: str) -> Mapping[str, int]:
-        return {}
+        return {"before_vote": self.acts.get(node, 0)}
 
     async def probe_disk(self, node: str) -> DiskState | None:
         return self.disks.get(node, DiskState(1.0, True, False))
@@ -237,7 +242,10 @@ class FakeDatabase:
         self.calls.append(f"wipe {node}")
 
     async def damage(self, node: str, kind: DamageKind, seed: int) -> tuple[Damage, str] | None:
-        return None
+        return Damage(kind, "log", seed), "00 became 01"
+
+    async def read_back(self, node: str, damage: Damage | None) -> str:
+        return "" if damage is None else "01"
 
     async def server_id(self, node: str) -> str | None:
         return node

@@ -44,7 +44,7 @@ class Stand:
         return running and not any(left)
 
 
-COME_AND_GO = ("crash-loop", "rolling-restart", "clock-strobe")
+COME_AND_GO = ("crash-loop", "rolling-restart", "clock-strobe", "failpoint")
 """Between two blows nothing is broken."""
 
 

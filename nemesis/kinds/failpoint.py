@@ -1,0 +1,179 @@
+"""Failpoints: a few points of a node's code at a time are armed, and waited for; then others, on another node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, ClassVar
+
+from harness.errors import HarnessError
+from harness.failpoints import Action
+from harness.protocols import Armable, Failpoint, ProcessState
+from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Setting, Variant
+from nemesis.observe import Observer, Sight
+
+ARMED = "a failpoint is armed"
+FRESH_NS = 5_000_000_000
+"""A walk is going on if a point has acted within this time."""
+
+HAND = 5
+"""So many points are armed at a time; the first that is passed acts."""
+
+LOOK_S = 0.05
+PAUSE_S = 0.3
+"""For how long at most a node that ended stays down, and one that acted is left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalkFailpoints:
+    """Points are armed with `action`, one after the other, for `patience_s` each; nodes that end are started."""
+
+    action: Action
+    patience_s: float
+    seed: int
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"{self.action} at one failpoint after the other"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return nodes
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Where a walk has been: points by how often they were armed and how often they acted, as the nodes said."""
+
+    task: asyncio.Task[None]
+    seen_ns: int | None = None
+    armed: dict[str, int] = field(default_factory=dict)
+    reached: dict[str, int] = field(default_factory=dict)
+
+
+class Walks:
+    """A walk is in effect while points keep acting, as the nodes themselves note; it is gone when all nodes run.
+
+    Later walks go on where earlier ones ended, so that in a long run every point has its turn.
+    """
+
+    actions: ClassVar[tuple[type, ...]] = (WalkFailpoints,)
+
+    def __init__(self, observer: Observer, claims: Claims) -> None:
+        self._observer, self._database, self._claims = observer, observer.database, claims
+        self._clock = observer.environment.clock
+        self._walks: dict[int, _Walk] = {}
+        self._ended: dict[int, _Walk] = {}
+        self._points: deque[Failpoint] = deque()
+
+    def instances(self) -> frozenset[int]:
+        return frozenset(self._walks)
+
+    async def carry_out(self, instance: int, action: WalkFailpoints) -> None:
+        database = self._database
+        if not isinstance(database, Armable):
+            raise HarnessError(f"{database.name} has no failpoints")
+        entropy = Random(action.seed)
+        if not self._points:
+            self._points.extend(entropy.sample(database.failpoints, len(database.failpoints)))
+        work = self._go(instance, database, action, entropy)
+        self._walks[instance] = _Walk(asyncio.create_task(work, name=f"failpoints.{instance}"))
+
+    async def look(self, instance: int) -> Sight:
+        walk = self._walks[instance]
+        if walk.task.done() and (error := walk.task.exception()) is not None:
+            raise HarnessError(f"the walk ended: {error}") from error
+        fresh = walk.seen_ns is not None and self._clock.monotonic_ns() - walk.seen_ns < FRESH_NS
+        return Sight(fresh, _told(walk))
+
+    async def undo(self, instance: int) -> None:
+        walk = self._walks[instance]
+        walk.task.cancel()
+        await asyncio.gather(walk.task, return_exceptions=True)
+        for name in [name for name, how in self._claims.of(instance).items() if how == ARMED]:
+            await self._put_back(name)
+        self._ended[instance] = self._walks.pop(instance)
+
+    async def look_gone(self, instance: int) -> Sight:
+        walk = self._ended.get(instance)
+        if walk is None:
+            return Sight(True)
+        free = [node.name for node in self._database.nodes if node.name not in self._claims.down()]
+        states = await asyncio.gather(*(self._database.process_state(name) for name in free))
+        met = all(state is ProcessState.RUNNING for state in states)
+        down = {name: str(state) for name, state in zip(free, states, strict=True) if state is not ProcessState.RUNNING}
+        return Sight(met, {**_told(walk), **({"states": down} if down else {})}, "database")
+
+    def forget(self, instance: int) -> None:
+        self._ended.pop(instance, None)
+
+    async def _go(self, instance: int, database: Armable, action: WalkFailpoints, entropy: Random) -> None:
+        await asyncio.sleep(0)  # the walk is noted first
+        walk = self._walks[instance]
+        while True:
+            node = entropy.choice(self._database.nodes)
+            if not self._claims.take(instance, (node.name,), ARMED):
+                await self._clock.sleep(LOOK_S)
+                continue
+            hand = self._next_points(node.role)
+            walk.armed.update((point, walk.armed.get(point, 0) + 1) for point in hand)
+            reached = await self._reached(database, node.name, hand, action)
+            walk.reached.update((point, walk.reached.get(point, 0) + 1) for point in reached)
+            if reached:
+                walk.seen_ns = self._clock.monotonic_ns()
+                await self._clock.sleep(entropy.uniform(0.0, PAUSE_S))
+            await self._put_back(node.name)
+
+    def _next_points(self, role: str) -> list[str]:
+        """Those of a node of this role that were armed the longest time ago."""
+        hand = [point for point in self._points if point.role in ("", role)][:HAND]
+        for point in hand:
+            self._points.remove(point)
+        self._points.extend(hand)
+        return [point.name for point in hand]
+
+    async def _reached(self, database: Armable, name: str, hand: list[str], action: WalkFailpoints) -> list[str]:
+        """Arm the points, and wait until the node notes that one acted, or patience ends: those that have."""
+        before = await database.acted(name)
+        for point in hand:
+            if not await database.arm(name, point, action.action, seconds=PAUSE_S):
+                break  # an earlier one has acted
+        deadline_ns = self._clock.monotonic_ns() + int(action.patience_s * 1e9)
+        while True:
+            acted = await database.acted(name)
+            reached = [point for point in hand if acted.get(point, 0) > before.get(point, 0)]
+            if reached or self._clock.monotonic_ns() >= deadline_ns:
+                return reached
+            await self._clock.sleep(LOOK_S)
+
+    async def _put_back(self, name: str) -> None:
+        """Nothing is armed on the node any more, and its process runs."""
+        database = self._database
+        if isinstance(database, Armable):
+            await database.disarm(name)
+        await database.start(name)
+        self._claims.release(name)
+
+
+def _told(walk: _Walk) -> dict[str, Any]:
+    missed = sorted(name for name in walk.armed if name not in walk.reached)
+    return {"reached": dict(sorted(walk.reached.items())), "armed_in_vain": missed}
+
+
+def _variant(action: Action) -> Variant:
+    def plan(moment: Moment) -> Plan:
+        return Plan(WalkFailpoints(action, moment.settings["patience"], moment.entropy.getrandbits(53)))
+
+    return Variant(plan)
+
+
+FAILPOINT = FaultKind(
+    "failpoint",
+    "walks the failpoints: a node crashes, waits, hangs, fails or stops there, a few points after the other",
+    "#5b4b8a",
+    frozenset({"failpoint", "kill"}),
+    {action: _variant(action) for action in ("crash", "delay", "hang", "fail", "stop")},
+    {"patience": Setting(0.4, 0.05, 60.0, "seconds for which a point that nobody passes stays armed")},
+)
+
+FAMILY = Family(Walks, (FAILPOINT,))

@@ -1,0 +1,111 @@
+"""What an operator does for a node that lost its disk, or a part of it: the lost replicas are replaced (G1, G7).
+
+A replica is removed from its group's configuration and another one of the node added as a learner and promoted. That
+the cluster does this by itself is not asked for yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.errors import IndefiniteError
+from harness.protocols import GroupStatus, ProcessState, Reconfigurable, node_of
+from nemesis.observe import Observer
+from nemesis.view import View
+
+CHANGE_S = 3.0
+POLL_S = 0.1
+BROKEN = ("quarantined", "failed")
+"""Roles of replicas that take part in nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """The groups in which a node is to be a voter."""
+
+    node: str
+    groups: tuple[str, ...]
+
+
+def duty_of(view: View, node: str) -> Duty:
+    """What the node has to do now, as the groups' configurations have it."""
+    return Duty(node, tuple(group for group in view.groups() if node in view.voters(group)))
+
+
+def spareable(view: View, node: str) -> bool:
+    """Whether every group of the node has all its other voters, and they work: then its loss can be repaired."""
+    for group in duty_of(view, node).groups:
+        replicas = view.replicas(group)
+        others = [name for name in view.voters(group) if name != node]
+        if len(others) < 2 or any(name not in replicas or replicas[name].role in BROKEN for name in others):
+            return False
+    return node in view.statuses
+
+
+def lacking(view: View, duty: Duty) -> dict[str, str]:
+    """The groups in which the node is not the voter that it was, each with why."""
+    return {group: step[0] for group in duty.groups if (step := _next_step(view, duty.node, group)) is not None}
+
+
+async def replace_lost(observer: Observer, duty: Duty, timeout_s: float) -> None:
+    """Do what is lacking, group by group, until nothing is or time is over; statuses tell what was done."""
+    clock = observer.environment.clock
+    deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
+    while clock.monotonic_ns() < deadline_ns:
+        view = await observer.view()
+        left = lacking(view, duty)
+        if not left:
+            return
+        for group in left:
+            await _do(observer, view, duty.node, group)
+        await clock.sleep(POLL_S)
+
+
+async def _do(observer: Observer, view: View, node: str, group: str) -> None:
+    database, step, leader = observer.database, _next_step(view, node, group), view.leader(group)
+    if step is None or leader is None or not isinstance(database, Reconfigurable):
+        return
+    _, change, server = step
+    status = view.replicas(group)[leader.node]
+    if change is None or status.config_index > status.commit_index:
+        return
+    position = (status.config_term, status.config_index)
+    try:
+        await database.change_replicas(leader.node, group, change, server, position, CHANGE_S)
+    except IndefiniteError:
+        return
+
+
+def _next_step(view: View, node: str, group: str) -> tuple[str, str | None, str] | None:
+    """(What is wrong, the change that helps, of which server); None where all is well."""
+    status, leader = view.statuses.get(node), view.leader(group)
+    if status is None:
+        return f"{node} does not answer", None, ""
+    if leader is None:
+        return f"{group} has no leader", None, ""
+    server = str(status.details.get("server_id", node))
+    replicas: Mapping[str, GroupStatus] = view.replicas(group)
+    voters, learners = replicas[leader.node].voters, replicas[leader.node].learners
+    gone = [each for each in (*voters, *learners) if node_of(each) == node and each != server]
+    mine = replicas.get(node)
+    if gone:
+        return f"{gone[0]} is lost", "remove", gone[0]
+    if server in (*voters, *learners) and mine is not None and mine.role in BROKEN:
+        return f"{server} is {mine.role}", "remove", server
+    if server not in (*voters, *learners) or mine is None:
+        return f"{server} has no replica", "add-learner", server
+    return (f"{server} is a learner", "promote", server) if server in learners else None
+
+
+async def ends(observer: Observer, node: str, patience_s: float) -> bool:
+    """Whether a process that was started ends by itself before it answers."""
+    clock = observer.environment.clock
+    deadline_ns = clock.monotonic_ns() + int(patience_s * 1e9)
+    while clock.monotonic_ns() < deadline_ns:
+        if await observer.database.status(node) is not None:
+            return False
+        if await observer.database.process_state(node) is ProcessState.DEAD:
+            return True
+        await clock.sleep(POLL_S)
+    return False
