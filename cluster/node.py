@@ -8,6 +8,7 @@ import logging
 import random
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,8 @@ from harness.real.ports import real_ports
 
 INCARNATION_FILE = "incarnation"
 
-_YOUNG_OBJECTS, _YOUNG_PASSES, _GARBAGE_S = 700, 10, 0.25
+_YOUNG_OBJECTS, _YOUNG_PASSES = 700, 10
+_GARBAGE_S, _LONG_S = 0.25, 0.002
 _INCARNATION_KIND = 18
 
 
@@ -120,14 +122,16 @@ async def next_incarnation(directory: Path) -> int:
 
 
 async def tend_garbage() -> None:
-    """Look for garbage among what was made lately and spare the rest, for ever, in place of full collections.
+    """Collect garbage, for ever; a state so large that this begins to take long is left out from then on.
 
-    Those take 20 ms for each 65 536 cells, in one turn of the event loop.
+    A full collection takes 20 ms for each 65 536 cells, in one turn of the event loop, and finds nothing there.
     """
     gc.set_threshold(_YOUNG_OBJECTS, _YOUNG_PASSES, 1_000_000_000)
     while True:
+        began_s = time.thread_time()
         gc.collect()
-        gc.freeze()
+        if time.thread_time() - began_s > _LONG_S:
+            gc.freeze()
         await asyncio.sleep(_GARBAGE_S)
 
 

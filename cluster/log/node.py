@@ -116,6 +116,7 @@ class NodeLog:
     async def close(self) -> None:
         """Stop; what is not durable yet may be lost."""
         self._on_failure = None
+        self._collecting = True  # nothing is removed any more
         self._idle.cancel()
         for task in list(self._tasks):
             task.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cluster.config import Knobs, NodeConfig, dump_config, load_config
-from cluster.node import next_incarnation
+from cluster.node import next_incarnation, tend_garbage
 from cluster.wire.messages import (
     WIRE_VERSION,
     CreateTablet,
@@ -258,3 +259,20 @@ def test_node_code_needs_only_msgspec_and_uvloop() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_large_state_is_left_out_of_garbage_collections() -> None:
+    async def scenario() -> None:
+        before = gc.get_freeze_count()
+        state = [[number] for number in range(300_000)]
+        tending = asyncio.create_task(tend_garbage())
+        await asyncio.sleep(0.01)
+        tending.cancel()
+        assert gc.get_freeze_count() - before > len(state)
+
+    thresholds = gc.get_threshold()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
