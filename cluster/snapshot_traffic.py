@@ -34,7 +34,7 @@ _MS = 1_000_000
 _CHEAP_BYTES = 1 << 20
 """A snapshot up to here costs next to nothing."""
 
-_LONG_LOG_BYTES = 16 << 20
+_LONG_LOG_BYTES = 8 << 20
 """More of a group's log is never kept for want of a snapshot: it is held in memory, and stated anew in one piece."""
 
 Send: TypeAlias = Callable[[tuple[Message, ...]], None]

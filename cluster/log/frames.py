@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -46,6 +46,7 @@ _SUM = struct.Struct("<I")
 _MARK = b"\xa5"
 CHUNK = 512
 _BLOCK = 2 * CHUNK
+_TURN = 512 * _BLOCK
 
 
 class OtherVersion(Exception):
@@ -130,10 +131,39 @@ _decode_index = msgspec.msgpack.Decoder(list[Slot]).decode
 
 def build(records: Sequence[Record], offset: int, salt: int) -> bytes:
     """The frame of a batch of records, to be written at `offset` of a segment."""
-    index = _encode([Slot(r.group, r.number, r.kind, len(r.body), zlib.crc32(r.body)) for r in records])
+    index = _encode([_slot(record) for record in records])
     payload = index + b"".join([record.body for record in records])
+    return _frame(index, payload, _guard(payload), offset, salt)
+
+
+def build_in_turns(records: Sequence[Record], offset: int, salt: int) -> Generator[None, None, bytes]:
+    """`build` for a large batch: yields wherever some milliseconds have gone by."""
+    slots = []
+    for record in records:
+        slots.append(_slot(record))
+        if len(record.body) >= _TURN:
+            yield
+    index = _encode(slots)
+    payload = b"".join((index, *(record.body for record in records)))
+    yield
+    sums: list[int] = []
+    folded = 0
+    for start in range(0, len(payload), _TURN):
+        part = payload[start : start + _TURN]
+        sums += _sums(part)
+        folded ^= _folded(part)
+        yield
+    guard = struct.pack(f"<{len(sums)}I", *sums) + folded.to_bytes(min(len(payload), _BLOCK), "little")
+    return _frame(index, payload, guard, offset, salt)
+
+
+def _slot(record: Record) -> Slot:
+    return Slot(record.group, record.number, record.kind, len(record.body), zlib.crc32(record.body))
+
+
+def _frame(index: bytes, payload: bytes, guard: bytes, offset: int, salt: int) -> bytes:
     fields = (offset, len(index), len(payload) - len(index), zlib.crc32(index))
-    return b"".join((_fields(_HEAD, fields, salt), payload, _guard(payload), _fields(_TAIL, fields, salt)))
+    return b"".join((_fields(_HEAD, fields, salt), payload, guard, _fields(_TAIL, fields, salt)))
 
 
 def scan(data: bytes, salt: int, sealed: bool) -> Scan:
@@ -179,10 +209,14 @@ def _parity(payload: bytes) -> bytes:
     """The exclusive or of the payload's blocks; of a payload shorter than a block, the payload."""
     if len(payload) <= _BLOCK:
         return payload
+    return _folded(payload).to_bytes(_BLOCK, "little")
+
+
+def _folded(payload: bytes) -> int:
     folded = 0
     for start in range(0, len(payload), _BLOCK):
         folded ^= int.from_bytes(payload[start : start + _BLOCK], "little")
-    return folded.to_bytes(_BLOCK, "little")
+    return folded
 
 
 def _head_at(data: bytes, position: int, salt: int) -> _Head | None:

@@ -69,7 +69,7 @@ class NodeLog:
         self._knobs, self._kind = knobs, kind
         self._log = node_logger(ports.node_id)
         self._on_failure: OnFailure | None = on_failure
-        self._segments = Segments(ports.disk, ports.entropy)
+        self._segments = Segments(ports.disk, ports.clock, ports.entropy)
         self._images: dict[str, Image] = {}
         self._views: dict[str, GroupLog] = {}
         self._waiting: dict[str, GroupLog] = {}

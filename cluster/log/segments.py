@@ -10,11 +10,13 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from cluster.log.frames import Record, Scan, build, scan
-from harness.ports import Disk
+from cluster.log.frames import Record, Scan, build, build_in_turns, scan
+from harness.ports import Clock, Disk
 
 DIRECTORY_PATH = "log"
 _PREFIX = f"{DIRECTORY_PATH}/segment-"
+_LARGE_BYTES = 1 << 20
+"""A frame of more is built in several turns of the event loop."""
 
 
 @dataclass(slots=True)
@@ -41,8 +43,8 @@ def parse_path(path: str) -> Segment | None:
 class Segments:
     """The segments of one log; one operation at a time, but for `remove_first`, which may run beside appends."""
 
-    def __init__(self, disk: Disk, entropy: random.Random) -> None:
-        self._disk, self._entropy = disk, entropy
+    def __init__(self, disk: Disk, clock: Clock, entropy: random.Random) -> None:
+        self._disk, self._clock, self._entropy = disk, clock, entropy
         self._segments: list[Segment] = []
 
     @property
@@ -81,9 +83,23 @@ class Segments:
     async def append(self, records: list[Record]) -> None:
         """Append one frame; the caller syncs it before it appends another. Raises DiskFull, with nothing appended."""
         segment = self._segments[-1]
-        data = build(records, segment.size, segment.salt)
+        if sum([len(record.body) for record in records]) < _LARGE_BYTES:
+            data = build(records, segment.size, segment.salt)
+        else:
+            data = await self._build_in_turns(records, segment)
         await self._disk.append(segment.path, data)
         segment.size += len(data)
+
+    async def _build_in_turns(self, records: list[Record], segment: Segment) -> bytes:
+        """A frame that would keep the event loop for long; others go on meanwhile, and only one is built at a time."""
+        building = build_in_turns(records, segment.size, segment.salt)
+        while True:
+            try:
+                next(building)
+            except StopIteration as built:
+                data: bytes = built.value
+                return data
+            await self._clock.sleep(0)
 
     def sync(self) -> Awaitable[None]:
         """Make what was appended durable; raises DiskFull where the write was put off until now."""

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 _TEMPORARY = ".new"
 _THREADS = 2
+_LARGE_BYTES = 1 << 20
+"""From here on even a write to the page cache takes long."""
 
 
 class _File:
@@ -61,7 +63,10 @@ class RealDisk:
             file.tail += data
         else:
             async with file.lock:  # an fsync or truncation under way works on the size as it was
-                self._write(path, file, data)
+                if len(data) < _LARGE_BYTES:
+                    self._write(path, file, data)
+                else:
+                    await self._in_thread(lambda: self._write(path, file, data))
                 file.size += len(data)
 
     async def fsync(self, path: str) -> None:

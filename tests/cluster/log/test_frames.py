@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.log.frames import CHUNK, Frame, Hole, OtherVersion, Record, Scan, build, scan
+from cluster.log.frames import CHUNK, Frame, Hole, OtherVersion, Record, Scan, build, build_in_turns, scan
 
 SALT = 0xC0FFEE
 PAGE = 96
@@ -44,6 +44,20 @@ def test_what_was_built_is_read_back() -> None:
     assert records_of(found) == [*itertools.chain(*SYNCED), *LAST]
     assert [part.end for part in found.parts] == ends
     assert found.length == len(data)
+
+
+@pytest.mark.parametrize("sizes", [(0,), (40, 7), (1 << 19, 3), (1 << 20, 1 << 20, 100)])
+def test_a_frame_that_is_built_in_turns_is_the_same(sizes: tuple[int, ...]) -> None:
+    records = [record("a", number, size) for number, size in enumerate(sizes)]
+    building, turns = build_in_turns(records, 300, SALT), 0
+    while True:
+        try:
+            next(building)
+        except StopIteration as built:
+            assert built.value == build(records, 300, SALT)
+            break
+        turns += 1
+    assert turns > sum(sizes) >> 20
 
 
 @pytest.mark.parametrize("length", ["full", "short"])
