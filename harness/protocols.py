@@ -310,6 +310,11 @@ class Skew:
         """How far ahead the clock is, ns, this much later."""
         return self.offset_ns + int(elapsed_ns * self.rate)
 
+    def __str__(self) -> str:
+        offset = f"{self.offset_ns / 1e9:+.3f} s" if self.offset_ns or not self.rate else ""
+        rate = f"{self.rate:+.1%} of the time that passes" if self.rate else ""
+        return " and ".join(filter(None, (offset, rate)))
+
 
 @runtime_checkable
 class ClockControl(Protocol):

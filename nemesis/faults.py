@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.protocols import CLIENTS
+from harness.protocols import CLIENTS, Skew
 from nemesis.grudges import Grudge, Link
 
 
@@ -23,6 +23,21 @@ class Partition:
         lost = {name: {b if a == name else a for a, b in self.links if name in (a, b)} for name in nodes}
         most = max((len(peers) for peers in lost.values()), default=0)
         return tuple(name for name in nodes if most and len(lost[name]) == most)
+
+
+@dataclass(frozen=True, slots=True)
+class SetClocks:
+    """These nodes' wall clocks are wrong from now on, each by its own; the instance's other clocks are right again."""
+
+    skews: tuple[tuple[str, Skew], ...]
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        if not self.skews:
+            return "set all clocks right"
+        return "set the clock of " + ", ".join(f"{name} {skew}" for name, skew in self.skews)
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.skews)
 
 
 @dataclass(frozen=True, slots=True)

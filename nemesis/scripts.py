@@ -12,6 +12,7 @@ from nemesis.answers import idle_bridge, lost_answer, stale_lease
 from nemesis.elections import leader_returns, lonely_leader, rotate_majority
 from nemesis.faults import NO_CUT, Partition
 from nemesis.grudges import split
+from nemesis.leases import skewed_lease
 from nemesis.membership import membership
 from nemesis.scene import Scene, Script
 from nemesis.storage import power_cut, snapshot_race
@@ -84,6 +85,12 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "keeps followers' echoes from a leader that believes in its lease, while another stands",
         frozenset({"partition", "kill", "failpoint", "status"}),
         "#5f8f3f",
+    ),
+    "skewed-lease": ScriptInfo(
+        skewed_lease,
+        "sets clocks apart as far as is allowed, and cuts leaseholders off whose clock is behind their followers'",
+        frozenset({"partition", "clock", "status"}),
+        "#a3742f",
     ),
     "idle-bridge": ScriptInfo(
         idle_bridge,

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from harness.protocols import GroupStatus, Node, NodeStatus, node_of
 
+DEFAULT_CLOCK_OFFSET_NS = 500_000_000
+"""Where no node tells how far clocks may be apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Leader:
@@ -32,6 +35,12 @@ class View:
 
     nodes: tuple[Node, ...]
     statuses: Mapping[str, NodeStatus]
+
+    @property
+    def max_clock_offset_ns(self) -> int:
+        """How far any two wall clocks may be apart, as the nodes declare it."""
+        told = [status.details.get("max_clock_offset_ns") for status in self.statuses.values()]
+        return min((each for each in told if isinstance(each, int)), default=DEFAULT_CLOCK_OFFSET_NS)
 
     def replicas(self, group: str) -> dict[str, GroupStatus]:
         """Every answering replica's own view of the group, by node name."""

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from harness.faults import Fault
-from results.points import TYPES, Points
+from results.points import TYPES, Points, decoded
 from results.words import fault_name
 
 TYPE_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
@@ -49,8 +49,8 @@ def colors_of(faults: Sequence[Fault], given: Mapping[str, str]) -> dict[str, st
 def overview(points: Points, faults: Sequence[Fault], colors: Mapping[str, str]) -> bytes:
     """Latency by `f`, rate and faults, one above the other; an SVG."""
     fs = points.fs[:MAX_PANELS]
-    kinds = list(colors)
-    heights = [2.1] * len(fs) + [1.5] + ([0.35 + 0.34 * len(kinds)] if kinds else [])
+    kinds, clocks = list(colors), clock_readings(points)
+    heights = [2.1] * len(fs) + [1.5] + [1.5] * bool(clocks) + ([0.35 + 0.34 * len(kinds)] if kinds else [])
     end_s = max(points.end_s, 1e-3)
     with matplotlib.rc_context(STYLE):
         figure, axes = _panels(heights, max(map(len, kinds), default=0))
@@ -59,6 +59,9 @@ def overview(points: Points, faults: Sequence[Fault], colors: Mapping[str, str])
             _latency(axis, points, f)
         _shade(axes[len(fs)], faults, colors, end_s)
         _rate(axes[len(fs)], points)
+        if clocks:
+            _shade(axes[len(fs) + 1], faults, colors, end_s)
+            _clock_offsets(axes[len(fs) + 1], clocks)
         if kinds:
             _strip(axes[-1], faults, colors, points, end_s)
         axes[-1].set_xlim(0, end_s * 1.005)
@@ -163,6 +166,31 @@ def _shade(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], end_s
             axis.axvspan(
                 begin_ns / 1e9, until_ns / 1e9, color=colors[fault.kind], alpha=SHADE_ALPHA, linewidth=0, zorder=0
             )
+
+
+def clock_readings(points: Points) -> dict[str, list[list[tuple[float, float]]]]:
+    """By node, for each fault that set its clock, times and offsets (both s) as probes read them in the node."""
+    found: dict[str, list[list[tuple[float, float]]]] = {}
+    for row in points.steps:
+        readings = decoded(row.get("value")).get("readings")
+        for name, read in readings.items() if isinstance(readings, dict) else ():
+            found.setdefault(str(name), []).append([(at_ns / 1e9, offset_ns / 1e9) for at_ns, offset_ns in read])
+    return dict(sorted(found.items()))
+
+
+def _clock_offsets(axis: Axes, clocks: Mapping[str, Sequence[Sequence[tuple[float, float]]]]) -> None:
+    """A curve a node; between two faults nothing was read, and nothing is drawn."""
+    for number, (name, curves) in enumerate(clocks.items()):
+        color = PALETTE[number % len(PALETTE)]
+        for curve in curves:
+            label = plain(name) if curve is curves[0] else None
+            axis.plot(*zip(*curve, strict=True), ".-", color=color, linewidth=0.9, markersize=3, label=label)
+    axis.axhline(0, color="#8a94a0", linewidth=0.6)
+    axis.set_ylabel("s")
+    title = "Wall clocks ahead of the harness's, as the nodes show them"
+    axis.set_title(title, loc="left", fontsize=10, fontweight="bold", color="#20272e")
+    axis.grid(axis="y", color="#e3e7eb", linewidth=0.6)
+    axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncol=10, fontsize=8, frameon=False, borderpad=0)
 
 
 def _strip(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], points: Points, end_s: float) -> None:

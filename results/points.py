@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -115,3 +116,12 @@ def read_points(rundir: RunDir) -> Points | None:
 def journal_batches(rundir: RunDir) -> Iterator[pa.RecordBatch]:
     """The table of what the journal holds so far."""
     return batches(read_journal(rundir.journal))
+
+
+def decoded(value: object) -> dict[str, Any]:
+    """The value column of an operation, which is JSON; another database's nemesis may say anything there."""
+    try:
+        found = msgspec.json.decode(value) if isinstance(value, str) else None
+    except msgspec.DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}

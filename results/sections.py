@@ -6,12 +6,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from harness.faults import Fault
 from results.markup import Markup, join, listing, table, tag
 from results.plots import TYPE_WORDS
-from results.points import TYPES
+from results.points import TYPES, decoded
 from results.saved import Saved
 from results.words import QUESTIONS, VERDICT_WORDS, duration, seconds
 
@@ -109,20 +107,12 @@ def _script_steps(saved: Saved) -> Markup | None:
         return None
     rows = []
     for row in steps:
-        value = _decoded(row.get("value"))
+        value = decoded(row.get("value"))
         if value.get("action"):
             done_ns = row.get("complete_time") or row.get("invoke_time")
             rows.append((seconds(done_ns), value.get("fault"), value.get("instance"), value["action"]))
     summary = tag("summary", f"{len(rows):,} actions, in the order in which they were carried out")
     return tag("details", summary, table(("at", "kind", "instance", "action"), rows[:MAX_FAULTS], "small"))
-
-
-def _decoded(value: object) -> dict[str, Any]:
-    """The value column of an operation, which is JSON."""
-    try:
-        return _object(msgspec.json.decode(value)) if isinstance(value, str) else {}
-    except msgspec.DecodeError:
-        return {}  # Another database's nemesis may say anything here.
 
 
 def _counts(kind: str, faults: tuple[Fault, ...]) -> tuple[int, int, int, int]:

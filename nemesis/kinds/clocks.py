@@ -15,20 +15,15 @@ from typing import Any, ClassVar, NamedTuple
 from harness.errors import HarnessError
 from harness.protocols import ClockControl, Skew
 from nemesis.concurrently import all_to_the_end
+from nemesis.faults import SetClocks
 from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Setting, Variant
+from nemesis.leases import WITHIN
 from nemesis.observe import Observer, Sight
 from nemesis.targets import select
-from nemesis.view import View
 
 SECOND_NS = 1_000_000_000
 SLACK_NS = 5_000_000
 """How exactly a clock can be set: an agent's command takes its time."""
-
-DEFAULT_BOUND_NS = SECOND_NS // 2
-"""Where no node tells how far clocks may be apart."""
-
-WITHIN = 0.45
-"""Of the declared maximum: two clocks that are wrong by as much, one each way, are still within it."""
 
 WITHIN_PER_S = 0.08
 """Of the maximum, that a drifting clock gains in a second: some five seconds are within the bound."""
@@ -41,19 +36,6 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class SetClocks:
-    """These nodes' wall clocks are set wrong, each by its own, and go on from there, perhaps at a wrong rate."""
-
-    skews: tuple[tuple[str, Skew], ...]
-
-    def describe(self, nodes: tuple[str, ...]) -> str:
-        return "set the clock of " + ", ".join(f"{name} {_words(skew)}" for name, skew in self.skews)
-
-    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.skews)
-
-
-@dataclass(frozen=True, slots=True)
 class Strobe:
     """These nodes' wall clocks are wrong and right in turn, each by its own, for `period_s` each."""
 
@@ -61,17 +43,11 @@ class Strobe:
     period_s: float
 
     def describe(self, nodes: tuple[str, ...]) -> str:
-        who = ", ".join(f"{name} {_words(skew)}" for name, skew in self.skews)
+        who = ", ".join(f"{name} {skew}" for name, skew in self.skews)
         return f"set the clock of {who}, and right again, every {self.period_s:.2f} s"
 
     def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name, _ in self.skews)
-
-
-def _words(skew: Skew) -> str:
-    told = f"{skew.offset_ns / 1e9:+.3f} s" if skew.offset_ns or not skew.rate else ""
-    rate = f"{skew.rate:+.1%} of the time that passes" if skew.rate else ""
-    return " and ".join(filter(None, (told, rate)))
 
 
 class Reading(NamedTuple):
@@ -96,10 +72,12 @@ class Reading(NamedTuple):
 class _Instance:
     """What one instance does: the skew of each node, how and whether they are strobed, and what was read of them.
 
-    `wrong` says which way a strobe's clocks are set; None while they are being set.
+    `touched` are all nodes whose clock it ever set. `wrong` says which way the clocks of a strobe are set now; None
+    while they are being set.
     """
 
     skews: dict[str, Skew]
+    touched: dict[str, None] = field(default_factory=dict)
     period_s: float | None = None
     strobing: asyncio.Task[None] | None = None
     wrong: bool | None = True
@@ -128,11 +106,18 @@ class Clocks:
         return frozenset(self._instances)
 
     async def carry_out(self, instance: int, action: SetClocks | Strobe) -> None:
-        taken = {name for each in self._instances.values() for name in each.skews}
+        """Clocks of other instances are left alone."""
+        taken = {name for number, each in self._instances.items() if number != instance for name in each.skews}
         skews = {name: skew for name, skew in action.skews if name not in taken}
-        if not skews:
+        if not skews and instance not in self._instances:
             return
-        begun = self._instances[instance] = _Instance(skews)
+        begun = self._instances.setdefault(instance, _Instance({}))
+        right = [name for name in begun.skews if name not in skews]
+        begun.touched.update(dict.fromkeys(skews))
+        begun.skews.update(skews)
+        await all_to_the_end([self._control.skew_clock(name, None) for name in right])
+        for name in right:
+            del begun.skews[name]
         await self._set(begun, wrong=True)
         if isinstance(action, Strobe):
             begun.period_s = action.period_s
@@ -153,11 +138,11 @@ class Clocks:
     async def look(self, instance: int) -> Sight:
         """Every clock shows, in its node's own program, the wrong time that it should; of a strobe both in turn."""
         looked = self._instances.get(instance)
-        if looked is None:
+        if looked is None or not looked.skews:
             return Sight(True)
         if looked.period_s is not None:
             return await self._look_at_strobe(looked, looked.period_s)
-        readings = await self._read(looked)
+        readings = await self._read(looked, looked.skews)
         missing = [name for name in looked.skews if name not in readings and name not in self._claims.down()]
         met = bool(readings) and not missing and all(each.as_due and each.wrong for each in readings.values())
         return Sight(met, _evidence(readings, missing))
@@ -166,7 +151,7 @@ class Clocks:
         seen: dict[str, set[bool]] = {}
         readings: dict[str, Reading] = {}
         for _ in range(2 * STROBES):
-            wrong, found = instance.wrong, await self._read(instance)
+            wrong, found = instance.wrong, await self._read(instance, instance.skews)
             if wrong is not None and instance.wrong is wrong:
                 readings = found
                 for name, each in readings.items():
@@ -177,9 +162,9 @@ class Clocks:
             await self._observer.environment.clock.sleep(period_s / 2)
         return Sight(False, _evidence(readings, [name for name in instance.skews if name not in readings]))
 
-    async def _read(self, instance: _Instance) -> dict[str, Reading]:
-        """What those of the instance's clocks show whose nodes answer; nodes that are held down by others can't."""
-        asked = [name for name in instance.skews if name not in self._claims.down()]
+    async def _read(self, instance: _Instance, names: Iterable[str]) -> dict[str, Reading]:
+        """What those of the clocks show whose nodes answer; nodes that are held down by others can't."""
+        asked = [name for name in names if name not in self._claims.down()]
         found = await asyncio.gather(*(self._read_patiently(name) for name in asked))
         readings = {name: reading for name, reading in zip(asked, found, strict=True) if reading is not None}
         for name, reading in readings.items():
@@ -220,8 +205,8 @@ class Clocks:
         if gone is None:
             return Sight(True)
         others = {name for each in self._instances.values() for name in each.skews}
-        readings = await self._read(gone)
-        free = [name for name in gone.skews if name not in others and name not in self._claims.down()]
+        free = [name for name in gone.touched if name not in others and name not in self._claims.down()]
+        readings = await self._read(gone, free)
         silent = [name for name in free if name not in readings]
         wrong = [name for name in free if name in readings and not readings[name].as_due]
         evidence = _evidence(readings, silent) | {"readings": _curves(gone)}
@@ -248,15 +233,9 @@ NEEDS = frozenset({"clock", "status"})
 TIMES_BEYOND = Setting(8.0, 1.1, 1e6, "how many times the declared maximum offset `beyond` goes at most")
 
 
-def bound_ns(view: View) -> int:
-    """How far clocks may be apart, as the nodes declare it."""
-    told = [status.details.get("max_clock_offset_ns") for status in view.statuses.values()]
-    return min((each for each in told if isinstance(each, int)), default=DEFAULT_BOUND_NS)
-
-
 def _offset(moment: Moment, beyond: bool) -> int:
     """An offset, forwards or backwards; within the bound one that can be told from none."""
-    entropy, bound = moment.entropy, bound_ns(moment.view)
+    entropy, bound = moment.entropy, moment.view.max_clock_offset_ns
     share = entropy.uniform(1.1, moment.settings["beyond"]) if beyond else entropy.uniform(0.5, 1.0) * WITHIN
     return int(entropy.choice((-1, 1)) * share * bound)
 
@@ -268,7 +247,7 @@ def _jump(selector: str, beyond: bool) -> Variant:
 def _drift(selector: str, beyond: bool) -> Variant:
     def skew(moment: Moment) -> Skew:
         per_s = moment.settings["beyond"] / 8 if beyond else WITHIN_PER_S
-        return Skew(0, moment.entropy.choice((-1, 1)) * per_s * bound_ns(moment.view) / SECOND_NS)
+        return Skew(0, moment.entropy.choice((-1, 1)) * per_s * moment.view.max_clock_offset_ns / SECOND_NS)
 
     return _variant(selector, skew, SetClocks)
 
@@ -289,7 +268,7 @@ def _variant(selector: str, skew: Callable[[Moment], Skew], action: Callable[...
             return Plan(None, choice.evidence)
         skews = tuple((name, skew(moment)) for name in choice.targets)
         made = action(skews) if action is SetClocks else action(skews, moment.entropy)
-        return Plan(made, {**choice.evidence, "bound_s": bound_ns(moment.view) / 1e9})
+        return Plan(made, {**choice.evidence, "bound_s": moment.view.max_clock_offset_ns / 1e9})
 
     return Variant(plan)
 

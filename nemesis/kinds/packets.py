@@ -67,7 +67,7 @@ def seen(impairment: Impairment, usual: Flow, flow: Flow) -> bool:
     late_s = _median(flow) - _median(usual)
     rate = wanted.rate_bytes_per_s
     return (
-        (late_s >= wanted.delay_s / 2 + wanted.jitter_s / 4)
+        (late_s >= wanted.delay_s / 2 + wanted.jitter_s / 4 or not (wanted.delay_s or wanted.jitter_s))
         and (not wanted.jitter_s or _spread_s(flow) - _spread_s(usual) >= wanted.jitter_s / 20)
         and _more(flow.lost - usual.lost, 1 - (1 - wanted.loss) * (1 - wanted.corruption))
         and _more(flow.duplicated - usual.duplicated, wanted.duplication)

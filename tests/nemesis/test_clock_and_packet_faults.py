@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from harness.ops import Op
 from harness.protocols import Impairment, ProcessState
+from nemesis.faults import SetClocks
 from nemesis.kinds.api import Moment
-from nemesis.kinds.clocks import DEFAULT_BOUND_NS, FAMILY, SetClocks, Strobe
+from nemesis.kinds.clocks import FAMILY, Strobe
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.view import View
+from nemesis.view import DEFAULT_CLOCK_OFFSET_NS, View
 
 QUICK = Patience(choose_s=0.2, observe_s=0.5, recover_s=0.5, poll_s=0.05, probe_s=0.25)
 CLOCK_KINDS = {kind.name: kind for kind in FAMILY.kinds}
@@ -110,7 +111,7 @@ def test_what_was_read_of_each_clock_is_told_with_its_times() -> None:
     assert isinstance(readings, dict)
     assert list(readings) == begun["targets"]
     offsets = [offset_ns for _, offset_ns in readings[begun["targets"][0]]]  # type: ignore[index]
-    assert abs(offsets[0]) > DEFAULT_BOUND_NS
+    assert abs(offsets[0]) > DEFAULT_CLOCK_OFFSET_NS
     assert offsets[-1] == 0
     times = [at_ns for at_ns, _ in readings[begun["targets"][0]]]  # type: ignore[index]
     assert times == sorted(times)
@@ -127,9 +128,11 @@ def test_offsets_are_within_the_bound_or_beyond_it_as_their_names_say(seed: int,
         assert isinstance(plan.action, SetClocks | Strobe)
         offsets = [abs(skew.after(4_000_000_000)) for _, skew in plan.action.skews]
         if name.endswith("within"):
-            assert min(offsets) > 0 and max(offsets) < DEFAULT_BOUND_NS / 2, "two of them are no further apart than it"
+            assert min(offsets) > 0 and max(offsets) < DEFAULT_CLOCK_OFFSET_NS / 2, (
+                "two of them are no further apart than it"
+            )
         else:
-            assert min(offsets) > DEFAULT_BOUND_NS
+            assert min(offsets) > DEFAULT_CLOCK_OFFSET_NS
 
 
 def test_what_a_node_sends_belongs_to_one_fault_at_a_time() -> None:

@@ -24,7 +24,8 @@ class Episode:
 
     def __init__(self, script: str, seed: int) -> None:
         self.script, self.seed = script, seed
-        self.database, self.environment = FakeDatabase(), FakeEnvironment()
+        self.environment = FakeEnvironment()
+        self.database = FakeDatabase(wall_ns=self.environment.wall_ns)
         self.nemesis = FaultNemesis(self.database, self.environment, QUICK)
 
     async def step(self, step: str) -> dict[str, object]:

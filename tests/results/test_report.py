@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 from html.parser import HTMLParser
@@ -14,7 +15,8 @@ from harness.errors import UserError
 from harness.history.journal import JournalWriter
 from harness.ops import Op, read
 from harness.rundir import RunDir, create
-from results.points import MAX_SAMPLE, read_points
+from results.plots import clock_readings, overview
+from results.points import MAX_SAMPLE, Points, read_points
 from results.report import build_report
 
 VOID = {"meta", "img", "br"}
@@ -220,3 +222,21 @@ def test_large_histories_are_sampled_but_counted_exactly(tmp_path: Path) -> None
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not the directory of a run"):
         build_report(tmp_path)
+
+
+def test_readings_of_clocks_are_curves_by_node_and_fault() -> None:
+    points = Points()
+    points.steps += [
+        {"f": "stop-clock-jump", "value": json.dumps({"readings": {"t2": [[10**9, 5 * 10**8], [2 * 10**9, 0]]}})},
+        {
+            "f": "stop-clock-jump",
+            "value": json.dumps({"readings": {"t2": [[3 * 10**9, -(10**9)]], "m1": [[10**9, 7]]}}),
+        },
+        {"f": "kill", "value": json.dumps({"targets": ["t1"]})},
+        {"f": "strange", "value": "{"},
+    ]
+    assert clock_readings(points) == {"m1": [[(1.0, 7e-9)]], "t2": [[(1.0, 0.5), (2.0, 0.0)], [(3.0, -1.0)]]}
+    with_clocks = overview(points, (), {})
+    points.steps.clear()
+    assert clock_readings(points) == {}
+    assert len(overview(points, (), {})) < len(with_clocks)

@@ -1,0 +1,33 @@
+"""Scripts about leases and clocks: who thinks that a lease is over, and who that it still holds."""
+
+from __future__ import annotations
+
+from harness.protocols import Skew
+from nemesis.faults import NO_CUT, Partition, SetClocks
+from nemesis.grudges import split
+from nemesis.scene import Scene
+from nemesis.targets import describe
+
+WITHIN = 0.45
+"""Of the declared maximum offset: clocks wrong by as much, one each way, are still within it."""
+
+
+async def skewed_lease(scene: Scene) -> None:
+    """Cut a leaseholder off whose clock goes back, from followers whose clocks are ahead, all within the bound.
+
+    By their clocks its lease is over before it is by its own. Clients still find it, and its successor.
+    """
+    while (old := await scene.group(writable=True)) is not None:
+        most_ns = int(WITHIN * (await scene.view()).max_clock_offset_ns)
+        ahead = tuple((name, Skew(most_ns)) for name in old.others)
+        await scene.act(SetClocks(ahead))
+        await scene.hold(0.2, 0.8)
+        await scene.act(Partition(split([old.node], old.others)))
+        await scene.act(SetClocks(((old.node, Skew(-most_ns)), *ahead)))
+        born = await scene.new_leader(old.group, old.term, old.others)
+        if born is not None:
+            await scene.reached(deposed=describe(old), leader=born.node, term=born.term, offset_s=most_ns / 1e9)
+            await scene.hold(0.5, 3.0)
+        await scene.act(NO_CUT)
+        await scene.act(SetClocks(()))
+        await scene.hold(0.5, 1.5)
