@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from harness.errors import UserError
+from harness.recovery import Hurt
 
 KEY_ASKED_OFTEN = 5
 """A key asked for less often says nothing if it was never answered."""
@@ -20,6 +21,8 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     its even part of all that were asked for. `success`: operations that succeeded, of all. `keys`: keys that answered
     at least once, of those asked for often. `final_reads`: final reads that succeeded, of all; of those that went to
     each node in turn, the ones that it answered, and the keys that some node served. `nodes`: nodes that answered then.
+    `overlap`: operations of the load during which a fault was seen in effect. `used`: of the faults that hit nodes,
+    those that hit one which clients used.
     `effect`: share of the time for which each requested plain fault was to last in which probes saw it in effect;
     `effect_s`: the same in seconds, over all its instances.
     """
@@ -30,6 +33,8 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: float = 0.9
     final_reads: float = 0.9
     nodes: float = 1.0
+    overlap: float = 0.01
+    used: float = 0.25
     effect: float = 0.5
     effect_s: float = 0.25
 
@@ -113,6 +118,15 @@ def node_shortfall(done: Done, floors: Floors) -> Iterator[str]:
         yield f"nodes answered only {answered} of {asked} final reads; the floor is {floors.final_reads:.0%}"
     if served < floors.final_reads * keys:
         yield f"only {served} of {keys} keys were served by any node at the end; the floor is {floors.final_reads:.0%}"
+
+
+def hurt_shortfall(hurt: Hurt, floors: Floors) -> Iterator[str]:
+    """A sentence if faults passed the clients by."""
+    if hurt.overlapped < floors.overlap * hurt.operations:
+        overlapped = f"only {hurt.overlapped} of {hurt.operations} operations were open while a fault was in effect"
+        yield f"{overlapped}; the floor is {floors.overlap:.0%}"
+    if hurt.used < floors.used * hurt.hit:
+        yield f"only {hurt.used} of {hurt.hit} faults hit a node that clients used; the floor is {floors.used:.0%}"
 
 
 def effect_shortfall(kind: str, effect_s: float, asked_s: float, floors: Floors) -> Iterator[str]:

@@ -36,7 +36,7 @@ from harness.history.table import write_parquet
 from harness.interpreter import interpret
 from harness.invariants import InvariantsRecord
 from harness.ops import Op
-from harness.protocols import Directed, Watched
+from harness.protocols import Directed, Sharded, Watched
 from harness.provenance import provenance
 from harness.rundir import RunDir
 from harness.spec import Judge, Progress, Silent, Test
@@ -103,6 +103,7 @@ class Course:
             started=test.started.isoformat(),
             provenance=provenance(),
             watched=isinstance(test.database, Watched),
+            shards=test.database.shards if isinstance(test.database, Sharded) else 1,
             serving_nodes=test.database.serving_nodes if isinstance(test.database, Directed) else (),
         )
         try:

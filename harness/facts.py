@@ -12,8 +12,10 @@ from harness.errors import UserError
 from harness.failures import HarnessFailure
 from harness.faults import Fault, faults_of
 from harness.history.journal import read_journal
+from harness.history.served import served_in_events, served_in_parquet
 from harness.history.summary import Summary, summarise_events, summarise_parquet
 from harness.invariants import InvariantsRecord
+from harness.recovery import Hurt, overlapping, recoveries, used_instances
 from harness.rundir import RunDir
 from harness.verdict import Facts, Recovery, RunVerdict, conclude
 
@@ -25,7 +27,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     """`run.json`: what was asked. `options` is all that the command line gave, to run it again, `world` the
     keys and values of the simulated world. `watched` says that invariants were to be checked, so that a run whose
     record of them is gone is not taken for one that broke none; `serving_nodes` are those that final reads went to one
-    by one."""
+    by one, `shards` the groups that keys are spread over."""
 
     name: str
     workload: str
@@ -45,6 +47,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     world: dict[str, Any] = {}
     watched: bool = False
     serving_nodes: tuple[str, ...] = ()
+    shards: int = 1
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True):
@@ -88,7 +91,27 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         failures=outcome.failures if outcome else (),
         interrupted=outcome.interrupted if outcome else False,
         ended=ended,
+        hurt=_hurt(rundir, record, summary, done.load_s),
         invariants=load_invariants(rundir) or (InvariantsRecord({}) if record.watched else None),
+    )
+
+
+def _hurt(rundir: RunDir, record: RunRecord, summary: Summary, load_s: float) -> Hurt | None:
+    """What the faults did to clients; None in a run without any."""
+    faults = load_faults(rundir)
+    if not faults:
+        return None
+    end_ns = int(load_s * 1e9)
+    if rundir.history_parquet.exists():
+        served = served_in_parquet(rundir.history_parquet, "main", record.shards, end_ns)
+    else:
+        served = served_in_events(read_journal(rundir.journal), "main", record.shards, end_ns)
+    used = [name for name, (_, answered) in summary.nodes.get("main", {}).items() if answered]
+    return Hurt(
+        len(served.ok),
+        overlapping(served, faults, end_ns),
+        *used_instances(faults, record.serving_nodes, used),
+        recoveries(served, faults, record.shards, end_ns),
     )
 
 

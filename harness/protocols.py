@@ -285,6 +285,14 @@ class Directed(Protocol):
 
 
 @runtime_checkable
+class Sharded(Protocol):
+    """The power of a database that spreads keys over groups, by partition key modulo `shards`, that fail one by one."""
+
+    @property
+    def shards(self) -> int: ...
+
+
+@runtime_checkable
 class Flooding(Protocol):
     """The power of a database with the capability `flood`: writes beside those of the workload."""
 

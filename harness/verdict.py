@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from harness.adequacy import Done, Floors, effect_shortfall, final_shortfall, node_shortfall, shortfalls
+from harness.adequacy import Done, Floors, effect_shortfall, final_shortfall, hurt_shortfall, node_shortfall, shortfalls
 from harness.failures import HarnessFailure
 from harness.faults import Fault, asked_s, in_effect_s, missed, unobserved_kinds, why_unobserved
 from harness.invariants import CHECKER, InvariantsRecord, as_checker
+from harness.recovery import Hurt
 
 Validity: TypeAlias = Literal[True, False, "unknown"]
 
@@ -48,6 +49,7 @@ class Facts(msgspec.Struct, frozen=True):
     interrupted: bool = False
     ended: bool = True
     invariants: InvariantsRecord | None = None
+    hurt: Hurt | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -131,6 +133,8 @@ def judge_adequacy(facts: Facts) -> Answer:
             reasons += effect_shortfall(
                 kind, in_effect_s(kind, facts.faults), asked_s(kind, facts.faults), facts.floors
             )
+    if facts.hurt is not None and any(fault.observed_ns is not None for fault in facts.faults):
+        reasons += hurt_shortfall(facts.hurt, facts.floors)
     if facts.recovery.recovered:
         reasons += [*final_shortfall(done, facts.floors), *node_shortfall(done, facts.floors)]
     if facts.interrupted:
@@ -143,6 +147,7 @@ def judge_adequacy(facts: Facts) -> Answer:
         "each_node": None if done.each_node is None else msgspec.to_builtins(done.each_node),
         "rate_hz": round(done.ok_rate_hz, 3),
         "rate_asked_hz": done.rate_hz,
+        "hurt": None if facts.hurt is None else _without_recoveries(facts.hurt),
         "floors": msgspec.to_builtins(facts.floors),
         "faults": _fault_counts(facts),
         "missed": [{"kind": fault.kind, "instance": fault.instance} for fault in missed(facts.faults)],
@@ -153,7 +158,8 @@ def judge_adequacy(facts: Facts) -> Answer:
 def judge_liveness(facts: Facts) -> Answer:
     """Question 3: did the cluster recover within its budget after the last heal?"""
     recovery = facts.recovery
-    details = {"budget_s": recovery.budget_s, "seconds": recovery.seconds}
+    details: dict[str, Any] = {"budget_s": recovery.budget_s, "seconds": recovery.seconds}
+    details["faults"] = [msgspec.to_builtins(each) for each in (facts.hurt.recoveries if facts.hurt else ())]
     lost = tuple(
         f"what {fault.kind} {fault.instance} hit ({' '.join(fault.targets)}) did not come back when it was healed"
         for fault in facts.faults
@@ -183,6 +189,11 @@ def judge_harness(facts: Facts) -> Answer:
     if not facts.ended:
         reasons.append("the harness ended before the run did; what it had saved is judged")
     return Answer(not reasons, tuple(reasons), {"failures": [msgspec.to_builtins(failure) for failure in ours]})
+
+
+def _without_recoveries(hurt: Hurt) -> dict[str, Any]:
+    """They stand in the answer on liveness."""
+    return {name: value for name, value in msgspec.to_builtins(hurt).items() if name != "recoveries"}
 
 
 def _still(fault: Fault) -> str:

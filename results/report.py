@@ -11,6 +11,7 @@ from results.findings import findings
 from results.markup import Markup, join, tag, void
 from results.page import page
 from results.plots import colors_of, data_uri, overview
+from results.recoveries import recoveries
 from results.saved import Saved, load
 
 
@@ -43,11 +44,17 @@ def _body(saved: Saved, colors: Mapping[str, str]) -> Markup:
         tag("div", sections.operations(saved), class_="panel"),
         tag("h2", "Faults: requested against observed"),
         tag("div", sections.fault_table(saved), class_="panel"),
+        _recoveries(saved, colors),
         tag("h2", "Run it again"),
         sections.again(saved),
         tag("footer", f"assay · {saved.rundir.path}"),
     )
     return join((sections.banner(saved), tag("main", *parts)))
+
+
+def _recoveries(saved: Saved, colors: Mapping[str, str]) -> Markup | None:
+    found = recoveries(saved, colors)
+    return None if found is None else join((tag("h2", "Recovery after each fault"), tag("div", found, class_="panel")))
 
 
 def _pictures(saved: Saved, colors: Mapping[str, str]) -> Markup:

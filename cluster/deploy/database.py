@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs
-from cluster.deploy.adapter import DATABASE_NAME, OPERATIONS, REGISTER_TABLE, create_registers
+from cluster.deploy.adapter import DATABASE_NAME, DEFAULT_BUCKETS, OPERATIONS, REGISTER_TABLE, create_registers
 from cluster.deploy.damage import choose
 from cluster.deploy.layout import MASTER_ROLE
 from cluster.deploy.readiness import await_ready
@@ -70,6 +70,11 @@ class ReferenceDatabase(ABC):
     def serving_nodes(self) -> tuple[str, ...]:
         """`harness.protocols.Directed`: tablet servers. Strong reads are served by leaseholders only."""
         return tuple(node.name for node in self._nodes if node.role != MASTER_ROLE)
+
+    @property
+    def shards(self) -> int:
+        """`harness.protocols.Sharded`: hash buckets of a table, each a Raft group."""
+        return DEFAULT_BUCKETS
 
     @abstractmethod
     async def status(self, node: str) -> NodeStatus | None:

@@ -1,0 +1,89 @@
+"""What faults did to clients, and how soon they were served again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.adequacy import Floors, hurt_shortfall
+from harness.faults import Fault
+from harness.history.served import served_in_events
+from harness.ops import Op, read
+from harness.recovery import Hurt, Served, overlapping, recoveries, used_instances
+
+S = 1_000_000_000
+END_NS = 60 * S
+
+
+def fault(number: int, begin_s: float, end_s: float, kind: str = "kill", targets: tuple[str, ...] = ("t1",)) -> Fault:
+    begin, end = int(begin_s * S), int(end_s * S)
+    return Fault(kind, number, "one", targets, begin, begin, end, end, begun_ns=begin, spans=((begin, end),))
+
+
+def served(completed_s: list[float], groups: int = 1, lasted_s: float = 0.01) -> Served:
+    """Successful operations; their groups in turn."""
+    completed = (np.array(completed_s) * S).astype(np.int64)
+    invoked = completed - int(lasted_s * S)
+    return Served(invoked, completed, np.ones(len(completed), dtype=bool), np.arange(len(completed)) % groups)
+
+
+def steady(begin_s: float, end_s: float, rate_hz: float = 10.0) -> list[float]:
+    return list(np.arange(begin_s, end_s, 1 / rate_hz))
+
+
+def test_recovery_is_the_first_success_on_the_last_group_and_the_rate_before() -> None:
+    slow = [22.0 + 0.5 * i for i in range(16)]
+    one = fault(0, 10, 20)
+    [found] = recoveries(served([*steady(0, 10), *slow, *steady(30, 60)], groups=4), [one], 4, END_NS)
+    assert found.before_hz == pytest.approx(10.0)
+    assert found.first_s == pytest.approx(3.5)
+    assert found.rate_s == pytest.approx(10.0, abs=0.3)
+
+
+def test_a_group_that_never_answers_again_has_no_recovery() -> None:
+    some = served(steady(0, 60), groups=2)
+    [found] = recoveries(some, [fault(0, 10, 20)], 3, END_NS)
+    assert found.first_s is None
+
+
+def test_what_the_next_fault_cut_short_is_not_known() -> None:
+    first, second = fault(0, 10, 20), fault(1, 21, 30, "pause")
+    found = recoveries(served([*steady(0, 10), *steady(25, 60)]), [first, second], 1, END_NS)
+    assert (found[0].first_s, found[0].rate_s) == (None, None)
+    assert found[1].first_s == pytest.approx(0.0, abs=0.11)
+    within = recoveries(served(steady(0, 60)), [fault(0, 10, 20), fault(1, 15, 40)], 1, END_NS)
+    assert (within[0].first_s, within[0].rate_s) == (None, None)
+
+
+def test_operations_overlap_a_fault_only_where_it_was_seen() -> None:
+    seen = Fault("partition", 0, None, (), 0, 10 * S, 20 * S, None, spans=((10 * S, 11 * S),))
+    assert overlapping(served(steady(0, 30), lasted_s=0.0), [seen], END_NS) == pytest.approx(11, abs=1)
+    assert overlapping(served(steady(12, 20), lasted_s=0.0), [seen], END_NS) == 0
+
+
+def test_a_fault_on_nodes_that_nobody_uses_is_counted_as_such() -> None:
+    faults = [fault(0, 1, 2, targets=("t4",)), fault(1, 3, 4, targets=("m1",)), fault(2, 5, 6, targets=("t4", "t1"))]
+    assert used_instances(faults, ("t1", "t4"), ("t1",)) == (3, 2)
+    assert used_instances(faults[:1], ("t1", "t4"), ("t1",)) == (1, 0)
+
+
+def test_faults_that_passed_the_clients_by_are_told() -> None:
+    assert list(hurt_shortfall(Hurt(1000, 300, 4, 4), Floors())) == []
+    assert list(hurt_shortfall(Hurt(1000, 3, 4, 0), Floors())) == [
+        "only 3 of 1000 operations were open while a fault was in effect; the floor is 1%",
+        "only 0 of 4 faults hit a node that clients used; the floor is 25%",
+    ]
+
+
+def test_times_and_groups_are_read_from_a_history() -> None:
+    events = []
+    for number in range(4):
+        asked = Op("invoke", number, "read", mops=(read(number),), time=number, phase="main")
+        events.append(asked)
+        if number < 3:
+            events.append(asked.complete("ok" if number else "fail", time=number + 10))
+    found = served_in_events(events, "main", 3, 99)
+    assert found.invoked_ns.tolist() == [0, 1, 2, 3]
+    assert found.completed_ns.tolist() == [10, 11, 12, 99]
+    assert found.ok.tolist() == [False, True, True, False]
+    assert found.group.tolist() == [0, 1, 2, 0]
