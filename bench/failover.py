@@ -1,4 +1,7 @@
-"""Fail-over in the simulator: virtual time from the kill of a leaseholder to the first write that succeeds after it."""
+"""Fail-over: time from the kill of a leaseholder to the first write that succeeds after it, in simulator or containers.
+
+`idle` leaves the cluster alone before each kill, so that its groups are quiescent: clients begin when the node is dead.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +10,51 @@ import asyncio
 import json
 import random
 import statistics
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
+
+import uvloop
 
 from cluster.config import Knobs
+from cluster.deploy.database_docker import DockerDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.readiness import leaders
 from cluster.wire.messages import CATALOG_GROUP
+from harness.env.docker.environment import DockerEnvironment
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ops import Op, write
 from harness.ports import Clock
+from harness.real.clock import RealClock
 from harness.sim.world import World
 
 CLIENTS = 4
+READY_S = 60.0
 GRACE_S = 0.5
 """What a fail-over may take beyond an election timeout and a lease."""
+
+Cluster: TypeAlias = SimDatabase | DockerDatabase
+
+Curves: TypeAlias = Mapping[str, list[float]]
+"""Seconds of each fail-over, by what was measured."""
 
 
 @dataclass
 class Watch:
-    """When a write that began after `since_ns` first succeeded."""
+    """When a write that began after `since_ns` first succeeded; clients write while `open`."""
 
+    open: asyncio.Event = field(default_factory=asyncio.Event)
     since_ns: int = 0
     first_ns: int = 0
 
 
-async def _write_on(database: SimDatabase, clock: Clock, process: int, watch: Watch) -> None:
+async def _write_on(database: Cluster, clock: Clock, process: int, watch: Watch) -> None:
     entropy = random.Random(process)
     client = await database.open_client(process, 5.0)
     while True:
+        await watch.open.wait()
         await clock.sleep(0.01 * (0.5 + entropy.random()))
         began_ns = clock.monotonic_ns()
         try:
@@ -46,41 +65,71 @@ async def _write_on(database: SimDatabase, clock: Clock, process: int, watch: Wa
             watch.first_ns = clock.monotonic_ns()
 
 
-async def _one_kill(database: SimDatabase, clock: Clock, watch: Watch, entropy: random.Random) -> float:
+async def _whole(database: Cluster, clock: Clock) -> None:
+    """Wait until every node answers: a second kill must not meet a group that is short of one already."""
+    while None in (await database.statuses()).values():
+        await clock.sleep(0.1)
+
+
+async def _one_kill(database: Cluster, clock: Clock, watch: Watch, entropy: random.Random, idle: bool) -> float:
+    """Timed from before the kill is ordered; only writes that began once the node was dead count."""
+    await _whole(database, clock)
+    if idle:
+        watch.open.clear()
     await clock.sleep(2.0 + entropy.random())
-    leading = leaders((await database.statuses()).values())
+    leading = leaders(status for status in (await database.statuses()).values() if status is not None)
     victim = next(node for group, node in leading.items() if group != CATALOG_GROUP)
+    if idle:
+        await clock.sleep(2.0)
+    began_ns = clock.monotonic_ns()
     await database.kill(victim)
     watch.since_ns = clock.monotonic_ns()
+    watch.open.set()
     while watch.first_ns < watch.since_ns:
         await clock.sleep(0.001)
-    took_s = (watch.first_ns - watch.since_ns) / 1e9
     await database.start(victim)
-    return took_s
+    return (watch.first_ns - began_ns) / 1e9
 
 
-async def _kills(world: World, knobs: Knobs, kills: int) -> list[float]:
-    database = SimDatabase(world, knobs=knobs)
-    clock = world.harness_ports("bench").clock
+async def _kills(database: Cluster, clock: Clock, kills: int, seed: int, idle: bool) -> list[float]:
     await database.install()
-    for node in database.nodes:
-        await database.start(node.name)
-    await database.await_ready(20)
+    await asyncio.gather(*(database.start(node.name) for node in database.nodes))
+    await database.await_ready(READY_S)
     await database.setup_workload("register", {"buckets": 1})
-    watch, entropy = Watch(), random.Random(world.seed)
+    watch, entropy = Watch(), random.Random(seed)
+    watch.open.set()
     clients = [asyncio.create_task(_write_on(database, clock, process, watch)) for process in range(CLIENTS)]
-    took_s = [await _one_kill(database, clock, watch, entropy) for _ in range(kills)]
+    took_s = [await _one_kill(database, clock, watch, entropy, idle) for _ in range(kills)]
     for client in clients:
         client.cancel()
     await asyncio.gather(*clients, return_exceptions=True)
-    await database.teardown()
     return took_s
 
 
-def measure(kills: int, seed: int = 1, knobs: Knobs | None = None) -> list[float]:
-    """Seconds of virtual time for each of so many kills."""
+def measure(kills: int, seed: int = 1, knobs: Knobs | None = None, idle: bool = False) -> list[float]:
+    """Seconds of virtual time for each of so many kills in the simulator."""
     with World(seed, record_decisions=False) as world:
-        return world.run(_kills(world, knobs or Knobs(), kills))
+
+        async def main() -> list[float]:
+            database = SimDatabase(world, knobs=knobs or Knobs())
+            took_s = await _kills(database, world.harness_ports("bench").clock, kills, seed, idle)
+            await database.teardown()
+            return took_s
+
+        return world.run(main())
+
+
+async def measure_docker(kills: int, masters: int, tservers: int, idle: bool = False) -> list[float]:
+    """Seconds for each of so many kills of programs in containers; raises UserError where there is no Docker."""
+    environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
+    database = DockerDatabase(environment, masters, tservers)
+    try:
+        await environment.prepare()
+        await environment.setup(database.nodes)
+        return await _kills(database, RealClock(), kills, 1, idle)
+    finally:
+        await database.teardown()
+        await environment.teardown()
 
 
 def limit_s(knobs: Knobs) -> float:
@@ -88,7 +137,7 @@ def limit_s(knobs: Knobs) -> float:
     return (knobs.election_timeout_ms + (knobs.lease_ms or knobs.election_timeout_ms)) / 1e3 + GRACE_S
 
 
-def plot(took_s: list[float], path: Path) -> None:
+def plot(curves: Curves, path: Path) -> None:
     """How many fail-overs were over after how long."""
     import matplotlib
 
@@ -96,34 +145,50 @@ def plot(took_s: list[float], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
-    axes.step(sorted(took_s), [(number + 1) / len(took_s) for number in range(len(took_s))], where="post")
-    axes.axvline(statistics.median(took_s), linestyle=":", color="grey", label="median")
+    for number, (name, took_s) in enumerate(curves.items()):
+        shares = [(rank + 1) / len(took_s) for rank in range(len(took_s))]
+        axes.step(sorted(took_s), shares, where="post", color=f"C{number}", label=name)
+        axes.axvline(statistics.median(took_s), linestyle=":", color=f"C{number}")
     axes.axvline(limit_s(Knobs()), color="firebrick", label="election timeout + lease + 0.5 s")
     axes.set_xlim(left=0)
-    axes.set_xlabel("seconds from the kill of the leaseholder to the first write")
+    axes.set_xlabel("seconds from the kill of the leaseholder to the first write (dotted: median)")
     axes.set_ylabel("share of fail-overs")
     axes.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=100)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--plot", type=Path, help="write a picture of the distribution there")
-    arguments = parser.parse_args()
-    took_s = measure(arguments.kills)
-    if arguments.plot:
-        plot(took_s, arguments.plot)
-    figures = {
-        "benchmark": "failover",
+def figures(took_s: list[float]) -> dict[str, object]:
+    return {
         "kills": len(took_s),
         "median_s": round(statistics.median(took_s), 3),
         "p90_s": round(statistics.quantiles(took_s, n=10)[-1], 3) if len(took_s) > 1 else None,
         "max_s": round(max(took_s), 3),
-        "limit_s": limit_s(Knobs()),
     }
-    print(json.dumps(figures))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--docker", action="store_true", help="in containers too")
+    parser.add_argument("--masters", type=int, default=3, help="in containers")
+    parser.add_argument("--nodes", type=int, default=5, help="tablet servers in containers")
+    parser.add_argument("--plot", type=Path, help="write a picture of the distributions there")
+    options = parser.parse_args()
+    runs: dict[str, Callable[[], list[float]]] = {
+        "simulator": lambda: measure(options.kills),
+        "simulator, idle before the kill": lambda: measure(options.kills, idle=True),
+    }
+    if options.docker:
+        runs["containers"] = lambda: uvloop.run(measure_docker(options.kills, options.masters, options.nodes))
+    curves = {name: run() for name, run in runs.items()}
+    if options.plot:
+        plot(curves, options.plot)
+    knobs = Knobs()
+    told = {"election_timeout_ms": knobs.election_timeout_ms, "lease_ms": knobs.lease_ms or knobs.election_timeout_ms}
+    told |= {"raft_heartbeat_ms": knobs.raft_heartbeat_ms, "quiesce_after_ms": knobs.quiesce_after_ms}
+    measured = {name: figures(took_s) for name, took_s in curves.items()}
+    print(json.dumps({"benchmark": "failover", **measured, "limit_s": limit_s(knobs), "knobs": told}, indent=2))
 
 
 if __name__ == "__main__":
