@@ -13,6 +13,9 @@ from cluster.raft.types import (
     Role,
 )
 
+PRE_VOTES_PER_TIMEOUT = 8
+"""How often a candidate asks around within an election timeout; the intervals are as random as the timeouts."""
+
 
 def become_follower(state: State, term: int, leader: NodeId | None, now_ns: int) -> None:
     """Follow `leader` (or nobody yet) in `term`, which is this node's term or a later one."""
@@ -76,7 +79,11 @@ def may_stand(state: State) -> bool:
 
 
 def on_election_timeout(state: State, now_ns: int) -> None:
-    """Ask around before disturbing anybody's term (§9.6)."""
+    """Ask around before disturbing anybody's term (§9.6).
+
+    Others keep their promise to the old leader a little longer, or shorter; as asking costs nobody anything, a
+    candidate that was refused asks again soon. A timeout more would double the time of most fail-overs.
+    """
     if lease_binds(state, now_ns):
         state.election_deadline_ns = state.contact_ns + state.config.voter_lease_ns
         return
@@ -87,6 +94,7 @@ def on_election_timeout(state: State, now_ns: int) -> None:
     state.leader = None
     state.votes = {state.node_id: True}
     rearm_election(state, now_ns)
+    state.election_deadline_ns = now_ns + state.election_timeout_ns // PRE_VOTES_PER_TIMEOUT
     log = state.log
     for voter in other_voters(state):
         state.out.sends.append(PreVote(state.node_id, voter, state.term + 1, log.last_index, log.last_term))

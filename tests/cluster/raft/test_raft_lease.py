@@ -275,3 +275,19 @@ def test_single_voter_leads_by_itself() -> None:
 def test_configurations_that_cannot_keep_the_rules_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         RaftConfig(node_id="a", **options)
+
+
+def test_a_candidate_that_came_within_the_lease_asks_again_soon() -> None:
+    """`b` stands a moment before `c` may elect anybody; a pre-vote disturbs nobody, so `b` need not wait a timeout."""
+    bench = Bench(3)
+    bench.elect("a")
+    bench.raft("b")._state.election_timeout_ns = 600 * MS
+    bench.raft("c")._state.election_timeout_ns = 1_200 * MS
+    bench.run(150)
+    bench.cut("a", "b")
+    bench.run(120)
+    bench.crash("a")
+    assert bench.run_until(lambda: bench.raft("b").role is Role.PRE_CANDIDATE, 600)
+    bench.run(10)
+    assert bench.raft("b").role is Role.PRE_CANDIDATE, "c still keeps its promise"
+    assert bench.run_until(lambda: bench.raft("b").role is Role.LEADER, 300)
