@@ -16,6 +16,9 @@ from cluster.raft.types import (
     SnapshotSent,
 )
 
+STEP_BYTES = 2 << 20
+"""One step sends about so much to one follower; each answer lets more go, up to `max_inflight` batches."""
+
 
 def become_leader(state: State, now_ns: int) -> None:
     """Lead this term, with an empty entry to commit what earlier terms left (§6.4)."""
@@ -100,8 +103,10 @@ def send_appends(state: State, peer: NodeId, progress: Progress, now_ns: int) ->
         entries = log.batch(progress.next, config.max_batch_entries, config.max_batch_bytes)
         send_batch(state, peer, progress.next, entries, now_ns)
         return
-    while progress.next <= log.last_index and len(progress.inflight) < config.max_inflight:
+    room = STEP_BYTES
+    while progress.next <= log.last_index and len(progress.inflight) < config.max_inflight and room > 0:
         entries = log.batch(progress.next, config.max_batch_entries, config.max_batch_bytes)
+        room -= sum([len(entry.data) for entry in entries])
         send_batch(state, peer, progress.next, entries, now_ns)
         progress.next = entries[-1].index + 1
         progress.inflight.append(entries[-1].index)

@@ -11,6 +11,7 @@ from raft_bench import MS, Bench, founded
 from cluster.raft.core import Raft, RaftConfig
 from cluster.raft.log import Log
 from cluster.raft.progress import NEVER_NS
+from cluster.raft.replication import STEP_BYTES
 from cluster.raft.types import (
     AppendEntries,
     AppendReply,
@@ -271,3 +272,17 @@ def test_proposals_are_refused_by_all_but_the_leader() -> None:
     assert raft.step(Propose((b"x", b"y")), now).proposed == ((2, 2), (2, 3))
     persist = raft.step(Propose((b"z",)), now).persist
     assert isinstance(persist, Persist) and [each.data for each in persist.entries] == [b"z"]
+
+
+def test_a_follower_far_behind_gets_its_entries_in_several_steps() -> None:
+    """One step sends a few megabytes, and each answer lets more go until all is sent."""
+    raft = node(max_batch_bytes=1 << 20)
+    now = lead(raft)
+    acknowledge(raft, 1, now)
+    messages = appends(raft.step(Propose(tuple(bytes(1 << 20) for _ in range(12))), now), "b")
+    sent: list[int] = []
+    while messages:
+        assert sum(len(entry.data) for message in messages for entry in message.entries) <= STEP_BYTES + (1 << 20)
+        sent += [entry.index for message in messages for entry in message.entries]
+        messages = appends(acknowledge(raft, sent[-1], now), "b")
+    assert sent == list(range(2, 14))
