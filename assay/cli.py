@@ -80,6 +80,7 @@ def run(
     recovery_budget: Annotated[float, typer.Option(help="Seconds the cluster has to recover after the last heal.")] = (
         10.0
     ),
+    probe_period: Annotated[float, typer.Option(help="Seconds between two looks at a fault while it lasts.")] = 0.5,
     floor: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: what a run must reach; repeatable.")] = None,
     option: Annotated[list[str] | None, typer.Option("-o", help="KEY=VALUE for the workload; repeatable.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
@@ -105,6 +106,7 @@ def run(
         store=store,
         op_timeout=op_timeout,
         recovery_budget=recovery_budget,
+        probe_period=probe_period,
         floors=key_values(floor or [], "--floor"),
         workload_options=key_values(option or []),
         swarm=swarm,

@@ -62,7 +62,7 @@ def make_test(
         nemeses,
         database,
         environment,
-        NemesisOptions(time_limit_s=options.time_limit, drawn=options.swarm),
+        NemesisOptions(probe_s=options.probe_period, time_limit_s=options.time_limit, drawn=options.swarm),
         child(entropy),
     )
     if ALL in nemeses:
@@ -140,6 +140,7 @@ def run_in_docker(
     import uvloop
 
     from cluster.deploy.database_docker import DockerDatabase
+    from cluster.deploy.node_files import LOG_PATH
     from harness.env.docker.environment import DockerEnvironment
     from harness.real.clock import RealClock
 
@@ -152,7 +153,10 @@ def run_in_docker(
         database = DockerDatabase(
             environment, options.masters, options.nodes, options.flaw, seed=options.seed, environment=variables
         )
-        return await run(make_test(options, environment, database, started, tell), rundir, judge, progress)
+        test = make_test(options, environment, database, started, tell)
+        containers = f"assay-{environment.run_id}-NODE"
+        left = f"the nodes' logs stay in the containers {containers}, at {LOG_PATH}, until `assay doctor --clean`"
+        return await run(replace(test, logs_left=left), rundir, judge, progress)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return Finished(runner.run(main()))

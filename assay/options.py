@@ -19,6 +19,9 @@ from workloads.registry import WORKLOADS
 ENVIRONMENTS = ("sim", "docker")
 
 
+PROBE_PERIOD_S = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """Everything that decides a run; times in seconds, rate in operations a second over all clients."""
@@ -37,6 +40,7 @@ class RunOptions:
     store: Path = Path("store")
     op_timeout: float = 5.0
     recovery_budget: float = 10.0
+    probe_period: float = PROBE_PERIOD_S
     floors: dict[str, str] = field(default_factory=dict)
     workload_options: dict[str, str] = field(default_factory=dict)
     swarm: bool = False
@@ -53,6 +57,8 @@ class RunOptions:
         for name in ("time_limit", "rate", "concurrency", "masters", "nodes", "seed", "op_timeout", "recovery_budget"):
             words += [f"--{name.replace('_', '-')}", f"{getattr(self, name):g}" if name != "seed" else str(self.seed)]
         words += ["--swarm"] * self.swarm
+        if self.probe_period != PROBE_PERIOD_S:
+            words += ["--probe-period", f"{self.probe_period:g}"]
         for flaw in self.flaw:
             words += ["--flaw", flaw]
         if self.world:
@@ -93,6 +99,7 @@ def validate(options: RunOptions) -> RunOptions:
     within("--nodes", options.nodes, 3, 50)
     within("--op-timeout", options.op_timeout, 0.1, 600)
     within("--recovery-budget", options.recovery_budget, 0.1, 3600)
+    within("--probe-period", options.probe_period, 0.05, 60)
     within("--seed", options.seed, 0, 2**63 - 1)
     if options.world and options.on != "sim":
         raise UserError(f"--world tells what the simulator does; on {options.on} the world is what it is.")

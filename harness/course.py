@@ -103,6 +103,7 @@ class Course:
             started=test.started.isoformat(),
             provenance=provenance(),
             watched=isinstance(test.database, Watched),
+            logs_left=test.logs_left,
             shards=test.database.shards if isinstance(test.database, Sharded) else 1,
             serving_nodes=test.database.serving_nodes if isinstance(test.database, Directed) else (),
         )

@@ -27,7 +27,8 @@ class RunRecord(msgspec.Struct, frozen=True):
     """`run.json`: what was asked. `options` is all that the command line gave, to run it again, `world` the
     keys and values of the simulated world. `watched` says that invariants were to be checked, so that a run whose
     record of them is gone is not taken for one that broke none; `serving_nodes` are those that final reads went to one
-    by one, `shards` the groups that keys are spread over."""
+    by one, `shards` the groups that keys are spread over, `logs_left` where the nodes' logs are if the harness was
+    killed."""
 
     name: str
     workload: str
@@ -48,6 +49,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     watched: bool = False
     serving_nodes: tuple[str, ...] = ()
     shards: int = 1
+    logs_left: str = ""
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True):
@@ -91,6 +93,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         failures=outcome.failures if outcome else (),
         interrupted=outcome.interrupted if outcome else False,
         ended=ended,
+        logs_left=record.logs_left,
         hurt=_hurt(rundir, record, summary, done.load_s),
         invariants=load_invariants(rundir) or (InvariantsRecord({}) if record.watched else None),
     )

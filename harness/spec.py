@@ -48,7 +48,8 @@ class Test:
     goes) and ends it after `time_limit_s`. `final_generator` is finite: the final reads; the recovery probe cycles
     through it too. `nemesis_generator` gives the faults during the load, `heal_generator` the steps that end them.
     `fs` must each succeed, `requested_faults` each be observed; `floors` say how much is enough. `options` is all that
-    the user gave, with seed and flaws, and `world` what the simulated world was drawn to be, for `run.json`.
+    the user gave, with seed and flaws, `world` what the simulated world was drawn to be, for `run.json`; `logs_left`
+    says where the nodes' logs are should the harness be killed.
     """
 
     __test__: ClassVar[bool] = False
@@ -79,6 +80,7 @@ class Test:
     workload_options: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     world: Mapping[str, Any] = field(default_factory=dict)
+    logs_left: str = ""
 
 
 @dataclass(frozen=True, slots=True)

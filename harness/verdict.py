@@ -48,6 +48,7 @@ class Facts(msgspec.Struct, frozen=True):
     failures: tuple[HarnessFailure, ...] = ()
     interrupted: bool = False
     ended: bool = True
+    logs_left: str = ""
     invariants: InvariantsRecord | None = None
     hurt: Hurt | None = None
 
@@ -187,7 +188,8 @@ def judge_harness(facts: Facts) -> Answer:
         if fault.blame == "harness"
     ]
     if not facts.ended:
-        reasons.append("the harness ended before the run did; what it had saved is judged")
+        left = f"; {facts.logs_left}" if facts.logs_left else ""
+        reasons.append(f"the harness ended before the run did; what it had saved is judged{left}")
     return Answer(not reasons, tuple(reasons), {"failures": [msgspec.to_builtins(failure) for failure in ours]})
 
 

@@ -20,10 +20,12 @@ from nemesis.schedule import Schedule, Steps
 class NemesisOptions:
     """`interval_s` sets the pace (see `Pace`); `time_limit_s`, where known, lets the first round end within it.
 
-    `drawn` says that nobody asked for just these kinds: each is given time to last, and to reach its core.
+    `drawn` says that nobody asked for just these kinds: each is given time to last, and to reach its core. `probe_s` is
+    how far apart the looks at a fault are while it lasts.
     """
 
     interval_s: float = 5.0
+    probe_s: float = 0.5
     time_limit_s: float | None = None
     drawn: bool = False
 
@@ -72,7 +74,7 @@ def package(
         chosen = fitting(chosen, named, options.time_limit_s, entropy)
     kinds = tuple(_kind(each, offered, len(database.nodes), options.time_limit_s) for each in chosen)
     return NemesisPackage(
-        FaultNemesis(database, environment, Patience()),
+        FaultNemesis(database, environment, Patience(probe_s=options.probe_s)),
         Schedule(kinds, _pace(options, everything or options.drawn), entropy.getrandbits(SEED_BITS)),
         Steps(tuple(Timed(0.0, end_op(kind.name, None)) for kind in kinds)),
         tuple(kind.name for kind in kinds),

@@ -165,3 +165,9 @@ def test_a_node_that_does_not_come_back_when_it_is_healed_did_not_recover() -> N
     verdict = conclude(facts(faults=(*CUTS, lost)), VALID)
     assert (verdict.overall, verdict.liveness.answer, verdict.harness.answer) == ("invalid", False, True)
     assert verdict.reasons == ("what kill 2 hit (n1) did not come back when it was healed",)
+
+
+def test_where_the_logs_of_a_killed_run_are_is_told() -> None:
+    verdict = conclude(facts(ended=False, logs_left="the nodes' logs stay in the containers"), VALID)
+    assert verdict.overall == "unknown"
+    assert verdict.reasons[-1].endswith("what it had saved is judged; the nodes' logs stay in the containers")
