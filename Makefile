@@ -14,7 +14,7 @@ help:
 	@echo "make test         the tests (Docker tests where an engine answers)"
 	@echo "make lint         ruff, mypy, import-linter"
 	@echo "make bench        benchmarks; prints what it measured"
-	@echo "make torture      long campaigns: every flaw, 200 clean seeds, exhaustive tests"
+	@echo "make torture      long campaigns: every flaw, clean seeds, exhaustive tests; it goes on where it was"
 	@echo "make doctor       what this machine can do"
 
 setup: $(STAMP)

@@ -1,4 +1,8 @@
-"""`make torture`: every flaw has to be found within its seeds, and clean seeds have to be valid and never vacuous."""
+"""`make torture`: every flaw has to be found within its seeds, and clean seeds have to be valid and never vacuous.
+
+Each run is a line in a file of outcomes (`--record`). A campaign that is begun again, or for other seeds, leaves out
+what it has; the tables are of all that the file knows.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +18,71 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from assay.campaign_record import Outcome, Record, outcome_of, seen_by
 from assay.options import RunOptions, validate
-from assay.seeds import Keep, SeedResult, run_all
+from assay.seeds import Keep, SeedResult, parse_seeds, run_all
 from cluster.flaws import FLAWS, Flaw
+from harness.provenance import provenance
 from nemesis.scripts import SCRIPTS
 
-SEEDS_PER_FLAW = 50
-CLEAN_SEEDS = 200
-TIME_LIMIT_S = 40.0
-CLEAN_NEMESES = (
-    ("partition", "kill"),
-    ("partition", "kill", "pause"),
-    ("partition",),
-    *((script,) for script in SCRIPTS),
+TIME_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is run with many seeds."""
+
+    workload: str
+    nemesis: tuple[str, ...]
+    world: str = ""
+    time_limit_s: float = TIME_LIMIT_S
+
+    def options(self, seed: int, flaw: str | None = None) -> RunOptions:
+        return RunOptions(
+            self.workload,
+            nemesis=self.nemesis,
+            time_limit=self.time_limit_s,
+            seed=seed,
+            flaw=() if flaw is None else (flaw,),
+            world=self.world,
+        )
+
+    def __str__(self) -> str:
+        """The short command, without flaw and seed."""
+        words = ["assay run", self.workload, "--nemesis", ",".join(self.nemesis), f"--time-limit {self.time_limit_s:g}"]
+        return " ".join([*words, *(["--world", self.world] if self.world else [])])
+
+
+def command_of(flaw: Flaw) -> Command:
+    """The command that finds a flaw."""
+    return Command(flaw.workload, (flaw.nemesis,), flaw.world, flaw.time_limit_s)
+
+
+SCRIPT_WORLDS = {"snapshot-race": "snapshot-entries=20"}
+"""Told to a script that others would keep from its core: 10 000 writes take too long in some worlds."""
+
+CLEAN_COMMANDS: tuple[Command, ...] = tuple(
+    dict.fromkeys(
+        (
+            Command("register", ("partition", "kill")),
+            Command("register", ("partition", "kill", "pause")),
+            Command("register", ("partition",)),
+            *(Command("register", (script,), SCRIPT_WORLDS.get(script, "")) for script in SCRIPTS),
+            *map(command_of, FLAWS.values()),
+        )
+    )
 )
-"""Clean seeds take these in turn: the mixed faults, and every nemesis that waits for states."""
+"""What must stay valid without a flaw: mixed faults, every nemesis that waits for states, and what finds the flaws."""
 
 
 def flawed_options(flaw: Flaw, seed: int) -> RunOptions:
     """The run that finds a flaw."""
-    return RunOptions(
-        flaw.workload, nemesis=(flaw.nemesis,), time_limit=TIME_LIMIT_S, seed=seed, flaw=(flaw.name,), world=flaw.world
-    )
+    return command_of(flaw).options(seed, flaw.name)
 
 
 def clean_options(seed: int) -> RunOptions:
-    """The run of a clean seed."""
-    nemesis = CLEAN_NEMESES[seed % len(CLEAN_NEMESES)]
-    return RunOptions("register", nemesis=nemesis, time_limit=TIME_LIMIT_S, seed=seed)
+    """The run of a clean seed; seeds take the commands in turn."""
+    return CLEAN_COMMANDS[seed % len(CLEAN_COMMANDS)].options(seed)
 
 
 def try_seed(options: RunOptions) -> SeedResult:
@@ -58,27 +99,16 @@ def try_seeds(runs: Sequence[RunOptions], jobs: int) -> Iterator[SeedResult]:
 
 
 def found(result: SeedResult) -> bool:
-    """Whether the checkers refuted the history (a cluster that merely did not recover proves no flaw)."""
-    return result.overall == "invalid" and bool(result.anomalies)
+    """Whether the checkers refuted the run (a cluster that merely did not recover proves no flaw)."""
+    return outcome_of(result, "", None).found
 
 
-@dataclass(frozen=True, slots=True)
-class FlawRecord:
-    """How a flaw was found: by which seeds of those tried, and whether the first of them is valid without the flaw."""
-
-    flaw: Flaw
-    tried: int
-    finders: tuple[SeedResult, ...]
-    clean: SeedResult | None
-
-
-def hunt(flaw: Flaw, seeds: int, jobs: int) -> FlawRecord:
-    """Try all seeds of a flaw, then the first that found it without the flaw."""
-    runs = [flawed_options(flaw, seed) for seed in range(1, seeds + 1)]
-    results = list(progress(try_seeds(runs, jobs), flaw.name, seeds))
-    finders = tuple(result for result in results if found(result))
-    clean = try_seed(replace(finders[0].options, flaw=())) if finders else None
-    return FlawRecord(flaw, seeds, finders, clean)
+def carry_out(runs: Sequence[RunOptions], record: Record, jobs: int, what: str) -> tuple[Outcome, ...]:
+    """Those of the runs that are not in the record yet; the outcomes of all."""
+    missing = [options for options in runs if options.command() not in record]
+    for result in progress(try_seeds(missing, jobs), what, len(missing)):
+        record.add(outcome_of(result, result.options.command(), record.commit))
+    return record.of(options.command() for options in runs)
 
 
 def progress(results: Iterable[SeedResult], what: str, total: int) -> Iterator[SeedResult]:
@@ -86,54 +116,101 @@ def progress(results: Iterable[SeedResult], what: str, total: int) -> Iterator[S
     yield from track(results, what, total=total, console=console, transient=True, disable=not console.is_terminal)
 
 
-def print_flaws(records: Sequence[FlawRecord]) -> None:
-    """The track record."""
-    table = Table("flaw", "nemesis", "seeds that found it", "first", "anomalies", "without the flaw", box=None)
-    for record in records:
-        first = record.finders[0] if record.finders else None
-        names = dict.fromkeys(name for result in record.finders for name in result.anomalies)
-        table.add_row(
-            record.flaw.name,
-            record.flaw.nemesis,
-            f"{len(record.finders)} of {record.tried}",
-            str(first.options.seed) if first else "none",
-            ", ".join(names),
-            record.clean.overall if record.clean else "",
+def hunt(flaw: Flaw, seeds: Sequence[int], record: Record, jobs: int) -> tuple[Outcome, ...]:
+    """Every seed with the flaw, and the first that finds it without."""
+    outcomes = carry_out([flawed_options(flaw, seed) for seed in seeds], record, jobs, flaw.name)
+    first = first_seed(seeds, outcomes)
+    if first is not None:
+        carry_out([command_of(flaw).options(first)], record, 1, f"without {flaw.name}")
+    return outcomes
+
+
+def first_seed(seeds: Sequence[int], outcomes: Sequence[Outcome]) -> int | None:
+    """The first that finds the flaw: one that clients see, if there is any."""
+    tried = list(zip(seeds, outcomes, strict=True))
+    by_clients = [seed for seed, outcome in tried if outcome.found and outcome.anomalies]
+    return next(iter(by_clients or [seed for seed, outcome in tried if outcome.found]), None)
+
+
+def flaw_rows(seeds: Sequence[int], record: Record) -> Iterator[tuple[str, ...]]:
+    """The track record, as far as it is known."""
+    for flaw in FLAWS.values():
+        known = [seed for seed in seeds if flawed_options(flaw, seed).command() in record]
+        outcomes = record.of(flawed_options(flaw, seed).command() for seed in known)
+        if not outcomes:
+            continue
+        first = first_seed(known, outcomes)
+        clean = () if first is None else record.of([command_of(flaw).options(first).command()])
+        yield (
+            flaw.name,
+            str(command_of(flaw)),
+            f"{sum(outcome.found for outcome in outcomes)} of {len(outcomes)}",
+            f"{sum(outcome.found and bool(outcome.anomalies) for outcome in outcomes)}",
+            "none" if first is None else str(first),
+            f"{sum(outcome.cpu_s for outcome in outcomes) / len(outcomes):.1f}",
+            seen_by([outcome for outcome in outcomes if outcome.found]),
+            clean[0].overall if clean else "",
         )
-    Console(width=160).print(table)
 
 
-def print_clean(results: Sequence[SeedResult]) -> None:
-    """The clean seeds: how many were valid, and what is wrong with the others."""
-    valid = sum(result.overall == "valid" for result in results)
-    ops = sum(result.ops for result in results)
-    cpu_s = sum(result.cpu_s for result in results)
-    print(f"clean seeds: {valid} of {len(results)} valid; {ops} operations in {cpu_s:.0f} CPU-seconds")
-    for result in results:
-        if result.overall != "valid":
-            print(f"  {result.overall}: {result.options.command()}\n    {'; '.join(result.reasons)}")
+def clean_rows(seeds: Sequence[int], record: Record) -> Iterator[tuple[str, ...]]:
+    """How the clean commands did."""
+    for command in CLEAN_COMMANDS:
+        outcomes = record.of(command.options(seed).command() for seed in seeds)
+        words = [outcome.overall for outcome in outcomes]
+        if outcomes:
+            ops, cpu_s = sum(outcome.ops for outcome in outcomes), sum(outcome.cpu_s for outcome in outcomes)
+            others = len(words) - words.count("valid") - words.count("invalid")
+            yield (str(command), *map(str, (len(words), words.count("invalid"), others, ops)), f"{cpu_s:.0f}")
 
 
-def succeeded(records: Sequence[FlawRecord], clean: Sequence[SeedResult]) -> bool:
-    """Every flaw found, and valid without it; every clean seed valid."""
-    flaws = all(record.clean is not None and record.clean.overall == "valid" for record in records)
-    return flaws and all(result.overall == "valid" for result in clean)
+def tell(seeds: Sequence[int], clean_seeds: Sequence[int], record: Record) -> None:
+    """Both tables, and every clean run that was not valid."""
+    console = Console(width=200)
+    flaws = Table("flaw", "command", "found by", "clients in", "first", "CPU s", "as", "without it", box=None)
+    clean = Table("clean seeds of", "runs", "invalid", "unknown", "operations", "CPU s", box=None)
+    for table, rows in ((flaws, flaw_rows(seeds, record)), (clean, clean_rows(clean_seeds, record))):
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    for outcome in clean_outcomes(clean_seeds, record):
+        if outcome.overall != "valid":
+            print(f"{outcome.overall}: {outcome.command}\n  {'; '.join(outcome.reasons)}")
+
+
+def clean_outcomes(seeds: Sequence[int], record: Record) -> tuple[Outcome, ...]:
+    """Of every clean command and seed that is known."""
+    return record.of(command.options(seed).command() for seed in seeds for command in CLEAN_COMMANDS)
+
+
+def succeeded(flaws: Sequence[Flaw], seeds: Sequence[int], clean_seeds: Sequence[int], record: Record) -> bool:
+    """Every flaw found; every clean seed valid."""
+    hunted = [record.of(flawed_options(flaw, seed).command() for seed in seeds) for flaw in flaws]
+    clean = clean_outcomes(clean_seeds, record)
+    return all(any(each.found for each in outcomes) for outcomes in hunted) and all(
+        outcome.overall == "valid" for outcome in clean
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the campaigns; exit code 0 if all is as it has to be."""
+    """Run what is missing and print the tables; exit code 0 if all is as it has to be."""
     parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
     parser.add_argument("--flaw", action="append", choices=list(FLAWS), help="only these flaws")
-    parser.add_argument("--seeds", type=int, default=SEEDS_PER_FLAW, help="seeds for each flaw")
-    parser.add_argument("--clean-seeds", type=int, default=CLEAN_SEEDS, help="seeds without a flaw")
+    parser.add_argument("--seeds", type=parse_seeds, default=range(1, 21), help="seeds for each flaw: FIRST..LAST")
+    parser.add_argument("--clean-seeds", type=parse_seeds, default=range(1, 11), help="for each command without a flaw")
+    parser.add_argument("--only", choices=("flaws", "clean", "tables"), help="leave the other part out, or both")
+    parser.add_argument("--record", type=Path, default=Path("store/torture.jsonl"), help="the file of outcomes")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     chosen = parser.parse_args(arguments)
-    jobs = os.cpu_count() or 1
-    records = [hunt(FLAWS[name], chosen.seeds, jobs) for name in chosen.flaw or FLAWS]
-    runs = [clean_options(seed) for seed in range(1, chosen.clean_seeds + 1)]
-    clean = list(progress(try_seeds(runs, jobs), "clean seeds", len(runs)))
-    print_flaws(records)
-    print_clean(clean)
-    return 0 if succeeded(records, clean) else 1
+    record = Record(chosen.record, provenance()["git_commit"])
+    flaws = [FLAWS[name] for name in chosen.flaw or FLAWS] if chosen.only in (None, "flaws") else []
+    for flaw in flaws:
+        hunt(flaw, chosen.seeds, record, chosen.jobs)
+    if chosen.only in (None, "clean"):
+        runs = [command.options(seed) for seed in chosen.clean_seeds for command in CLEAN_COMMANDS]
+        carry_out(runs, record, chosen.jobs, "clean seeds")
+    tell(chosen.seeds, chosen.clean_seeds, record)
+    return 0 if succeeded(flaws, chosen.seeds, chosen.clean_seeds, record) else 1
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from typing import Any
 from assay import subprocesses
 from assay.options import RunOptions
 from harness.errors import UserError
+from harness.invariants import CHECKER
 from harness.rundir import RunDir, adopt
 from harness.spec import Silent
 
@@ -41,8 +42,9 @@ class Keep(Enum):
 class SeedResult:
     """What came of one seed. `overall` is the verdict's word, or `error` where the harness itself raised.
 
-    `anomalies` are names; `ops` counts judged operations; `faults` are counts by kind as the verdict's adequacy has
-    them; `run` is where the run is saved (None: a valid one, not kept). CPU seconds are of run and judging.
+    `anomalies` are names; `invariants` are those among them that broke. `ops` counts judged operations; `faults` are
+    counts by kind as adequacy has them; `run` is where the run is saved (None: a valid one, not kept). CPU
+    seconds are of run and judging.
     """
 
     options: RunOptions
@@ -55,6 +57,7 @@ class SeedResult:
     run: Path | None = None
     report: Path | None = None
     cpu_s: float = 0.0
+    invariants: tuple[str, ...] = ()
 
 
 def parse_seeds(text: str) -> range:
@@ -111,6 +114,7 @@ def _run_in(scratch: Path, options: RunOptions, keep: Keep) -> SeedResult:
         finished.trace,
         None if kept is None else kept.path,
         _report(kept) if kept is not None and finding else None,
+        invariants=anomaly_names({CHECKER: verdict.checkers.get(CHECKER, {})}),
     )
 
 

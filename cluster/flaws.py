@@ -12,8 +12,8 @@ from dataclasses import dataclass
 class Flaw:
     """A known bug: the mechanism it breaks, what goes wrong, and the workload and nemesis that find it.
 
-    `world` is what `--world` has to be told for it, if anything. `seen_by` says what shows it: `clients`, through the
-    workload's checkers, or the name of an invariant.
+    `world` is what `--world` has to be told for it, if anything, and `time_limit_s` what suffices. `seen_by` says what
+    shows it: `clients`, through the workload's checkers, or the name of an invariant.
     """
 
     name: str
@@ -22,6 +22,7 @@ class Flaw:
     workload: str
     nemesis: str
     world: str = ""
+    time_limit_s: float = 20.0
     seen_by: str = "clients"
 
 
@@ -58,7 +59,6 @@ FLAWS: dict[str, Flaw] = {
             "a leader changes the voters before it has committed in its term: two majorities that don't meet",
             "register",
             "membership",
-            seen_by="committed-prefix",
         ),
         Flaw(
             "apply-uncommitted",
@@ -95,6 +95,7 @@ FLAWS: dict[str, Flaw] = {
             "a leader is elected within another's lease: stale reads",
             "register",
             "stale-lease",
+            time_limit_s=30.0,
             seen_by="leases-disjoint",
         ),
         Flaw(
@@ -103,6 +104,7 @@ FLAWS: dict[str, Flaw] = {
             "a restarted voter elects within the lease that it had acknowledged: stale reads",
             "register",
             "stale-lease",
+            time_limit_s=30.0,
             seen_by="leases-disjoint",
         ),
         Flaw(
@@ -118,14 +120,15 @@ FLAWS: dict[str, Flaw] = {
             "the holder times its lease by its wall clock: stale reads while that lags",
             "register",
             "deposed-leader",
-            world="wall=within,jumps=within,tablet-lease-ms=1000,max-clock-offset-ms=3000,check-quorum-ms=10000",
+            world="wall=within,jumps=none,tablet-lease-ms=1000,max-clock-offset-ms=4000,check-quorum-ms=10000",
+            time_limit_s=30.0,
         ),
         Flaw(
             "double-apply",
             "G8",
             "a retry that meets its first attempt in flight is carried out twice",
             "register",
-            "late-commit",
+            "late-acks",
         ),
         Flaw(
             "wipe-keeps-id",
@@ -136,6 +139,13 @@ FLAWS: dict[str, Flaw] = {
             seen_by="durable-log-kept",
         ),
         Flaw("no-timestamp-cache", "R3", "a write under an already served read", "snapshots", "partition"),
-        Flaw("read-without-lease", "R2", "a deposed leader serves stale reads", "register", "partition"),
+        Flaw(
+            "read-without-lease",
+            "R2",
+            "a deposed leader serves stale reads",
+            "register",
+            "deposed-leader",
+            seen_by="served-within-the-lease",
+        ),
     )
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from harness.protocols import CLIENTS
+from nemesis.elections import level
 from nemesis.faults import NO_CUT, Bounce, Hold, Kill, Partition, Restart
-from nemesis.grudges import between, grudge, isolate, one_way, shuffle, split
+from nemesis.grudges import Grudge, between, grudge, isolate, one_way, shuffle, split
 from nemesis.scene import Scene
 from nemesis.successors import commits_for_clients
 from nemesis.view import Leader, View
@@ -47,12 +48,17 @@ async def stale_lease(scene: Scene) -> None:
     """Keep a leader believing in its lease while another is elected: what followers answer is lost, not what it says.
 
     One follower hears nothing of it and stands; no echo reaches the leader from now on. The voters, which still hear it
-    or are restarted now, must not elect another before its lease is over; clients read from both.
+    or are restarted now, must not elect another before its lease is over; clients read from both. Until then clients
+    are kept away, for with what they write the follower's log would be too old to win.
     """
     while (old := await scene.group()) is not None:
         rival, *others = shuffle(old.others, scene.entropy)
+        quiet = ((CLIENTS, old.node),)
+        await scene.act(Partition(quiet))
+        await level(scene, old)
+        apart = grudge([*quiet, *between([old.node], [rival])])
         restart = scene.entropy.random() < 0.5
-        await (_voters_restarted if restart else _echoes_lost)(scene, old, rival, tuple(others))
+        await (_voters_restarted if restart else _echoes_lost)(scene, old, rival, tuple(others), apart)
         born = await scene.new_leader(old.group, old.term, old.others)
         if born is not None:
             await scene.reached(leader=born.node, deposed=old.node, group=old.group, term=born.term)
@@ -63,26 +69,25 @@ async def stale_lease(scene: Scene) -> None:
         await scene.hold(0.3, 1.5)
 
 
-async def _echoes_lost(scene: Scene, old: Leader, rival: str, others: tuple[str, ...]) -> None:
+async def _echoes_lost(scene: Scene, old: Leader, rival: str, others: tuple[str, ...], apart: Grudge) -> None:
     """Voters that grant their vote are held, so that the leader hears nothing of it, whenever that is.
 
-    From then on it hears nobody, so that no message moves its clock either.
+    From then on it hears no node at all, so that no message moves its clock either.
     """
-    votes, apart = len(old.voters) // 2, between([old.node], [rival])
-    deaf = one_way(scene.nodes, old.node, outbound=False)
+    votes, deaf = len(old.voters) // 2, one_way(scene.nodes, old.node, outbound=False)
     await scene.act(Hold(others, "before_vote", old.group))
     await scene.act(Partition(apart))
     waited_s = await stands(scene, old, rival)
     early = waited_s is not None and await scene.stopped(others, votes, patience_s=waited_s)
-    await scene.act(Partition(grudge([*apart, *deaf])))
+    await scene.act(Partition(grudge([*between([old.node], [rival]), *deaf])))
     if not early:
         await scene.stopped(others, votes)
     await scene.act(Restart(others))
 
 
-async def _voters_restarted(scene: Scene, old: Leader, rival: str, others: tuple[str, ...]) -> None:
+async def _voters_restarted(scene: Scene, old: Leader, rival: str, others: tuple[str, ...], apart: Grudge) -> None:
     """They are restarted shortly before the rival stands again, which is about as long as it took it to stand."""
-    await scene.act(Partition(between([old.node], [rival])))
+    await scene.act(Partition(apart))
     waited_s = await stands(scene, old, rival) or 0.0
     await scene.hold(0.4 * waited_s, 0.9 * waited_s)
     await scene.act(Partition(isolate(scene.nodes, [old.node])))

@@ -16,7 +16,7 @@ from nemesis.leases import skewed_lease
 from nemesis.membership import membership
 from nemesis.scene import Scene, Script
 from nemesis.storage import power_cut, snapshot_race
-from nemesis.successors import deposed_leader, late_commit, unheard_commit
+from nemesis.successors import deposed_leader, late_acks, unheard_commit
 from nemesis.targets import describe
 
 
@@ -83,7 +83,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
     "stale-lease": ScriptInfo(
         stale_lease,
         "keeps followers' echoes from a leader that believes in its lease, while another stands",
-        frozenset({"partition", "kill", "failpoint", "status"}),
+        frozenset({"partition", "client-cut", "kill", "failpoint", "status"}),
         "#5f8f3f",
     ),
     "skewed-lease": ScriptInfo(
@@ -116,8 +116,8 @@ SCRIPTS: dict[str, ScriptInfo] = {
         frozenset({"partition", "kill", "failpoint", "status"}),
         "#3f7f8f",
     ),
-    "late-commit": ScriptInfo(
-        late_commit,
+    "late-acks": ScriptInfo(
+        late_acks,
         "keeps acknowledgements from a leader until clients ask again, so that the two attempts meet",
         frozenset({"partition", "status"}),
         "#9a6b4f",

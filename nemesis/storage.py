@@ -8,7 +8,8 @@ from nemesis.scene import Scene
 from nemesis.view import Leader, View
 
 FLOOD_WRITES = 250
-"""How many writes are sent at once to make a log long enough to be cut short by snapshots."""
+"""How many writes are sent at first to make a log long enough to be cut short by snapshots; twice as many each time."""
+MOST_WRITES = 4_000
 
 
 async def power_cut(scene: Scene) -> None:
@@ -80,10 +81,10 @@ async def behind(scene: Scene, leader: Leader, victim: str) -> bool:
         ahead, late = replicas.get(leader.node), replicas.get(victim)
         return True if ahead is not None and late is not None and ahead.first_index > late.last_index + 1 else None
 
-    for _ in range(4 * round(scene.patience_s)):
+    for attempt in range(4 * round(scene.patience_s)):
         if await scene.until(cut_short, (leader.node, victim), patience_s=0.2, poll_s=0.1):
             return True
-        await scene.act(Flood(leader.node, leader.group, FLOOD_WRITES))
+        await scene.act(Flood(leader.node, leader.group, min(FLOOD_WRITES << attempt, MOST_WRITES)))
     return False
 
 

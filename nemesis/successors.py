@@ -94,7 +94,7 @@ async def answered_unheard(scene: Scene, old: Leader, heirs: Sequence[str], apar
     return await scene.until(unheard, (old.node, *heirs), patience_s=1.0) if held else None
 
 
-async def late_commit(scene: Scene) -> None:
+async def late_acks(scene: Scene) -> None:
     """Keep followers' acknowledgements from a leader until clients have asked again, then let them through.
 
     Followers hear the leader all the time, so that it stays: the second attempt meets the first one in flight. A leader

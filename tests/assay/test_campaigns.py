@@ -15,29 +15,29 @@ FOUND_BY = {
     "raft-ack-before-fsync": 1,
     "raft-forget-vote": 1,
     "raft-commit-old-term": 1,
-    "read-without-lease": 2,
-    "forget-request-ids": 1,
+    "forget-request-ids": 2,
     "raft-unsafe-membership": 1,
     "apply-uncommitted": 1,
-    "vote-before-fsync": 1,
+    "vote-before-fsync": 2,
+    "vote-stale-log": 1,
     "snapshot-loses-last": 1,
     "voters-ignore-lease": 1,
-    "no-restart-silence": 4,
-    "vote-stale-log": 1,
+    "no-restart-silence": 1,
     "read-before-own-term": 1,
     "lease-by-wall-clock": 4,
     "double-apply": 1,
     "no-timestamp-cache": 1,
+    "read-without-lease": 5,
     "wipe-keeps-id": 1,
 }
-"""The first seed that finds each flaw under its nemesis."""
+"""A seed that finds each flaw: by what clients saw, unless the flaw says that an invariant shows it."""
 
 
 @pytest.mark.parametrize("seed", CLEAN_SEEDS)
 def test_clean_seeds_are_valid(seed: int) -> None:
     result = try_seed(clean_options(seed))
     assert result.overall == "valid", f"{result.options.command()}: {result.reasons}"
-    assert result.ops > 1000
+    assert result.ops > 300
 
 
 @pytest.mark.parametrize("name", FOUND_BY)
@@ -45,6 +45,10 @@ def test_flaw_is_found_and_the_same_run_is_valid_without_it(name: str) -> None:
     options = flawed_options(FLAWS[name], FOUND_BY[name])
     result = try_seed(options)
     assert found(result), f"{options.command()}: {result.overall}, {result.reasons}"
+    if FLAWS[name].seen_by == "clients":
+        assert set(result.anomalies) - set(result.invariants), result.anomalies
+    else:
+        assert FLAWS[name].seen_by in result.invariants, result.anomalies
     clean = try_seed(replace(options, flaw=()))
     assert clean.overall == "valid", f"{clean.options.command()}: {clean.reasons}"
 
