@@ -53,7 +53,7 @@ FILLER_PATH = f"{DATA_DIRECTORY}/../filler"
 FILL_COMMAND = f"""
 set -e
 left() {{ df --output=avail -B1 {DATA_DIRECTORY} | tail -n 1; }}
-fallocate -l "$(left)" {FILLER_PATH}
+fallocate -l "$(left)" {FILLER_PATH} 2>/dev/null || true
 cat /dev/zero >>{FILLER_PATH} 2>/dev/null || true
 test "$(left)" -lt 4096
 """

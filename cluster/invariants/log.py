@@ -10,6 +10,7 @@ from cluster.invariants.facts import KEPT, Positions
 from cluster.invariants.findings import Scope
 from cluster.observer import RaftView
 from cluster.raft.types import Configuration, Entry, NodeId, Persist, Role, SnapshotMeta
+from harness.protocols import node_of
 
 COMMITTED_PREFIX = "committed-prefix"
 DURABLE_QUORUM = "committed-on-a-quorum"
@@ -49,6 +50,11 @@ class LogInvariants:
         if term and before.has(index, term) and not found.has(index, term):
             message = f"after a restart {server} lacks the committed entry {index} of term {term}, which was durable"
             self._scope.tell(DURABLE_KEPT, message, life)
+
+    def damaged(self, node: str) -> None:
+        """The node's replica is quarantined: it runs no more, and one that begins anew may lack what this one had."""
+        for server in [server for server in self._durable if node_of(server) == node]:
+            del self._durable[server]
 
     def durable(self, server: NodeId, batch: Sequence[Persist]) -> None:
         """Follow what a server has on its disk."""

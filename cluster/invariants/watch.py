@@ -80,7 +80,10 @@ class Watch:
 
     def replica_failed(self, life: int, group: str, damaged: bool, reason: str) -> None:
         """A replica gave up by itself: only damage may bring one to that, and none makes its program fail (G7)."""
-        if not (damaged and self._damaged(self.findings.lives.node(life))):
+        node = self.findings.lives.node(life)
+        if damaged and self._damaged(node):
+            self.group(group).log.damaged(node)
+        else:
             what = "is quarantined on a disk that nothing has damaged" if damaged else "failed"
             self.findings.tell(NO_PANIC, f"a replica {what}: {reason}", (life,), group)
 

@@ -1,0 +1,50 @@
+"""What a node lost is replaced by an operator's calls, and nobody takes the loss for a broken promise."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cluster.config import Knobs
+from cluster.deploy.database_sim import SimDatabase
+from cluster.wire.messages import WIRE_VERSION
+from harness.env.sim import SimEnvironment
+from harness.sim.world import World
+from nemesis.observe import Observer
+from nemesis.operator import duty_of, lacking, replace_lost, spareable
+
+
+def test_quarantined_replicas_begin_anew_and_break_no_invariant() -> None:
+    quarantined: list[str] = []
+
+    async def scenario(world: World) -> None:
+        environment = SimEnvironment(world)
+        database = SimDatabase(
+            world, 3, 3, knobs=Knobs(snapshot_entries=30, retained_entries=0, log_segment_bytes=2_000)
+        )
+        observer = Observer(database, environment)
+        await environment.setup(database.nodes)
+        await database.install()
+        for node in database.nodes:
+            await database.start(node.name)
+        await database.await_ready(30)
+        await database.setup_workload("register", {"buckets": 1})
+        for seed in range(4):
+            client = database.admin_client(20.0)
+            for key in range(40):
+                await client.write("registers", key, 0, 0, seed)
+            view = await observer.view()
+            assert spareable(view, "t1")
+            duty = duty_of(view, "t1")
+            await database.kill("t1")
+            assert not spareable(await observer.view(), "t2"), "its groups lack a voter already"
+            assert await database.damage("t1", "truncate", seed) is not None
+            await database.start("t1")
+            await asyncio.sleep(1)
+            quarantined.extend(lacking(await observer.view(), duty).values())
+            await replace_lost(observer, duty, 30)
+            assert lacking(await observer.view(), duty) == {}
+        assert (await database.invariants()).broken == {}
+
+    with World(3, version=WIRE_VERSION) as world:
+        world.run(scenario(world))
+    assert any("quarantined" in reason for reason in quarantined), quarantined
