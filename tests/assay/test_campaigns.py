@@ -19,7 +19,7 @@ FOUND_BY = {
     "raft-unsafe-membership": 1,
     "apply-uncommitted": 1,
     "vote-before-fsync": 2,
-    "vote-stale-log": 1,
+    "vote-stale-log": 3,
     "snapshot-loses-last": 1,
     "voters-ignore-lease": 1,
     "no-restart-silence": 1,
