@@ -8,7 +8,7 @@ import numpy as np
 
 from checkers.kernels.columns import NEVER
 from checkers.transactions.packing import pack, unpack
-from checkers.transactions.pieces import Row, Stage
+from checkers.transactions.pieces import Row, Stage, as_batch
 from checkers.transactions.stretches import (
     SIZES,
     ByOrders,
@@ -31,9 +31,16 @@ LEAST_STRIDE: Final = 1 << 18
 class Blocks(Protocol):
     """Blocks of dependencies on which stages can be run."""
 
-    def collect(self, first: Stage, *others: Stage, also: tuple[Row, ...] = ()) -> list[Row]:
-        """All rows that the last of the stages makes. The first gets the blocks; each other gets the rows of the one
-        before it, those of a bucket together, the second `also` some more."""
+    def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
+        """A few rows: what `judge` makes of the rows of a bucket, for all that `split` makes of the blocks, put
+        together by `combine`, which may be applied to any part of them and to its own rows again."""
+
+
+def combined(rows: list[Row], combine: Stage) -> list[Row]:
+    """The rows put together in this process."""
+    return [
+        Row(*row) for batch in combine(iter([as_batch(rows)])) for row in zip(*batch.to_pydict().values(), strict=True)
+    ]
 
 
 class Search(NamedTuple):
@@ -68,8 +75,10 @@ def relate(
     long, endless = settle_long(neighbours)
     plan = _plan(long, usual, least_stride)
     without_end = np.array([(pair.min(), pair.max()) for pair in endless], np.int64).reshape(-1, 2)
-    also = (Row(EXTENTS, 0, pack([without_end])),) if len(without_end) else ()
-    shown = blocks.collect(WindowSplit(plan), WindowJudge(plan), Union(2 * plan.longest + 1, sizes.most), also=also)
+    union = Union(2 * plan.longest + 1, sizes.most)
+    shown = blocks.collect(WindowSplit(plan), WindowJudge(plan), union)
+    if len(without_end):
+        shown = combined([*shown, Row(EXTENTS, 0, pack([without_end]))], union)
     nothing: ByOrders = {orders: FoundCycles() for orders in search.orders}
     if not shown:
         return Related(nothing, True)

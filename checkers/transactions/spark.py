@@ -3,6 +3,7 @@ modules). Only findings come back, and few enough cycles to be explained."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,8 +23,8 @@ from checkers.transactions.found import NO_KEY, UNWRITTEN, Found
 from checkers.transactions.local import refuse_copies
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import address_hashes, unpack
-from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage, as_batch, row_groups
-from checkers.transactions.pipeline import Related, Search, relate
+from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage, row_groups
+from checkers.transactions.pipeline import Related, Search, combined, relate
 from checkers.transactions.stretches import FoundCycles
 from checkers.transactions.times import Times, merged_times
 from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder
@@ -31,6 +32,9 @@ from harness.errors import UserError
 
 _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
+
+_FEW_PARTS: Final = 8
+"""The driver puts the results of so many tasks together; of more one task does."""
 
 
 class OnSpark(NamedTuple):
@@ -98,13 +102,23 @@ class _SparkBlocks:
         self._frame = frame
         self._parts = parts
 
-    def collect(self, first: Stage, *others: Stage, also: tuple[Row, ...] = ()) -> list[Row]:
-        made = mapped(self._frame, first, SCHEMA)
-        if also:
-            made = made.union(self._frame.sparkSession.createDataFrame(as_batch(list(also)).to_pandas(), SCHEMA))
-        for stage in others:
-            made = mapped(made.repartition(self._parts, "bucket").sortWithinPartitions("bucket"), stage, SCHEMA)
-        return _rows(made)
+    def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
+        made = mapped(self._frame, split, SCHEMA).repartition(self._parts, "bucket").sortWithinPartitions("bucket")
+        told = mapped(made, _Both(judge, combine), SCHEMA)
+        if self._parts > _FEW_PARTS:
+            told = mapped(told.repartition(1), combine, SCHEMA)
+        return combined(_rows(told), combine)
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """Picklable: two stages in one task."""
+
+    first: Stage
+    second: Stage
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.second(self.first(batches))
 
 
 def _rows(frame: Any) -> list[Row]:

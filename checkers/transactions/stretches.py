@@ -90,7 +90,7 @@ def lay_stretches(extents: Any, sizes: Sizes, overlap: int) -> Stretches:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Picklable: all extents, which are rows of one bucket, as one row of at most `most` merged ones."""
+    """Picklable: all extents as one row of at most `most` merged ones."""
 
     pad: int
     most: int
@@ -162,7 +162,7 @@ class CycleFinder:
 
 @dataclass(frozen=True, slots=True)
 class CycleMerger:
-    """Picklable: what was found anywhere, which are rows of one bucket, as one row."""
+    """Picklable: all that was found as one row."""
 
     explain: int
 

@@ -19,7 +19,7 @@ from checkers.transactions.buckets import TIMES, BucketJudge
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import unpack
 from checkers.transactions.pieces import FINDINGS, PieceReader, Row, Stage, as_batch, row_groups
-from checkers.transactions.pipeline import Related, Search, relate
+from checkers.transactions.pipeline import Related, Search, combined, relate
 from checkers.transactions.stretches import SIZES, Sizes
 from checkers.transactions.times import merged_times
 from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder
@@ -46,10 +46,10 @@ class MemoryBlocks:
         self.came = 0
         """Bytes that reached the driver."""
 
-    def collect(self, first: Stage, *others: Stage, also: tuple[Row, ...] = ()) -> list[Row]:
-        rows = [*run(first, iter([as_batch([row]) for row in self._rows])), *also]
-        for stage in others:
-            rows = run(stage, grouped(rows))
+    def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
+        rows = run(split, iter([as_batch([row]) for row in self._rows]))
+        told = [combined(run(judge, iter([group])), combine) for group in grouped(rows)]
+        rows = combined([row for part in told for row in part], combine)
         self.came += sum(len(row.data) for row in rows)
         return rows
 
