@@ -26,6 +26,8 @@ from harness.provenance import provenance
 from nemesis.scripts import SCRIPTS
 
 TIME_LIMIT_S = 20.0
+SCRIPT_LIMIT_S = 40.0
+"""A script waits for a state, and for another chance where the first one passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ CLEAN_COMMANDS: tuple[Command, ...] = tuple(
             Command("register", ("partition", "kill")),
             Command("register", ("partition", "kill", "pause")),
             Command("register", ("partition",)),
-            *(Command("register", (script,), SCRIPT_WORLDS.get(script, "")) for script in SCRIPTS),
+            *(Command("register", (script,), SCRIPT_WORLDS.get(script, ""), SCRIPT_LIMIT_S) for script in SCRIPTS),
             *map(command_of, FLAWS.values()),
         )
     )

@@ -120,9 +120,10 @@ def node_shortfall(done: Done, floors: Floors) -> Iterator[str]:
         yield f"only {served} of {keys} keys were served by any node at the end; the floor is {floors.final_reads:.0%}"
 
 
-def hurt_shortfall(hurt: Hurt, floors: Floors) -> Iterator[str]:
-    """A sentence if faults passed the clients by."""
-    if hurt.overlapped < floors.overlap * hurt.operations:
+def hurt_shortfall(hurt: Hurt, floors: Floors, lasting: bool) -> Iterator[str]:
+    """A sentence if faults passed the clients by; `lasting` if some were to last, for the core of a script is a moment
+    that few operations overlap."""
+    if lasting and hurt.overlapped < floors.overlap * hurt.operations:
         overlapped = f"only {hurt.overlapped} of {hurt.operations} operations were open while a fault was in effect"
         yield f"{overlapped}; the floor is {floors.overlap:.0%}"
     if hurt.used < floors.used * hurt.hit:

@@ -134,8 +134,10 @@ def judge_adequacy(facts: Facts) -> Answer:
             reasons += effect_shortfall(
                 kind, in_effect_s(kind, facts.faults), asked_s(kind, facts.faults), facts.floors
             )
-    if facts.hurt is not None and any(fault.observed_ns is not None for fault in facts.faults):
-        reasons += hurt_shortfall(facts.hurt, facts.floors)
+    observed = [fault for fault in facts.faults if fault.observed_ns is not None]
+    if facts.hurt is not None and observed:
+        lasting = any(fault.cores is None for fault in observed)
+        reasons += hurt_shortfall(facts.hurt, facts.floors, lasting)
     if facts.recovery.recovered:
         reasons += [*final_shortfall(done, facts.floors), *node_shortfall(done, facts.floors)]
     if facts.interrupted:

@@ -140,3 +140,11 @@ def test_files_and_functions_stay_small() -> None:
 )
 def test_the_check_itself_sees_what_is_banned(code: str, count: int) -> None:
     assert len(list(banned_calls(ast.parse(code), node_code=True))) == count
+
+
+@pytest.mark.xdist_group("together")
+def test_groups_of_tests_are_kept_together_by_workers(request: pytest.FixtureRequest) -> None:
+    """Those that need Docker look at containers of the whole machine, and must not run beside each other."""
+    if not hasattr(request.config, "workerinput"):
+        pytest.skip("no workers here: run with -n 2 --dist loadgroup")
+    assert request.node.nodeid.endswith("@together")

@@ -68,8 +68,9 @@ def test_a_fault_on_nodes_that_nobody_uses_is_counted_as_such() -> None:
 
 
 def test_faults_that_passed_the_clients_by_are_told() -> None:
-    assert list(hurt_shortfall(Hurt(1000, 300, 4, 4), Floors())) == []
-    assert list(hurt_shortfall(Hurt(1000, 3, 4, 0), Floors())) == [
+    assert list(hurt_shortfall(Hurt(1000, 300, 4, 4), Floors(), True)) == []
+    assert list(hurt_shortfall(Hurt(1000, 3, 4, 4), Floors(), False)) == []
+    assert list(hurt_shortfall(Hurt(1000, 3, 4, 0), Floors(), True)) == [
         "only 3 of 1000 operations were open while a fault was in effect; the floor is 1%",
         "only 0 of 4 faults hit a node that clients used; the floor is 25%",
     ]
