@@ -59,7 +59,8 @@ def _validate(request: CreateTable) -> None:
         raise invalid(f"a table needs at least one bucket, not {request.buckets}")
     if request.buckets * MIN_TABLET_RECORD_BYTES > MAX_BATCH_BYTES:
         raise too_large(request.buckets, request.buckets * MIN_TABLET_RECORD_BYTES)
-    if request.replication_factor < 1 or request.replication_factor % 2 == 0:
+    odd = request.replication_factor % 2 == 1 or request.design != "raft"
+    if request.replication_factor < 1 or not odd:
         raise invalid(f"the replication factor must be odd and positive, not {request.replication_factor}")
     if request.design not in DESIGNS:
         raise invalid(f"a table's design is one of {', '.join(DESIGNS)}, not {request.design!r}")

@@ -40,10 +40,11 @@ async def table_locations(manager: CatalogManager, request: GetTableLocations) -
 async def list_tablet_servers(manager: CatalogManager) -> TabletServersReply:
     """Every tserver this master has heard of, and which of them are live; raises Refusal (NOT_THE_LEADER)."""
     await manager.lead()
-    live = manager.servers.live(manager.ports.clock.monotonic_ns())
+    known, live = manager.servers.entries(), manager.servers.live(manager.ports.clock.monotonic_ns())
     return TabletServersReply(
-        tuple(Replica(entry.node_id, entry.address) for entry in manager.servers.entries()),
+        tuple(Replica(entry.node_id, entry.address) for entry in known),
         tuple(entry.node_id for entry in live),
+        tuple(entry.zone for entry in known),
     )
 
 

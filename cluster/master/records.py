@@ -123,7 +123,7 @@ def new_tablet(tablet_id: str, table_id: str, partition: Partition) -> TabletRec
 
 
 def table_info(record: TableRecord) -> TableInfo:
-    return TableInfo(record.table_id, record.name, str(record.state), record.version)
+    return TableInfo(record.table_id, record.name, str(record.state), record.version, record.design)
 
 
 def creation_done(tablets: Iterable[TabletRecord]) -> bool:

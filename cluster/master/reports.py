@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState, changed_tablet
-from cluster.wire.messages import Replica, TabletReport
+from cluster.wire.messages import LEADERLESS, Replica, TabletReport
 
 
 class Fate(Enum):
@@ -52,11 +52,19 @@ def next_record(
     changes: dict[str, Any] = {}
     if config is not record.config:
         changes["config"] = config
-    if record.state == TabletState.CREATING and report.leader is not None:
+    confirmed = record.confirmed
+    if node_id in config.node_ids and node_id not in confirmed:
+        confirmed = changes["confirmed"] = (*confirmed, node_id)
+    if record.state == TabletState.CREATING and _serves(report, config, confirmed):
         changes["state"] = TabletState.RUNNING
-    if node_id in config.node_ids and node_id not in record.confirmed:
-        changes["confirmed"] = (*record.confirmed, node_id)
     return changed_tablet(record, **changes) if changes else None
+
+
+def _serves(report: TabletReport, config: TabletConfig, confirmed: tuple[str, ...]) -> bool:
+    """Whether a tablet runs now: some replica leads it; or its design has no leader (Q1), and all of them are there."""
+    if report.state == LEADERLESS:
+        return all(node_id in confirmed for node_id in config.node_ids)
+    return report.leader is not None
 
 
 def _next_config(current: TabletConfig, report: TabletReport, addresses: Mapping[str, str]) -> TabletConfig:

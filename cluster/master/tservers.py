@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cluster.wire.messages import Heartbeat, Replica
+from harness.levels import data_centre_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +59,26 @@ class ServerMap:
 
 
 def select_replicas(servers: Iterable[ServerEntry], load: Mapping[str, int], count: int) -> tuple[Replica, ...] | None:
-    """Choose `count` distinct tservers: zones spread first, then the least loaded, then by name; None if too few.
+    """Choose `count` distinct tservers: data centres spread first, then zones, then the least loaded, then by name.
 
-    `load` is the number of replicas that each tserver is assigned already (M8).
+    `load` is the number of replicas that each tserver is assigned already (M8). None if there are too few tservers.
     """
     remaining = {server.node_id: server for server in servers}
-    used_zones: dict[str, int] = {}
+    used: dict[str, int] = {}
     chosen: list[ServerEntry] = []
     while remaining and len(chosen) < count:
         best = min(
             remaining.values(),
-            key=lambda server: (used_zones.get(server.zone, 0), load.get(server.node_id, 0), server.node_id),
+            key=lambda server: (
+                used.get(f"{data_centre_of(server.zone)}/", 0),
+                used.get(server.zone, 0),
+                load.get(server.node_id, 0),
+                server.node_id,
+            ),
         )
         del remaining[best.node_id]
-        used_zones[best.zone] = used_zones.get(best.zone, 0) + 1
+        for place in (f"{data_centre_of(best.zone)}/", best.zone):
+            used[place] = used.get(place, 0) + 1
         chosen.append(best)
     if len(chosen) < count:
         return None

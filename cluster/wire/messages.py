@@ -20,6 +20,9 @@ DESIGNS = ("raft", "legacy", "logged")
 SUPPORTED_DESIGNS = ("raft",)
 """Those that tablet servers of this version host."""
 
+LEADERLESS = "LEADERLESS"
+"""The state that a replica reports whose design knows no leader: it is there, and takes what coordinators send."""
+
 CATALOG_GROUP = "catalog"
 """The masters' Raft group."""
 
@@ -71,6 +74,7 @@ class TableInfo(msgspec.Struct, frozen=True, array_like=True):
     name: str
     state: str
     version: int
+    design: str = "raft"
 
 
 # ---- requests to masters ----
@@ -329,10 +333,11 @@ class TableLocationsReply(msgspec.Struct, frozen=True, tag="TableLocationsReply"
 
 
 class TabletServersReply(msgspec.Struct, frozen=True, tag="TabletServersReply"):
-    """Every tserver the master has heard of; `live` are the node ids of those heard of lately."""
+    """Every tserver the master has heard of and their `zones`; `live` are the node ids of those heard of lately."""
 
     servers: tuple[Replica, ...]
     live: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, tag="HeartbeatReply"):

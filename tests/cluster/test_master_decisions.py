@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from cluster.master.records import (
 )
 from cluster.master.reports import Fate, LeaderHint, fate, next_hint, next_record
 from cluster.master.tservers import ServerEntry, ServerMap, select_replicas
-from cluster.wire.messages import Column, Heartbeat, Partition, Replica, TabletReport
+from cluster.wire.messages import LEADERLESS, Column, Heartbeat, Partition, Replica, TabletReport
 
 TABLE = new_table("table", "a", (Column(0, "value", "int64"),), 3)
 VOTERS = (Replica("t1", "t1:1"), Replica("t2", "t2:1"), Replica("t3", "t3:1"))
@@ -81,6 +82,13 @@ def test_zones_are_spread_before_loads_are_balanced() -> None:
     assert [replica.node_id for replica in chosen] == ["t4", "t2", "t3"]
 
 
+def test_data_centres_are_spread_before_zones() -> None:
+    servers = [server(1, "dc1/a"), server(2, "dc1/b"), server(3, "dc1/c"), server(4, "dc2/a"), server(5, "dc2/a")]
+    chosen = select_replicas(servers, {}, 4)
+    assert chosen is not None
+    assert [replica.node_id for replica in chosen] == ["t1", "t4", "t2", "t5"]
+
+
 @settings(deadline=None)
 @given(tservers=st.integers(3, 9), buckets=st.integers(1, 40))
 def test_replicas_of_a_new_table_differ_by_one_at_most_between_tservers(tservers: int, buckets: int) -> None:
@@ -123,6 +131,15 @@ def test_a_creating_tablet_runs_when_a_leader_is_reported_for_it() -> None:
     assert running is not None and running.state == TabletState.RUNNING and running.confirmed == ("t1", "t2")
     assert [voter.node_id for voter in running.unconfirmed] == ["t3"]
     assert next_record(running, "t2", report(leader="t1"), {}) is None, "nothing new is not replicated"
+
+
+def test_a_tablet_without_leaders_runs_when_all_its_replicas_were_reported() -> None:
+    record, reported = creating(), msgspec.structs.replace(report(leader=None), state=LEADERLESS)
+    for node, state in (("t1", TabletState.CREATING), ("t3", TabletState.CREATING), ("t2", TabletState.RUNNING)):
+        changed = next_record(record, node, reported, {})
+        assert changed is not None and changed.state == state
+        record = changed
+    assert record.unconfirmed == () and next_record(record, "t2", reported, {}) is None
 
 
 def test_only_a_configuration_of_a_higher_index_is_taken() -> None:
