@@ -1,108 +1,122 @@
-"""Consistency levels: how many replicas of which data centres each asks for, and which two levels always meet (Q1).
+"""Consistency levels: which replicas an operation waits for, and which two operations always have one in common (Q1).
 
-The cluster's coordinators and the judges of its histories read the same rules here. After Cassandra's documentation of
-its consistency levels.
+A level asks for so many replicas anywhere, or for so many in certain data centres. Whether every set of replicas that
+satisfies one level meets every set that satisfies another is computed from these numbers. Two disjoint sets exist if
+and only if in each data centre there is room for what both ask for there, and in what is left of all data centres
+together for what they ask for anywhere: replicas of a data centre differ in nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TypeAlias
+from typing import Final
 
+from harness.errors import UserError
 
-class Level(StrEnum):
-    """How much of a replica set an operation waits for; `local` is the coordinator's data centre."""
+LEVELS: Final = ("ONE", "TWO", "THREE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL")
+"""The consistency levels, as `mode` of an operation names them."""
 
-    ONE = "ONE"
-    TWO = "TWO"
-    THREE = "THREE"
-    QUORUM = "QUORUM"
-    ALL = "ALL"
-    LOCAL_ONE = "LOCAL_ONE"
-    LOCAL_QUORUM = "LOCAL_QUORUM"
-    EACH_QUORUM = "EACH_QUORUM"
-
-
-Factors: TypeAlias = Mapping[str, int]
-"""How many replicas each data centre has."""
-
-ONLY_DATA_CENTRE = "dc1"
-
-_FIXED = {Level.ONE: 1, Level.TWO: 2, Level.THREE: 3}
-
-
-class LevelError(ValueError):
-    """The level does not exist, or this replica set can't satisfy it; the message says which."""
+_ANYWHERE: Final = {"ONE": 1, "TWO": 2, "THREE": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
-    """What a level asks for: `anywhere` replicas wherever they are, or (where that is 0) so many in `each` place."""
+class Demand:
+    """How many replicas must answer: so many `anywhere` and, apart from these, so many in each data centre."""
 
     anywhere: int
-    each: tuple[tuple[str, int], ...] = ()
+    in_each: Mapping[str, int]
 
     @property
     def total(self) -> int:
         """The size of the smallest set of replicas that is enough."""
-        return self.anywhere or sum(count for _, count in self.each)
+        return self.anywhere + sum(self.in_each.values())
 
     def met_by(self, data_centres: Iterable[str]) -> bool:
-        """Whether replicas in these data centres, one entry each, are enough."""
+        """Whether replicas in these data centres, each named once for each replica, are enough."""
         found = list(data_centres)
-        return len(found) >= self.anywhere and all(found.count(name) >= count for name, count in self.each)
+        return len(found) >= self.total and all(found.count(name) >= wanted for name, wanted in self.in_each.items())
 
 
-def parse_level(name: str) -> Level:
-    """The level of this name; raises LevelError."""
-    try:
-        return Level(name)
-    except ValueError:
-        known = ", ".join(Level)
-        raise LevelError(f"there is no consistency level {name!r}; known are {known}") from None
+def quorum(replicas: int) -> int:
+    """The smallest majority."""
+    return replicas // 2 + 1
 
 
-def majority(count: int) -> int:
-    """More than half of so many."""
-    return count // 2 + 1
+def read_replication(text: str) -> dict[str, int]:
+    """`dc1:3,dc2:2` as replication factors by data centre; raises UserError."""
+    factors: dict[str, int] = {}
+    for part in text.split(","):
+        name, colon, number = part.strip().rpartition(":")
+        if not colon or not name or not number.isdecimal() or int(number) < 1 or name in factors:
+            raise UserError(f"{text!r} is no replication: it reads like dc1:3,dc2:3, each data centre once.")
+        factors[name] = int(number)
+    return factors
 
 
-def required(level: Level, factors: Factors, local: str) -> Requirement:
-    """What a level asks of a replica set, from a coordinator in the data centre `local`.
+def told_replication(factors: Mapping[str, int]) -> str:
+    """Replication factors as text, data centres in order of their names."""
+    return ",".join(f"{name}:{factors[name]}" for name in sorted(factors))
 
-    Raises LevelError where the whole replica set would not be enough.
+
+def demand(level: str, data_centre: str | None, factors: Mapping[str, int]) -> Demand:
+    """What a level asks for of replicas by `factors`, coordinated in a data centre (None: the only one).
+
+    Raises UserError for an unknown level, for a local one without a known data centre, and for one that these
+    replication factors can't satisfy.
     """
-    present = {name: count for name, count in factors.items() if count}
-    if level in (Level.LOCAL_ONE, Level.LOCAL_QUORUM):
-        replicas = present.get(local, 0)
-        wanted = Requirement(0, ((local, majority(replicas) if level == Level.LOCAL_QUORUM else 1),))
-        return _satisfiable(level, wanted, replicas)
-    total = sum(present.values())
-    if level == Level.EACH_QUORUM:
-        return _satisfiable(level, Requirement(0, tuple((name, majority(n)) for name, n in present.items())), total)
-    if level == Level.ALL:
-        return _satisfiable(level, Requirement(max(total, 1)), total)
-    return _satisfiable(level, Requirement(_FIXED.get(level) or majority(total)), total)
-
-
-def _satisfiable(level: Level, wanted: Requirement, replicas: int) -> Requirement:
-    if not 0 < wanted.total <= replicas:
-        raise LevelError(f"{level} asks for {wanted.total or 1} replicas, and {replicas} can count")
+    total = sum(factors.values())
+    wanted: Demand
+    if level in _ANYWHERE:
+        wanted = Demand(_ANYWHERE[level], {})
+    elif level == "QUORUM":
+        wanted = Demand(quorum(total), {})
+    elif level == "ALL":
+        wanted = Demand(total, {})
+    elif level == "EACH_QUORUM":
+        wanted = Demand(0, {name: quorum(factor) for name, factor in factors.items()})
+    elif level in ("LOCAL_ONE", "LOCAL_QUORUM"):
+        here = _local(level, data_centre, factors)
+        wanted = Demand(0, {here: 1 if level == "LOCAL_ONE" else quorum(factors[here])})
+    else:
+        raise UserError(f"There is no consistency level {level!r}; the levels are {', '.join(LEVELS)}.")
+    if wanted.anywhere > total:
+        raise UserError(f"The level {level} asks for {wanted.anywhere} replicas, of which there are only {total}.")
     return wanted
 
 
-def always_meet(first: Requirement, second: Requirement, factors: Factors) -> bool:
-    """Whether every set of replicas that is enough for one shares a replica with every set enough for the other.
+def _local(level: str, data_centre: str | None, factors: Mapping[str, int]) -> str:
+    if data_centre is None and len(factors) == 1:
+        return next(iter(factors))
+    if data_centre is None or data_centre not in factors:
+        where = "no data centre is stated" if data_centre is None else f"none is in data centre {data_centre}"
+        raise UserError(f"The level {level} asks for local replicas of {told_replication(factors)}, but {where}.")
+    return data_centre
 
-    Sets that don't meet are disjoint, so both fit into the replica set side by side: data centre by data centre where
-    both say how many they need in each; a number wherever they are fits into what the other one's smallest set leaves.
-    """
-    if first.each and second.each:
-        needs = dict(second.each)
-        return any(count + needs.get(name, 0) > factors.get(name, 0) for name, count in first.each if name in needs)
-    return first.total + second.total > sum(factors.values())
+
+def always_meet(one: Demand, other: Demand, factors: Mapping[str, int]) -> bool:
+    """Whether every set of replicas that satisfies one demand has a replica in common with every set that satisfies
+    the other; see the module."""
+    left = 0
+    for name, factor in factors.items():
+        room = factor - one.in_each.get(name, 0) - other.in_each.get(name, 0)
+        if room < 0:
+            return True
+        left += room
+    return one.anywhere + other.anywhere > left
+
+
+def binds(
+    one: tuple[str, str | None],
+    other: tuple[str, str | None],
+    factors: Mapping[str, int],
+) -> bool:
+    """Whether what was done at the first (level, data centre) must be seen at the second: Q1's rule. Raises UserError
+    as `demand` does."""
+    return always_meet(demand(*one, factors), demand(*other, factors), factors)
+
+
+ONLY_DATA_CENTRE: Final = "dc1"
 
 
 def data_centre_of(zone: str) -> str:
