@@ -138,6 +138,15 @@ class ClusterClient:
     async def tablet_servers(self) -> TabletServersReply:
         return await self._ask_leader(ListTabletServers(), TabletServersReply)
 
+    async def ask_leader(self, request: Request, reply_type: type[ReplyType]) -> ReplyType:
+        """Put a request to the leader master until it is answered; only what may be carried out twice without harm."""
+        return await self._ask_leader(request, reply_type)
+
+    @property
+    def patience_s(self) -> float:
+        """How long one attempt of a request may take."""
+        return self._attempt_timeout_s
+
     async def status(self, address: str) -> StatusReply:
         """What the node at this address says of itself; one attempt with the whole deadline."""
         reply = await attempt(self._ports.network, address, encode(GetStatus()), self._timeout_s)

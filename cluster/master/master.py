@@ -13,6 +13,7 @@ from cluster.master import ddl, heartbeats, queries
 from cluster.master.background import run_background
 from cluster.master.catalog import Catalog
 from cluster.master.manager import CatalogManager, Refusal
+from cluster.master.membership import change_masters
 from cluster.master.tservers import ServerMap
 from cluster.membership import change_replicas
 from cluster.observer import Observer
@@ -38,6 +39,7 @@ from cluster.wire.messages import (
     decode_request,
     encode,
 )
+from cluster.wire.operating import ChangeMasters
 from cluster.wire.peers import PeerStreams
 from harness.ports import Peer, Ports
 
@@ -144,6 +146,8 @@ class Master:
                 return await queries.list_tablet_servers(manager)
             case ChangeReplicas():
                 return await self._change_replicas(request)
+            case ChangeMasters():
+                return await self._change_masters(manager, request)
             case GetStatus():
                 return self._status()
             case ArmFailpoint() | ProbeDisk():
@@ -155,6 +159,14 @@ class Master:
         if self._group is None or request.group != CATALOG_GROUP:
             return Fault("NOT_FOUND", f"masters have no group {request.group}", definite=True)
         return await change_replicas(self._group, request)
+
+    async def _change_masters(self, manager: CatalogManager, request: ChangeMasters) -> Reply:
+        if self._group is None:
+            return Fault("NOT_THE_LEADER", "this master is starting", definite=True)
+        reply = await change_masters(self._group, self._ports.clock, request)
+        if isinstance(reply, Fault) and reply.kind == "NOT_THE_LEADER":
+            return manager.not_the_leader(reply.leader).fault
+        return reply
 
     def _status(self) -> StatusReply:
         groups = () if self._group is None else (self._group.status(),)

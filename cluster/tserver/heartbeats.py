@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from cluster.alarm import Alarm
 from cluster.config import NodeConfig
 from cluster.nodelog import node_logger
+from cluster.tserver.masters import KnownMasters, load, save
 from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode
 from harness.failpoints import InjectedFailure, pass_by
-from harness.ports import CallLost, Clock, Ports, Refused, Unreachable
+from harness.ports import CallLost, Clock, DiskFull, Ports, Refused, Unreachable
 
 _MS = 1_000_000
 _SOON_NS = 20 * _MS
@@ -81,11 +82,16 @@ class HeartbeatSender:
         self._interval_ns = config.knobs.tserver_heartbeat_ms * _MS
         self._log = node_logger(config.node_id)
         self._lines: dict[str, _Line] = {}
-        self._masters_index = 0
+        self._known = KnownMasters(0, config.masters)
+        self._saving: asyncio.Task[None] | None = None
+
+    async def recover(self) -> None:
+        """Go back to the masters that were learnt last (G1); before `start`."""
+        self._known = await load(self._ports.disk) or self._known
 
     def start(self) -> None:
         """Begin, with a full report to each master."""
-        self._address(self._config.masters)
+        self._address(self._known.masters)
 
     def changed(self, tablet_id: str) -> None:
         """What is to be reported of a tablet has changed: tell every master soon."""
@@ -96,7 +102,8 @@ class HeartbeatSender:
 
     async def close(self) -> None:
         """Stop."""
-        tasks = [line.task for line in self._lines.values() if line.task is not None]
+        tasks = [task for line in self._lines.values() if (task := line.task) is not None]
+        tasks += [] if self._saving is None else [self._saving]
         for line in self._lines.values():
             line.stop()
         for task in tasks:
@@ -129,9 +136,21 @@ class HeartbeatSender:
         line.link.answered(reply)
         if line.link.has_news:
             line.alarm.set_earlier(self._ports.clock.monotonic_ns() + _SOON_NS)
-        if reply.masters_index > self._masters_index:
-            self._masters_index = reply.masters_index
+        if reply.masters_index > self._known.index:
+            self._known = KnownMasters(reply.masters_index, reply.masters)
             self._address(reply.masters)
+            if self._saving is None or self._saving.done():
+                self._saving = asyncio.create_task(self._save(), name="heartbeats.masters")
+
+    async def _save(self) -> None:
+        """Make the latest masters durable; what comes meanwhile is saved next."""
+        saved = KnownMasters(0, ())
+        while saved != self._known:
+            saved = self._known
+            try:
+                await save(self._ports.disk, saved)
+            except DiskFull:
+                return  # Whatever start comes before the next change begins with those it knew.
 
     async def _exchange(self, link: MasterLink, master: Replica) -> HeartbeatReply | None:
         sequence, full, changed = link.begin()

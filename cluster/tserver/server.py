@@ -94,6 +94,7 @@ class TabletServer:
         self._serving = True
         self._clock.on_fence(self._fence_changed)
         self._probes.start()
+        await self._heartbeats.recover()
         self._heartbeats.start()
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from cluster.raft.types import ChangeKind, Message
 from cluster.store.cells import Value
+from cluster.wire.operating import OperatorRequest
 
 WIRE_VERSION = 4
 
@@ -290,6 +291,7 @@ Request: TypeAlias = (
     | CompareAndSet
     | RegisterSession
     | ChangeReplicas
+    | OperatorRequest
     | GetStatus
     | ArmFailpoint
     | ProbeDisk

@@ -1,0 +1,30 @@
+"""What operators ask of a running cluster, as calls on its client: who the masters are (M12)."""
+
+from __future__ import annotations
+
+from cluster.client.client import ClusterClient
+from cluster.raft.types import Member
+from cluster.wire.messages import ConfigurationReply
+from cluster.wire.operating import ChangeMasters
+
+
+async def add_master(client: ClusterClient, server_id: str, address: str) -> ConfigurationReply:
+    """Make a server that was started as a master, on an empty disk, one of the masters; their configuration then.
+
+    Raises DefiniteError (`change-refused` says why) and IndefiniteError, like all calls here; each may be repeated.
+    """
+    return await _change(client, Member(server_id, address), None)
+
+
+async def remove_master(client: ClusterClient, server_id: str) -> ConfigurationReply:
+    """Have a master leave, the leader too; it may be dead as long as a majority of the others lives."""
+    return await _change(client, None, server_id)
+
+
+async def replace_master(client: ClusterClient, lost: str, server_id: str, address: str) -> ConfigurationReply:
+    """Put a new server in the place of one whose disk is gone."""
+    return await _change(client, Member(server_id, address), lost)
+
+
+async def _change(client: ClusterClient, add: Member | None, remove: str | None) -> ConfigurationReply:
+    return await client.ask_leader(ChangeMasters(add, remove, 0.9 * client.patience_s), ConfigurationReply)
