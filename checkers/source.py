@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
+from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, LATER_COLUMNS, SCHEMA
 from harness.errors import UserError
 
 FailedCas: TypeAlias = Literal["observed", "absent"]
@@ -66,7 +66,9 @@ class Source:
         assert self.parquet is not None
         try:
             with opened_parquet(self.parquet, [c for c in _DICTIONARY_COLUMNS if c in columns]) as file:
-                yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
+                lacking = LATER_COLUMNS.intersection(columns).difference(file.schema_arrow.names)
+                for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns)):
+                    yield with_nulls(batch, lacking) if lacking else batch
         except (OSError, pa.ArrowException) as error:
             raise damaged(self.path, error) from error
 
@@ -98,20 +100,22 @@ class Source:
                     varies.add(name)
         return tuple(name for name in KEY_COLUMNS if name in varies)
 
-    def operations(self, indices: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """The rows of the operations with the given invocation indices, by index."""
+    def operations(self, indices: Sequence[int], extra: Sequence[str] = ()) -> dict[int, dict[str, Any]]:
+        """The rows of the operations with the given invocation indices, by index; with `extra` columns beside
+        EVIDENCE_COLUMNS."""
         wanted = pa.array(sorted({index for index in indices if index >= 0}), pa.int64())
         if not len(wanted):
             return {}
-        tables = [self.table] if self.table is not None else self._row_groups(wanted)
+        columns = [*EVIDENCE_COLUMNS, *extra]
+        tables = [self.table] if self.table is not None else self._row_groups(wanted, columns)
         found: dict[int, dict[str, Any]] = {}
         for table in tables:
-            rows = table.select(EVIDENCE_COLUMNS)
+            rows = table.select([name for name in columns if name in table.column_names])
             mask = pc.is_in(rows.column("invoke_index"), value_set=wanted)
             found |= {row["invoke_index"]: row for row in rows.filter(mask).to_pylist()}
         return found
 
-    def _row_groups(self, wanted: pa.Array) -> Iterator[pa.Table]:
+    def _row_groups(self, wanted: pa.Array, columns: Sequence[str]) -> Iterator[pa.Table]:
         """The row groups whose range of invocation indices holds a wanted one."""
         ids = wanted.to_pylist()
         assert self.parquet is not None
@@ -122,7 +126,7 @@ class Source:
                     statistics = file.metadata.row_group(group).column(place).statistics
                     known = statistics is not None and statistics.has_min_max
                     if not known or any(statistics.min <= index <= statistics.max for index in ids):
-                        yield file.read_row_group(group, columns=list(EVIDENCE_COLUMNS))
+                        yield file.read_row_group(group, columns=list(columns))
         except (OSError, pa.ArrowException) as error:
             raise damaged(self.path, error) from error
 
@@ -142,6 +146,14 @@ class Source:
             return "nil"
         place = FOREIGN_BASE - 1 - value
         return self.dictionary[place] if 0 <= place < len(self.dictionary) else str(value)
+
+
+def with_nulls(batch: pa.RecordBatch, lacking: Iterable[str]) -> pa.RecordBatch:
+    """The batch with columns of the schema that its file was written without."""
+    for name in sorted(lacking):
+        field = SCHEMA.field(name)
+        batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+    return batch
 
 
 def opened_parquet(path: Path, dictionary_columns: Sequence[str] = ()) -> pq.ParquetFile:

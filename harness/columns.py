@@ -56,9 +56,16 @@ SCHEMA = pa.schema(
         pa.field("error_class", pa.string()),
         pa.field("error", pa.string()),
         pa.field("value", pa.string()),
+        pa.field("write_ts", pa.int64()),
+        pa.field("data_centre", pa.string()),
+        pa.field("replication", pa.string()),
+        pa.field("replicas", pa.string()),
     ]
 )
 """`type` is `ok`, `fail` or `info` (an operation that never completed is `info` with null completion). `mops` holds the
 completion's micro-operations where there is one (so reads carry what they saw), else the invocation's. `value` is JSON
 for what does not fit. Rows are in order of `invoke_index`; `op` counts them from 0. Parquet writes low-cardinality
-strings with dictionary encoding."""
+strings with dictionary encoding. `write_ts` is the invocation's."""
+
+LATER_COLUMNS = frozenset({"write_ts", "data_centre", "replication", "replicas"})
+"""Columns that files of the same version may lack; they are null then."""

@@ -25,8 +25,8 @@ _ROWS_PER_PIECE: Final = 1 << 12
 _LAST_NEMESIS: Final = -999_999_999
 """The importer takes no number of more digits for a nemesis."""
 
-_WORDS: Final = ("clock", "phase", "mode", "node", "request_id")
-_NUMBERS: Final = ("session", "txn", "bound", "page", "requested_ts", "served_ts")
+_WORDS: Final = ("clock", "phase", "mode", "node", "request_id", "data_centre", "replication", "replicas")
+_NUMBERS: Final = ("session", "txn", "bound", "page", "requested_ts", "served_ts", "write_ts")
 _FOREVER: Final = 2**63
 
 Row = dict[str, Any]

@@ -22,7 +22,7 @@ from checkers.exporters.words import Scalars, data, name
 from checkers.importers.rows import SHORT
 from checkers.source import KEY_COLUMNS, Source
 
-_READS: Final = frozenset({"r", "read", "get", "dequeue", "drain", "generate", "poll", "peek", "scan"})
+_READS: Final = frozenset({"r", "read", "get", "dequeue", "drain", "generate", "poll", "peek", "scan", "page"})
 """What is asked without a value; all else is asked with the value that it has in the end."""
 
 _WRITES: Final = frozenset({"w", "append", "cas"})

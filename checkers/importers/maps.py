@@ -16,6 +16,7 @@ FIELDS: Final = (
     *("type", "process", "f", "value", "time", "index", "key", "error", "node"),
     *("error-class", "clock", "phase", "mode", "request-id"),
     *("session", "txn", "bound", "page", "requested-ts", "served-ts"),
+    *("write-ts", "data-centre", "replication", "replicas"),
 )
 TYPE, PROCESS, F, VALUE, TIME, INDEX, KEY, ERROR, NODE, ERROR_CLASS, CLOCK = range(11)
 ITSELF: Final = len(FIELDS)
@@ -33,7 +34,7 @@ _LENGTHS: Final = np.array([len(name) for name in FIELDS])
 @lean
 def _slot(length, first, second):
     """Different for the names of all fields."""
-    return (length + 4 * first + 3 * second) & 63
+    return (length + 7 * first + 5 * second) & 63
 
 
 _FIELD_AT: Final = np.full(64, -1)

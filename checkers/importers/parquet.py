@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from checkers.importers.events import COLUMNS, EventOrder
 from checkers.source import Source, dictionary_of
-from harness.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
+from harness.columns import LATER_COLUMNS, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import UserError
 from harness.history.seal import KEY as SEAL_KEY
 from harness.history.seal import check_seal
@@ -57,6 +57,8 @@ def _check_schema(path: Path, schema: pa.Schema) -> None:
         raise UserError(f"{path} has history version {shown}; this assay reads version {SCHEMA_VERSION}.")
     for field in SCHEMA:
         place = schema.get_field_index(field.name)
+        if place < 0 and field.name in LATER_COLUMNS:
+            continue
         if place < 0 or not schema.field(place).type.equals(field.type):
             found = "is missing" if place < 0 else f"is {schema.field(place).type}, not {field.type}"
             raise UserError(f"{path} is not a history of assay: its column {field.name} {found}.")

@@ -27,8 +27,8 @@ SHORT: Final = {"read": "r", "get": "r", "write": "w", "put": "w", "compare-and-
 
 _CAS: Final = frozenset({"cas", "compare-and-set"})
 _MUTATIONS: Final = _CAS | {"write", "put", "append", "add", "enqueue"}
-_TEXTS: Final = ("node", "phase", "mode", "request-id")
-_NUMBERS: Final = ("session", "txn", "bound", "page", "requested-ts", "served-ts")
+_TEXTS: Final = ("node", "phase", "mode", "request-id", "data-centre", "replication", "replicas")
+_NUMBERS: Final = ("session", "txn", "bound", "page", "requested-ts", "served-ts", "write-ts")
 
 Bools = npt.NDArray[np.bool_]
 

@@ -57,7 +57,8 @@ def _unexpected_account(events: Events) -> list[Op]:
 
 def _elements(events: Events, place: int, change: Callable[[list[int]], list[int]]) -> list[Op]:
     (mop,) = events[place].mops
-    return with_mops(events, place, (msgspec.structs.replace(mop, values=tuple(change(list(mop.values or ())))),))
+    items = [item for item in mop.values or () if item is not None]
+    return with_mops(events, place, (msgspec.structs.replace(mop, values=tuple(change(items))),))
 
 
 def _missing(events: Events, place: int, value: int | None) -> list[Op]:

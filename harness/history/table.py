@@ -25,12 +25,13 @@ Pair: TypeAlias = tuple[Op, Op | None]
 
 _FROM_COMPLETION = (
     *("session", "phase", "txn", "mode", "bound", "page", "requested_ts", "served_ts"),
-    *("node", "clock", "request_id", "error_class", "error"),
+    *("node", "clock", "request_id", "error_class", "error", "data_centre", "replication", "replicas"),
 )
 _PARQUET_OPTIONS: dict[str, Any] = {
     "compression": "zstd",
     "use_dictionary": [
         *("type", "phase", "f", "mode", "node", "clock", "error_class", "error"),
+        *("data_centre", "replication", "replicas"),
         *("mops.list.element.f", "mops.list.element.values.list.element"),
     ],
     "write_page_checksum": True,
@@ -141,6 +142,7 @@ def _batch(chunk: list[Pair], first: int) -> pa.RecordBatch:
         "type": [op.type if op else "info" for op in done],
         "process": [invocation.process for invocation, _ in chunk],
         "f": [invocation.f for invocation, _ in chunk],
+        "write_ts": [invocation.write_ts for invocation, _ in chunk],
         "value": [
             _json(invocation if op.value is None else op) for (invocation, _), op in zip(chunk, ends, strict=True)
         ],
