@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
-from cluster.master.locks import table_keys, tablet_keys
+from cluster.master.alters import alter_calls, settle
+from cluster.master.calls import ServerCall
+from cluster.master.contract import Mutation, Operation, carry_out
+from cluster.master.ddl import delete_calls
+from cluster.master.locks import LockKey, table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
 from cluster.master.placement import Placement, place, replica_load
-from cluster.master.records import TableRecord, TabletRecord, TabletState
+from cluster.master.records import TableRecord, TableState, TabletRecord, TabletState
 from cluster.raft.configurations import FOUNDING_INDEX
-from cluster.wire.messages import CreateTablet
+from cluster.wire.messages import CreateTablet, encode
 
 SCAN_INTERVAL_S = 1.0
 CREATING_TIMEOUT_NS = 15_000_000_000
 """A tablet that no leader was reported for within this time is replaced by one with other replicas."""
 
-TABLETS_PER_BATCH = 256
-"""Table-wide work goes on in batches of this many tablets, so that any table that could be created can be placed."""
+PLACEMENT_BATCH_BYTES = 100_000
+"""Table-wide work goes on in batches of about this size (M7)."""
 
 
 async def run_background(manager: CatalogManager) -> None:
@@ -44,8 +48,14 @@ async def _wait(manager: CatalogManager) -> None:
 async def scan(manager: CatalogManager, leadership: Leadership) -> None:
     """One pass; raises Refusal or Conflict when a change was not replicated."""
     for table in list(leadership.caches.tables.values()):
-        if not table.removed and _needs_placement(manager, leadership, table):
+        if table.removed:
+            continue
+        if _needs_placement(manager, leadership, table):
             await _place_table(manager, leadership, table.table_id)
+        if table.state == TableState.ALTERING:
+            await settle(manager, leadership, table.table_id)
+            manager.calls.send(alter_calls(leadership, leadership.caches.tables[table.table_id]))
+    manager.calls.send_owed()
     _nudge(manager, leadership)
 
 
@@ -65,18 +75,38 @@ def _expired(manager: CatalogManager, leadership: Leadership, tablet: TabletReco
 
 
 async def _place_table(manager: CatalogManager, leadership: Leadership, table_id: str) -> None:
-    tablets = leadership.caches.tablets_of(table_id)
-    keys = (*table_keys((table_id,)), *tablet_keys(tablet.tablet_id for tablet in tablets))
-    async with manager.locks.hold(*keys):
-        placements = _plan(manager, leadership, table_id)
-        for start in range(0, len(placements), TABLETS_PER_BATCH):
-            batch = placements[start : start + TABLETS_PER_BATCH]
-            await manager.replicate((), [record for placement in batch for record in placement.records])
-    _delete_replaced(manager, placements)
+    """Batch by batch, so that any table that could be created can be placed (M7)."""
+
+    def locks(leadership: Leadership) -> tuple[LockKey, ...]:
+        tablets = leadership.caches.tablets_of(table_id)
+        return (*table_keys((table_id,)), *tablet_keys(tablet.tablet_id for tablet in tablets))
+
+    def mutate(leadership: Leadership) -> Mutation | None:
+        placements = list(fitting(_plan(manager, leadership, table_id)))
+        if not placements:
+            return None
+        table = leadership.caches.tables[table_id]
+        calls = (call for placement in placements for call in _calls(manager, leadership, table, placement))
+        return Mutation((), tuple(record for each in placements for record in each.records), tuple(calls))
+
+    while await carry_out(manager, leadership, Operation("place-tablets", locks, mutate)) is not None:
+        pass
+
+
+def fitting(placements: Iterable[Placement]) -> Iterator[Placement]:
+    """The first placements, at least one, that make a batch of bounded size."""
+    size = 0
+    for placement in placements:
+        size += len(encode(placement.records))
+        if size > PLACEMENT_BATCH_BYTES and size > len(encode(placement.records)):
+            return
+        yield placement
 
 
 def _plan(manager: CatalogManager, leadership: Leadership, table_id: str) -> list[Placement]:
     caches = leadership.caches
+    if caches.tables[table_id].removed:
+        return []
     return place(
         caches.tables[table_id],
         caches.tablets_of(table_id),
@@ -87,13 +117,14 @@ def _plan(manager: CatalogManager, leadership: Leadership, table_id: str) -> lis
     )
 
 
-def _delete_replaced(manager: CatalogManager, placements: Sequence[Placement]) -> None:
-    """After the commit only (appendix B); a replica that misses this is deleted when it is reported."""
-    for placement in placements:
-        replaced = placement.replaced
-        if replaced is not None and replaced.config is not None:
-            for voter in replaced.config.voters:
-                manager.calls.delete(voter, replaced.tablet_id)
+def _calls(
+    manager: CatalogManager, leadership: Leadership, table: TableRecord, placement: Placement
+) -> Iterator[ServerCall]:
+    """Deletions of what is replaced, creations of what is placed."""
+    if placement.replaced is not None:
+        yield from delete_calls(leadership, placement.replaced)
+    for replica in placement.placed.unconfirmed:
+        yield ServerCall(replica, create_request(manager, table, placement.placed, replica.node_id))
 
 
 def _nudge(manager: CatalogManager, leadership: Leadership) -> None:
@@ -103,7 +134,7 @@ def _nudge(manager: CatalogManager, leadership: Leadership) -> None:
         for replica in tablet.unconfirmed:
             if manager.servers.is_live(replica.node_id, now_ns):
                 table = leadership.caches.tables[tablet.table_id]
-                manager.calls.create(replica, create_request(manager, table, tablet, replica.node_id))
+                manager.calls.send((ServerCall(replica, create_request(manager, table, tablet, replica.node_id)),))
 
 
 def create_request(manager: CatalogManager, table: TableRecord, tablet: TabletRecord, server_id: str) -> CreateTablet:

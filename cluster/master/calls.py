@@ -1,46 +1,75 @@
-"""Requests from the leader master to tablet servers: sent after the commit, never awaited, repeated by nudges (M6)."""
+"""Requests from the leader master to tablet servers: sent after the commit, never awaited, repeated until done (M6)."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
 
 from cluster.master.tservers import ServerMap
-from cluster.wire.messages import CreateTablet, DeleteTablet, Replica, encode
+from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet, DoneReply, Replica, decode_reply, encode
 from harness.failpoints import InjectedFailure, pass_by
 from harness.ports import CallLost, Ports, Refused, Unreachable
 
 CALL_TIMEOUT_S = 2.0
 
+TabletRequest: TypeAlias = CreateTablet | AlterTablet | DeleteTablet
+
+
+class ServerCall(NamedTuple):
+    """A request to the tablet server of a replica."""
+
+    replica: Replica
+    request: TabletRequest
+
+
+_Key: TypeAlias = tuple[str, str, str]
+"""(Tablet server, tablet, what is asked)."""
+
 
 class ServerCalls:
-    """At most one request in flight per tserver and tablet; what fails is sent again by the next scan or report."""
+    """At most one request of a kind in flight per tserver and tablet.
+
+    A deletion is owed until it was acknowledged: no report tells that it was lost, if the tablet changes no more.
+    Creations and alterations are sent again by the background scan, as long as reports show that they are needed.
+    """
 
     def __init__(self, ports: Ports, servers: ServerMap) -> None:
         self._ports = ports
         self._servers = servers
-        self._in_flight: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._in_flight: dict[_Key, asyncio.Task[None]] = {}
+        self._owed: dict[_Key, ServerCall] = {}
 
-    def create(self, replica: Replica, request: CreateTablet) -> None:
-        self._send(replica, request.tablet_id, encode(request))
+    def send(self, calls: Iterable[ServerCall]) -> None:
+        """Send those that are not under way."""
+        for call in calls:
+            key = (call.replica.node_id, call.request.tablet_id, type(call.request).__name__)
+            if isinstance(call.request, DeleteTablet):
+                self._owed[key] = call
+            address = self._servers.located(call.replica).address
+            if address and key not in self._in_flight:
+                payload = encode(call.request)
+                self._in_flight[key] = asyncio.create_task(self._call(key, address, payload), name="master.call")
 
-    def delete(self, replica: Replica, tablet_id: str) -> None:
-        self._send(replica, tablet_id, encode(DeleteTablet(tablet_id)))
+    def send_owed(self) -> None:
+        """Send again what was not acknowledged."""
+        self.send(tuple(self._owed.values()))
+
+    def forget(self) -> None:
+        """Leadership was lost: the next leader finds what is to be done in the reports that it gets (M4)."""
+        self._owed.clear()
 
     def close(self) -> None:
         for task in self._in_flight.values():
             task.cancel()
 
-    def _send(self, replica: Replica, tablet_id: str, payload: bytes) -> None:
-        key = (replica.node_id, tablet_id)
-        address = self._servers.located(replica).address
-        if address and key not in self._in_flight:
-            self._in_flight[key] = asyncio.create_task(self._call(key, address, payload))
-
-    async def _call(self, key: tuple[str, str], address: str, payload: bytes) -> None:
+    async def _call(self, key: _Key, address: str, payload: bytes) -> None:
         try:
             await pass_by(self._ports.failpoints, "master.before_call")
-            await self._ports.network.call(address, payload, CALL_TIMEOUT_S)
+            reply = decode_reply(await self._ports.network.call(address, payload, CALL_TIMEOUT_S))
             await pass_by(self._ports.failpoints, "master.after_call")
+            if isinstance(reply, DoneReply):
+                self._owed.pop(key, None)
         except (Unreachable, CallLost, Refused, InjectedFailure):
             pass  # The tserver's reports tell what was done; the next scan sends again what wasn't.
         finally:

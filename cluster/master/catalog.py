@@ -12,7 +12,7 @@ from cluster.store.digest import MASK, fingerprint
 from cluster.store.sessions import FrozenSessions, RegisterClient, SessionRows, Sessions
 from cluster.wire.messages import RequestId, SessionReply
 
-CATALOG_FORMAT = 3
+CATALOG_FORMAT = 4
 """Version of the batches in the log and of the snapshots."""
 
 _RECORD_BYTES = 512

@@ -1,15 +1,27 @@
-"""CreateTable (appendix B, in its improved order): name locked, one replicated batch, visible only when committed."""
+"""CreateTable, AlterTable and DeleteTable (M5, appendix B), as operations of the contract (M6)."""
 
 from __future__ import annotations
 
-from cluster.master.locks import LockClass
+import msgspec
+
+from cluster.master.alters import alter_calls
+from cluster.master.calls import ServerCall
+from cluster.master.contract import Mutation, Operation, carry_out
+from cluster.master.locks import LockClass, LockKey, table_keys, tablet_keys
 from cluster.master.manager import MAX_BATCH_BYTES, CatalogManager, Conflict, Leadership, Refusal, invalid, too_large
-from cluster.master.records import TabletRecord, new_table, new_tablet
+from cluster.master.queries import replicas_of_tablet, table_named
+from cluster.master.records import TabletRecord, altered_table, deleted_tablet, new_table, new_tablet, removed_table
+from cluster.store.schema import UNASSIGNED, Column, InvalidSchema, altered, check_schema
 from cluster.wire.messages import (
     DESIGNS,
     SUPPORTED_DESIGNS,
+    AlterTable,
+    AlterTableReply,
     CreateTable,
     CreateTableReply,
+    DeleteTable,
+    DeleteTableReply,
+    DeleteTablet,
     Fault,
     Partition,
     Reply,
@@ -20,41 +32,137 @@ from cluster.wire.messages import (
 MIN_TABLET_RECORD_BYTES = 40
 """Lower bound of one tablet record's size, so that an absurd number of buckets is refused before it is built."""
 
+MAX_NAME_CHARACTERS = 256
+
+
+async def carry_out_request(manager: CatalogManager, request: CreateTable | AlterTable | DeleteTable) -> Reply:
+    """Answer a request; see there for what each raises."""
+    if isinstance(request, CreateTable):
+        return await create_table(manager, request)
+    if isinstance(request, AlterTable):
+        return await alter_table(manager, request)
+    return await delete_table(manager, request)
+
 
 async def create_table(manager: CatalogManager, request: CreateTable) -> Reply:
     """Create a table whose tablets are then placed in the background; once per request (G8).
 
-    Raises Refusal (ALREADY_PRESENT, INVALID, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
+    Raises Refusal (ALREADY_PRESENT, INVALID, TRY_AGAIN, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
     """
     _validate(request)
-    async with manager.locks.hold((LockClass.NAME, request.name)):
-        leadership = await manager.lead()
-        answer = manager.answered(request.request_id)
-        if answer is None:
-            _admit(manager, leadership, request)
-            answer = await _replicate(manager, request)
+    columns = _numbered(request.columns)
+
+    def mutate(leadership: Leadership) -> Mutation:
+        _require_free(leadership, request.name)
+        _require_servers(manager, request.replication_factor)
+        table = new_table(manager.new_id(), request.name, columns, request.replication_factor, request.design)
+        tablets = tuple(
+            new_tablet(manager.new_id(), table.table_id, Partition(bucket, request.buckets))
+            for bucket in range(request.buckets)
+        )
+        return Mutation((table,), tablets, reply=encode(CreateTableReply(table.table_id)))
+
+    locks = ((LockClass.NAME, request.name),)
+    reply = await _answer(manager, Operation("create-table", lambda leadership: locks, mutate, request.request_id))
     manager.wake.set()
+    return reply
+
+
+async def alter_table(manager: CatalogManager, request: AlterTable) -> Reply:
+    """Change a table's schema or name; its tablets follow (`cluster.master.alters`); once per request (G8).
+
+    Raises Refusal (NOT_FOUND, ALREADY_PRESENT, INVALID, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
+    """
+    new_name = request.name if request.new_name is None else request.new_name
+    if not request.steps and request.new_name is None:
+        raise invalid("an alteration has to change something")
+    if request.new_name == request.name:
+        raise invalid(f"the table {request.name!r} is called that already")
+    _validate_name(new_name)
+
+    def locks(leadership: Leadership) -> tuple[LockKey, ...]:
+        table = table_named(leadership, request.name)
+        names = dict.fromkeys((request.name, new_name))
+        return (*((LockClass.NAME, name) for name in names), *table_keys((table.table_id,)))
+
+    def mutate(leadership: Leadership) -> Mutation:
+        table = table_named(leadership, request.name)
+        if new_name != request.name:
+            _require_free(leadership, new_name)
+        columns, next_id = _altered(request, table.columns, table.next_column_id)
+        changed = altered_table(table, new_name, columns, next_id)
+        calls = alter_calls(leadership, changed)
+        return Mutation((changed,), (), calls, encode(AlterTableReply(table.table_id, changed.version)))
+
+    return await _answer(manager, Operation("alter-table", locks, mutate, request.request_id))
+
+
+async def delete_table(manager: CatalogManager, request: DeleteTable) -> Reply:
+    """Remove a table and its tablets in one batch; their replicas are deleted afterwards; once per request (G8).
+
+    Raises Refusal (NOT_FOUND, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
+    """
+
+    def locks(leadership: Leadership) -> tuple[LockKey, ...]:
+        table_id = table_named(leadership, request.name).table_id
+        tablets = leadership.caches.tablets_of(table_id)
+        return (*table_keys((table_id,)), *tablet_keys(tablet.tablet_id for tablet in tablets))
+
+    def mutate(leadership: Leadership) -> Mutation:
+        table = table_named(leadership, request.name)
+        tablets = leadership.caches.tablets_of(table.table_id)
+        calls = tuple(call for tablet in tablets for call in delete_calls(leadership, tablet))
+        reply = encode(DeleteTableReply(table.table_id))
+        return Mutation((removed_table(table),), tuple(map(deleted_tablet, tablets)), calls, reply)
+
+    return await _answer(manager, Operation("delete-table", locks, mutate, request.request_id))
+
+
+def delete_calls(leadership: Leadership, tablet: TabletRecord) -> tuple[ServerCall, ...]:
+    """What tablet servers are told of a tablet that is gone for good."""
+    return tuple(ServerCall(each, DeleteTablet(tablet.tablet_id)) for each in replicas_of_tablet(leadership, tablet))
+
+
+async def _answer(manager: CatalogManager, operation: Operation) -> Reply:
+    try:
+        answer = await carry_out(manager, await manager.lead(), operation)
+    except Conflict as error:
+        # An earlier batch of unknown outcome took effect after all: the caches hold it now.
+        raise Refusal(Fault("TRY_AGAIN", str(error), definite=True)) from error
+    assert answer is not None, "a request changes something or is refused"
     reply: Reply = decode_reply(answer)
     return reply
 
 
-async def _replicate(manager: CatalogManager, request: CreateTable) -> bytes:
-    table = new_table(manager.new_id(), request.name, request.columns, request.replication_factor, request.design)
-    tablets = _tablets(manager, table.table_id, request.buckets)
-    reply = encode(CreateTableReply(table.table_id))
+def _altered(request: AlterTable, columns: tuple[Column, ...], next_id: int) -> tuple[tuple[Column, ...], int]:
     try:
-        return await manager.replicate((table,), tablets, request.request_id, reply)
-    except Conflict as error:
-        raise Refusal(Fault("ALREADY_PRESENT", str(error), definite=True)) from error
+        return altered(columns, next_id, request.steps)
+    except InvalidSchema as error:
+        raise invalid(f"{request.name!r}: {error}") from error
 
 
-def _tablets(manager: CatalogManager, table_id: str, buckets: int) -> list[TabletRecord]:
-    return [new_tablet(manager.new_id(), table_id, Partition(bucket, buckets)) for bucket in range(buckets)]
+def _numbered(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Columns with ids: those that the client gave, or their places if it gave none; raises Refusal (INVALID)."""
+    if all(column.id == UNASSIGNED for column in columns):
+        columns = tuple(msgspec.structs.replace(column, id=at) for at, column in enumerate(columns))
+    if any(column.id < 0 for column in columns):
+        raise invalid("column ids are given for all columns, from 0 on, or for none")
+    try:
+        check_schema(columns)
+    except InvalidSchema as error:
+        raise invalid(str(error)) from error
+    return columns
+
+
+def _validate_name(name: str) -> None:
+    if not name:
+        raise invalid("a table needs a name")
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise invalid(f"a table's name has at most {MAX_NAME_CHARACTERS} characters, not {len(name)}")
 
 
 def _validate(request: CreateTable) -> None:
-    if not request.name:
-        raise invalid("a table needs a name")
+    _validate_name(request.name)
     if request.buckets < 1:
         raise invalid(f"a table needs at least one bucket, not {request.buckets}")
     if request.buckets * MIN_TABLET_RECORD_BYTES > MAX_BATCH_BYTES:
@@ -67,15 +175,16 @@ def _validate(request: CreateTable) -> None:
     if request.design not in SUPPORTED_DESIGNS:
         message = f"tables of the design {request.design!r} can't be hosted by this version"
         raise Refusal(Fault("UNSUPPORTED_DESIGN", message, definite=True))
-    names = [column.name for column in request.columns]
-    ids = [column.id for column in request.columns]
-    if not names or len(names) != len(dict.fromkeys(names)) or len(ids) != len(dict.fromkeys(ids)):
-        raise invalid("a table needs columns, with distinct names and ids")
 
 
-def _admit(manager: CatalogManager, leadership: Leadership, request: CreateTable) -> None:
-    if leadership.caches.table_named(request.name) is not None:
-        raise Refusal(Fault("ALREADY_PRESENT", f"a table named {request.name!r} exists", definite=True))
-    live = manager.servers.live(manager.ports.clock.monotonic_ns())
-    if len(live) < request.replication_factor:
-        raise invalid(f"{request.replication_factor} replicas were asked for and {len(live)} tablet servers are live")
+def _require_free(leadership: Leadership, name: str) -> None:
+    if leadership.caches.table_named(name) is not None:
+        raise Refusal(Fault("ALREADY_PRESENT", f"a table named {name!r} exists", definite=True))
+
+
+def _require_servers(manager: CatalogManager, count: int) -> None:
+    """Too few is never for good: this master may not have heard from all of them yet, or some are down (KUDU-1358)."""
+    live = len(manager.servers.live(manager.ports.clock.monotonic_ns()))
+    if live < count:
+        message = f"{count} replicas were asked for and {live} tablet servers are live: try again"
+        raise Refusal(Fault("TRY_AGAIN", message, definite=True))

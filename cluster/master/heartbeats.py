@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from cluster.master.alters import take_schema
+from cluster.master.calls import ServerCall
+from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
 from cluster.master.reports import Fate, fate, next_hint, next_record
-from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport
+from cluster.wire.messages import DeleteTablet, Heartbeat, HeartbeatReply, Replica, TabletReport
 
 
 async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatReply:
@@ -53,12 +56,14 @@ def _take_report(manager: CatalogManager, leadership: Leadership, request: Heart
     table = None if tablet is None else leadership.caches.tables.get(tablet.table_id)
     decision = fate(table, tablet)
     if decision == Fate.DELETE:
-        manager.calls.delete(Replica(request.node_id, request.address), report.tablet_id)
-    if tablet is None or decision != Fate.KEEP:
+        replica = Replica(request.node_id, request.address)
+        manager.calls.send((ServerCall(replica, DeleteTablet(report.tablet_id)),))
+    if tablet is None or table is None or decision != Fate.KEEP:
         return False
     hint = next_hint(leadership.hints.get(report.tablet_id), report)
     if hint is not None:
         leadership.hints[report.tablet_id] = hint
+    take_schema(manager, leadership, table, request.node_id, report)
     return next_record(tablet, request.node_id, report, {}) is not None
 
 
@@ -66,12 +71,15 @@ async def _persist_report(
     manager: CatalogManager, leadership: Leadership, node_id: str, report: TabletReport
 ) -> Refusal | Conflict | None:
     """Replicate what a report changes; a failure is the answer, for whoever asked may be gone by then."""
+    keys = tablet_keys((report.tablet_id,))
+
+    def mutate(leadership: Leadership) -> Mutation | None:
+        record = leadership.caches.tablets[report.tablet_id]
+        changed = next_record(record, node_id, report, manager.servers.addresses())
+        return None if changed is None else Mutation((), (changed,))
+
     try:
-        async with manager.locks.hold(*tablet_keys((report.tablet_id,))):
-            record = leadership.caches.tablets[report.tablet_id]
-            changed = next_record(record, node_id, report, manager.servers.addresses())
-            if changed is not None:
-                await manager.replicate((), (changed,))
+        await carry_out(manager, leadership, Operation("take-report", lambda leadership: keys, mutate))
     except (Refusal, Conflict) as error:
         return error
     return None

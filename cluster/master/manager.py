@@ -71,13 +71,15 @@ class CatalogGroup(Protocol):
 class Leadership:
     """All that belongs to one term as leader; a new term starts with a new one.
 
-    `hints` are the tablets' leaders as last reported; `reported` the incarnation of each tserver whose full report was
-    taken (M4); `creating_since_ns` when this leader first saw a tablet CREATING (monotonic).
+    `hints` are the tablets' leaders as last reported, `schema_versions` the version of the schema that each of
+    their replicas has; `reported` the incarnation of each tserver whose full report was taken (M4); `creating_since_ns` when this
+    leader first saw a tablet CREATING (monotonic).
     """
 
     term: int
     caches: Caches
     hints: dict[str, LeaderHint] = field(default_factory=dict)
+    schema_versions: dict[str, dict[str, int]] = field(default_factory=dict)
     reported: dict[str, int] = field(default_factory=dict)
     creating_since_ns: dict[str, int] = field(default_factory=dict)
 
@@ -134,14 +136,20 @@ class CatalogManager:
     def step_down(self) -> None:
         """Forget the caches: leadership was lost."""
         self._leadership = None
+        self.calls.forget()
 
     def new_id(self) -> str:
         """A table or tablet id: 32 hexadecimal digits, never given twice."""
         return f"{self.ports.entropy.getrandbits(128):032x}"
 
-    def answered(self, request_id: RequestId) -> bytes | None:
+    def require(self, leadership: Leadership) -> None:
+        """Raises Refusal (NOT_THE_LEADER, definite) if its term has ended: its caches are no longer kept up to date."""
+        if self._leadership is not leadership:
+            raise self.not_the_leader(self._group.leader)
+
+    def answered(self, request_id: RequestId | None) -> bytes | None:
         """The encoded reply to a request that must not be carried out (any more), see `Sessions.answered`."""
-        return self._catalog.sessions.answered(request_id)
+        return None if request_id is None else self._catalog.sessions.answered(request_id)
 
     async def register_session(self) -> Reply:
         """Begin a client session; raises Refusal (NOT_THE_LEADER, TIMED_OUT)."""
@@ -192,6 +200,10 @@ class CatalogManager:
         address = next((member.address for member in members if member.server_id == hint), None)
         masters, index = self.masters()
         return Refusal(Fault("NOT_THE_LEADER", "this master does not lead", True, hint, address, masters, index))
+
+    def configuration(self) -> Configuration:
+        """The masters' committed configuration."""
+        return self._group.committed_configuration
 
     def masters(self) -> tuple[tuple[Replica, ...], int]:
         """Who the masters are, and the log index that made them so; clients and tservers learn it from here (G1)."""

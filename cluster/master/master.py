@@ -21,16 +21,14 @@ from cluster.raft.types import Message, Role, SoftState
 from cluster.wire.admission import OVERLOADED, Admission
 from cluster.wire.messages import (
     CATALOG_GROUP,
+    AlterTable,
     ArmFailpoint,
     ChangeReplicas,
     CreateTable,
+    DeleteTable,
     Fault,
     GetStatus,
-    GetTableLocations,
     Heartbeat,
-    IsCreateTableDone,
-    ListTables,
-    ListTabletServers,
     ProbeDisk,
     RegisterSession,
     Reply,
@@ -129,21 +127,15 @@ class Master:
         manager = self._manager
         if manager is None:
             return Fault("NOT_THE_LEADER", "this master is starting", definite=True)
+        if isinstance(request, queries.Query):
+            return await queries.answer(manager, request)
         match request:
             case Heartbeat():
                 return await heartbeats.heartbeat(manager, request)
-            case GetTableLocations():
-                return await queries.table_locations(manager, request)
-            case CreateTable():
-                return await ddl.create_table(manager, request)
-            case IsCreateTableDone():
-                return await queries.is_create_table_done(manager, request)
-            case ListTables():
-                return await queries.list_tables(manager)
+            case CreateTable() | AlterTable() | DeleteTable():
+                return await ddl.carry_out_request(manager, request)
             case RegisterSession():
                 return await manager.register_session()
-            case ListTabletServers():
-                return await queries.list_tablet_servers(manager)
             case ChangeReplicas():
                 return await self._change_replicas(request)
             case ChangeMasters():

@@ -38,7 +38,8 @@ FINAL_TABLET_STATES = frozenset({TabletState.REPLACED, TabletState.DELETED})
 
 
 class TableRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A table. `fully_applied_columns` is the schema that every tablet has while the table is ALTERING, else None.
+    """A table. `fully_applied_columns` is the latest schema that every tablet is known to have, of the version
+    `fully_applied_version`, while the table is ALTERING; else None.
 
     `design` is how its tablets are replicated (G4), for good.
     """
@@ -53,6 +54,7 @@ class TableRecord(msgspec.Struct, frozen=True, array_like=True):
     fully_applied_columns: tuple[Column, ...] | None
     replication_factor: int
     design: str = "raft"
+    fully_applied_version: int = 0
 
     @property
     def removed(self) -> bool:
@@ -120,6 +122,39 @@ def new_table(
 def new_tablet(tablet_id: str, table_id: str, partition: Partition) -> TabletRecord:
     """The first committed revision of a tablet: PREPARING, with no replicas yet."""
     return TabletRecord(tablet_id, 1, table_id, partition, TabletState.PREPARING, None, ())
+
+
+def altered_table(record: TableRecord, name: str, columns: tuple[Column, ...], next_column_id: int) -> TableRecord:
+    """The record of a table that has this schema once its tablets have followed (appendix B, "Altering a table").
+
+    A table that is altered again meanwhile keeps what every tablet is known to have.
+    """
+    already = record.state == TableState.ALTERING
+    return changed_table(
+        record,
+        name=name,
+        columns=columns,
+        next_column_id=next_column_id,
+        version=record.version + 1,
+        state=TableState.ALTERING,
+        fully_applied_columns=record.fully_applied_columns if already else record.columns,
+        fully_applied_version=record.fully_applied_version if already else record.version,
+    )
+
+
+def settled_table(record: TableRecord) -> TableRecord:
+    """The record of a table whose tablets all have its latest schema."""
+    return changed_table(record, state=TableState.RUNNING, fully_applied_columns=None, fully_applied_version=0)
+
+
+def removed_table(record: TableRecord) -> TableRecord:
+    """The record of a table that is gone for good, kept for ever."""
+    return changed_table(record, state=TableState.REMOVED, fully_applied_columns=None, fully_applied_version=0)
+
+
+def deleted_tablet(record: TabletRecord) -> TabletRecord:
+    """The record of a tablet that is gone for good: it says so and no more, so that any table fits one batch (M7)."""
+    return changed_tablet(record, state=TabletState.DELETED, config=None, confirmed=())
 
 
 def table_info(record: TableRecord) -> TableInfo:

@@ -11,9 +11,38 @@ import msgspec
 
 from cluster.raft.types import ChangeKind, Message
 from cluster.store.cells import Value
+from cluster.store.schema import Column as Column
+from cluster.wire.catalog import AlterTable as AlterTable
+from cluster.wire.catalog import AlterTableReply as AlterTableReply
+from cluster.wire.catalog import CatalogReply as CatalogReply
+from cluster.wire.catalog import CatalogRequest as CatalogRequest
+from cluster.wire.catalog import CreateTable as CreateTable
+from cluster.wire.catalog import CreateTableReply as CreateTableReply
+from cluster.wire.catalog import DeleteTable as DeleteTable
+from cluster.wire.catalog import DeleteTableReply as DeleteTableReply
+from cluster.wire.catalog import DoneReply as DoneReply
+from cluster.wire.catalog import GetTableLocations as GetTableLocations
+from cluster.wire.catalog import GetTableSchema as GetTableSchema
+from cluster.wire.catalog import GetTabletLocations as GetTabletLocations
+from cluster.wire.catalog import IsAlterTableDone as IsAlterTableDone
+from cluster.wire.catalog import IsCreateTableDone as IsCreateTableDone
+from cluster.wire.catalog import ListMasters as ListMasters
+from cluster.wire.catalog import ListTables as ListTables
+from cluster.wire.catalog import ListTablesReply as ListTablesReply
+from cluster.wire.catalog import ListTabletServers as ListTabletServers
+from cluster.wire.catalog import MastersReply as MastersReply
+from cluster.wire.catalog import TableLocationsReply as TableLocationsReply
+from cluster.wire.catalog import TableSchemaReply as TableSchemaReply
+from cluster.wire.catalog import TabletLocationsReply as TabletLocationsReply
+from cluster.wire.catalog import TabletServersReply as TabletServersReply
+from cluster.wire.nouns import Partition as Partition
+from cluster.wire.nouns import Replica as Replica
+from cluster.wire.nouns import RequestId as RequestId
+from cluster.wire.nouns import TableInfo as TableInfo
+from cluster.wire.nouns import TabletLocation as TabletLocation
 from cluster.wire.operating import OperatorRequest
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 
 DESIGNS = ("raft", "legacy", "logged")
 """The replication designs that a table can have (G4)."""
@@ -31,81 +60,7 @@ MASTER_PORT = 7051
 TSERVER_PORT = 7050
 
 
-class RequestId(msgspec.Struct, frozen=True, array_like=True):
-    """Names one logical request across retries (G8): `session` was registered with the group that carries it out,
-    `sequence` rises within it, and requests below `done_below` are answered for good."""
-
-    session: int
-    sequence: int
-    done_below: int
-
-
-class Column(msgspec.Struct, frozen=True, array_like=True):
-    id: int
-    name: str
-    type: str
-
-
-class Partition(msgspec.Struct, frozen=True, array_like=True):
-    """Hash bucket `bucket` of `buckets`: partition key k lives in the tablet with `k % buckets == bucket`."""
-
-    bucket: int
-    buckets: int
-
-
-class Replica(msgspec.Struct, frozen=True, array_like=True):
-    """A tablet server and where it listens."""
-
-    node_id: str
-    address: str
-
-
-class TabletLocation(msgspec.Struct, frozen=True, array_like=True):
-    """`leader_hint` is the leader as last reported, if any; the client tries it first."""
-
-    tablet_id: str
-    partition: Partition
-    replicas: tuple[Replica, ...]
-    state: str
-    leader_hint: str | None
-
-
-class TableInfo(msgspec.Struct, frozen=True, array_like=True):
-    table_id: str
-    name: str
-    state: str
-    version: int
-    design: str = "raft"
-
-
-# ---- requests to masters ----
-
-
-class CreateTable(msgspec.Struct, frozen=True, tag="CreateTable"):
-    """`design` is one of `DESIGNS`."""
-
-    request_id: RequestId
-    name: str
-    columns: tuple[Column, ...]
-    buckets: int
-    replication_factor: int
-    design: str = "raft"
-
-
-class IsCreateTableDone(msgspec.Struct, frozen=True, tag="IsCreateTableDone"):
-    name: str
-
-
-class ListTables(msgspec.Struct, frozen=True, tag="ListTables"):
-    pass
-
-
-class GetTableLocations(msgspec.Struct, frozen=True, tag="GetTableLocations"):
-    name: str
-
-
-class ListTabletServers(msgspec.Struct, frozen=True, tag="ListTabletServers"):
-    pass
+# ---- heartbeats ----
 
 
 class TabletReport(msgspec.Struct, frozen=True, array_like=True):
@@ -154,6 +109,18 @@ class CreateTablet(msgspec.Struct, frozen=True, tag="CreateTablet"):
     schema_version: int
     voters: tuple[Replica, ...]
     design: str = "raft"
+
+
+class AlterTablet(msgspec.Struct, frozen=True, tag="AlterTablet"):
+    """Give a tablet this schema through its log, unless it has this version already; sent to its leader.
+
+    The leader master sends it until the tablet reports the version. Answered by `DoneReply` once committed.
+    """
+
+    tablet_id: str
+    table_name: str
+    columns: tuple[Column, ...]
+    schema_version: int
 
 
 class DeleteTablet(msgspec.Struct, frozen=True, tag="DeleteTablet"):
@@ -276,13 +243,10 @@ RowRequest: TypeAlias = ReadRow | ReadRows | WriteRow | WriteRows | CompareAndSe
 """What clients ask of one tablet."""
 
 Request: TypeAlias = (
-    CreateTable
-    | IsCreateTableDone
-    | ListTables
-    | GetTableLocations
-    | ListTabletServers
+    CatalogRequest
     | Heartbeat
     | CreateTablet
+    | AlterTablet
     | DeleteTablet
     | ReadRow
     | ReadRows
@@ -304,8 +268,9 @@ class Fault(msgspec.Struct, frozen=True, tag="Fault"):
     """A refusal. `definite` says that the request took no effect and never will (else its outcome is unknown).
 
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, CLOCK_FENCED, NOT_FOUND, ALREADY_PRESENT,
-    INVALID, TIMED_OUT, OVERLOADED, SHUTTING_DOWN, CHANGE_REFUSED, SESSION_ENDED, FORGOTTEN, STRANGER; between nodes
-    CLOCK_OFFSET. `leader_address` is given by masters: clients know them by their addresses only.
+    INVALID, TRY_AGAIN (too few tablet servers are live as yet), UNSUPPORTED_DESIGN, TIMED_OUT, OVERLOADED,
+    SHUTTING_DOWN, CHANGE_REFUSED, SESSION_ENDED, FORGOTTEN, STRANGER; between nodes CLOCK_OFFSET. `leader_address` is
+    given by masters: clients know them by their addresses only.
     """
 
     kind: str
@@ -315,31 +280,6 @@ class Fault(msgspec.Struct, frozen=True, tag="Fault"):
     leader_address: str | None = None
     masters: tuple[Replica, ...] = ()
     masters_index: int = 0
-
-
-class CreateTableReply(msgspec.Struct, frozen=True, tag="CreateTableReply"):
-    table_id: str
-
-
-class DoneReply(msgspec.Struct, frozen=True, tag="DoneReply"):
-    done: bool
-
-
-class ListTablesReply(msgspec.Struct, frozen=True, tag="ListTablesReply"):
-    tables: tuple[TableInfo, ...]
-
-
-class TableLocationsReply(msgspec.Struct, frozen=True, tag="TableLocationsReply"):
-    table_id: str
-    tablets: tuple[TabletLocation, ...]
-
-
-class TabletServersReply(msgspec.Struct, frozen=True, tag="TabletServersReply"):
-    """Every tserver the master has heard of and their `zones`; `live` are the node ids of those heard of lately."""
-
-    servers: tuple[Replica, ...]
-    live: tuple[str, ...] = ()
-    zones: tuple[str, ...] = ()
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, tag="HeartbeatReply"):
@@ -446,11 +386,7 @@ class StatusReply(msgspec.Struct, frozen=True, tag="StatusReply"):
 
 Reply: TypeAlias = (
     Fault
-    | CreateTableReply
-    | DoneReply
-    | ListTablesReply
-    | TableLocationsReply
-    | TabletServersReply
+    | CatalogReply
     | HeartbeatReply
     | SessionReply
     | ConfigurationReply

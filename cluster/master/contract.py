@@ -1,0 +1,73 @@
+"""The one order that every change of the catalog follows (M6; Kudu, "Ensure strict ordering for all state changes").
+
+`carry_out` reads as the contract's list. What changes is decided by an `Operation`: which locks it needs, and which
+records it makes of those that are committed; both are pure, and say nothing about order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cluster.master.calls import ServerCall
+from cluster.master.locks import LockKey
+from cluster.master.manager import CatalogManager, Leadership
+from cluster.master.records import TableRecord, TabletRecord
+from cluster.wire.messages import RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """New revisions of records, which nobody sees before they are committed, and what tablet servers are told then.
+
+    `reply` is what the request is answered with, by its retries too.
+    """
+
+    tables: tuple[TableRecord, ...] = ()
+    tablets: tuple[TabletRecord, ...] = ()
+    calls: tuple[ServerCall, ...] = ()
+    reply: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A change of the catalog's state.
+
+    `locks` says what it locks, names before tables before tablets; `mutate` what it changes under these locks, None for
+    nothing. Both raise Refusal where the operation can't be carried out.
+    """
+
+    name: str
+    locks: Callable[[Leadership], tuple[LockKey, ...]]
+    mutate: Callable[[Leadership], Mutation | None]
+    request_id: RequestId | None = None
+
+
+async def carry_out(manager: CatalogManager, leadership: Leadership, operation: Operation) -> bytes | None:
+    """Carry an operation out, all of it or nothing; its reply, None if there was nothing to change.
+
+    Raises Refusal (NOT_THE_LEADER and what `operation` refuses: definite; TIMED_OUT: unknown) and Conflict (definite).
+    """
+    while True:
+        if (answer := manager.answered(operation.request_id)) is not None:
+            return answer  # A retry of what was carried out already.
+        # 1. Locks. Records may have changed while they were waited for: then others are needed.
+        keys = operation.locks(leadership)
+        async with manager.locks.hold(*keys):
+            manager.require(leadership)
+            if (answer := manager.answered(operation.request_id)) is not None:
+                return answer
+            if operation.locks(leadership) != keys:
+                continue
+            # 2. Mutate copies: concurrent readers go on to see what is committed.
+            mutation = operation.mutate(leadership)
+            if mutation is None:
+                return None
+            # 3. Replicate all of it in one batch. If that fails the operation fails, and the copies are forgotten.
+            # 4. Once it is replicated the operation may not fail any more.
+            # 5. Commit: `Caches.commit`, where the batch is applied, before `replicate` returns; tablets before tables.
+            reply = await manager.replicate(mutation.tables, mutation.tablets, operation.request_id, mutation.reply)
+            # 6. Disk and memory of this master agree.
+        # 7. Only now tablet servers are told. What is lost is owed (`ServerCalls`), nudged (M8) or reported again (M4).
+        manager.calls.send(mutation.calls)
+        return reply

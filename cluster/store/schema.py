@@ -1,0 +1,160 @@
+"""A table's schema: typed columns, and what an alteration makes of them. Pure.
+
+Cells are stored by column id, and an id is given once in the life of a table: so a name that was dropped and added
+again reads its default, and a renamed column keeps its cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+import msgspec
+
+from cluster.store.cells import Value
+
+UNASSIGNED = -1
+"""The id of a column that the masters have yet to give one."""
+
+
+class Column(msgspec.Struct, frozen=True, array_like=True):
+    """One column: `type` is one of `TYPES`; `default` is what rows read that were written without it.
+
+    `key` columns, in their order, are the primary key; a table without any is addressed by integers.
+    """
+
+    id: int
+    name: str
+    type: str
+    nullable: bool = True
+    default: Value = None
+    key: bool = False
+
+
+class AddColumn(msgspec.Struct, frozen=True, tag="add"):
+    """Add a column; its id is given by the masters. One that is not nullable needs a default."""
+
+    column: Column
+
+
+class DropColumn(msgspec.Struct, frozen=True, tag="drop"):
+    """Drop a column that is no key, with all that it holds."""
+
+    name: str
+
+
+class RenameColumn(msgspec.Struct, frozen=True, tag="rename"):
+    """Give a column another name; its cells stay."""
+
+    name: str
+    new_name: str
+
+
+AlterStep: TypeAlias = AddColumn | DropColumn | RenameColumn
+
+
+class InvalidSchema(ValueError):
+    """What is wrong with a schema, or with an alteration of it, in one sentence."""
+
+
+def _integer(bits: int) -> Callable[[object], bool]:
+    limit = 1 << (bits - 1)
+    return lambda value: type(value) is int and -limit <= value < limit
+
+
+def _text(value: object) -> bool:
+    """Text that UTF-8 can express: single surrogates can't."""
+    return type(value) is str and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+_FITS: dict[str, Callable[[object], bool]] = {
+    "int32": _integer(32),
+    "int64": _integer(64),
+    "timestamp": _integer(64),
+    "float": lambda value: type(value) is float,
+    "double": lambda value: type(value) is float,
+    "bool": lambda value: type(value) is bool,
+    "string": _text,
+    "binary": lambda value: type(value) is bytes,
+}
+
+TYPES = tuple(_FITS)
+"""Timestamps are microseconds since 1970, UTC; floats are kept as they are given, in double precision."""
+
+KEY_TYPES = ("int32", "int64", "timestamp", "string", "binary")
+"""Types that a key column can have: those with one order and one representation of equal values."""
+
+
+def fits(column: Column, value: Value) -> bool:
+    """Whether a cell of the column can hold the value."""
+    return column.nullable if value is None else _FITS[column.type](value)
+
+
+def check_schema(columns: Sequence[Column]) -> None:
+    """Raises InvalidSchema unless these can be a table's columns."""
+    if not columns:
+        raise InvalidSchema("a table needs columns")
+    _check_distinct("name", [column.name for column in columns])
+    _check_distinct("id", [str(column.id) for column in columns])
+    for column in columns:
+        _check_column(column)
+    if not all(before.key or not after.key for before, after in pairwise(columns)):
+        raise InvalidSchema("key columns come before the others")
+
+
+def altered(columns: Sequence[Column], next_id: int, steps: Sequence[AlterStep]) -> tuple[tuple[Column, ...], int]:
+    """The columns after these steps, in their order, and the next column id; raises InvalidSchema."""
+    changed = list(columns)
+    for step in steps:
+        if isinstance(step, AddColumn):
+            _check_added(changed, step.column)
+            changed.append(msgspec.structs.replace(step.column, id=next_id))
+            next_id += 1
+            continue
+        at = _position(changed, step.name)
+        if isinstance(step, DropColumn):
+            if changed[at].key:
+                raise InvalidSchema(f"the key column {step.name!r} can't be dropped")
+            del changed[at]
+        else:
+            changed[at] = msgspec.structs.replace(changed[at], name=step.new_name)
+    check_schema(changed)
+    return tuple(changed), next_id
+
+
+def _check_added(columns: Sequence[Column], column: Column) -> None:
+    if column.key:
+        raise InvalidSchema(f"the column {column.name!r} can't be added to the key")
+    if not column.nullable and column.default is None:
+        raise InvalidSchema(f"the column {column.name!r} needs a default: rows without it must not be null")
+    if any(column.name == other.name for other in columns):
+        raise InvalidSchema(f"there is a column {column.name!r} already")
+
+
+def _position(columns: Sequence[Column], name: str) -> int:
+    for at, column in enumerate(columns):
+        if column.name == name:
+            return at
+    raise InvalidSchema(f"there is no column {name!r}")
+
+
+def _check_column(column: Column) -> None:
+    if not column.name:
+        raise InvalidSchema("a column needs a name")
+    if column.type not in _FITS:
+        raise InvalidSchema(f"the column {column.name!r} has the type {column.type!r}; types are {', '.join(TYPES)}")
+    if column.default is not None and not fits(column, column.default):
+        raise InvalidSchema(f"the default {column.default!r} of the column {column.name!r} is no {column.type}")
+    if not column.key:
+        return
+    if column.type not in KEY_TYPES:
+        raise InvalidSchema(f"the key column {column.name!r} is a {column.type}; keys are {', '.join(KEY_TYPES)}")
+    if column.nullable or column.default is not None:
+        raise InvalidSchema(f"the key column {column.name!r} can be neither nullable nor have a default")
+
+
+def _check_distinct(what: str, given: Sequence[str]) -> None:
+    if len(given) != len(dict.fromkeys(given)):
+        twice = next(each for each in given if given.count(each) > 1)
+        raise InvalidSchema(f"two columns have the {what} {twice!r}")
