@@ -12,7 +12,7 @@ from harness.ports import CallLost, Clock, Network, Refused, Unreachable
 
 NANOS_PER_S = 1_000_000_000
 
-RETRIED_FAULTS = ("NOT_THE_LEADER", "NO_LEASE", "CLOCK_FENCED", "SHUTTING_DOWN", "TIMED_OUT", "OVERLOADED")
+RETRIED_FAULTS = ("NOT_THE_LEADER", "NO_LEASE", "CLOCK_FENCED", "SHUTTING_DOWN", "TIMED_OUT", "OVERLOADED", "TRY_AGAIN")
 """Faults that another attempt, at this or another replica, may get past."""
 
 

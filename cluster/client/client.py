@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt
+from cluster.client.catalog import CatalogClient
 from cluster.client.route import Route
 from cluster.client.sessions import Sessions, Ticket
 from cluster.store.cells import Value
@@ -22,17 +23,11 @@ from cluster.wire.messages import (
     Column,
     CompareAndSet,
     ConfigurationReply,
-    CreateTable,
     CreateTableReply,
     DiskReply,
     Done,
-    DoneReply,
     GetStatus,
     GetTableLocations,
-    IsCreateTableDone,
-    ListTables,
-    ListTablesReply,
-    ListTabletServers,
     ProbeDisk,
     ReadReply,
     ReadRow,
@@ -97,7 +92,8 @@ class ClusterClient:
     """A connection to the cluster for one user; methods raise DefiniteError or IndefiniteError at the latest at the
     deadline, `timeout_s` after their call. Reads have no effect, so their failures are definite.
 
-    Sessions are registered when a change first needs them, and left to end by silence.
+    `catalog` has all calls of the metadata plane. Sessions are registered when a change first needs them, and left to
+    end by silence.
     """
 
     def __init__(self, ports: Ports, masters: Sequence[str], timeout_s: float) -> None:
@@ -109,34 +105,30 @@ class ClusterClient:
         self._masters_index = 0
         self._tables: dict[str, dict[int, _Tablet]] = {}
         self._sessions = Sessions()
+        self.catalog = CatalogClient(self._ask_master, self._sessions)
 
     # ---- metadata ----
 
     async def create_table(
         self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int, design: str = "raft"
     ) -> CreateTableReply:
-        """Create a table, once whatever is lost on the way; its tablets come up afterwards (`is_create_done`)."""
-        with Ticket(self._sessions) as ticket:
-
-            def make() -> Request:
-                return CreateTable(ticket.request_id, name, tuple(columns), buckets, replication_factor, design)
-
-            return await self._ask_master(make, CreateTableReply, self._trial(), ticket)
+        """See `CatalogClient.create_table`."""
+        return await self.catalog.create_table(name, columns, buckets, replication_factor, design)
 
     async def is_create_done(self, name: str) -> bool:
-        return (await self._ask_leader(IsCreateTableDone(name), DoneReply)).done
+        return (await self.catalog.is_create_done(name)).done
 
     async def list_tables(self) -> tuple[TableInfo, ...]:
-        return (await self._ask_leader(ListTables(), ListTablesReply)).tables
+        return await self.catalog.list_tables()
 
     async def table_locations(self, name: str) -> TableLocationsReply:
         """Locations as the leader master tells them now; the client's own cache is refreshed."""
-        reply = await self._ask_leader(GetTableLocations(name), TableLocationsReply)
+        reply = await self.catalog.table_locations(name)
         self._remember(name, reply)
         return reply
 
     async def tablet_servers(self) -> TabletServersReply:
-        return await self._ask_leader(ListTabletServers(), TabletServersReply)
+        return await self.catalog.tablet_servers()
 
     async def ask_leader(self, request: Request, reply_type: type[ReplyType]) -> ReplyType:
         """Put a request to the leader master until it is answered; only what may be carried out twice without harm."""
@@ -279,11 +271,17 @@ class ClusterClient:
             return ServedChange(*await self._ask_tablet(table, partition, change, Done, self._trial(), ticket))
 
     async def _ask_leader(self, request: Request, reply_type: type[ReplyType], trial: Trial | None = None) -> ReplyType:
-        return await self._ask_master(lambda: request, reply_type, trial or self._trial())
+        return await self._ask_master(lambda: request, reply_type, trial=trial)
 
     async def _ask_master(
-        self, make: Callable[[], Request], reply_type: type[ReplyType], trial: Trial, ticket: Ticket | None = None
+        self,
+        make: Callable[[], Request],
+        reply_type: type[ReplyType],
+        *,
+        trial: Trial | None = None,
+        ticket: Ticket | None = None,
     ) -> ReplyType:
+        trial = trial or self._trial()
         while not trial.over:
             request = make() if ticket is None or ticket.bind(CATALOG_GROUP) else RegisterSession(CATALOG_GROUP)
             reply = await self._attempt(self._masters.current, request, trial)
@@ -294,9 +292,9 @@ class ClusterClient:
                 continue
             self._learn_masters(reply)
             again = _weigh(reply, trial, ticket)
-            if not again and not _turn(
-                self._masters, reply, None if reply.fault is None else reply.fault.leader_address
-            ):
+            stay = reply.fault is not None and reply.fault.kind == "TRY_AGAIN"
+            hint = None if reply.fault is None else reply.fault.leader_address
+            if not again and (stay or not _turn(self._masters, reply, hint)):
                 await trial.pause()
         raise trial.error()
 

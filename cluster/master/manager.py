@@ -72,8 +72,8 @@ class Leadership:
     """All that belongs to one term as leader; a new term starts with a new one.
 
     `hints` are the tablets' leaders as last reported, `schema_versions` the version of the schema that each of
-    their replicas has; `reported` the incarnation of each tserver whose full report was taken (M4); `creating_since_ns` when this
-    leader first saw a tablet CREATING (monotonic).
+    their replicas has; `reported` the incarnation of each tserver whose full report was taken (M4);
+    `creating_since_ns` when this leader first saw a tablet CREATING (monotonic).
     """
 
     term: int

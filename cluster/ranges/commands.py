@@ -9,6 +9,7 @@ import msgspec
 from cluster.ranges.lease import AcquireLease, HandOverLease, RenewLease
 from cluster.store.cells import Key, Value
 from cluster.store.hlc import ClockReading
+from cluster.store.schema import Column
 from cluster.store.sessions import RegisterClient
 from cluster.wire.messages import RequestId
 
@@ -39,6 +40,16 @@ class WriteBatch(msgspec.Struct, frozen=True, array_like=True, tag=3):
     answer: bytes
 
 
-TabletCommand: TypeAlias = AcquireLease | RenewLease | HandOverLease | WriteBatch | RegisterClient
+class AlterSchema(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """The tablet's schema from here on, unless it has a later version already.
+
+    It needs no lease: cells are stored by column id, so what was decided under another schema stays right.
+    """
+
+    version: int
+    columns: tuple[Column, ...]
+
+
+TabletCommand: TypeAlias = AcquireLease | RenewLease | HandOverLease | WriteBatch | RegisterClient | AlterSchema
 
 decode_command = msgspec.msgpack.Decoder(TabletCommand).decode

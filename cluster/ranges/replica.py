@@ -11,6 +11,7 @@ from cluster.log.view import GroupLog
 from cluster.membership import change_replicas, replicas_of
 from cluster.observer import Observer
 from cluster.raft.types import Configuration, Member, Message, SoftState
+from cluster.ranges.commands import AlterSchema
 from cluster.ranges.evaluation import Evaluation
 from cluster.ranges.holding import Holding, refused
 from cluster.ranges.tablet import TabletMachine
@@ -18,9 +19,11 @@ from cluster.store.node_clock import NodeClock
 from cluster.store.sessions import RegisterClient
 from cluster.waiters import NotProposed
 from cluster.wire.messages import (
+    AlterTablet,
     ChangeReplicas,
     ConfigurationReply,
     CreateTablet,
+    DoneReply,
     Fault,
     GroupState,
     ReadRow,
@@ -63,6 +66,7 @@ class RangeReplica:
         self._clock = node_clock
         self._machine = TabletMachine(knobs.version_retention_ms * _MS, flaws)
         self._machine.on_lease = lambda before, lease: observer.lease_recorded(created.tablet_id, before, lease)
+        self._machine.on_schema = lambda: self._on_change()
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._holding = Holding(ports, node_clock, self._machine, knobs, flaws)
         self._evaluation = Evaluation(ports, knobs, node_clock, self._machine, self._holding, flaws)
@@ -136,8 +140,30 @@ class RangeReplica:
             voters=replicas_of(configuration.voters),
             learners=replicas_of(configuration.learners),
             config_index=configuration.index,
-            schema_version=created.schema_version,
+            schema_version=self._logged_version,
         )
+
+    @property
+    def _logged_version(self) -> int:
+        """The version of the schema in the log. A replica may have been created under a later one than its peers: only
+        what is in the log do all of them have.
+        """
+        return 0 if self._machine.schema is None else self._machine.schema.version
+
+    async def alter_schema(self, request: AlterTablet) -> DoneReply | Fault:
+        """Replicate a schema through the tablet's log, once however often it is asked for (M5)."""
+        if self._group is None or not self.leads:
+            leader = self._group.leader if self._group else None
+            return Fault("NOT_THE_LEADER", "another replica leads this tablet", definite=True, leader=leader)
+        if self._logged_version < request.schema_version:
+            command = encode(AlterSchema(request.schema_version, request.columns))
+            try:
+                await self._group.submit(command, self._timeout_s)
+            except NotProposed as error:
+                return Fault(error.kind, str(error), definite=True)
+            except OutcomeUnknown:
+                return Fault("TIMED_OUT", "no quorum within the deadline", definite=False)
+        return DoneReply(done=True, version=self._logged_version)
 
     @property
     def leads(self) -> bool:

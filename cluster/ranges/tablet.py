@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.ranges.commands import TabletCommand, WriteBatch, decode_command
+from cluster.ranges.commands import AlterSchema, TabletCommand, WriteBatch, decode_command
 from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, acquired, binds, extended, handed_over
 from cluster.store.cells import Key, Span
 from cluster.store.digest import MASK, fingerprint
@@ -21,7 +21,7 @@ from cluster.store.parts import gathered
 from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, FrozenSessions, RegisterClient, SessionRows, Sessions
 from cluster.wire.messages import Fault, RequestId, SessionReply, encode
 
-SNAPSHOT_VERSION = 4
+SNAPSHOT_VERSION = 5
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -32,6 +32,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
     last_write: int
     closed: int
     threshold: int
+    schema: AlterSchema | None
 
 
 class _Cells(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -77,7 +78,8 @@ class TabletMachine:
 
     `last_write` is the highest timestamp of a change applied, whether it wrote or only looked; changes need not rise
     along the log. `closed` does: nothing at or below it is applied any more (R4). `on_lease` is told of every lease
-    record that is applied.
+    record that is applied. `schema` is the latest that came through the log, None before the first (M5); `on_schema` is
+    called when it changes.
     """
 
     def __init__(self, retention_ns: int, flaws: frozenset[str] = frozenset()) -> None:
@@ -86,13 +88,15 @@ class TabletMachine:
         self._store = self._old_store = MvccStore()
         self._sessions = Sessions(flaws)
         self.on_lease: OnLease = _ignore
+        self.on_schema: Callable[[], None] = lambda: None
         self.lease: Lease | None = None
+        self.schema: AlterSchema | None = None
         self.last_write = self.closed = 0
 
     @property
     def digest(self) -> int:
         """64 bits of everything that a snapshot holds (G10)."""
-        head = fingerprint((self.lease, self.last_write, self.closed, self._store.threshold))
+        head = fingerprint((self.lease, self.last_write, self.closed, self._store.threshold, self.schema))
         return head + self._store.digest + self._sessions.digest & MASK
 
     # ---- what is read ----
@@ -130,6 +134,9 @@ class TabletMachine:
         if isinstance(change, RegisterClient):
             self._sessions.register(index, change)
             return encode(SessionReply(index))
+        if isinstance(change, AlterSchema):
+            self._alter(change)
+            return _NO_ANSWER
         if isinstance(change, AcquireLease):
             lease = acquired(self.lease, change)
             if lease is not None:
@@ -175,9 +182,15 @@ class TabletMachine:
         # What is not closed may still be written; nothing is written under what is collected.
         self._store.raise_threshold(min(batch.timestamp - self._retention_ns, self.closed))
 
+    def _alter(self, schema: AlterSchema) -> None:
+        """Once per version, however often it was proposed."""
+        if self.schema is None or self.schema.version < schema.version:
+            self.schema = schema
+            self.on_schema()
+
     def freeze(self, part_bytes: int) -> Iterator[bytes]:
         """Everything, client sessions included."""
-        head = _Head(SNAPSHOT_VERSION, self.lease, self.last_write, self.closed, self._store.threshold)
+        head = _Head(SNAPSHOT_VERSION, self.lease, self.last_write, self.closed, self._store.threshold, self.schema)
         return _parts(head, self._store.freeze(), self._sessions.freeze(), part_bytes)
 
     def restoring(self) -> Callable[[bytes], None]:
@@ -188,6 +201,7 @@ class TabletMachine:
         self._old_store = self._store
         self._store, self._sessions = MvccStore(), Sessions(self._flaws)
         self.lease, self.last_write, self.closed = None, 0, 0
+        self.schema = None
         return self._restore
 
     def _restore(self, encoded: bytes) -> None:
@@ -204,3 +218,5 @@ class TabletMachine:
         else:
             self._store.raise_threshold(part.threshold)
             self.lease, self.last_write, self.closed = part.lease, part.last_write, part.closed
+            if part.schema is not None:
+                self._alter(part.schema)

@@ -12,9 +12,11 @@ from cluster.group import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.raft.types import Member, Message
 from cluster.wire.messages import (
+    AlterTablet,
     ChangeReplicas,
     ConfigurationReply,
     CreateTablet,
+    DoneReply,
     Fault,
     GroupState,
     RowRequest,
@@ -68,7 +70,7 @@ class FailedReplica:
             voters=(),
             learners=(),
             config_index=0,
-            schema_version=created.schema_version,
+            schema_version=0,
         )
 
     def status(self) -> GroupState:
@@ -102,6 +104,10 @@ class FailedReplica:
         return encode(self._refusal())
 
     async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
+        """The same answer."""
+        return self._refusal()
+
+    async def alter_schema(self, request: AlterTablet) -> DoneReply | Fault:
         """The same answer."""
         return self._refusal()
 

@@ -26,6 +26,7 @@ from cluster.tserver.metadata import TabletMeta
 from cluster.tserver.strategy import STRATEGIES, Host, Strategy
 from cluster.wire.admission import OVERLOADED, Admission
 from cluster.wire.messages import (
+    AlterTablet,
     ArmFailpoint,
     ChangeReplicas,
     CreateTablet,
@@ -152,14 +153,22 @@ class TabletServer:
             return self._status()
         if isinstance(request, ArmFailpoint | ProbeDisk):
             return encode(await self._inspection.answer(request))
-        if isinstance(request, CreateTablet | DeleteTablet):
+        if isinstance(request, CreateTablet | AlterTablet | DeleteTablet):
             if (reason := self._streams.check.refusal(peer)) is not None:
                 return encode(stranger(reason))
+            if isinstance(request, AlterTablet):
+                return await self._alter(request)
             async with self._changing.setdefault(request.tablet_id, asyncio.Lock()):
                 return await self._create_or_delete(request)
         if isinstance(request, ChangeReplicas):
             return await self._change_replicas(request)
         return _fault("INVALID", f"tablet servers do not answer {type(request).__name__}")
+
+    async def _alter(self, request: AlterTablet) -> bytes:
+        replica = self._replicas.get(request.tablet_id)
+        if replica is None:
+            return _fault("NOT_FOUND", f"no tablet {request.tablet_id} here")
+        return encode(await replica.alter_schema(request))
 
     async def _change_replicas(self, request: ChangeReplicas) -> bytes:
         replica = self._replicas.get(request.group)

@@ -14,9 +14,11 @@ from cluster.raft.types import Member, Message
 from cluster.ranges.replica import RangeReplica
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import (
+    AlterTablet,
     ChangeReplicas,
     ConfigurationReply,
     CreateTablet,
+    DoneReply,
     Fault,
     GroupState,
     RowRequest,
@@ -46,6 +48,9 @@ class Strategy(Protocol):
 
     async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
         """Add, promote or remove a replica, as an operator or the leader master asks (G1)."""
+
+    async def alter_schema(self, request: AlterTablet) -> DoneReply | Fault:
+        """Take a schema up, as the leader master asks until it is reported; idempotent (M5)."""
 
     def status(self) -> GroupState | None:
         """This replica's own view of its peers, once it is open."""

@@ -11,11 +11,12 @@ from cluster.master.master import Master
 from cluster.observer import SILENT
 from cluster.wire.messages import (
     CATALOG_GROUP,
+    AlterTablet,
     Column,
     CreateTable,
     CreateTablet,
     DeleteTablet,
-    Done,
+    DoneReply,
     GetStatus,
     Heartbeat,
     HeartbeatReply,
@@ -47,6 +48,8 @@ class ScriptedServer:
     """A tablet server that makes every tablet it is told to, and says that its first voter leads it.
 
     `tablets` are those it has; `silent_to` the masters that get no heartbeat; `leaderless` makes it report no leader.
+    `schemas` are the versions that it was given by `alters`; while it is `deaf_to_alters` it takes none up.
+    `mute`: it reports no tablet.
     """
 
     def __init__(self, world: World, name: str, zone: str = "z1") -> None:
@@ -56,6 +59,10 @@ class ScriptedServer:
         self.tablets: dict[str, CreateTablet] = {}
         self.creates: list[str] = []
         self.deletes: list[str] = []
+        self.alters: list[AlterTablet] = []
+        self.schemas: dict[str, int] = {}
+        self.deaf_to_alters = False
+        self.mute = False
         self.replies: dict[str, HeartbeatReply] = {}
         self.silent_to: tuple[str, ...] = ()
         self.leaderless = False
@@ -84,6 +91,8 @@ class ScriptedServer:
             await ports.clock.sleep(0.1)
 
     def _reports(self) -> tuple[TabletReport, ...]:
+        if self.mute:
+            return ()
         made = (
             TabletReport(
                 tablet.tablet_id,
@@ -94,7 +103,7 @@ class ScriptedServer:
                 tablet.voters,
                 (),
                 0,
-                0,
+                self.schemas.get(tablet.tablet_id, 0),
             )
             for tablet in self.tablets.values()
         )
@@ -105,10 +114,15 @@ class ScriptedServer:
         if isinstance(request, CreateTablet):
             self.creates.append(request.tablet_id)
             self.tablets[request.tablet_id] = request
+        elif isinstance(request, AlterTablet):
+            self.alters.append(request)
+            if self.deaf_to_alters:
+                raise Refused("deaf")
+            self.schemas[request.tablet_id] = request.schema_version
         elif isinstance(request, DeleteTablet):
             self.deletes.append(request.tablet_id)
             self.tablets.pop(request.tablet_id, None)
-        return encode(Done(True, None, 0))
+        return encode(DoneReply(True))
 
 
 class Bench:
@@ -124,6 +138,11 @@ class Bench:
             self.start_master(master.node_id)
         for server in self.servers:
             server.start()
+
+    def add_server(self, name: str) -> None:
+        """Start another tablet server."""
+        self.servers.append(ScriptedServer(self.world, name))
+        self.servers[-1].start()
 
     def start_master(self, name: str) -> None:
         address = next(master.address for master in MASTERS if master.node_id == name)

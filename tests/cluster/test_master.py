@@ -103,7 +103,9 @@ def test_a_table_needs_as_many_live_tservers_as_replicas() -> None:
         leader = await bench.leader()
         refused = await bench.ask(leader, create(session, "a", 1, replication_factor=5))
         assert (
-            isinstance(refused, Fault) and refused.kind == "INVALID" and "3 tablet servers are live" in refused.message
+            isinstance(refused, Fault)
+            and refused.kind == "TRY_AGAIN"
+            and "3 tablet servers are live" in refused.message
         )
         bench.world.node("t1").kill()
         await bench.sleep(4)

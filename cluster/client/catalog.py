@@ -1,0 +1,119 @@
+"""The calls of the metadata plane (M5) as the client library makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from cluster.client.sessions import Sessions, Ticket
+from cluster.store.schema import AlterStep, Column
+from cluster.wire.messages import (
+    AlterTable,
+    AlterTableReply,
+    CreateTable,
+    CreateTableReply,
+    DeleteTable,
+    DeleteTableReply,
+    DoneReply,
+    GetTableLocations,
+    GetTableSchema,
+    GetTabletLocations,
+    IsAlterTableDone,
+    IsCreateTableDone,
+    ListMasters,
+    ListTables,
+    ListTablesReply,
+    ListTabletServers,
+    MastersReply,
+    Request,
+    TableInfo,
+    TableLocationsReply,
+    TableSchemaReply,
+    TabletLocationsReply,
+    TabletServersReply,
+)
+
+ReplyType = TypeVar("ReplyType")
+
+
+class AskMaster(Protocol):
+    """How the leader master is asked: until it answers, or until the deadline."""
+
+    async def __call__(
+        self, make: Callable[[], Request], reply_type: type[ReplyType], *, ticket: Ticket | None = None
+    ) -> ReplyType:
+        """Raises DefiniteError, IndefiniteError."""
+
+
+class CatalogClient:
+    """Every call of M5. Changes take effect once, whatever is lost on the way (M14); tablets follow them afterwards.
+
+    Methods raise DefiniteError (its kind is the fault's: `not-found`, `already-present`, `invalid`, `try-again` …) or
+    IndefiniteError, at the latest at the client's deadline.
+    """
+
+    def __init__(self, ask: AskMaster, sessions: Sessions) -> None:
+        self._ask, self._sessions = ask, sessions
+
+    async def create_table(
+        self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int, design: str = "raft"
+    ) -> CreateTableReply:
+        """Create a table; its tablets come up afterwards (`is_create_done`)."""
+        with Ticket(self._sessions) as ticket:
+
+            def make() -> Request:
+                return CreateTable(ticket.request_id, name, tuple(columns), buckets, replication_factor, design)
+
+            return await self._ask(make, CreateTableReply, ticket=ticket)
+
+    async def alter_table(
+        self, name: str, steps: Sequence[AlterStep] = (), new_name: str | None = None
+    ) -> AlterTableReply:
+        """Change a table's columns or name; its tablets follow afterwards (`is_alter_done`)."""
+        with Ticket(self._sessions) as ticket:
+
+            def make() -> Request:
+                return AlterTable(ticket.request_id, name, tuple(steps), new_name)
+
+            return await self._ask(make, AlterTableReply, ticket=ticket)
+
+    async def delete_table(self, name: str) -> DeleteTableReply:
+        """Remove a table for good."""
+        with Ticket(self._sessions) as ticket:
+
+            def make() -> Request:
+                return DeleteTable(ticket.request_id, name)
+
+            return await self._ask(make, DeleteTableReply, ticket=ticket)
+
+    async def is_create_done(self, name: str) -> DoneReply:
+        """Whether every tablet of the table runs."""
+        return await self._ask(lambda: IsCreateTableDone(name), DoneReply)
+
+    async def is_alter_done(self, name: str) -> DoneReply:
+        """Whether every tablet has the table's latest schema."""
+        return await self._ask(lambda: IsAlterTableDone(name), DoneReply)
+
+    async def list_tables(self) -> tuple[TableInfo, ...]:
+        """Tables that are not removed, by name."""
+        return (await self._ask(ListTables, ListTablesReply)).tables
+
+    async def table_schema(self, name: str) -> TableSchemaReply:
+        """The table's schema, and what every tablet is known to have of it."""
+        return await self._ask(lambda: GetTableSchema(name), TableSchemaReply)
+
+    async def table_locations(self, name: str) -> TableLocationsReply:
+        """The table's tablets and where they are, by bucket."""
+        return await self._ask(lambda: GetTableLocations(name), TableLocationsReply)
+
+    async def tablet_locations(self, tablet_ids: Sequence[str]) -> TabletLocationsReply:
+        """Where these tablets are, deleted and replaced ones included."""
+        return await self._ask(lambda: GetTabletLocations(tuple(tablet_ids)), TabletLocationsReply)
+
+    async def tablet_servers(self) -> TabletServersReply:
+        """Every tablet server that the leader master has heard of."""
+        return await self._ask(ListTabletServers, TabletServersReply)
+
+    async def masters(self) -> MastersReply:
+        """The masters, and which of them leads."""
+        return await self._ask(ListMasters, MastersReply)

@@ -1,0 +1,249 @@
+"""AlterTable, DeleteTable and the other calls of M5, by three masters in the simulator with scripted tablet servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from master_bench import COLUMNS, MASTERS, Bench, create
+
+from cluster.client.client import ClusterClient
+from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
+from cluster.wire.messages import AlterTable, AlterTableReply, DeleteTable, Fault, RequestId
+from harness.errors import DefiniteError
+from harness.sim.world import World
+
+Scenario = Callable[[Bench, ClusterClient], Awaitable[None]]
+
+
+def play(scenario: Scenario, seed: int = 1, tservers: int = 3) -> None:
+    """Run a scenario on a fresh cluster that knows its tablet servers; no master may panic."""
+    with World(seed) as world:
+        bench = Bench(world, tservers)
+
+        async def main() -> None:
+            bench.start()
+            await bench.sleep(1)
+            await asyncio.wait_for(scenario(bench, bench.client()), 120)
+
+        world.run(main())
+        assert bench.panics() == []
+
+
+async def made(bench: Bench, client: ClusterClient, name: str = "a", buckets: int = 2) -> str:
+    table_id = (await client.create_table(name, COLUMNS, buckets, 3)).table_id
+    await bench.created(client, name)
+    return table_id
+
+
+async def settled(bench: Bench, client: ClusterClient, name: str = "a") -> None:
+    while not (await client.catalog.is_alter_done(name)).done:
+        await bench.sleep(0.05)
+
+
+ADD = AddColumn(Column(-1, "note", "string"))
+
+
+def test_an_altered_table_settles_once_every_tablet_has_its_schema() -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        table_id = await made(bench, client)
+        for server in bench.servers:
+            server.deaf_to_alters = True
+        assert await client.catalog.alter_table("a", [ADD]) == AlterTableReply(table_id, 1)
+        await bench.sleep(3)
+        schema = await client.catalog.table_schema("a")
+        assert (schema.state, schema.version, [each.name for each in schema.columns]) == (
+            "ALTERING",
+            1,
+            ["value", "note"],
+        )
+        assert (schema.fully_applied, schema.fully_applied_version) == (COLUMNS, 0)
+        assert not (await client.catalog.is_alter_done("a")).done
+        for server in bench.servers:
+            server.deaf_to_alters = False
+        await settled(bench, client)
+        schema = await client.catalog.table_schema("a")
+        assert (schema.state, schema.version, schema.fully_applied) == ("RUNNING", 1, None)
+        assert [each.id for each in schema.columns] == [0, 1]
+
+    play(scenario)
+
+
+def test_a_new_leader_goes_on_with_an_alteration() -> None:
+    """KUDU-1353, KUDU-1374: it has the tablets' leaders and schemas from full reports, and sends the alter again."""
+
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        await made(bench, client)
+        for server in bench.servers:
+            server.deaf_to_alters = True
+        await client.catalog.alter_table("a", [ADD])
+        bench.world.node(await bench.leader()).kill()
+        for server in bench.servers:
+            server.deaf_to_alters = False
+        await settled(bench, client)
+        assert (await client.catalog.table_schema("a")).version == 1
+
+    play(scenario)
+
+
+def test_a_column_dropped_and_added_again_has_another_id() -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        await made(bench, client)
+        await client.catalog.alter_table("a", [ADD])
+        await client.catalog.alter_table("a", [DropColumn("note"), ADD, RenameColumn("value", "old")])
+        await settled(bench, client)
+        schema = await client.catalog.table_schema("a")
+        assert [(each.id, each.name) for each in schema.columns] == [(0, "old"), (2, "note")]
+        assert schema.version == 2
+
+    play(scenario)
+
+
+def test_a_table_is_renamed_and_its_old_name_is_free() -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        table_id = await made(bench, client)
+        await client.catalog.alter_table("a", new_name="b")
+        await settled(bench, client, "b")
+        assert [(info.name, info.table_id) for info in await client.list_tables()] == [("b", table_id)]
+        assert await made(bench, client, "a") != table_id
+        with pytest.raises(DefiniteError, match="a table named 'a' exists"):
+            await client.catalog.alter_table("b", new_name="a")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("steps", "new_name", "kind", "reason"),
+    [
+        ((), None, "INVALID", "has to change something"),
+        ((), "a", "INVALID", "called that already"),
+        ((), "", "INVALID", "needs a name"),
+        ((DropColumn("paper"),), None, "INVALID", "'a': there is no column 'paper'"),
+        ((DropColumn("value"),), None, "INVALID", "needs columns"),
+        ((AddColumn(Column(-1, "value", "bool")),), None, "INVALID", "there is a column 'value' already"),
+        ((AddColumn(Column(-1, "k", "int64", False, None, True)),), None, "INVALID", "can't be added to the key"),
+        ((AddColumn(Column(-1, "n", "int64", False)),), None, "INVALID", "needs a default"),
+        ((AddColumn(Column(-1, "n", "paper")),), None, "INVALID", "has the type 'paper'"),
+        ((AddColumn(Column(-1, "n", "int32", False, 1 << 40)),), None, "INVALID", "is no int32"),
+    ],
+)
+def test_an_alteration_that_cannot_be_is_refused_with_its_reason(
+    steps: tuple[AlterStep, ...], new_name: str | None, kind: str, reason: str
+) -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        await made(bench, client)
+        session, leader = await bench.session(), await bench.leader()
+        refused = await bench.ask(leader, AlterTable(RequestId(session, 1, 1), "a", steps, new_name))
+        assert isinstance(refused, Fault) and (refused.kind, refused.definite) == (kind, True)
+        assert reason in refused.message
+        schema = await client.catalog.table_schema("a")
+        assert (schema.columns, schema.version, schema.state) == (COLUMNS, 0, "RUNNING")
+
+    play(scenario)
+
+
+def test_a_deleted_table_goes_with_its_tablets_and_its_name_is_free() -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        table_id = await made(bench, client)
+        tablets = [each.tablet_id for each in (await client.table_locations("a")).tablets]
+        assert (await client.catalog.delete_table("a")).table_id == table_id
+        assert await client.list_tables() == ()
+        reply = await client.catalog.tablet_locations([*tablets, "paper"])
+        assert [(each.state, each.replicas) for each in reply.tablets] == [("DELETED", ())] * 2
+        assert reply.unknown == ("paper",)
+        await bench.sleep(1)
+        assert all(server.tablets == {} for server in bench.servers)
+        assert await made(bench, client) != table_id
+
+    play(scenario)
+
+
+def test_the_deletion_of_a_replica_is_repeated_until_it_is_acknowledged() -> None:
+    """Also while the tablet server's heartbeats arrive and have nothing new to say."""
+
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        await made(bench, client)
+        lost = bench.servers[0]
+        lost.mute = True
+        for master in MASTERS:
+            bench.world.network.cut(master.node_id, lost.name)
+        await client.catalog.delete_table("a")
+        await bench.sleep(3)
+        assert lost.deletes == []
+        bench.world.network.heal()
+        await bench.sleep(4)
+        assert len(dict.fromkeys(lost.deletes)) == 2
+
+    play(scenario)
+
+
+def test_retried_ddl_takes_effect_once_and_is_answered_alike() -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        await made(bench, client)
+        session, old = await bench.session(), await bench.leader()
+        alter = AlterTable(RequestId(session, 1, 1), "a", (ADD,))
+        delete = DeleteTable(RequestId(session, 2, 1), "a")
+        altered = await bench.ask(old, alter)
+        deleted = await bench.ask(old, delete)
+        bench.world.node(old).kill()
+        new = await bench.leader(old)
+        assert isinstance(altered, AlterTableReply) and altered == await bench.ask(new, alter)
+        assert deleted == await bench.ask(new, delete)
+        again = await bench.ask(new, DeleteTable(RequestId(session, 3, 1), "a"))
+        assert isinstance(again, Fault) and (again.kind, again.definite) == ("NOT_FOUND", True)
+
+    play(scenario)
+
+
+def test_ddl_of_one_table_all_at_once_is_carried_out_one_after_the_other() -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        await made(bench, client)
+        names = [f"column{number}" for number in range(8)]
+        clients = [bench.client() for _ in names]
+        replies = await asyncio.gather(
+            *(
+                each.catalog.alter_table("a", [AddColumn(Column(-1, name, "bool"))])
+                for each, name in zip(clients, names, strict=True)
+            )
+        )
+        assert sorted(reply.version for reply in replies) == list(range(1, 9))
+        await settled(bench, client)
+        columns = (await client.catalog.table_schema("a")).columns
+        assert sorted(each.name for each in columns[1:]) == names
+        assert [each.id for each in columns] == list(range(9))
+
+    play(scenario)
+
+
+def test_a_create_that_comes_too_early_tries_again_until_enough_tablet_servers_are_known() -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        creating = asyncio.create_task(client.create_table("a", COLUMNS, 1, 5))
+        session, leader = await bench.session(), await bench.leader()
+        refused = await bench.ask(leader, create(session, "b", 1, replication_factor=5))
+        assert isinstance(refused, Fault) and (refused.kind, refused.definite) == ("TRY_AGAIN", True)
+        assert "5 replicas were asked for and 3 tablet servers are live" in refused.message
+        bench.add_server("t4")
+        bench.add_server("t5")
+        table_id = (await creating).table_id
+        assert [info.table_id for info in await client.list_tables()] == [table_id]
+
+    play(scenario)
+
+
+def test_masters_tell_who_they_are() -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        reply = await client.catalog.masters()
+        assert reply.voters == MASTERS and reply.learners == () and reply.leader == await bench.leader()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300])
+def test_a_table_needs_a_name_of_bounded_length(name: str) -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        with pytest.raises(DefiniteError, match="name"):
+            await client.create_table(name, COLUMNS, 1, 3)
+        assert await client.list_tables() == ()
+
+    play(scenario)
