@@ -119,8 +119,8 @@ FLAWS: dict[str, Flaw] = {
             "R2",
             "the holder times its lease by its wall clock: stale reads while that lags",
             "register",
-            "deposed-leader",
-            world="wall=within,jumps=none,tablet-lease-ms=1000,max-clock-offset-ms=4000,check-quorum-ms=10000",
+            "skewed-lease",
+            world="wall=none,jumps=none,drift=none,tablet-lease-ms=1000,max-clock-offset-ms=4000,check-quorum-ms=10000",
             time_limit_s=30.0,
         ),
         Flaw(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import logging
+import os
 import random
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -102,6 +105,20 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = SILENT
 # ---- the real entry ----
 
 
+@contextmanager
+def sole_process(directory: Path) -> Iterator[None]:
+    """Keep every other process out of the data directory, as long as this one lives; raises UserError if one is in."""
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(f"Another process uses the data directory {directory}.") from None
+    finally:
+        os.close(descriptor)
+
+
 async def next_incarnation(directory: Path) -> int:
     """Count this start in the node's data directory; durable when it returns.
 
@@ -179,7 +196,11 @@ def main(arguments: Sequence[str]) -> int:
         log.error("%s", error)
         return 254
     try:
-        uvloop.run(format_process(config) if formats else run_process(config))
+        with sole_process(Path(config.data_dir)):
+            uvloop.run(format_process(config) if formats else run_process(config))
+    except UserError as error:
+        log.error("%s", error)
+        return 254
     except Exception:  # whatever it was, the node is unfit to go on: say so in its log and end as a crash
         log.exception("%s: the node stops", config.node_id)
         return 1

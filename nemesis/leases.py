@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.protocols import Skew
 from nemesis.faults import NO_CUT, Partition, SetClocks
-from nemesis.grudges import split
+from nemesis.grudges import isolate
 from nemesis.scene import Scene
 from nemesis.targets import describe
 
@@ -15,14 +15,15 @@ WITHIN = 0.45
 async def skewed_lease(scene: Scene) -> None:
     """Cut a leaseholder off whose clock goes back, from followers whose clocks are ahead, all within the bound.
 
-    By their clocks its lease is over before it is by its own. Clients still find it, and its successor.
+    By their clocks its lease is over before it is by its own. It is cut off from every node, for a message from one
+    that still hears the others would move its clock. Clients still find it, and its successor.
     """
     while (old := await scene.group(writable=True)) is not None:
         most_ns = int(WITHIN * (await scene.view()).max_clock_offset_ns)
         ahead = tuple((name, Skew(most_ns)) for name in old.others)
         await scene.act(SetClocks(ahead))
         await scene.hold(0.2, 0.8)
-        await scene.act(Partition(split([old.node], old.others)))
+        await scene.act(Partition(isolate(scene.nodes, [old.node])))
         await scene.act(SetClocks(((old.node, Skew(-most_ns)), *ahead)))
         born = await scene.new_leader(old.group, old.term, old.others)
         if born is not None:

@@ -1,7 +1,8 @@
 """A program kept on a machine as a daemon: shell text that starts, signals and observes it, with a pid file.
 
 Pure text, so that it is the same over any shell. A pid counts only while its command line still carries the program's
-marker: a process id that was taken over by another program is not ours.
+marker: a process id that was taken over by another program is not ours. Commands that start or signal the program take
+turns on its machine (`flock`), for one whose caller has given up may still be at work when the next one comes.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ def start_command(daemon: Daemon) -> str:
     launch = f"echo $$ > {shlex.quote(daemon.pid_file)}; exec env {variables} {shlex.join(daemon.argv)}"
     log = shlex.quote(daemon.log_file)
     return (
-        f"{_functions(daemon)}\n"
+        f"{_in_turn(daemon)}\n"
         f'if [ -n "$(live_pid)" ]; then live_pid; exit 0; fi\n'
-        f"cd {shlex.quote(daemon.directory)} && mkdir -p $(dirname {shlex.quote(daemon.pid_file)}) $(dirname {log})\n"
+        f"cd {shlex.quote(daemon.directory)} && mkdir -p $(dirname {log})\n"
         f"rm -f {shlex.quote(daemon.pid_file)}\n"
-        f"setsid sh -c {shlex.quote(launch)} </dev/null >>{log} 2>&1 &\n"
+        f"setsid sh -c {shlex.quote(launch)} </dev/null >>{log} 2>&1 9>&- &\n"
         f"await_true '[ -n \"$(live_pid)\" ]' || {{ tail -n 5 {log} >&2; exit 1; }}\n"
         "live_pid"
     )
@@ -47,25 +48,25 @@ def start_command(daemon: Daemon) -> str:
 
 def kill_command(daemon: Daemon) -> str:
     """SIGKILL, and wait until the process is gone; no error if it was."""
-    return f"{_functions(daemon)}\nsend KILL && await_true '[ -z \"$(live_pid)\" ]'"
+    return f"{_in_turn(daemon)}\nsend KILL && await_true '[ -z \"$(live_pid)\" ]'"
 
 
 def stop_command(daemon: Daemon) -> str:
     """SIGTERM (and SIGCONT, should it be paused), and SIGKILL if that does not end it in time."""
     return (
-        f"{_functions(daemon)}\nsend TERM && send CONT && await_true '[ -z \"$(live_pid)\" ]' || "
+        f"{_in_turn(daemon)}\nsend TERM && send CONT && await_true '[ -z \"$(live_pid)\" ]' || "
         "{ send KILL && await_true '[ -z \"$(live_pid)\" ]'; }"
     )
 
 
 def pause_command(daemon: Daemon) -> str:
     """SIGSTOP, and wait until the process is stopped."""
-    return f"{_functions(daemon)}\nsend STOP && await_true '[ \"$(state)\" != running ]'"
+    return f"{_in_turn(daemon)}\nsend STOP && await_true '[ \"$(state)\" != running ]'"
 
 
 def resume_command(daemon: Daemon) -> str:
     """SIGCONT, and wait until the process runs."""
-    return f"{_functions(daemon)}\nsend CONT && await_true '[ \"$(state)\" != paused ]'"
+    return f"{_in_turn(daemon)}\nsend CONT && await_true '[ \"$(state)\" != paused ]'"
 
 
 def state_command(daemon: Daemon) -> str:
@@ -79,6 +80,12 @@ def parse_state(output: str) -> ProcessState:
         return ProcessState(output.strip())
     except ValueError as error:
         raise HarnessError(f"a probe of a process answered {output.strip()[:80]!r}") from error
+
+
+def _in_turn(daemon: Daemon) -> str:
+    """The functions, once every command before this one has ended."""
+    pid_file = shlex.quote(daemon.pid_file)
+    return f"mkdir -p $(dirname {pid_file}); exec 9>>{pid_file}.turn; flock 9\n{_functions(daemon)}"
 
 
 def _functions(daemon: Daemon) -> str:

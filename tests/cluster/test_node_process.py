@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cluster.config import Knobs, NodeConfig, dump_config, load_config
-from cluster.node import next_incarnation, tend_garbage
+from cluster.node import next_incarnation, sole_process, tend_garbage
 from cluster.wire.messages import (
     WIRE_VERSION,
     CreateTablet,
@@ -184,6 +184,22 @@ def test_sigterm_is_a_graceful_stop_and_leaves_a_stamped_log(tmp_path: Path) -> 
 def node(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cluster.node", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_second_process_is_refused_the_data_directory(tmp_path: Path) -> None:
+    config = NodeConfig(
+        node_id="t1", role="tserver", listen="127.0.0.1:0", masters=(), cluster_id="real", data_dir=f"{tmp_path}/data"
+    )
+    (tmp_path / "t1.json").write_bytes(dump_config(config))
+    with sole_process(tmp_path / "data"):
+        ended = subprocess.run(
+            [sys.executable, "-m", "cluster.node", str(tmp_path / "t1.json")], capture_output=True, text=True
+        )
+    assert ended.returncode == 254
+    assert ended.stderr.strip().endswith(f"Another process uses the data directory {tmp_path}/data.")
+    assert list((tmp_path / "data").iterdir()) == [], "it wrote nothing"
+    with sole_process(tmp_path / "data"):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,23 @@ def test_starting_what_runs_changes_nothing(sleeper: Daemon) -> None:
     assert state(sleeper) is ProcessState.PAUSED
 
 
+def test_commands_that_come_at_once_take_turns(sleeper: Daemon) -> None:
+    marker = sleeper.marker.encode()
+    commands = [daemon.start_command(sleeper), daemon.kill_command(sleeper), daemon.start_command(sleeper)] * 3
+    at_once = [subprocess.Popen(["sh", "-c", command], stdout=subprocess.DEVNULL) for command in commands]
+    assert all(process.wait() == 0 for process in at_once)
+    sh(daemon.start_command(sleeper))
+    processes = [each for each in Path("/proc").glob("[0-9]*/cmdline") if marker in _read(each)]
+    assert [int(each.parent.name) for each in processes] == [int(sh(daemon.start_command(sleeper)))]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended meanwhile
+        return b""
+
+
 def test_a_paused_program_can_be_stopped(sleeper: Daemon) -> None:
     sh(daemon.start_command(sleeper))
     sh(daemon.pause_command(sleeper))
