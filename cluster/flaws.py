@@ -149,3 +149,60 @@ FLAWS: dict[str, Flaw] = {
         ),
     )
 }
+"""Each is found by the named run, which is valid without it (`tests/assay/test_campaigns.py` has the seeds)."""
+
+UNPINNED: dict[str, Flaw] = {
+    flaw.name: flaw
+    for flaw in (
+        Flaw(
+            "heartbeat-leader-only",
+            "M3",
+            "tablet servers follow the leader: a new one knows none of them, and CreateTable fails (KUDU-1358)",
+            "catalog",
+            "master-kill",
+        ),
+        Flaw(
+            "cold-replica-map",
+            "M2",
+            "tablets are where this leader heard of them: none are located after an election (KUDU-1353)",
+            "catalog",
+            "master-kill",
+        ),
+        Flaw(
+            "no-full-report",
+            "M4",
+            "a new leader gets changes only: deletions and alterations are lost with the old one (KUDU-1374)",
+            "catalog",
+            "master-kill",
+        ),
+        Flaw(
+            "abort-on-failed-replication",
+            "M10",
+            "a deposed master crashes (KUDU-495)",
+            "catalog",
+            "master-partition",
+            seen_by="no-panic",
+        ),
+        Flaw("deposed-master-serves", "M2", "stale answers about tables", "catalog", "master-partition"),
+        Flaw("create-visible-early", "M6", "clients see tables that never came to be", "catalog", "master-partition"),
+        Flaw(
+            "delete-rpc-early",
+            "M6",
+            "replicas are deleted for a DeleteTable that never committed",
+            "catalog",
+            "master-partition",
+        ),
+        Flaw(
+            "replacement-visible-early",
+            "M6",
+            "clients see tablets that never came to be",
+            "catalog",
+            "tserver-kill",
+        ),
+        Flaw("unbatched-catalog", "M7", "a table with some of its tablets after a fail-over", "catalog", "master-kill"),
+    )
+}
+"""Each is shown by a step test (`tests/cluster/test_catalog_flaws.py`); no seed is pinned yet that finds it."""
+
+KNOWN_FLAWS = {**FLAWS, **UNPINNED}
+"""What `--flaw` takes."""

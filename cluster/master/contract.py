@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from cluster.master.calls import ServerCall
 from cluster.master.locks import LockKey
 from cluster.master.manager import CatalogManager, Leadership
-from cluster.master.records import TableRecord, TabletRecord
+from cluster.master.records import TableRecord, TableState, TabletRecord, TabletState
 from cluster.wire.messages import RequestId
 
 
@@ -43,6 +45,13 @@ class Operation:
     request_id: RequestId | None = None
 
 
+VISIBLE_EARLY = {"create-table": "create-visible-early", "place-tablets": "replacement-visible-early"}
+"""Which flaw makes an operation's new records visible before they are replicated (before step 3 instead of at 5)."""
+
+CALLS_EARLY = {"delete-table": "delete-rpc-early"}
+"""Which flaw sends an operation's calls before they are due (before step 3 instead of at 7)."""
+
+
 async def carry_out(manager: CatalogManager, leadership: Leadership, operation: Operation) -> bytes | None:
     """Carry an operation out, all of it or nothing; its reply, None if there was nothing to change.
 
@@ -63,11 +72,33 @@ async def carry_out(manager: CatalogManager, leadership: Leadership, operation: 
             mutation = operation.mutate(leadership)
             if mutation is None:
                 return None
+            _err_early(manager, leadership, operation, mutation)
             # 3. Replicate all of it in one batch. If that fails the operation fails, and the copies are forgotten.
             # 4. Once it is replicated the operation may not fail any more.
             # 5. Commit: `Caches.commit`, where the batch is applied, before `replicate` returns; tablets before tables.
-            reply = await manager.replicate(mutation.tables, mutation.tablets, operation.request_id, mutation.reply)
+            reply = await _replicate(manager, operation, mutation)
             # 6. Disk and memory of this master agree.
         # 7. Only now tablet servers are told. What is lost is owed (`ServerCalls`), nudged (M8) or reported again (M4).
         manager.calls.send(mutation.calls)
         return reply
+
+
+async def _replicate(manager: CatalogManager, operation: Operation, mutation: Mutation) -> bytes:
+    """One batch, so that no fail-over finds a part of an operation (M7); with the flaw one for each record."""
+    request_id, reply = operation.request_id, mutation.reply
+    if "unbatched-catalog" not in manager.flaws:
+        return await manager.replicate(mutation.tables, mutation.tablets, request_id, reply)
+    batches = [*(((table,), ()) for table in mutation.tables), *(((), (tablet,)) for tablet in mutation.tablets)]
+    for tables, tablets in batches[:-1]:
+        await manager.replicate(tables, tablets)
+    return await manager.replicate(*batches[-1], request_id, reply)
+
+
+def _err_early(manager: CatalogManager, leadership: Leadership, operation: Operation, mutation: Mutation) -> None:
+    """What the flaws of the order do too early, as appendix B found it in Kudu; nothing without them."""
+    if VISIBLE_EARLY.get(operation.name) in manager.flaws:
+        tables = [replace(each, state=TableState.UNKNOWN, columns=()) for each in mutation.tables if each.revision == 1]
+        new = [each for each in mutation.tablets if each.revision == 1]
+        leadership.caches.commit(tables, [replace(each, state=TabletState.UNKNOWN, config=None) for each in new])
+    if CALLS_EARLY.get(operation.name) in manager.flaws:
+        manager.calls.send(mutation.calls)

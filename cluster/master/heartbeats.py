@@ -21,6 +21,8 @@ async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatRep
     """
     masters = manager.masters()
     ignored = HeartbeatReply(manager.ports.node_id, None, False, *masters)
+    if request.full:
+        manager.reported[request.node_id] = request.incarnation
     if not manager.servers.observe(request, manager.ports.clock.monotonic_ns()) or not manager.leads():
         return ignored
     try:
@@ -29,10 +31,8 @@ async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatRep
         return ignored
     taken = await _take_reports(manager, leadership, request)
     if not taken:
-        leadership.reported.pop(request.node_id, None)
-    elif request.full:
-        leadership.reported[request.node_id] = request.incarnation
-    need_full = leadership.reported.get(request.node_id) != request.incarnation
+        manager.reported.pop(request.node_id, None)
+    need_full = manager.reported.get(request.node_id) != request.incarnation
     return HeartbeatReply(manager.ports.node_id, leadership.term, need_full, *masters)
 
 
@@ -60,6 +60,9 @@ def _take_report(manager: CatalogManager, leadership: Leadership, request: Heart
         manager.calls.send((ServerCall(replica, DeleteTablet(report.tablet_id)),))
     if tablet is None or table is None or decision != Fate.KEEP:
         return False
+    if "cold-replica-map" in leadership.flaws:
+        heard_of = leadership.heard_of.setdefault(report.tablet_id, {})
+        heard_of[request.node_id] = Replica(request.node_id, request.address)
     hint = next_hint(leadership.hints.get(report.tablet_id), report)
     if hint is not None:
         leadership.hints[report.tablet_id] = hint

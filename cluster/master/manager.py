@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -44,6 +44,11 @@ class Conflict(Exception):
     """A batch was refused at apply: its records were made from revisions that are no longer current."""
 
 
+def raise_it(error: BaseException) -> None:
+    """What stops a program where nobody else was named to be told."""
+    raise error
+
+
 class CatalogGroup(Protocol):
     """The part of `cluster.group.Group` that the manager needs."""
 
@@ -72,20 +77,24 @@ class Leadership:
     """All that belongs to one term as leader; a new term starts with a new one.
 
     `hints` are the tablets' leaders as last reported, `schema_versions` the version of the schema that each of
-    their replicas has; `reported` the incarnation of each tserver whose full report was taken (M4);
-    `creating_since_ns` when this leader first saw a tablet CREATING (monotonic).
+    their replicas has; `creating_since_ns` when this leader first saw a tablet CREATING (monotonic). `heard_of` are the
+    tservers that reported a tablet: what KUDU-1353 located tablets by.
     """
 
     term: int
     caches: Caches
     hints: dict[str, LeaderHint] = field(default_factory=dict)
     schema_versions: dict[str, dict[str, int]] = field(default_factory=dict)
-    reported: dict[str, int] = field(default_factory=dict)
     creating_since_ns: dict[str, int] = field(default_factory=dict)
+    heard_of: dict[str, dict[str, Replica]] = field(default_factory=dict)
+    flaws: frozenset[str] = frozenset()
 
 
 class CatalogManager:
-    """Holds the catalog, its Raft group, the tserver map and the locks; serves only while leadership is proven."""
+    """Holds the catalog, its Raft group, the tserver map and the locks; serves only while leadership is proven.
+
+    `reported` are the incarnations of tservers that sent this process a full report (M4).
+    """
 
     def __init__(
         self,
@@ -95,13 +104,18 @@ class CatalogManager:
         servers: ServerMap,
         session_limits: SessionLimits,
         observer: Observer = SILENT,
+        flaws: frozenset[str] = frozenset(),
+        on_failure: Callable[[BaseException], None] = raise_it,
     ) -> None:
         self.ports = ports
+        self.flaws = flaws
+        self._on_failure = on_failure
         self._observer = observer
         self.servers = servers
         self.calls = ServerCalls(ports, servers)
         self.locks = KeyLocks()
         self.wake = asyncio.Event()
+        self.reported: dict[str, int] = {}
         self._catalog = catalog
         self._group = group
         self._session_limits = session_limits
@@ -114,20 +128,31 @@ class CatalogManager:
         Raises Refusal (NOT_THE_LEADER, definite).
         """
         term = self._group.term
+        if not self._trusts_itself(term):
+            await self._prove(timeout_s)
+        if not self._group.is_leader or self._group.term != term:
+            raise self.not_the_leader(self._group.leader)
+        if self._leadership is None or self._leadership.term != term:
+            caches = Caches(self._catalog.tables.values(), self._catalog.tablets.values())
+            self._leadership = Leadership(term, caches, flaws=self.flaws)
+        leadership, catalog = self._leadership, self._catalog
+        self._observer.caches_served(leadership.caches.tables, catalog.tables)
+        self._observer.caches_served(leadership.caches.tablets, catalog.tablets)
+        return leadership
+
+    def _trusts_itself(self, term: int) -> bool:
+        """With the flaw a master that led once in its term believes that it still does, deposed or not."""
+        known = self._leadership is not None and self._leadership.term == term
+        return known and "deposed-master-serves" in self.flaws
+
+    async def _prove(self, timeout_s: float) -> None:
+        """Leadership as of now, by a quorum or by the lease; raises Refusal."""
         try:
             await self._group.read_barrier(timeout_s)
         except NotLeader as error:
             raise self.not_the_leader(error.leader) from error
         except OutcomeUnknown as error:
             raise self.not_the_leader(None) from error
-        if not self._group.is_leader or self._group.term != term:
-            raise self.not_the_leader(self._group.leader)
-        if self._leadership is None or self._leadership.term != term:
-            self._leadership = Leadership(term, Caches(self._catalog.tables.values(), self._catalog.tablets.values()))
-        leadership, catalog = self._leadership, self._catalog
-        self._observer.caches_served(leadership.caches.tables, catalog.tables)
-        self._observer.caches_served(leadership.caches.tablets, catalog.tablets)
-        return leadership
 
     def leads(self) -> bool:
         """Whether this master takes itself for the leader; no proof."""
@@ -174,7 +199,12 @@ class CatalogManager:
         if len(command) > MAX_BATCH_BYTES:
             raise too_large(len(tablets), len(command))
         await pass_by(self.ports.failpoints, "master.before_commit")
-        outcome = await self._propose(command)
+        try:
+            outcome = await self._propose(command)
+        except Refusal as refusal:
+            if "abort-on-failed-replication" in self.flaws:
+                self._on_failure(refusal)
+            raise  # The operation fails; this master may have been deposed, and lives on (M10, KUDU-495).
         await pass_by(self.ports.failpoints, "master.after_commit")
         if outcome.conflict is not None:
             raise Conflict(outcome.conflict)

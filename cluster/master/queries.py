@@ -133,7 +133,12 @@ async def list_tablet_servers(manager: CatalogManager) -> TabletServersReply:
 
 
 def replicas_of_tablet(leadership: Leadership, tablet: TabletRecord) -> tuple[Replica, ...]:
-    """The tablet's voters, from its record (M2), at the addresses of then; see `ServerMap.located`."""
+    """The tablet's voters, from its record (M2), at the addresses of then; see `ServerMap.located`.
+
+    With the flaw they are those that this leader has heard of: nobody, after an election (KUDU-1353).
+    """
+    if "cold-replica-map" in leadership.flaws:
+        return tuple(leadership.heard_of.get(tablet.tablet_id, {}).values())
     return () if tablet.config is None else tablet.config.voters
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from cluster.alarm import Alarm
 from cluster.config import NodeConfig
@@ -24,7 +24,8 @@ Reports = Callable[[Iterable[str] | None], tuple[TabletReport, ...]]
 class MasterLink:
     """What one master was told and has to be told; a pure record of decisions, fed with sends and answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, flaws: Collection[str] = ()) -> None:
+        self._heeds_new_leaders = "no-full-report" not in flaws
         self._changed: dict[str, None] = {}
         self._sent: dict[str, None] = {}
         self._leader_term: int | None = None
@@ -53,19 +54,23 @@ class MasterLink:
         self._changed = self._sent | self._changed
 
     def answered(self, reply: HeartbeatReply) -> None:
-        """A leader not seen before gets a full report, unless this very heartbeat was one; so does whoever asks."""
+        """A leader not seen before gets a full report, unless this very heartbeat was one; so does whoever asks.
+
+        One that could not prove that it leads has ignored what it was told: to be told anew when it can.
+        """
         self._full = reply.need_full_report
-        if reply.leader_term is not None and reply.leader_term != self._leader_term:
-            self._leader_term = reply.leader_term
+        new_leader = reply.leader_term is not None and reply.leader_term != self._leader_term
+        self._leader_term = reply.leader_term
+        if new_leader and self._heeds_new_leaders:
             self._full = self._full or not self._sent_full
 
 
 class _Line:
     """What belongs to one master: the record of what it was told, and the alarm and task that send to it."""
 
-    def __init__(self, master: Replica, clock: Clock, wake: Callable[[str], None]) -> None:
+    def __init__(self, master: Replica, clock: Clock, wake: Callable[[str], None], flaws: Collection[str]) -> None:
         self.master = master
-        self.link = MasterLink()
+        self.link = MasterLink(flaws)
         self.alarm = Alarm(clock, lambda: wake(master.node_id), f"heartbeats.{master.node_id}")
         self.task: asyncio.Task[None] | None = None
 
@@ -84,6 +89,8 @@ class HeartbeatSender:
         self._lines: dict[str, _Line] = {}
         self._known = KnownMasters(0, config.masters)
         self._saving: asyncio.Task[None] | None = None
+        self._follows_leader = "heartbeat-leader-only" in config.flaws
+        self._followed = config.masters[0].node_id
 
     async def recover(self) -> None:
         """Go back to the masters that were learnt last (G1); before `start`."""
@@ -116,7 +123,7 @@ class HeartbeatSender:
         for master in masters:
             line = known.pop(master.node_id, None)
             if line is None or line.master != master:
-                line = _Line(master, self._ports.clock, self._wake)
+                line = _Line(master, self._ports.clock, self._wake, self._config.flaws)
                 line.alarm.set(self._ports.clock.monotonic_ns())
             self._lines[master.node_id] = line
         for line in known.values():
@@ -125,11 +132,24 @@ class HeartbeatSender:
     def _wake(self, node_id: str) -> None:
         line = self._lines[node_id]
         line.alarm.set(self._ports.clock.monotonic_ns() + self._interval_ns)
-        if line.task is None or line.task.done():
+        if self._is_told(node_id) and (line.task is None or line.task.done()):
             line.task = asyncio.create_task(self._beat(line), name=f"heartbeat.{node_id}")
+
+    def _is_told(self, node_id: str) -> bool:
+        """Every master hears that this server lives, so that whoever leads next knows it (M3, KUDU-1358)."""
+        return not self._follows_leader or self._followed == node_id
+
+    def _follow(self, line: _Line, reply: HeartbeatReply | None) -> None:
+        """With the flaw: go on to the next master while this one does not lead."""
+        if reply is None or reply.leader_term is None:
+            names = list(self._lines)
+            at = names.index(line.master.node_id) if line.master.node_id in names else -1
+            self._followed = names[(at + 1) % len(names)]
 
     async def _beat(self, line: _Line) -> None:
         reply = await self._exchange(line.link, line.master)
+        if self._follows_leader:
+            self._follow(line, reply)
         if reply is None:
             line.link.lost()
             return

@@ -128,8 +128,10 @@ class ScriptedServer:
 class Bench:
     """Three masters and some scripted tablet servers; calls go out from the harness's own machine `h`."""
 
-    def __init__(self, world: World, tservers: int = 3) -> None:
+    def __init__(self, world: World, tservers: int = 3, flaws: tuple[str, ...] = (), knobs: Knobs = KNOBS) -> None:
         self.world = world
+        self.flaws = flaws
+        self.knobs = knobs
         self.ports = world.harness_ports("h")
         self.servers = [ScriptedServer(world, f"t{number}") for number in range(1, tservers + 1)]
 
@@ -146,7 +148,9 @@ class Bench:
 
     def start_master(self, name: str) -> None:
         address = next(master.address for master in MASTERS if master.node_id == name)
-        config = NodeConfig(node_id=name, role="master", listen=address, masters=MASTERS, knobs=KNOBS)
+        config = NodeConfig(
+            node_id=name, role="master", listen=address, masters=MASTERS, knobs=self.knobs, flaws=self.flaws
+        )
         self.world.node(name).start(lambda ports: run_master(ports, config))
 
     def client(self, timeout_s: float = 8.0) -> ClusterClient:
