@@ -1,0 +1,161 @@
+"""Mutations of one partition, as a client states them and as they are sent and stored (Q1). Pure.
+
+A mutation is a partition's key and what is written there: contents like any others, so that applying one is merging.
+Its timestamp is the client's. Bytes begin with the format version.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from cluster.log.frames import OtherVersion
+from cluster.quorum.deletions import Deletion, RangeDeletion, add_range
+from cluster.quorum.keys import ABOVE, KeyBytes, KeySpan
+from cluster.quorum.rows import PartitionContents, QuorumCell, QuorumRow, canonical, merge_rows
+from cluster.store.cells import Value, is_value
+
+T = TypeVar("T")
+
+QUORUM_FORMAT = 1
+"""Version of the encodings of mutations, slices and pages."""
+
+_WORD = 1 << 63
+
+
+class InvalidMutation(ValueError):
+    """A mutation that no replica can take, in one sentence."""
+
+
+class PartitionMutation(msgspec.Struct, frozen=True, array_like=True):
+    """What is written to one partition: all of it becomes visible at once."""
+
+    partition: KeyBytes
+    contents: PartitionContents
+
+
+@dataclass(slots=True)
+class MutationBuilder:
+    """Gathers what one write says; the same timestamp for all of it, and the coordinator's clock for its deletions.
+
+    Within one mutation a deletion wins over what it covers, as at any tie: statements in whatever order are one write.
+    """
+
+    partition: KeyBytes
+    timestamp: int
+    local_time_ms: int
+    _deletion: Deletion | None = None
+    _ranges: list[RangeDeletion] = field(default_factory=list)
+    _rows: dict[KeyBytes, QuorumRow] = field(default_factory=dict)
+
+    def write(self, key: KeyBytes, values: Mapping[int, Value], insert: bool = True) -> MutationBuilder:
+        """Write cells of a row, by column; None deletes one. `insert` makes the row exist whatever becomes of them."""
+        cells = tuple([self._cell(column, values[column]) for column in sorted(values)])
+        return self._add(QuorumRow(key, cells, self.timestamp if insert else None))
+
+    def delete_row(self, key: KeyBytes) -> MutationBuilder:
+        """Delete a row."""
+        return self._add(QuorumRow(key, (), None, self._deleted))
+
+    def delete_range(self, span: KeySpan) -> MutationBuilder:
+        """Delete all rows of a span."""
+        add_range(self._ranges, RangeDeletion(*span, self._deleted))
+        return self
+
+    def delete_partition(self) -> MutationBuilder:
+        """Delete everything that the partition holds."""
+        self._deletion = self._deleted
+        return self
+
+    def build(self) -> PartitionMutation:
+        """The mutation."""
+        rows = [self._rows[key] for key in sorted(self._rows)]
+        return PartitionMutation(self.partition, canonical(self._deletion, self._ranges, rows))
+
+    @property
+    def _deleted(self) -> Deletion:
+        return Deletion(self.timestamp, self.local_time_ms)
+
+    def _cell(self, column: int, value: Value) -> QuorumCell:
+        return QuorumCell(column, self.timestamp, value, self.local_time_ms if value is None else 0)
+
+    def _add(self, row: QuorumRow) -> MutationBuilder:
+        old = self._rows.get(row.key)
+        self._rows[row.key] = row if old is None else merge_rows(old, row)
+        return self
+
+
+# ---- checking what others sent ----
+
+
+def check_mutation(mutation: PartitionMutation) -> None:
+    """Raises InvalidMutation unless the contents are canonical and of types and bounds that can be stored."""
+    contents = mutation.contents
+    if contents.empty:
+        raise InvalidMutation("the mutation writes nothing")
+    if not _rises(row.key for row in contents.rows) or not _are_disjoint(contents.ranges):
+        raise InvalidMutation("rows or ranges are out of order")
+    for row in contents.rows:
+        if not _rises(cell.column for cell in row.cells) or not all(is_value(cell.value) for cell in row.cells):
+            raise InvalidMutation("the cells of a row are out of order or hold what no cell can")
+    if not all(-_WORD <= number < _WORD for number in _numbers(contents)):
+        raise InvalidMutation("a timestamp has more than 64 bits")
+    if canonical(contents.deletion, contents.ranges, contents.rows) != contents:
+        raise InvalidMutation("the mutation holds what its own deletions cover")
+
+
+def _rises(keys: Iterable[KeyBytes] | Iterable[int]) -> bool:
+    listed: list[KeyBytes | int] = list(keys)
+    return all(one < other for one, other in itertools.pairwise(listed))  # type: ignore[operator]
+
+
+def _are_disjoint(ranges: tuple[RangeDeletion, ...]) -> bool:
+    pairs = itertools.pairwise(ranges)
+    return all(each.start < each.end <= ABOVE for each in ranges) and all(one.end <= two.start for one, two in pairs)
+
+
+def _numbers(contents: PartitionContents) -> Iterator[int]:
+    deletions = [contents.deletion, *(each.deletion for each in contents.ranges)]
+    deletions += [row.deletion for row in contents.rows]
+    for deletion in deletions:
+        if deletion is not None:
+            yield from (deletion.timestamp, deletion.local_time_ms)
+    for row in contents.rows:
+        yield row.marker or 0
+        for cell in row.cells:
+            yield from (cell.column, cell.timestamp, cell.local_time_ms)
+
+
+# ---- bytes ----
+
+_encode = msgspec.msgpack.Encoder().encode
+_mutations = msgspec.msgpack.Decoder(PartitionMutation)
+
+
+def encode_mutation(mutation: PartitionMutation) -> bytes:
+    """For the wire, the log and hints."""
+    return encode_versioned(mutation)
+
+
+def decode_mutation(data: bytes) -> PartitionMutation:
+    """The mutation in these bytes, unchecked; raises OtherVersion, InvalidMutation."""
+    try:
+        return decode_versioned(_mutations, data)
+    except msgspec.MsgspecError as error:
+        raise InvalidMutation(f"these bytes are no mutation: {error}") from error
+
+
+def encode_versioned(item: msgspec.Struct) -> bytes:
+    """MessagePack behind a byte that says which format it has."""
+    return bytes((QUORUM_FORMAT,)) + _encode(item)
+
+
+def decode_versioned(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    """What `encode_versioned` made bytes of; raises OtherVersion, msgspec.MsgspecError."""
+    if data[:1] != bytes((QUORUM_FORMAT,)):
+        raise OtherVersion(f"the bytes have format {data[:1].hex() or 'none'}; this program reads {QUORUM_FORMAT}")
+    return decoder.decode(memoryview(data)[1:])

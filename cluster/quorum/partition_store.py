@@ -1,0 +1,82 @@
+"""What a replica of a quorum keyspace asks of its local store, as a protocol (Q1, Q3, Q5, Q8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from cluster.quorum.deletions import Deletion
+from cluster.quorum.keys import KeyBytes
+from cluster.quorum.mutation import PartitionMutation
+from cluster.quorum.rows import PartitionContents
+from cluster.quorum.slices import Page, Slice
+
+Purgeable: TypeAlias = Callable[[KeyBytes, Deletion], bool]
+"""Whether a partition's deletion may be forgotten: whoever says so knows that nothing at or below its timestamp will
+still be written there. After the grace period for legacy; after it *and* below the last reconciliation for logged (Q8).
+"""
+
+
+def keep_all(_: KeyBytes, __: Deletion) -> bool:
+    """No deletion is ever forgotten."""
+    return False
+
+
+@dataclass(slots=True)
+class StoreStats:
+    """What a store has done since it was opened; bytes are those read from and written to files, the log's aside."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    reads: int = 0
+    reads_from_disk: int = 0
+    flushes: int = 0
+    compactions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Contents of one partition, or of the next span of it, in a scan; all pieces of a partition are of one moment.
+
+    `first` and `last` say where a partition begins and ends.
+    """
+
+    partition: KeyBytes
+    contents: PartitionContents
+    first: bool
+    last: bool
+
+
+class PartitionScan(Protocol):
+    """Partitions in the order of their tokens, piece by piece."""
+
+    async def next(self) -> Piece | None:
+        """The next piece; None at the end. Raises Quarantined."""
+
+    def close(self) -> None:
+        """Give up what was kept for the scan."""
+
+
+class PartitionStore(Protocol):
+    """The partitions of one replica. What reads raises Quarantined where what is stored is damaged (G7)."""
+
+    stats: StoreStats
+
+    async def apply(self, mutation: PartitionMutation) -> None:
+        """Make a mutation durable, then visible, as a whole; raises DiskFull where it was not taken.
+
+        Whoever is cancelled meanwhile doesn't know: the mutation may become durable.
+        """
+
+    async def read(self, asked: Slice) -> Page:
+        """The slice as it was at one moment: the moment of the call, every mutation of it seen whole or not at all."""
+
+    def scan(self, first: int, last: int) -> PartitionScan:
+        """Partitions with tokens from `first` to `last`, both included."""
+
+    async def flush(self) -> None:
+        """Write what is in memory to a file; returns when the log may forget it."""
+
+    async def close(self) -> None:
+        """Stop; what was acknowledged is found again."""
