@@ -115,6 +115,9 @@ class Observer(Protocol):
     def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
         """A replica takes part in nothing from now on: what it has stored is `damaged`, or the program failed on it."""
 
+    def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
+        """Nothing is left here of this member of the group but its vote; `for_good`, because the tablet is deleted."""
+
 
 class Silent:
     """Tells nobody."""
@@ -156,6 +159,9 @@ class Silent:
         """Nothing."""
 
     def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
+        """Nothing."""
+
+    def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
         """Nothing."""
 
 

@@ -56,6 +56,10 @@ class LogInvariants:
         for server in [server for server in self._durable if node_of(server) == node]:
             del self._durable[server]
 
+    def forget(self, server: NodeId) -> None:
+        """The replica was deleted: one that begins here anew may lack what this one had."""
+        self._durable.pop(server, None)
+
     def durable(self, server: NodeId, batch: Sequence[Persist]) -> None:
         """Follow what a server has on its disk."""
         log = self._durable[server]

@@ -126,6 +126,7 @@ class _Life:
 
     def committed(self, group: str, raft: RaftView, entries: Sequence[Entry]) -> None:
         self._groups[group].log.committed(self._life, raft, entries)
+        self._groups[group].membership.committed(entries)
         if self._hybrid is not None:
             self._hybrid.look()
 
@@ -151,3 +152,9 @@ class _Life:
 
     def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
         self._watch.replica_failed(self._life, group, damaged, reason)
+
+    def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
+        found = self._watch.group(group)
+        found.log.forget(server)
+        if not for_good:
+            found.membership.deleted(self._life, server)

@@ -32,7 +32,7 @@ from cluster.log.snapshots import (
 )
 from cluster.log.view import GroupLog, OnStored, Quarantined, TakePart
 from cluster.nodelog import node_logger
-from cluster.raft.types import SnapshotMeta
+from cluster.raft.types import HardState, OpId, SnapshotMeta
 from harness.failpoints import pass_by
 from harness.ports import DiskFull, Ports
 
@@ -121,6 +121,17 @@ class NodeLog:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def remains(self, group: str) -> tuple[HardState, OpId]:
+        """Term, vote and the end of the log of a group that was closed: what was told to others of these is in it."""
+        image = self._images.get(group)
+        if image is None or image.damage is not None:
+            return HardState(), OpId(0, 0)
+        last = image.entries[-1] if image.entries else None
+        meta = image.snapshot.meta if image.snapshot is not None else None
+        if last is not None:
+            return image.hard_state, OpId(last.term, last.index)
+        return image.hard_state, OpId(0, 0) if meta is None else OpId(meta.term, meta.index)
 
     async def destroy(self, group: str) -> None:
         """Make everything of a group void, durably, and remove its snapshots."""

@@ -140,6 +140,17 @@ class GroupLog:
         self._owner.restate(self._image)
         return Recovered(hard_state, None, (first,), fresh=True)
 
+    def remember(self, hard_state: HardState) -> None:
+        """Begin with term and vote of a replica that was here before, where nothing is stored (M9).
+
+        Nothing waits for it: whoever says so keeps it, and says so again after a crash.
+        """
+        image = self._image
+        if image.damage is None and image.hard_state == HardState() and image.snapshot is None and not image.entries:
+            image.reset(Base(HardState(hard_state.term, hard_state.vote), None, ()))
+            self._fresh = False
+            self._owner.restate(image)
+
     def put(self, persist: Persist, received: SnapshotRef | None = None) -> None:
         """Queue a `Persist`, with the file of the snapshot that it names; `on_durable` tells."""
         self._unsynced += 1

@@ -99,6 +99,12 @@ class RangeReplica:
         if self._group is not None:
             await self._group.close()
 
+    def configurations(self) -> tuple[Configuration, Configuration]:
+        """The last that this replica knows to be committed, and the last in its log."""
+        if self._group is None:
+            return Configuration(), Configuration()
+        return self._group.committed_configuration, self._group.configuration
+
     def voters(self) -> tuple[Member, ...]:
         """Those of the last configuration in this replica's log."""
         return () if self._group is None else self._group.configuration.voters
@@ -141,6 +147,8 @@ class RangeReplica:
             learners=replicas_of(configuration.learners),
             config_index=configuration.index,
             schema_version=self._logged_version,
+            config_term=configuration.term,
+            awaits_index=created.awaits_index,
         )
 
     @property

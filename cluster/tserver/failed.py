@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from cluster.group import OnFailure, Transport
 from cluster.log.view import GroupLog
-from cluster.raft.types import Member, Message
+from cluster.raft.types import Configuration, Member, Message
 from cluster.wire.messages import (
     AlterTablet,
     ChangeReplicas,
@@ -47,6 +47,10 @@ class FailedReplica:
         """Never."""
         return False
 
+    def configurations(self) -> tuple[Configuration, Configuration]:
+        """It knows of none."""
+        return Configuration(), Configuration()
+
     def members(self) -> tuple[Member, ...]:
         """It knows nobody."""
         return ()
@@ -71,6 +75,7 @@ class FailedReplica:
             learners=(),
             config_index=0,
             schema_version=0,
+            awaits_index=created.awaits_index,
         )
 
     def status(self) -> GroupState:

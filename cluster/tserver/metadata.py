@@ -1,7 +1,8 @@
 """Which tablets a server hosts, on its disk: one small file each, written whole before anything is acknowledged.
 
-A deleted tablet leaves a tombstone: its id is never used again here, so a late CreateTablet cannot bring back an empty
-replica that has forgotten its votes.
+A tablet that is deleted for good leaves its id, which is never used again here. A replica that its group has removed
+leaves a tombstone (M9): it may come back as a learner, with its vote, so that no late CreateTablet brings back an empty
+replica that has forgotten whom it voted for.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from cluster.log.envelope import CorruptLog, either, twice
+from cluster.raft.types import HardState, OpId
 from cluster.wire.messages import CreateTablet, encode
 from harness.ports import Disk
 
@@ -18,11 +20,24 @@ _META_KIND = 16
 _SUFFIX = ".meta"
 
 
+class Tombstone(msgspec.Struct, frozen=True, array_like=True):
+    """What is left of a replica that the configuration set at `removed_at` has no more: its term and vote, and the end
+    of its log."""
+
+    removed_at: OpId
+    hard_state: HardState
+    last: OpId
+
+
 class TabletMeta(msgspec.Struct, frozen=True, array_like=True):
-    """One tablet of this server; `created` is None once it is deleted."""
+    """One tablet of this server; `created` is None once it is deleted, for good if there is no tombstone either.
+
+    A replica that came back keeps the tombstone of the one before it.
+    """
 
     tablet_id: str
     created: CreateTablet | None
+    tombstone: Tombstone | None = None
 
 
 _decode_meta = msgspec.msgpack.Decoder(TabletMeta).decode

@@ -16,14 +16,15 @@ from cluster.log.node import NodeLog, Quarantined
 from cluster.membership import replicas_of
 from cluster.nodelog import node_logger
 from cluster.observer import Observer
-from cluster.raft.types import ChangeKind, Message
+from cluster.raft.types import ChangeKind, HardState, Message, OpId
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.clock_probes import ClockProbes
 from cluster.tserver.failed import FAILED, QUARANTINED, FailedReplica
 from cluster.tserver.heartbeats import HeartbeatSender
-from cluster.tserver.metadata import TabletMeta
+from cluster.tserver.metadata import TabletMeta, Tombstone
 from cluster.tserver.strategy import STRATEGIES, Host, Strategy
+from cluster.tserver.tombstones import keeps, stays_away
 from cluster.wire.admission import OVERLOADED, Admission
 from cluster.wire.messages import (
     AlterTablet,
@@ -72,6 +73,7 @@ class TabletServer:
         self._host = Host(ports, config.knobs, clock, observer, frozenset(config.flaws))
         self._closing: dict[asyncio.Task[None], None] = {}
         self._deleted: dict[str, None] = {}
+        self._tombstones: dict[str, Tombstone] = {}
         self._unreadable: dict[str, str] = {}
         self._changing: dict[str, asyncio.Lock] = {}
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
@@ -86,17 +88,24 @@ class TabletServer:
         groups = [meta.tablet_id for meta in tablets if meta.created is not None]
         self._node_log = await NodeLog.open(self._ports, self._config.knobs, "tablet", groups, self._on_failure)
         for meta in tablets:
-            if meta.created is None:
-                self._deleted[meta.tablet_id] = None
-                await self._node_log.destroy(meta.tablet_id)
-            else:
-                await self._open(self._node_log, meta.created)
+            await self._recover(self._node_log, meta)
         self._log.info("serving %d tablets", len(self._replicas))
         self._serving = True
         self._clock.on_fence(self._fence_changed)
         self._probes.start()
         await self._heartbeats.recover()
         self._heartbeats.start()
+
+    async def _recover(self, log: NodeLog, meta: TabletMeta) -> None:
+        if meta.tombstone is not None:
+            self._tombstones[meta.tablet_id] = meta.tombstone
+        if meta.created is not None:
+            await self._open(log, meta.created)
+            return
+        if meta.tombstone is None:
+            self._deleted[meta.tablet_id] = None
+        self._host.observer.replica_deleted(meta.tablet_id, self._config.node_id, meta.tombstone is None)
+        await log.destroy(meta.tablet_id)
 
     async def close(self) -> None:
         """Stop answering; requests in flight fail."""
@@ -186,7 +195,13 @@ class TabletServer:
         One that is not added in the end holds nothing and does nothing.
         """
         contacts = replicas_of(replica.members())
-        create = msgspec.structs.replace(replica.created, server_id=request.server_id, founding=False, voters=contacts)
+        create = msgspec.structs.replace(
+            replica.created,
+            server_id=request.server_id,
+            founding=False,
+            voters=contacts,
+            awaits_index=request.config_index,
+        )
         timeout_s = min(request.timeout_s, self._config.knobs.master_call_timeout_ms / 1e3)
         try:
             reply = decode_reply(await self._ports.network.call(request.address, encode(create), timeout_s))
@@ -200,6 +215,8 @@ class TabletServer:
                 return _fault("SHUTTING_DOWN", "this tablet server is not serving")
             if isinstance(request, CreateTablet):
                 return await self._create(self._node_log, request)
+            if request.removed_at is not None:
+                return await self._bury(self._node_log, request.tablet_id, request.removed_at)
             return await self._delete(self._node_log, request.tablet_id)
         except DiskFull:
             return encode(Fault("TIMED_OUT", "the disk is full", definite=False))
@@ -210,9 +227,12 @@ class TabletServer:
         if failed and not request.founding:
             return await self._rebuild(log, request)
         if existing is not None:
-            return _DONE
+            return await self._await_addition(existing, request)
         if request.tablet_id in self._deleted:
             return _fault("INVALID", f"tablet {request.tablet_id} was deleted here")
+        tombstone = self._tombstones.get(request.tablet_id)
+        if tombstone is not None and (reason := stays_away(tombstone, request)) is not None:
+            return _fault("INVALID", reason)
         if request.tablet_id in self._unreadable:
             return _fault("INVALID", self._unreadable[request.tablet_id])
         if "/" in request.tablet_id or self._config.node_id != request.server_id:
@@ -222,22 +242,38 @@ class TabletServer:
         if request.design not in STRATEGIES:
             return _fault("UNSUPPORTED_DESIGN", f"tablets of the design {request.design!r} can't be hosted here")
         await pass_by(self._ports.failpoints, "tserver.before_create")
-        await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request))
+        await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request, tombstone))
         await pass_by(self._ports.failpoints, "tserver.after_create")
         await self._open(log, request)
         self._heartbeats.changed(request.tablet_id)
         self._log.info("created tablet %s of table %s", request.tablet_id, request.table_name)
         return _DONE
 
+    async def _await_addition(self, existing: Strategy, request: CreateTablet) -> bytes:
+        """A replica that is here already is to be added: no deletion that was decided before may hit it (M9)."""
+        if not request.founding and request.awaits_index > existing.created.awaits_index:
+            created = msgspec.structs.replace(existing.created, awaits_index=request.awaits_index)
+            meta = TabletMeta(request.tablet_id, created, self._tombstones.get(request.tablet_id))
+            await metadata.save(self._ports.disk, meta)
+            existing.created = created
+            self._heartbeats.changed(request.tablet_id)
+        return _DONE
+
     async def _rebuild(self, log: NodeLog, request: CreateTablet) -> bytes:
         """A failed replica that its group has removed begins anew with nothing, to be added as a learner (G7).
 
-        Its votes are forgotten, which is safe once its removal is committed: whoever lacks that entry can't be elected.
-        The record without founders comes first: a crash after it leaves a failed replica, never a founding one.
+        Where they are damaged its votes are forgotten, which is safe once its removal is committed: whoever lacks that
+        entry can't be elected. The record without founders comes first: a crash after it leaves a failed replica, never
+        a founding one.
         """
         if request.server_id in [member.node_id for member in request.voters]:
             return _fault("INVALID", f"{request.server_id} is still a member of {request.tablet_id}: remove it first")
-        await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request))
+        known, (hard_state, last) = self._tombstones.get(request.tablet_id), log.remains(request.tablet_id)
+        if hard_state != HardState() or known is None:
+            known = Tombstone(OpId(0, request.awaits_index), hard_state, last)
+        await metadata.save(self._ports.disk, TabletMeta(request.tablet_id, request, known))
+        self._tombstones[request.tablet_id] = known
+        self._host.observer.replica_deleted(request.tablet_id, self._config.node_id, for_good=False)
         await log.destroy(request.tablet_id)
         self._unreadable.pop(request.tablet_id, None)
         await self._open(log, request)
@@ -257,8 +293,11 @@ class TabletServer:
             self._replica_stopped(replica, error)
 
         self._replicas[tablet_id] = replica
+        view, tombstone = log.group(tablet_id), self._tombstones.get(tablet_id)
+        if tombstone is not None:
+            view.remember(tombstone.hard_state)
         try:
-            await replica.open(self._streams, log.group(tablet_id), changed, failed)
+            await replica.open(self._streams, view, changed, failed)
         except Quarantined as error:
             self._replicas[tablet_id] = FailedReplica(created, QUARANTINED, str(error))
             self._host.observer.replica_failed(tablet_id, damaged=True, reason=str(error))
@@ -285,11 +324,40 @@ class TabletServer:
         await metadata.save(self._ports.disk, TabletMeta(tablet_id, None))
         await pass_by(self._ports.failpoints, "tserver.after_tombstone")
         self._deleted[tablet_id] = None
+        self._host.observer.replica_deleted(tablet_id, self._config.node_id, for_good=True)
         replica = self._replicas.pop(tablet_id, None)
         if replica is not None:
             await replica.close()
         await log.destroy(tablet_id)
         self._log.info("deleted tablet %s", tablet_id)
+        return _DONE
+
+    async def _bury(self, log: NodeLog, tablet_id: str, removed_at: OpId) -> bytes:
+        """Delete a replica that its group has removed, but for its vote; not if the group has added it again (M9).
+
+        It is closed first, so that what the tombstone keeps is the last that it told anybody.
+        """
+        await pass_by(self._ports.failpoints, "tserver.before_tombstone")
+        replica = self._replicas.get(tablet_id)
+        if replica is None:
+            return _DONE
+        committed, in_force = replica.configurations()
+        reason = keeps(self._config.node_id, committed, in_force, replica.created.awaits_index, removed_at)
+        if reason is not None:
+            return _fault("CHANGE_REFUSED", reason)
+        del self._replicas[tablet_id]
+        await replica.close()
+        tombstone = Tombstone(removed_at, *log.remains(tablet_id))
+        try:
+            await metadata.save(self._ports.disk, TabletMeta(tablet_id, None, tombstone))
+        except DiskFull:
+            self._replicas[tablet_id] = FailedReplica(replica.created, FAILED, "removed, and its disk is full")
+            raise
+        self._tombstones[tablet_id] = tombstone
+        self._host.observer.replica_deleted(tablet_id, self._config.node_id, for_good=False)
+        await pass_by(self._ports.failpoints, "tserver.after_tombstone")
+        await log.destroy(tablet_id)
+        self._log.info("buried tablet %s: the configuration at %d has it no more", tablet_id, removed_at.index)
         return _DONE
 
     def _fence_changed(self) -> None:

@@ -10,7 +10,7 @@ from cluster.config import Knobs
 from cluster.group import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.observer import Observer
-from cluster.raft.types import Member, Message
+from cluster.raft.types import Configuration, Member, Message
 from cluster.ranges.replica import RangeReplica
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import (
@@ -57,6 +57,9 @@ class Strategy(Protocol):
 
     def report(self) -> TabletReport:
         """What masters are told of this replica."""
+
+    def configurations(self) -> tuple[Configuration, Configuration]:
+        """The last that this replica knows to be committed, and the last in its log; empty where there is none."""
 
     def voters(self) -> tuple[Member, ...]:
         """Whom this replica knows to vote."""

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.raft.types import ChangeKind, Message
+from cluster.raft.types import ChangeKind, Message, OpId
 from cluster.store.cells import Value
 from cluster.store.schema import Column as Column
 from cluster.wire.catalog import AlterTable as AlterTable
@@ -64,7 +64,10 @@ TSERVER_PORT = 7050
 
 
 class TabletReport(msgspec.Struct, frozen=True, array_like=True):
-    """One replica as its tablet server sees it; the configuration, set at `config_index`, is committed (M9)."""
+    """One replica as its tablet server sees it; the configuration, set at `config_index`, is committed (M9).
+
+    `awaits_index` is that of the configuration to which a change is to add this replica, 0 if none is.
+    """
 
     tablet_id: str
     table_id: str
@@ -75,6 +78,8 @@ class TabletReport(msgspec.Struct, frozen=True, array_like=True):
     learners: tuple[Replica, ...]
     config_index: int
     schema_version: int
+    config_term: int = 0
+    awaits_index: int = 0
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="Heartbeat"):
@@ -97,6 +102,8 @@ class CreateTablet(msgspec.Struct, frozen=True, tag="CreateTablet"):
 
     The leader master sends it to the founding voters until they report. A replica that is `founding` and among the
     `voters` begins with them as its configuration; any other has none, and they are whom it may hear from (G1).
+    `awaits_index` is that of the configuration to which a change is to add it: only a later one can say that it is not
+    wanted (M9).
     """
 
     server_id: str
@@ -109,6 +116,7 @@ class CreateTablet(msgspec.Struct, frozen=True, tag="CreateTablet"):
     schema_version: int
     voters: tuple[Replica, ...]
     design: str = "raft"
+    awaits_index: int = 0
 
 
 class AlterTablet(msgspec.Struct, frozen=True, tag="AlterTablet"):
@@ -124,7 +132,14 @@ class AlterTablet(msgspec.Struct, frozen=True, tag="AlterTablet"):
 
 
 class DeleteTablet(msgspec.Struct, frozen=True, tag="DeleteTablet"):
+    """Delete a replica: for good, or because the configuration that was set at `removed_at` has it no more (M9).
+
+    The latter is a compare-and-set: it is refused (CHANGE_REFUSED) by a replica that knows of a later configuration, or
+    is to be added to this one. It leaves a tombstone with the replica's vote. Answered by `DoneReply`.
+    """
+
     tablet_id: str
+    removed_at: OpId | None = None
 
 
 class Cell(msgspec.Struct, frozen=True, array_like=True):
