@@ -7,7 +7,16 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from cluster.master.tservers import ServerMap
-from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet, DoneReply, Replica, decode_reply, encode
+from cluster.wire.messages import (
+    AlterTablet,
+    CreateTablet,
+    DeleteTablet,
+    DoneReply,
+    Fault,
+    Replica,
+    decode_reply,
+    encode,
+)
 from harness.failpoints import InjectedFailure, pass_by
 from harness.ports import CallLost, Ports, Refused, Unreachable
 
@@ -68,8 +77,8 @@ class ServerCalls:
             await pass_by(self._ports.failpoints, "master.before_call")
             reply = decode_reply(await self._ports.network.call(address, payload, CALL_TIMEOUT_S))
             await pass_by(self._ports.failpoints, "master.after_call")
-            if isinstance(reply, DoneReply):
-                self._owed.pop(key, None)
+            if isinstance(reply, DoneReply) or (isinstance(reply, Fault) and reply.kind == "CHANGE_REFUSED"):
+                self._owed.pop(key, None)  # Done; or what it was decided on has changed, and reports will tell.
         except (Unreachable, CallLost, Refused, InjectedFailure):
             pass  # The tserver's reports tell what was done; the next scan sends again what wasn't.
         finally:

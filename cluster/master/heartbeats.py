@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from cluster.master.alters import take_schema
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
-from cluster.master.reports import Fate, fate, next_hint, next_record
+from cluster.master.records import TabletRecord
+from cluster.master.reports import Fate, dropped, fate, next_hint, next_record
+from cluster.raft.types import OpId
 from cluster.wire.messages import DeleteTablet, Heartbeat, HeartbeatReply, Replica, TabletReport
 
 
@@ -54,10 +57,12 @@ def _take_report(manager: CatalogManager, leadership: Leadership, request: Heart
     """Carry out what needs no replication; True if the tablet's record has to change."""
     tablet = leadership.caches.tablets.get(report.tablet_id)
     table = None if tablet is None else leadership.caches.tables.get(tablet.table_id)
-    decision = fate(table, tablet)
+    decision = fate(table, tablet, request.node_id, report)
+    replica = Replica(request.node_id, request.address)
     if decision == Fate.DELETE:
-        replica = Replica(request.node_id, request.address)
         manager.calls.send((ServerCall(replica, DeleteTablet(report.tablet_id)),))
+    elif decision == Fate.BURY and tablet is not None:
+        manager.calls.send(_burials(tablet, (replica,)))
     if tablet is None or table is None or decision != Fate.KEEP:
         return False
     if "cold-replica-map" in leadership.flaws:
@@ -79,10 +84,21 @@ async def _persist_report(
     def mutate(leadership: Leadership) -> Mutation | None:
         record = leadership.caches.tablets[report.tablet_id]
         changed = next_record(record, node_id, report, manager.servers.addresses())
-        return None if changed is None else Mutation((), (changed,))
+        if changed is None:
+            return None
+        return Mutation((), (changed,), _burials(changed, dropped(record, changed)))
 
     try:
         await carry_out(manager, leadership, Operation("take-report", lambda leadership: keys, mutate))
     except (Refusal, Conflict) as error:
         return error
     return None
+
+
+def _burials(tablet: TabletRecord, replicas: Iterable[Replica]) -> tuple[ServerCall, ...]:
+    """Deletions of replicas that the tablet's configuration has no more, each a compare-and-set on it (M9)."""
+    config = tablet.config
+    if config is None:
+        return ()
+    request = DeleteTablet(tablet.tablet_id, OpId(config.op_term, config.op_index))
+    return tuple(ServerCall(replica, request) for replica in replicas)

@@ -62,7 +62,7 @@ class TableRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TabletConfig(msgspec.Struct, frozen=True, array_like=True):
-    """A tablet's Raft configuration; `op_index` is the log index that made it, 0 for the one given at creation.
+    """A tablet's Raft configuration; the entry (`op_term`, `op_index`) made it, 0 for the one given at creation.
 
     Members carry the address last known, for a tserver that this master hasn't heard of yet.
     """
@@ -70,10 +70,20 @@ class TabletConfig(msgspec.Struct, frozen=True, array_like=True):
     op_index: int
     voters: tuple[Replica, ...]
     learners: tuple[Replica, ...] = ()
+    op_term: int = 0
 
     @property
     def node_ids(self) -> tuple[str, ...]:
         return tuple(voter.node_id for voter in self.voters)
+
+    @property
+    def members(self) -> tuple[Replica, ...]:
+        """Voters, then learners."""
+        return self.voters + self.learners
+
+    @property
+    def member_ids(self) -> tuple[str, ...]:
+        return tuple(member.node_id for member in self.members)
 
 
 class TabletRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -18,6 +18,8 @@ class Fate(Enum):
     """No record of the tablet: case 1 of appendix A, never deleted."""
     DELETE = "delete"
     """The persistent record says that the tablet, or its table, is gone for good: case 2."""
+    BURY = "bury"
+    """The persistent configuration has it no more: cases 3 and 4, by compare-and-set."""
     KEEP = "keep"
 
 
@@ -29,13 +31,34 @@ class LeaderHint:
     leader: str | None
 
 
-def fate(table: TableRecord | None, tablet: TabletRecord | None) -> Fate:
+def fate(table: TableRecord | None, tablet: TabletRecord | None, node_id: str, report: TabletReport) -> Fate:
     """What the catalog says of a reported replica."""
     if tablet is None or table is None:
         return Fate.ORPHAN
     if tablet.final or table.removed:
         return Fate.DELETE
-    return Fate.KEEP
+    return Fate.BURY if superseded(tablet.config, node_id, report) else Fate.KEEP
+
+
+def superseded(config: TabletConfig | None, node_id: str, report: TabletReport) -> bool:
+    """Whether the catalog's configuration has the reported replica no more.
+
+    Case 3: what the replica knows lies strictly below. At the same index the replica itself knows that it was removed
+    (case 4, whose deletion was lost). Above, the catalog is behind: a report that tells it so is on its way.
+    """
+    if config is None or node_id in config.member_ids:
+        return False
+    known = max(report.config_index, report.awaits_index)
+    knows_removal = bool(report.voters) and report.awaits_index < config.op_index == report.config_index
+    return known < config.op_index or knows_removal
+
+
+def dropped(before: TabletRecord, after: TabletRecord) -> tuple[Replica, ...]:
+    """Replicas that the persistent state had and the latest configuration has not: case 4."""
+    if before.config is None or after.config is None:
+        return ()
+    left = after.config.member_ids
+    return tuple(each for each in before.config.members if each.node_id not in left)
 
 
 def next_record(
@@ -75,7 +98,7 @@ def _next_config(current: TabletConfig, report: TabletReport, addresses: Mapping
         return Replica(replica.node_id, addresses.get(replica.node_id, replica.address))
 
     voters, learners = tuple(map(located, report.voters)), tuple(map(located, report.learners))
-    return TabletConfig(report.config_index, voters, learners)
+    return TabletConfig(report.config_index, voters, learners, report.config_term)
 
 
 def next_hint(hint: LeaderHint | None, report: TabletReport) -> LeaderHint | None:

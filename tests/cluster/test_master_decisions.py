@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from cluster.master.records import (
     new_table,
     new_tablet,
 )
-from cluster.master.reports import Fate, LeaderHint, fate, next_hint, next_record
+from cluster.master.reports import Fate, LeaderHint, dropped, fate, next_hint, next_record
 from cluster.master.tservers import ServerEntry, ServerMap, select_replicas
 from cluster.wire.messages import LEADERLESS, Column, Heartbeat, Partition, Replica, TabletReport
 
@@ -118,10 +119,39 @@ def test_a_tablet_that_never_came_up_is_replaced_by_a_new_one_with_replicas() ->
 def test_true_orphans_are_never_deleted_and_final_records_decide_deletions() -> None:
     removed = changed_table(TABLE, state=TableState.REMOVED)
     replaced = changed_tablet(creating(), state=TabletState.REPLACED)
-    assert fate(None, None) == Fate.ORPHAN
-    assert fate(TABLE, replaced) == Fate.DELETE
-    assert fate(removed, creating()) == Fate.DELETE
-    assert fate(TABLE, creating()) == Fate.KEEP
+    assert fate(None, None, "t1", report()) == Fate.ORPHAN
+    assert fate(TABLE, replaced, "t1", report()) == Fate.DELETE
+    assert fate(removed, creating(), "t1", report()) == Fate.DELETE
+    assert fate(TABLE, creating(), "t1", report()) == Fate.KEEP
+
+
+@pytest.mark.parametrize(
+    ("node_id", "told", "awaits", "decision"),
+    [
+        ("t4", report(config_index=4, voters=("t1", "t2", "t4")), 0, Fate.BURY),
+        ("t4", report(config_index=5, voters=("t1", "t2", "t4")), 0, Fate.BURY),
+        ("t4", report(config_index=6, voters=("t1", "t2", "t4")), 0, Fate.KEEP),
+        ("t4", report(), 0, Fate.BURY),
+        ("t4", report(), 4, Fate.BURY),
+        ("t4", report(), 5, Fate.KEEP),
+        ("t4", report(config_index=5, voters=("t1", "t2", "t3")), 5, Fate.KEEP),
+        ("t1", report(), 0, Fate.KEEP),
+        ("t1", report(config_index=1, voters=("t1", "t4", "t5")), 0, Fate.KEEP),
+    ],
+)
+def test_a_replica_goes_only_if_a_configuration_above_its_own_is_without_it(
+    node_id: str, told: TabletReport, awaits: int, decision: Fate
+) -> None:
+    """Cases 3 and 4; one that is to be added to the very configuration that the catalog holds stays (M9)."""
+    record = changed_tablet(creating(), state=TabletState.RUNNING, config=TabletConfig(5, VOTERS))
+    assert fate(TABLE, record, node_id, msgspec.structs.replace(told, awaits_index=awaits)) == decision
+
+
+def test_what_the_latest_configuration_has_no_more_is_dropped() -> None:
+    record = changed_tablet(creating(), config=TabletConfig(5, VOTERS, (Replica("t9", "t9:1"),)))
+    after = changed_tablet(record, config=TabletConfig(6, (VOTERS[0], Replica("t9", "t9:1"))))
+    assert [replica.node_id for replica in dropped(record, after)] == ["t2", "t3"]
+    assert dropped(creating(), record) == ()
 
 
 def test_a_creating_tablet_runs_when_a_leader_is_reported_for_it() -> None:
