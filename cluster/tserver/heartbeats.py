@@ -90,7 +90,7 @@ class HeartbeatSender:
         self._known = KnownMasters(0, config.masters)
         self._saving: asyncio.Task[None] | None = None
         self._follows_leader = "heartbeat-leader-only" in config.flaws
-        self._followed = config.masters[0].node_id
+        self._followed = next((master.node_id for master in config.masters), "")
 
     async def recover(self) -> None:
         """Go back to the masters that were learnt last (G1); before `start`."""
