@@ -35,6 +35,7 @@ from harness.history.recorder import Recorder
 from harness.history.table import write_parquet
 from harness.interpreter import interpret
 from harness.invariants import InvariantsRecord
+from harness.leaderships import Led, since
 from harness.ops import Op
 from harness.protocols import Directed, Sharded, Watched
 from harness.provenance import provenance
@@ -191,6 +192,9 @@ class Course:
         self._attempt("save", lambda: rundir.write_json(rundir.faults_json, faults_of(read_journal(rundir.journal))))
         if self._invariants is not None:
             self._attempt("save", lambda: rundir.write_json(rundir.invariants_json, self._invariants))
+        if isinstance(self._test.database, Led):
+            led = since(self._test.database.leaderships.all(), self._begun_ns + self._history_start_ns)
+            self._attempt("save", lambda: rundir.write_json(rundir.leaders_json, led))
         self._save_outcome()
 
     def judge(self, judge: Judge) -> None:

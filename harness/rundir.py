@@ -55,6 +55,11 @@ class RunDir:
         return self.path / "invariants.json"
 
     @property
+    def leaders_json(self) -> Path:
+        """Who led which group (`harness.leaderships.Leadership`); absent where the database doesn't know."""
+        return self.path / "leaders.json"
+
+    @property
     def outcome_json(self) -> Path:
         """What the run went through: stages, recovery, the harness's own failures."""
         return self.path / "outcome.json"

@@ -32,7 +32,7 @@ def checker_block(
     anomalies = _object(verdict.get("anomalies"))
     counts = _object(verdict.get("counts"))
     kinds = list(dict.fromkeys([*anomalies, *(kind for kind, number in counts.items() if number)]))
-    figures = [f"{verdict['ops']:,} operations" if isinstance(verdict.get("ops"), int) else None]
+    figures = [_judged(verdict)]
     if isinstance(verdict.get("seconds"), int | float):
         figures.append(f"checked in {verdict['seconds']:.2f} s")
     if verdict.get("engine"):
@@ -44,6 +44,14 @@ def checker_block(
     nothing = tag("p", "Nothing wrong was found.", class_="quiet") if word == "valid" and not kinds else None
     found = [_class(kind, counts.get(kind), anomalies.get(kind), faults, colors or {}) for kind in kinds]
     return tag("section", heading, reason, _models(verdict), nothing, *found, class_="checker")
+
+
+def _judged(verdict: Mapping[str, Any]) -> str | None:
+    """Of how much it is the word: operations, or checks inside the database."""
+    checked = _object(_object(verdict.get("details")).get("checked"))
+    if checked:
+        return f"{count(sum(checked.values()), 'check')} of {count(len(checked), 'invariant')}"
+    return f"{verdict['ops']:,} operations" if isinstance(verdict.get("ops"), int) else None
 
 
 def _models(verdict: Mapping[str, Any]) -> Markup | None:

@@ -15,13 +15,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from harness.faults import Fault
+from harness.leaderships import Leadership
+from results.leaders import leader_panel
+from results.panels import PALETTE, Panel, lanes_in, plain
 from results.points import TYPES, Points, decoded
 from results.words import fault_name
 
 TYPE_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
 TYPE_MARKS = {"ok": (3.0, 0.45, "o"), "fail": (9.0, 0.8, "x"), "info": (13.0, 0.9, "^")}
 TYPE_WORDS = {"ok": "ok", "info": "unknown outcome", "fail": "failed for certain"}
-PALETTE = ("#e07b39", "#c8375b", "#3a7ca5", "#7a5195", "#2f8f7f", "#b5651d", "#8a8d3b")
 SHADE_ALPHA = 0.16
 MAX_PANELS = 6
 MAX_LABELLED = 60
@@ -46,27 +48,38 @@ def colors_of(faults: Sequence[Fault], given: Mapping[str, str]) -> dict[str, st
     return {kind: given.get(kind, PALETTE[i % len(PALETTE)]) for i, kind in enumerate(kinds)}
 
 
-def overview(points: Points, faults: Sequence[Fault], colors: Mapping[str, str]) -> bytes:
-    """Latency by `f`, rate and faults, one above the other; an SVG."""
-    fs = points.fs[:MAX_PANELS]
-    kinds, clocks = list(colors), clock_readings(points)
-    heights = [2.1] * len(fs) + [1.5] + [1.5] * bool(clocks) + ([0.35 + 0.34 * len(kinds)] if kinds else [])
+def overview(
+    points: Points, faults: Sequence[Fault], colors: Mapping[str, str], leaders: Sequence[Leadership] = ()
+) -> bytes:
+    """Latency by `f`, who led, rate, clocks and faults, one above the other; an SVG."""
     end_s = max(points.end_s, 1e-3)
+    panels = _latency_panels(points)
+    if leaders:
+        panels.append(leader_panel(leaders, end_s))
+    panels.append(Panel(1.5, lambda axis: _rate(axis, points)))
+    if clocks := clock_readings(points):
+        panels.append(Panel(1.5, lambda axis: _clock_offsets(axis, clocks)))
+    if colors:
+        panels.append(
+            Panel(lanes_in(len(colors)), lambda axis: _strip(axis, faults, colors, points, end_s), tuple(colors), False)
+        )
     with matplotlib.rc_context(STYLE):
-        figure, axes = _panels(heights, max(map(len, kinds), default=0))
-        for f, axis in zip(fs, axes, strict=False):
-            _shade(axis, faults, colors, end_s)
-            _latency(axis, points, f)
-        _shade(axes[len(fs)], faults, colors, end_s)
-        _rate(axes[len(fs)], points)
-        if clocks:
-            _shade(axes[len(fs) + 1], faults, colors, end_s)
-            _clock_offsets(axes[len(fs) + 1], clocks)
-        if kinds:
-            _strip(axes[-1], faults, colors, points, end_s)
+        longest = max(len(label) for panel in panels for label in (*panel.labels, ""))
+        figure, axes = _panels([panel.height_in for panel in panels], longest)
+        for panel, axis in zip(panels, axes, strict=True):
+            if panel.shaded:
+                _shade(axis, faults, colors, end_s)
+            panel.draw(axis)
         axes[-1].set_xlim(0, end_s * 1.005)
         axes[-1].set_xlabel("seconds since the start")
         return svg_of(figure)
+
+
+def _latency_panels(points: Points) -> list[Panel]:
+    def panel(f: str) -> Panel:
+        return Panel(2.1, lambda axis: _latency(axis, points, f))
+
+    return [panel(f) for f in points.fs[:MAX_PANELS]]
 
 
 def _panels(heights_in: Sequence[float], longest_label: int) -> tuple[Figure, list[Axes]]:
@@ -237,8 +250,3 @@ def _bar(axis: Axes, fault: Fault, lane: int, color: str, end_s: float, labelled
 def _until_s(fault: Fault, end_s: float) -> float:
     """When it was healed (or the end, if it never was)."""
     return fault.healed_ns / 1e9 if fault.healed_ns is not None else max(end_s, fault.requested_ns / 1e9)
-
-
-def plain(label: str) -> str:
-    """Text that matplotlib does not take for a formula."""
-    return label.replace("$", r"\$")

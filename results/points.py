@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.history.journal import read_journal
@@ -16,7 +18,7 @@ from harness.history.table import batches
 from harness.rundir import RunDir
 
 MAX_SAMPLE = 24_000
-COLUMNS = ["process", "phase", "f", "type", "invoke_time", "complete_time", "value"]
+COLUMNS = ["process", "phase", "f", "type", "invoke_time", "complete_time", "value", "error_class", "error"]
 TYPES = ("ok", "info", "fail")
 
 
@@ -51,17 +53,26 @@ class Series:
 
 
 @dataclass(slots=True)
+class Missed:
+    """Operations of one error class and type: how many by `f`, and what the first of them was told."""
+
+    message: str
+    by_f: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
 class Points:
     """Client operations by (f, type), the length of the history, and the nemesis' own operations as they were saved.
 
     `stride` above 1 means that single operations are a sample (the slowest are kept); counts are always exact.
-    `phases` counts client operations by phase.
+    `phases` counts client operations by phase, `missed` those that did not succeed by error class and type.
     """
 
     series: dict[tuple[str, str], Series] = field(default_factory=dict)
     end_s: float = 0.0
     stride: int = 1
     phases: dict[str, int] = field(default_factory=dict)
+    missed: dict[tuple[str, str], Missed] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -90,8 +101,16 @@ class Points:
                 if chosen.any():
                     series = self.series.setdefault((f, type), Series())
                     series.add(begin[chosen], end[chosen] - begin[chosen], self.stride)
+        self._add_missed(clients)
         for phase in clients["phase"].to_pylist():
             self.phases[phase or "main"] = self.phases.get(phase or "main", 0) + 1
+
+    def _add_missed(self, clients: pa.RecordBatch) -> None:
+        rows = clients.filter(pc.not_equal(clients["type"].cast(pa.string()), "ok"))
+        told = (rows[name].to_pylist() for name in ("error_class", "type", "f", "error"))
+        for error_class, type, f, error in zip(*told, strict=True):
+            missed = self.missed.setdefault((error_class or "none", type), Missed(error or ""))
+            missed.by_f[f] += 1
 
 
 def read_points(rundir: RunDir) -> Points | None:

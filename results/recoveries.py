@@ -9,7 +9,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from results.markup import Markup, join, table, tag, void
-from results.plots import STYLE, data_uri, plain, svg_of
+from results.panels import plain
+from results.plots import STYLE, data_uri, svg_of
 from results.saved import Saved
 
 OTHER_COLOR = "#5b6670"

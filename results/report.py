@@ -62,12 +62,16 @@ def _pictures(saved: Saved, colors: Mapping[str, str]) -> Markup:
     if points is None or (not points.series and not saved.faults):
         return tag("p", "There is no history to draw.")
     picture = void(
-        "img", src=data_uri(overview(points, saved.faults, colors)), alt="latency, rate and faults over time"
+        "img",
+        src=data_uri(overview(points, saved.faults, colors, saved.leaders)),
+        alt="latency, rate and faults over time",
     )
     notes = [
         "Shaded: a fault was observed in effect. In the bottom lanes a pale bar runs from request to recovery, a full"
     ]
     notes.append("one from observed to healed; a dashed one was never observed.")
+    if saved.leaders:
+        notes.append("A leader's bar is full while the node was seen to lead, pale until the next one was.")
     if points.stride > 1:
         notes.append("Points are a sample with the slowest operations kept; counts and rates are exact.")
     return tag("div", picture, tag("p", " ".join(notes), class_="quiet"), class_="panel")

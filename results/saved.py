@@ -13,6 +13,7 @@ from checkers.importers.detect import open_source
 from harness.errors import UserError
 from harness.facts import conclude_run, load_faults
 from harness.faults import Fault
+from harness.leaderships import Leadership
 from harness.rundir import RunDir
 from results.points import Points, read_points
 
@@ -34,6 +35,7 @@ class Saved:
     verdict: Mapping[str, Any]
     faults: tuple[Fault, ...]
     points: Points | None
+    leaders: tuple[Leadership, ...] = ()
     gaps: tuple[str, ...] = field(default=())
 
     @property
@@ -57,11 +59,16 @@ def load(rundir: RunDir) -> Saved:
     verdict = _tolerant(gaps, lambda: _object(rundir, rundir.verdict_json)) or {}
     faults = _tolerant(gaps, lambda: load_faults(rundir)) or ()
     points = _tolerant(gaps, lambda: _points(rundir))
+    leaders = _tolerant(gaps, lambda: _leaders(rundir)) or ()
     if verdict:
         verdict = _believed(gaps, rundir, verdict)
     else:
         gaps.append("This run has no verdict: it ended before it was judged. `assay check` judges what was saved.")
-    return Saved(rundir, run, outcome, verdict, faults, points, tuple(dict.fromkeys(gaps)))
+    return Saved(rundir, run, outcome, verdict, faults, points, leaders, tuple(dict.fromkeys(gaps)))
+
+
+def _leaders(rundir: RunDir) -> tuple[Leadership, ...]:
+    return msgspec.convert(rundir.read_json(rundir.leaders_json) or (), tuple[Leadership, ...])
 
 
 def _points(rundir: RunDir) -> Points | None:

@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from checkers.projection import MISMATCH
 from harness.faults import Fault
 from results.markup import Markup, join, listing, table, tag
 from results.plots import TYPE_WORDS
-from results.points import TYPES, decoded
+from results.points import TYPES, Missed, Points, decoded
 from results.saved import Saved
 from results.words import QUESTIONS, VERDICT_WORDS, duration, seconds
 
@@ -175,10 +176,29 @@ def operations(saved: Saved) -> Markup:
         return tag("p", "No client operation was recorded.")
     rows = []
     for f in points.fs:
-        counts = [points.count(f, type) for type in TYPES]
-        share = f"{counts[0] / max(sum(counts), 1):.1%}"
-        rows.append((f, sum(counts), *counts, share))
-    return table(("operation", "in all", *(TYPE_WORDS[type] for type in TYPES), "ok"), rows)
+        ok, unknown, failed = (points.count(f, type) for type in TYPES)
+        unmet = sum(missed.by_f[f] for (error_class, _), missed in points.missed.items() if error_class == MISMATCH)
+        answered = f"{(ok + unmet) / max(ok + unknown + failed, 1):.1%}"
+        rows.append((f, ok + unknown + failed, ok, unmet, unknown, failed - unmet, answered))
+    header = ("operation", "in all", TYPE_WORDS["ok"], "found another value", TYPE_WORDS["info"], TYPE_WORDS["fail"])
+    return join((table((*header, "answered"), rows), _errors(points)))
+
+
+def _errors(points: Points) -> Markup | None:
+    """Why operations did not succeed, the most frequent first; a compare-and-set that found another value is none."""
+    errors = [(key, missed) for key, missed in points.missed.items() if key[0] != MISMATCH]
+    if not errors:
+        return None
+    rows = [
+        (error_class, TYPE_WORDS[type], missed.by_f.total(), _by_f(missed), missed.message)
+        for (error_class, type), missed in sorted(errors, key=lambda item: -item[1].by_f.total())
+    ]
+    header = ("error", "outcome", "operations", "of which", "the first was told")
+    return join((tag("h3", "Errors"), table(header, rows, "small")))
+
+
+def _by_f(missed: Missed) -> str:
+    return ", ".join(f"{count:,} {f}" for f, count in missed.by_f.most_common())
 
 
 def command(saved: Saved) -> str:

@@ -37,6 +37,7 @@ from harness.env import daemon
 from harness.env.ssh import SshFleet
 from harness.errors import DefiniteError, HarnessError
 from harness.invariants import InvariantsRecord
+from harness.leaderships import Leaderships
 from harness.ops import Op
 from harness.ports import Clock, Hello, Ports
 from harness.protocols import Damage, Node, NodeStatus, ProcessState
@@ -87,6 +88,7 @@ class DockerDatabase(ReferenceDatabase):
         self._admin: Ports | None = None
         self._opened = 0
         self._reports = Reports()
+        self.leaderships = Leaderships()
 
     # ---- processes ----
 
@@ -162,6 +164,7 @@ class DockerDatabase(ReferenceDatabase):
         except DefiniteError:
             return None
         self._reports.take(status)
+        self.leaderships.take(status, self._admin_ports().clock.monotonic_ns())
         return status
 
     async def invariants(self) -> InvariantsRecord:

@@ -19,6 +19,7 @@ from cluster.nodelog import ClockFormatter, node_logger
 from cluster.wire.messages import Replica
 from harness.errors import DefiniteError, HarnessError
 from harness.invariants import InvariantsRecord
+from harness.leaderships import Leaderships
 from harness.ports import Clock, Ports
 from harness.protocols import Damage, Node, NodeStatus, ProcessState
 from harness.sim.node import SimNode
@@ -131,7 +132,13 @@ class SimDatabase(ReferenceDatabase):
             reply = await self._status_client.status(self.address(node))
         except DefiniteError:
             return None
-        return node_status(reply, self._knobs.clock_limits.max_offset_ns)
+        status = node_status(reply, self._knobs.clock_limits.max_offset_ns)
+        self.leaderships.take(status, self._world.loop.now_ns)
+        return status
+
+    @property
+    def leaderships(self) -> Leaderships:
+        return self._watch.leaderships
 
     async def collect_logs(self) -> Mapping[str, bytes]:
         """`NODE/node.log`, with a line for everything that nothing in the node handled."""

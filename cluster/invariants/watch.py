@@ -19,6 +19,7 @@ from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
 from cluster.ranges.lease import Lease
 from harness.failpoints import InjectedFailure
 from harness.invariants import InvariantsRecord
+from harness.leaderships import Leaderships
 
 CACHES = "caches-are-the-catalog"
 NO_PANIC = "no-panic"
@@ -47,6 +48,8 @@ class Watch:
         self.findings = Findings(moment)
         self._kept = kept
         self._damaged = damaged
+        self._moment = moment
+        self.leaderships = Leaderships()
         self._groups: dict[str, GroupInvariants] = {}
 
     def observer(self, node: str, incarnation: int, clock: MachineClock) -> Observer:
@@ -60,6 +63,12 @@ class Watch:
         if found is None:
             found = self._groups[group] = GroupInvariants(Scope(self.findings, group), self._kept)
         return found
+
+    def became_leader(self, group: str, life: int, raft: RaftView) -> None:
+        """A replica leads its group from now on."""
+        self.leaderships.leads(group, raft.term, self.findings.lives.node(life), self._moment()[0])
+        self._groups[group].elections.became_leader(life, raft)
+        self._groups[group].leases.began(life, raft)
 
     def panicked(self, node: str, error: BaseException) -> None:
         """A node gave up by itself: only a disk may bring one to that (G7)."""
@@ -115,8 +124,7 @@ class _Life:
         self._groups[group].elections.voted(self._life, self._servers[group], term, candidate)
 
     def became_leader(self, group: str, raft: RaftView) -> None:
-        self._groups[group].elections.became_leader(self._life, raft)
-        self._groups[group].leases.began(self._life, raft)
+        self._watch.became_leader(group, self._life, raft)
 
     def configured(self, group: str, raft: RaftView) -> None:
         self._groups[group].membership.configured(self._life, raft)

@@ -9,15 +9,21 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from sample_run import RUN, VERDICT, events, sample_run
 
 from harness.errors import UserError
 from harness.history.journal import JournalWriter
-from harness.ops import Op, read
+from harness.leaderships import Leadership
+from harness.ops import Op, cas, read
 from harness.rundir import RunDir, create
+from results.findings import checker_block
+from results.leaders import leader_panel
 from results.plots import clock_readings, overview
 from results.points import MAX_SAMPLE, Points, read_points
 from results.report import build_report
+from results.saved import load
 
 VOID = {"meta", "img", "br"}
 
@@ -205,7 +211,41 @@ def test_a_history_of_one_open_operation_is_drawn(bare: RunDir) -> None:
     journal = JournalWriter(bare.journal)
     journal.append(Op("invoke", 0, "read", (read(1),), index=0, time=0))
     journal.close()
-    assert "read 1 0 1 0 0.0%" in page_of(bare)[1]
+    assert "read 1 0 0 1 0 0.0%" in page_of(bare)[1]
+
+
+def test_a_failed_compare_and_set_is_no_error(bare: RunDir) -> None:
+    journal = JournalWriter(bare.journal)
+    told = (("cas-mismatch", "fail", "found 7"), ("timeout", "info", "no answer"), ("timeout", "info", "none either"))
+    for number, (error_class, type, error) in enumerate(told):
+        op = Op("invoke", number, "cas", (cas(1, 2, 3),), index=2 * number, time=number)
+        journal.append(op)
+        journal.append(op.complete(type, index=2 * number + 1, time=9, error_class=error_class, error=error))
+    journal.close()
+    text = page_of(bare)[1]
+    assert "cas 3 0 1 2 0 33.3%" in text, "in all, ok, found another value, unknown, failed"
+    assert "timeout unknown outcome 2 2 cas no answer" in text
+    assert "cas-mismatch" not in text
+
+
+def test_leaders_are_drawn_as_bands(bare: RunDir) -> None:
+    points = Points(end_s=10.0)
+    led = [Leadership("catalog", 1, "m1", 0, 4 * 10**9), Leadership("catalog", 3, "m2", 5 * 10**9, 9 * 10**9)]
+    panel = leader_panel([*led, Leadership("ab" * 16, 1, "t1", 0, 0)], 10.0)
+    assert panel.labels == ("catalog", "tablet ababab")
+    axis = Figure().add_subplot()
+    panel.draw(axis)
+    spans = [(patch.get_x(), round(patch.get_width(), 6)) for patch in axis.patches if isinstance(patch, Rectangle)]
+    assert spans == [(0.0, 5.0), (0.0, 4.0), (5.0, 5.0), (5.0, 4.0), (0.0, 10.0), (0.0, 0.0)], "pale and full, in turn"
+    assert [text.get_text() for text in axis.texts] == ["m1, term 1", "m2, term 3", "t1, term 1"]
+    assert len(overview(points, (), {}, led)) > len(overview(points, (), {}))
+    bare.write_json(bare.leaders_json, led)
+    assert load(bare).leaders == tuple(led)
+
+
+def test_what_invariants_were_checked_is_told() -> None:
+    verdict = {"valid": True, "ops": 0, "details": {"checked": {"state-digest": 1_000, "no-panic": 8}}}
+    assert "1,008 checks of 2 invariants" in str(checker_block("invariants", verdict))
 
 
 def test_large_histories_are_sampled_but_counted_exactly(tmp_path: Path) -> None:
