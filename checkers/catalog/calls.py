@@ -1,0 +1,245 @@
+"""The operations of a catalog's history: from the columns of the history to calls of the model.
+
+How operations stand in the history (`mops`; names are partition keys, table and tablet ids integers):
+
+- `create`, `delete`, `alter`: `(f, name, value = id of the table)`; no value where the answer does not tell the id.
+- `rename`: the same; the new name stands in `row`.
+- `list`: one `table` a table: name, id, `row` = schema version, `column` = state.
+- `schema`, `created`, `altered`: `(f, name, value = id, row = version)`; no value where the answer tells only that
+  there is such a table, or with `column` = 1 that there is none.
+- `locations`: `(f, name, value = id, column = how many partitions)`, no value where there is no such table; then one
+  `tablet` each: `partition` = bucket, `value` = its id, `column` = state, `row` = how many replicas are told.
+
+A failed `create` of class `already-present` has seen the name taken; one of the others of class `not-found` has seen it
+free; a failed `rename` of class `already-present` has seen the new name taken. Other failures say only that nothing was
+changed. Operations with other micro-operations (reads and writes of rows) are none of this model's business.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.jepsen.rows import COLUMNS, FAIL, INFO, OK, flat, read_mops, read_operations, text_codes
+from checkers.kernels.columns import NEVER, Ints
+
+CREATE, DELETE, ALTER, RENAME, LIST, SCHEMA, LOCATIONS, TABLE, TABLET = range(9)
+
+MOP_KINDS: Final = {
+    "create": CREATE,
+    "delete": DELETE,
+    "alter": ALTER,
+    "rename": RENAME,
+    "table": TABLE,
+    "tablet": TABLET,
+    "schema": SCHEMA,
+    "created": SCHEMA,
+    "altered": SCHEMA,
+    "locations": LOCATIONS,
+}
+CHANGES: Final = (CREATE, DELETE, ALTER, RENAME)
+"""Kinds of operations that change the catalog."""
+
+TABLE_STATES: Final = ("UNKNOWN", "PREPARING", "RUNNING", "ALTERING", "REMOVED")
+TABLET_STATES: Final = ("UNKNOWN", "PREPARING", "CREATING", "RUNNING", "REPLACED", "DELETED")
+"""States by the numbers that stand for them in histories."""
+
+TAKEN, FREE, NO_WORD = 0, 1, 2
+_CLASSES: Final = {"already-present": TAKEN, "not-found": FREE}
+
+SCHEMA_OF_ROWS: Final = pa.schema(
+    [
+        pa.field("one", pa.int8(), nullable=False),
+        pa.field("invoke", pa.int64(), nullable=False),
+        pa.field("complete", pa.int64(), nullable=False),
+        pa.field("begin_ns", pa.int64(), nullable=False),
+        pa.field("end_ns", pa.int64(), nullable=False),
+        pa.field("outcome", pa.int8(), nullable=False),
+        pa.field("word", pa.int8(), nullable=False),
+        pa.field("final", pa.int8(), nullable=False),
+        pa.field("bound", pa.int64(), nullable=False),
+        pa.field("place", pa.int64(), nullable=False),
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("name", pa.int64(), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+        pa.field("nil", pa.int8(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("column", pa.int64(), nullable=False),
+    ]
+)
+"""One row a micro-operation, and one of kind LIST for each list itself. `word` is what a failure says; `bound` is the
+age that the answer may have (ns), 0 where it must be of the present."""
+
+INPUT_COLUMNS: Final = (*COLUMNS, "error_class", "phase", "bound", "invoke_time", "complete_time")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an answer says of one name: a table with this id at this version (None: not told), or none at all."""
+
+    name: int
+    absent: bool
+    id: int | None = None
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tablet:
+    """A tablet as an answer about locations shows it."""
+
+    bucket: int
+    id: int
+    state: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operation. A change has a `name`, a rename also `new`, and an answer may tell its table's `id`.
+
+    An observation has `seen`; where it is `total`, names that are not in it are free. `since` is the event after which
+    the state that it shows existed: its invocation, or earlier where an old answer will do. `complete` is NEVER for a
+    change that may yet take effect. `order` is the event of its invocation, which names it.
+    """
+
+    order: int
+    since: int
+    complete: int
+    kind: int
+    name: int = 0
+    new: int = 0
+    id: int | None = None
+    total: bool = False
+    seen: tuple[Seen, ...] = ()
+    states: tuple[int, ...] = ()
+    buckets: int = 0
+    tablets: tuple[Tablet, ...] = ()
+    final: bool = False
+    duration_ns: int = 0
+
+    @property
+    def changes(self) -> bool:
+        return self.kind in CHANGES and not self.seen
+
+
+def flatten_calls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a batch that are of the catalog."""
+    operations = read_operations(batch)
+    mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), MOP_KINDS)
+    kept = np.flatnonzero(np.isin(mops.kind, list(range(9))))
+    lists = np.flatnonzero(operations.named(("list",)))
+    of = np.concatenate((mops.of[kept], lists))
+    zeros = np.zeros(len(lists), np.int64)
+    address = [np.concatenate((part[kept], zeros)) for part in mops.address]
+    classes, names = text_codes(batch.column("error_class"))
+    words = np.array([_CLASSES.get(name, NO_WORD) for name in names] + [NO_WORD], np.int8)
+    phases, phase_names = text_codes(batch.column("phase"))
+    final = np.array([str(name).startswith("final") for name in phase_names] + [False])
+    row = operations.row[of]
+    columns: dict[str, Any] = {
+        "one": np.zeros(len(of), np.int8),
+        "invoke": operations.invoke[of],
+        "complete": operations.complete[of],
+        "begin_ns": _ints(batch, "invoke_time")[row],
+        "end_ns": _ints(batch, "complete_time")[row],
+        "outcome": operations.outcome[of],
+        "word": words[classes[row]],
+        "final": final[phases[row]].astype(np.int8),
+        "bound": _ints(batch, "bound")[row],
+        "place": np.concatenate((np.arange(len(kept)), np.full(len(lists), -1))),
+        "kind": np.concatenate((mops.kind[kept], np.full(len(lists), LIST))).astype(np.int8),
+        "name": address[1],
+        "value": np.concatenate((mops.value[kept], zeros)),
+        "nil": np.concatenate((mops.nil[kept], np.ones(len(lists), np.bool_))).astype(np.int8),
+        "row": address[2],
+        "column": address[3],
+    }
+    return flat(SCHEMA_OF_ROWS, columns)
+
+
+def _ints(batch: pa.RecordBatch, name: str) -> Ints:
+    filled: Ints = batch.column(name).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return filled
+
+
+def calls_of(rows: pa.Table) -> list[Call]:
+    """The calls, by invocation, of rows that are sorted by (`invoke`, `place`); what can't say anything is left out."""
+    columns = {name: rows.column(name).to_pylist() for name in rows.column_names}
+    ends = _Ends.of(columns["end_ns"], columns["complete"])
+    starts: dict[int, list[int]] = {}
+    for place, invoke in enumerate(columns["invoke"]):
+        starts.setdefault(invoke, []).append(place)
+    calls = []
+    for places in starts.values():
+        call = _call([{name: column[place] for name, column in columns.items()} for place in places], ends)
+        if call is not None:
+            calls.append(call)
+    return calls
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """When operations completed, in order of time, and the last event up to each of these times."""
+
+    times_ns: list[int]
+    last: list[int]
+
+    @staticmethod
+    def of(times_ns: list[int], events: list[int]) -> _Ends:
+        ends = sorted((time_ns, event) for time_ns, event in zip(times_ns, events, strict=True) if event != NEVER)
+        return _Ends([time_ns for time_ns, _ in ends], list(accumulate((event for _, event in ends), max)))
+
+    def before(self, time_ns: int) -> int:
+        """The last event that was over before this time, -1 if there is none."""
+        place = bisect_left(self.times_ns, time_ns)
+        return self.last[place - 1] if place else -1
+
+
+def _call(rows: list[dict[str, int]], ends: _Ends) -> Call | None:
+    first = rows[0]
+    kind, outcome = first["kind"], first["outcome"]
+    since = first["invoke"] if not first["bound"] else ends.before(first["begin_ns"] - first["bound"])
+    common: dict[str, Any] = {
+        "order": first["invoke"],
+        "since": since,
+        "complete": first["complete"],
+        "kind": kind,
+        "final": bool(first["final"]),
+        "duration_ns": first["end_ns"] - first["begin_ns"],
+    }
+    if outcome == FAIL:
+        seen = _refused(first)
+        return None if seen is None else Call(**common, seen=(seen,))
+    if kind in CHANGES:
+        told = None if first["nil"] or outcome == INFO else first["value"]
+        return Call(**common, name=first["name"], new=first["row"], id=told)
+    return None if outcome != OK else _answer(common, kind, rows)
+
+
+def _refused(row: dict[str, int]) -> Seen | None:
+    kind, word = row["kind"], row["word"]
+    if word == TAKEN and kind in (CREATE, RENAME):
+        return Seen(row["name"] if kind == CREATE else row["row"], False)
+    if word == FREE and kind != CREATE and kind != LIST:
+        return Seen(row["name"], True)
+    return None
+
+
+def _answer(common: dict[str, Any], kind: int, rows: list[dict[str, int]]) -> Call:
+    if kind == LIST:
+        tables = [row for row in rows if row["kind"] == TABLE]
+        seen = tuple(Seen(row["name"], False, row["value"], row["row"]) for row in tables)
+        return Call(**common, total=True, seen=seen, states=tuple(row["column"] for row in tables))
+    first = rows[0]
+    told = None if first["nil"] else first["value"]
+    absent = told is None and (kind == LOCATIONS or first["column"] == 1)
+    if kind == SCHEMA:
+        version = None if told is None else first["row"]
+        return Call(**common, seen=(Seen(first["name"], absent, told, version),))
+    tablets = tuple(Tablet(row["name"], row["value"], row["column"], row["row"]) for row in rows[1:])
+    return Call(**common, seen=(Seen(first["name"], absent, told),), buckets=first["column"], tablets=tablets)

@@ -1,0 +1,306 @@
+"""What no order of a catalog's operations can make right, found without search: certain, and soon told.
+
+`A before B` is: A completed before B was invoked (an answer that may be old counts from `Call.since`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final
+
+from checkers.catalog.calls import (
+    ALTER,
+    CREATE,
+    DELETE,
+    LOCATIONS,
+    RENAME,
+    TABLE_STATES,
+    TABLET_STATES,
+    Call,
+    Tablet,
+)
+from checkers.catalog.model import RENAME_ALTERS
+from checkers.findings import Finding
+
+UNCOMMITTED, HALF_MADE, TWICE, PHANTOM = "uncommitted-record", "half-made-table", "table-twice", "phantom-table"
+FLICKERING, LOST, RETURNED = "flickering-table", "lost-table", "deleted-table-seen"
+VERSION_BACK, VERSION_UNASKED = "version-went-back", "version-without-alter"
+TABLET_BACK, STUCK_DDL, LATE_DDL = "tablet-came-back", "ddl-stuck", "ddl-late"
+
+_VISIBLE_TABLES: Final = {TABLE_STATES.index("RUNNING"), TABLE_STATES.index("ALTERING")}
+_VISIBLE_TABLETS: Final = {TABLET_STATES.index(name) for name in ("PREPARING", "CREATING", "RUNNING")}
+_TABLE_RUNS: Final = TABLE_STATES.index("RUNNING")
+_TABLET_RUNS: Final = TABLET_STATES.index("RUNNING")
+
+
+@dataclass(slots=True)
+class _Table:
+    """All that is told of one table, by its id: where it was seen, at which version, and the changes that name it."""
+
+    sightings: list[tuple[Call, int | None]] = field(default_factory=list)
+    makers: list[Call] = field(default_factory=list)
+    deletions: list[Call] = field(default_factory=list)
+    raised: list[Call] = field(default_factory=list)
+
+
+def refutations(calls: Sequence[Call], budget_ns: int) -> Iterator[Finding]:
+    """Everything that is wrong for certain; `budget_ns` is what a change may take once all faults are healed."""
+    tables = _tables(calls)
+    yield from _records(calls)
+    yield from _made_once(tables)
+    yield from _phantoms(calls, tables)
+    lists = sorted((call for call in calls if call.total), key=lambda call: call.since)
+    unnamed = [call for call in calls if call.changes and call.id is None]
+    deletions = _Spans.of([call for call in unnamed if call.kind == DELETE])
+    raising = sorted(call.order for call in unnamed if _raises(call))
+    for table_id, table in tables.items():
+        yield from _absences(table_id, table, lists, deletions)
+        yield from _returned(table_id, table)
+        yield from _versions(table_id, table)
+        yield from _unasked(table_id, table, raising)
+    yield from _tablets(calls)
+    yield from _at_the_end(calls, budget_ns)
+
+
+def _tables(calls: Sequence[Call]) -> dict[int, _Table]:
+    tables: dict[int, _Table] = {}
+    for call in calls:
+        if call.changes and call.id is not None:
+            table = tables.setdefault(call.id, _Table())
+            if call.kind == CREATE:
+                table.makers.append(call)
+            if _raises(call):
+                table.raised.append(call)
+            if call.kind == DELETE:
+                table.deletions.append(call)
+            else:
+                table.sightings.append((call, 0 if call.kind == CREATE else None))
+        for seen in call.seen:
+            if seen.id is not None:
+                tables.setdefault(seen.id, _Table()).sightings.append((call, seen.version))
+    return tables
+
+
+def _finding(name: str, calls: Sequence[Call], at: int = 0, **facts: Any) -> Finding:
+    return Finding(name, max(call.order for call in calls), (0, at, 0, 0), tuple(call.order for call in calls), facts)
+
+
+# ---- what one answer says ----
+
+
+def _records(calls: Sequence[Call]) -> Iterator[Finding]:
+    for call in calls:
+        for seen, state in zip(call.seen, call.states, strict=False):
+            if state not in _VISIBLE_TABLES:
+                yield _finding(UNCOMMITTED, [call], seen.name, what="table", state=_named(TABLE_STATES, state))
+        for attribute in ("id", "name"):
+            told = [getattr(seen, attribute) for seen in call.seen]
+            if len(told) != len(set(told)):
+                yield _finding(TWICE, [call], what=attribute)
+        if call.kind == LOCATIONS and call.seen and not call.seen[0].absent:
+            yield from _placed(call)
+
+
+def _placed(call: Call) -> Iterator[Finding]:
+    name = call.seen[0].name
+    for tablet in call.tablets:
+        if tablet.state not in _VISIBLE_TABLETS:
+            yield _finding(UNCOMMITTED, [call], name, what="tablet", state=_named(TABLET_STATES, tablet.state))
+    buckets = sorted(tablet.bucket for tablet in call.tablets)
+    if call.buckets and buckets != list(range(call.buckets)):
+        yield _finding(HALF_MADE, [call], name, buckets=buckets, of=call.buckets)
+
+
+def _named(names: Sequence[str], state: int) -> str:
+    return names[state] if 0 <= state < len(names) else str(state)
+
+
+# ---- tables that nobody made, or that were made twice ----
+
+
+def _made_once(tables: dict[int, _Table]) -> Iterator[Finding]:
+    for table_id, table in tables.items():
+        if len(table.makers) > 1:
+            yield _finding(TWICE, table.makers[:2], table.makers[0].name, what="created", id=table_id)
+
+
+def _phantoms(calls: Sequence[Call], tables: dict[int, _Table]) -> Iterator[Finding]:
+    """Tables seen before anybody can have made them. The k-th that no acknowledged creation accounts for needs k
+    creations whose table is not known that began before it was seen."""
+    unclaimed = []
+    for table_id, table in tables.items():
+        told = [call for call, _ in table.sightings] + table.deletions
+        first = min(told, key=lambda call: call.complete)
+        if table.makers:
+            maker = min(table.makers, key=lambda call: call.order)
+            if first.complete < maker.order:
+                yield _finding(PHANTOM, [first, maker], first.name, id=table_id)
+        else:
+            unclaimed.append((first.complete, first.order, table_id, first))
+    begun = sorted(call.order for call in calls if call.changes and call.kind == CREATE and call.id is None)
+    for count, (complete, _, table_id, first) in enumerate(sorted(unclaimed, key=lambda each: each[:3]), 1):
+        if bisect_left(begun, complete) < count:
+            yield _finding(PHANTOM, [first], first.name, id=table_id, candidates=bisect_left(begun, complete))
+
+
+# ---- tables that were there and are not ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Changes by invocation, and the latest completion among those up to each."""
+
+    orders: list[int]
+    latest: list[int]
+
+    @staticmethod
+    def of(calls: Sequence[Call]) -> _Spans:
+        ordered = sorted(calls, key=lambda call: call.order)
+        return _Spans([call.order for call in ordered], list(accumulate((call.complete for call in ordered), max)))
+
+    def any_between(self, begin: int, end: int) -> bool:
+        """Whether one of them may have taken effect behind the event `begin` and before the event `end`."""
+        place = bisect_left(self.orders, end)
+        return place > 0 and self.latest[place - 1] > begin
+
+
+def _absences(table_id: int, table: _Table, lists: Sequence[Call], unnamed: _Spans) -> Iterator[Finding]:
+    """A list without a table that was there before and is there again, or that nobody can have deleted since."""
+    sightings = sorted((call for call, _ in table.sightings), key=lambda call: call.complete)
+    if not sightings:
+        return
+    known, again = sightings[0], max(sightings, key=lambda call: call.since)
+    newest = list(accumulate(sightings, _later))
+    ends = [call.complete for call in sightings]
+    own = _Spans.of(table.deletions)
+    for place in range(bisect_left(lists, known.complete, key=lambda call: call.since), len(lists)):
+        listing = lists[place]
+        if any(seen.id == table_id for seen in listing.seen):
+            continue
+        if listing.complete < again.since:
+            yield _finding(FLICKERING, [known, listing, again], _name_of(known), id=table_id)
+            return
+        last = newest[bisect_right(ends, listing.since) - 1]
+        if not any(spans.any_between(last.order, listing.complete) for spans in (own, unnamed)):
+            yield _finding(LOST, [last, listing], _name_of(last), id=table_id)
+            return
+        if listing.since >= ends[-1]:
+            return  # Whatever explains this absence explains all later ones.
+
+
+def _later(one: Call, other: Call) -> Call:
+    return max(one, other, key=lambda call: call.order)
+
+
+def _returned(table_id: int, table: _Table) -> Iterator[Finding]:
+    if not table.deletions:
+        return
+    gone = min(table.deletions, key=lambda call: call.complete)
+    for call, _ in table.sightings:
+        if call.since > gone.complete:
+            yield _finding(RETURNED, [gone, call], _name_of(call), id=table_id)
+            return
+    if len(table.deletions) > 1:
+        yield _finding(RETURNED, table.deletions[:2], gone.name, id=table_id)
+
+
+def _name_of(call: Call) -> int:
+    return call.name if call.changes else call.seen[0].name if call.seen else 0
+
+
+# ---- schema versions ----
+
+
+def _versions(table_id: int, table: _Table) -> Iterator[Finding]:
+    told = [(call, version) for call, version in table.sightings if version is not None]
+    ordered = sorted(told, key=lambda each: each[0].complete)
+    ends = [call.complete for call, _ in ordered]
+    highest = list(accumulate(ordered, _higher))
+    for call, version in sorted(told, key=lambda each: each[0].order):
+        place = bisect_left(ends, call.since)
+        if place and highest[place - 1][1] > version:
+            earlier, shown = highest[place - 1]
+            yield _finding(VERSION_BACK, [earlier, call], _name_of(call), id=table_id, was=shown, now=version)
+            return
+
+
+def _higher(one: tuple[Call, int], other: tuple[Call, int]) -> tuple[Call, int]:
+    return other if other[1] > one[1] else one
+
+
+def _unasked(table_id: int, table: _Table, unnamed: Sequence[int]) -> Iterator[Finding]:
+    """A version higher than all changes that had begun by then can make it, or lower than those that were over did.
+
+    `unnamed` are the invocations of those that do not tell their table.
+    """
+    begun = sorted(call.order for call in table.raised)
+    over = sorted(call.complete for call in table.raised)
+    for call, version in table.sightings:
+        if version is None:
+            continue
+        most = bisect_left(begun, call.complete) + bisect_left(unnamed, call.complete)
+        least = bisect_left(over, call.since)
+        if not least <= version <= most:
+            yield _finding(VERSION_UNASKED, [call], _name_of(call), id=table_id, now=version, least=least, most=most)
+            return
+
+
+def _raises(call: Call) -> bool:
+    return call.kind == ALTER or (call.kind == RENAME and RENAME_ALTERS > 0)
+
+
+# ---- tablets ----
+
+
+def _tablets(calls: Sequence[Call]) -> Iterator[Finding]:
+    """A tablet gives its place to another only for good, and none that was seen to run gives it at all."""
+    shown: dict[tuple[int, int], list[tuple[Call, Tablet]]] = {}
+    for call in calls:
+        for tablet in call.tablets:
+            if call.seen[0].id is not None:
+                shown.setdefault((call.seen[0].id, tablet.bucket), []).append((call, tablet))
+    for (table_id, bucket), sightings in shown.items():
+        if len({tablet.id for _, tablet in sightings}) > 1:
+            yield from _replaced(table_id, bucket, sightings)
+
+
+def _replaced(table_id: int, bucket: int, sightings: Sequence[tuple[Call, Tablet]]) -> Iterator[Finding]:
+    for other, instead in sightings:
+        before = [each for each in sightings if each[1].id != instead.id and each[0].complete < other.since]
+        ran = next((each for each in before if each[1].state == _TABLET_RUNS), None)
+        left = {tablet.id for _, tablet in before}
+        again = next((each for each in sightings if each[1].id in left and each[0].since > other.complete), None)
+        facts = {"id": table_id, "bucket": bucket}
+        if ran is not None:
+            yield _finding(TABLET_BACK, [ran[0], other], _name_of(other), ran=True, **facts)
+            return
+        if again is not None:
+            earlier = next(call for call, tablet in before if tablet.id == again[1].id)
+            yield _finding(TABLET_BACK, [earlier, other, again[0]], _name_of(other), ran=False, **facts)
+            return
+
+
+# ---- after the heal ----
+
+
+def _at_the_end(calls: Sequence[Call], budget_ns: int) -> Iterator[Finding]:
+    """Work on tables that is never done, and changes that take longer than they may, once all faults are healed."""
+    final = [call for call in calls if call.final]
+    for call in final:
+        if call.changes and call.duration_ns > budget_ns:
+            yield _finding(LATE_DDL, [call], call.name, took_ns=call.duration_ns, budget_ns=budget_ns)
+    lists = [call for call in final if call.total]
+    if lists:
+        last = max(lists, key=lambda call: call.order)
+        for seen, state in zip(last.seen, last.states, strict=False):
+            if state != _TABLE_RUNS:
+                yield _finding(STUCK_DDL, [last], seen.name, what="table", state=_named(TABLE_STATES, state))
+    by_name = {call.seen[0].name: call for call in final if call.kind == LOCATIONS and call.seen}
+    for name, call in by_name.items():
+        for tablet in call.tablets:
+            if tablet.state != _TABLET_RUNS or not tablet.replicas:
+                shown = _named(TABLET_STATES, tablet.state)
+                yield _finding(STUCK_DDL, [call], name, what="tablet", state=shown, replicas=tablet.replicas)

@@ -1,0 +1,340 @@
+"""Linearizability of a catalog by search (Wing and Gong 1993, Lowe's just-in-time form), with its own reductions.
+
+Events are taken in order while a set of configurations (state, which open calls have taken effect) says all that may be
+true. At a completion every configuration is led on until the call has taken effect in it. What keeps that small:
+- an observation takes effect as soon as a state shows what it saw, for it changes nothing;
+- a change is put before the completing call only if it has to be: if each change in front shares a name with something
+  behind it, up to that call; else it can as well be put behind it (the two commute);
+- of equal changes of unknown outcome the oldest goes first, and a configuration that spent fewer of them, everything
+  else being equal, makes another superfluous.
+
+Two answers are certain: a way to the end (`LINEARIZABLE`), whatever was left out on the way, and no way left while
+nothing was left out (`STUCK`). Where something was left out (`Limits`), the search is done again with wider limits;
+when its work is used up, the answer is `UNDECIDED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from checkers.catalog.calls import CREATE, RENAME, Call
+from checkers.catalog.model import Bindable, State, after, shows
+from checkers.kernels.columns import NEVER
+
+LINEARIZABLE, STUCK, UNDECIDED = "linearizable", "stuck", "undecided"
+
+
+class Limits(NamedTuple):
+    """At one completion at most `unknown` changes of unknown outcome take effect, up to `most` where there is no other
+    way on; so many configurations are kept."""
+
+    unknown: int
+    most: int
+    kept: int
+
+
+STAGES: Final = (Limits(1, 4, 64), Limits(2, 5, 512), Limits(1 << 30, 1 << 30, 1 << 30))
+"""Each is tried where the one before left something out; the last leaves nothing out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a search: `stuck` is the call that could not take effect, `states` what may have been before it, and
+    `names` the name behind each place of a state."""
+
+    word: str
+    work: int
+    stuck: Call | None = None
+    states: tuple[State, ...] = ()
+    names: tuple[int, ...] = ()
+
+
+def search(calls: Sequence[Call], most_work: int) -> Answer:
+    """Whether some order of the calls that respects real time is one that the model allows; `most_work` steps."""
+    dense, names = _renamed(calls)
+    work = 0
+    for limits in STAGES:
+        attempt = _Search(dense, len(names), limits, most_work - work)
+        answer = attempt.run()
+        work += answer.work
+        if answer.word != UNDECIDED:
+            return replace(answer, work=work, names=names)
+        if work >= most_work:
+            break
+    return Answer(UNDECIDED, work, names=names)
+
+
+def _renamed(calls: Sequence[Call]) -> tuple[list[Call], tuple[int, ...]]:
+    """The same calls about names numbered from 0."""
+    met = {call.name for call in calls if call.changes} | {call.new for call in calls if _moves(call)}
+    met |= {seen.name for call in calls for seen in call.seen}
+    place = {name: i for i, name in enumerate(sorted(met))}
+    dense = []
+    for call in calls:
+        seen = tuple(replace(each, name=place[each.name]) for each in call.seen)
+        dense.append(replace(call, name=place.get(call.name, 0), new=place.get(call.new, 0), seen=seen))
+    return dense, tuple(sorted(met))
+
+
+def _moves(call: Call) -> bool:
+    return call.changes and call.kind == RENAME
+
+
+class Config(NamedTuple):
+    """A state, and the slots of open calls that have taken effect, as bits."""
+
+    state: State
+    done: int
+
+
+class _Search:
+    def __init__(self, calls: Sequence[Call], names: int, limits: Limits, most_work: int) -> None:
+        self._calls = calls
+        self._limits = limits
+        self._all = (1 << names) - 1
+        self._most_work = most_work
+        self._work = 0
+        self._left_out = False
+        self._open: dict[int, Call] = {}
+        self._slots: dict[int, int] = {}
+        self._names: dict[int, int] = {}
+        self._vacant: list[int] = []
+        self._reads = self._unknown = self._plain_reads = 0
+        self._certain: dict[int, int] = {}
+        self._equal: dict[tuple[int, int, int], int] = {}
+        self._equal_names: dict[tuple[int, int, int], int] = {}
+        self._claimed = {call.id for call in calls if call.changes and call.kind == CREATE and call.id is not None}
+        self._first_told: dict[int, int] = {}
+        for call in calls:
+            for table_id in _told(call):
+                self._first_told[table_id] = min(call.complete, self._first_told.get(table_id, NEVER))
+        self._tellers: dict[int, int] = {}
+        self._now = 0
+        self._configs = [Config((None,) * names, 0)]
+
+    def run(self) -> Answer:
+        for call, begins in self._events():
+            if begins:
+                self._begin(call)
+                continue
+            self._now = call.complete
+            before = self._configs
+            for unknown in range(self._limits.unknown, self._limits.most + 1):
+                self._configs = self._kept(self._completed(call, unknown))
+                if self._configs or self._work > self._most_work:
+                    break
+            if self._work > self._most_work:
+                return Answer(UNDECIDED, self._work)
+            if not self._configs:
+                states = tuple(dict.fromkeys(config.state for config in before))
+                return Answer(UNDECIDED if self._left_out else STUCK, self._work, call, states)
+            self._forget(call)
+        return Answer(LINEARIZABLE, self._work)
+
+    def _events(self) -> Iterator[tuple[Call, bool]]:
+        """Invocations and completions in order. An answer that may be old begins right behind the event `since`."""
+        events = []
+        for i, call in enumerate(self._calls):
+            events.append((2 * call.since + (call.since < call.order), 0, i))
+            if call.complete != NEVER:
+                events.append((2 * call.complete, 1, i))
+        for _, ends, i in sorted(events):
+            yield self._calls[i], not ends
+
+    # ---- calls come and go ----
+
+    def _begin(self, call: Call) -> None:
+        slot = heappop(self._vacant) if self._vacant else len(self._open)
+        bit = 1 << slot
+        self._open[slot], self._slots[call.order] = call, slot
+        self._names[slot] = self._names_of(call)
+        for table_id in _told(call):
+            self._tellers[table_id] = self._tellers.get(table_id, 0) | bit
+        if call.changes and call.complete == NEVER:
+            self._unknown |= bit
+            like = call.kind, call.name, call.new
+            self._equal[like] = self._equal.get(like, 0) | bit
+            self._equal_names[like] = self._names[slot]
+            return
+        self._certain[slot] = self._names[slot]
+        if not call.changes:
+            self._reads |= bit
+            if all(table_id in self._claimed for table_id in _told(call)):
+                self._plain_reads |= bit
+            self._configs = [_noted(config, call, bit) for config in self._configs]
+
+    def _forget(self, call: Call) -> None:
+        slot = self._slots.pop(call.order)
+        bit = 1 << slot
+        del self._open[slot], self._names[slot], self._certain[slot]
+        heappush(self._vacant, slot)
+        self._reads &= ~bit
+        self._plain_reads &= ~bit
+        for table_id in _told(call):
+            self._tellers[table_id] &= ~bit
+        self._configs = [Config(config.state, config.done & ~bit) for config in self._configs]
+
+    def _names_of(self, call: Call) -> int:
+        if call.total:
+            return self._all
+        if not call.changes:
+            return sum({1 << seen.name for seen in call.seen})
+        return 1 << call.name | (1 << call.new if call.kind == RENAME else 0)
+
+    # ---- one completion ----
+
+    def _completed(self, call: Call, most_unknown: int) -> list[Config]:
+        bit = 1 << self._slots[call.order]
+        reached: dict[Config, None] = {}
+        for config in self._configs:
+            if config.done & bit:
+                reached[config] = None
+            else:
+                for found in self._led_on(config, call, bit, most_unknown):
+                    reached[found] = None
+        return list(reached)
+
+    def _led_on(self, config: Config, call: Call, bit: int, most_unknown: int) -> Iterator[Config]:
+        """Every configuration in which the call has just taken effect, reached from this one by others in front.
+
+        `loose` are the calls in front that nothing behind them has shared a name with yet.
+        """
+        start = (config, 0)
+        seen = {start}
+        level = [(start, 0)]
+        while level and self._work <= self._most_work:
+            deeper = []
+            for (at, loose), unknown in level:
+                self._work += 1
+                last = self._taken(at, call, bit)
+                if last is not None and not self._apart(loose, self._names_of(call)):
+                    yield last
+                for slot in self._candidates(at, bit):
+                    spent = unknown + (self._unknown >> slot & 1)
+                    if spent > most_unknown:
+                        self._left_out = True
+                        continue
+                    following = self._taken(at, self._open[slot], 1 << slot)
+                    if following is None:
+                        continue
+                    bound = self._apart(loose, self._names[slot]) | 1 << slot
+                    node = (following, self._justified(bound, at, following, 1 << slot))
+                    if node not in seen:
+                        seen.add(node)
+                        deeper.append((node, spent))
+            level = deeper
+
+    def _taken(self, at: Config, call: Call, bit: int) -> Config | None:
+        """The configuration after a call took effect; observations that are right there have taken effect too."""
+        bindable = self._bindable(at)
+        state = after(at.state, call, bindable) if call.changes else shows(at.state, call, bindable)
+        if state is None:
+            return None
+        config = Config(state, at.done | bit)
+        for slot in _bits(self._reads & ~config.done):
+            config = _noted(config, self._open[slot], 1 << slot)
+        return config
+
+    def _candidates(self, at: Config, bit: int) -> Iterator[int]:
+        """Open calls that may have to go in front: changes, and observations that make anonymous tables known."""
+        spent = at.done | bit
+        oldest = {like: left & -left for like, slots in self._equal.items() if (left := slots & ~spent)}
+        near = self._near(bit, spent, oldest)
+        for slot, names in self._certain.items():
+            if names & near and not spent >> slot & 1:
+                yield slot
+        for like, lowest in oldest.items():
+            if self._equal_names[like] & near:
+                yield lowest.bit_length() - 1
+
+    def _near(self, bit: int, spent: int, oldest: Iterable[tuple[int, int, int]]) -> int:
+        """The names that matter to the completing call, by way of calls that share names."""
+        near = self._names[bit.bit_length() - 1]
+        waiting = [names for slot, names in self._certain.items() if not spent >> slot & 1]
+        waiting += [self._equal_names[like] for like in oldest]
+        linking = [names for names in waiting if names & (names - 1)]
+        while True:
+            wider = near
+            for names in linking:
+                if names & wider:
+                    wider |= names
+            if wider == near:
+                return near
+            near = wider
+
+    def _justified(self, loose: int, before: Config, following: Config, bit: int) -> int:
+        """`loose` without the calls that share a name with an observation which has just taken effect behind them."""
+        for slot in _bits(following.done & ~before.done & ~bit):
+            loose = self._apart(loose, self._names[slot])
+        return loose
+
+    def _apart(self, loose: int, names: int) -> int:
+        return sum(1 << slot for slot in _bits(loose) if not self._names[slot] & names)
+
+    def _bindable(self, at: Config) -> Bindable:
+        """An anonymous table may have an id that no acknowledged creation claims and that no other table has had."""
+
+        def bindable(table_id: int) -> bool:
+            return (
+                table_id not in self._claimed
+                and self._first_told[table_id] >= self._now
+                and not at.done & self._tellers.get(table_id, 0)
+                and all(table is None or table[0] != table_id for table in at.state)
+            )
+
+        return bindable
+
+    # ---- which are kept ----
+
+    def _kept(self, configs: list[Config]) -> list[Config]:
+        """Without those that another makes superfluous: the same state and changes, more seen, less of doubt spent.
+
+        An observation that tells the id of a table whose creation was not acknowledged is more than seen: with it, that
+        id is given.
+        """
+        free = self._plain_reads | self._unknown
+        groups: dict[tuple[State, int], list[Config]] = {}
+        for config in configs:
+            groups.setdefault((config.state, config.done & ~free), []).append(config)
+        kept = [config for group in groups.values() for config in self._undominated(group)]
+        if len(kept) > self._limits.kept:
+            self._left_out = True
+            kept = sorted(kept, key=lambda config: (config.done & self._unknown).bit_count())[: self._limits.kept]
+        return kept
+
+    def _undominated(self, group: list[Config]) -> list[Config]:
+        if len(group) == 1:
+            return group
+        kept: list[Config] = []
+        for config in sorted(group, key=self._cost):
+            seen, spent = config.done & self._plain_reads, config.done & self._unknown
+            if not any(not seen & ~other.done and not other.done & self._unknown & ~spent for other in kept):
+                kept.append(config)
+        return kept
+
+    def _cost(self, config: Config) -> int:
+        return (config.done & self._unknown).bit_count() - (config.done & self._plain_reads).bit_count()
+
+
+def _noted(config: Config, call: Call, bit: int) -> Config:
+    """An observation takes effect at once where the state shows what it saw."""
+    return Config(config.state, config.done | bit) if shows(config.state, call) is not None else config
+
+
+def _told(call: Call) -> Iterator[int]:
+    """The ids that a call's answer tells."""
+    if call.changes and call.id is not None and call.kind != CREATE:
+        yield call.id
+    for seen in call.seen:
+        if seen.id is not None:
+            yield seen.id
+
+
+def _bits(bits: int) -> Iterator[int]:
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low

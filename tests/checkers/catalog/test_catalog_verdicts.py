@@ -1,0 +1,116 @@
+"""The model `catalog` on histories: what operations say, both engines alike, settings, and what must not hurt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from catalog_histories import events_of
+
+from checkers.api import MODELS, judge_source
+from checkers.catalog.calls import Call
+from checkers.catalog.synthetic import CatalogShape, catalog_calls, spoiled
+from checkers.engines.api import Engine
+from checkers.engines.local import LocalEngine
+from checkers.engines.spark import SparkEngine
+from checkers.importers.detect import open_source
+from checkers.options import CheckOptions
+from checkers.source import Source
+from checkers.verdict import Verdict
+from harness.errors import UserError
+from harness.history.table import to_table, write_parquet
+from harness.ops import Mop, Op, read
+
+
+def judge(events: Sequence[Op], engine: Engine | None = None, **settings: str) -> Verdict:
+    table = to_table(events)
+    source = Source(Path("test.journal"), "journal", table.num_rows, table=table)
+    return MODELS["catalog"].judge(source, engine or LocalEngine(), CheckOptions(settings=settings))
+
+
+def history(seed: int) -> list[Call]:
+    return catalog_calls(CatalogShape(120, 5, 4, 0.08, refusals=True), seed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_histories_by_construction_are_valid_as_events_too(seed: int) -> None:
+    verdict = judge(events_of(history(seed)))
+    assert verdict.valid is True, verdict
+    assert verdict.ops > 50 and verdict.details["tables"] > 5 and verdict.details["observations"] > 20
+
+
+@pytest.mark.spark
+def test_spark_and_local_agree_in_every_word(spark: SparkEngine, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        events = events_of(spoiled(history(seed), seed) if seed == 2 else history(seed))
+        assert _comparable(judge(events, spark)) == _comparable(judge(events))
+    path = tmp_path / "history.parquet"
+    write_parquet(events_of(history(3)), path)
+    assert judge_source(open_source(path, "auto"), "catalog", spark).valid is True
+    assert _comparable(judge([], spark)) == _comparable(judge([]))
+
+
+def _comparable(verdict: Verdict) -> Verdict:
+    return msgspec.structs.replace(verdict, engine="", seconds=0.0)
+
+
+def ops(*lines: tuple[str, str, tuple[Mop, ...], dict[str, object]]) -> list[Op]:
+    """Operations one after the other, each in a process of its own; times are a second an event."""
+    events = []
+    for process, (type, f, mops, fields) in enumerate(lines):
+        invoked = () if f in ("list", "locations", "schema") else mops
+        op = Op(type, process, f, mops, **fields)  # type: ignore[arg-type]
+        for event in (op.complete("invoke", mops=invoked), op):
+            events.append(event.complete(event.type, index=len(events), time=len(events) * 1_000_000_000))
+    return events
+
+
+CREATED = ("ok", "create", (Mop("create", 1, 500),), {})
+
+
+def test_refusals_are_observations() -> None:
+    taken = ("fail", "create", (Mop("create", 1),), {"error_class": "already-present"})
+    free = ("fail", "delete", (Mop("delete", 1),), {"error_class": "not-found"})
+    other = ("fail", "delete", (Mop("delete", 1),), {"error_class": "not-the-leader"})
+    assert judge(ops(CREATED, taken)).valid is True
+    assert judge(ops(taken, CREATED)).counts == {"no-order": 1}
+    assert judge(ops(free, CREATED)).valid is True
+    assert judge(ops(CREATED, free)).counts == {"no-order": 1}
+    assert judge(ops(CREATED, other)).valid is True
+
+
+def test_operations_on_rows_are_no_business_of_the_catalog() -> None:
+    row = ("ok", "read", (read(5),), {})
+    assert judge(ops(CREATED, row)).ops == 1
+    assert judge(ops(row)).valid == "unknown"
+    assert "no operation" in str(judge(ops(row)).reason).lower()
+
+
+def test_an_empty_list_is_a_list() -> None:
+    assert judge(ops(("ok", "list", (), {}))).valid is True
+    assert judge(ops(CREATED, ("ok", "list", (), {}))).counts == {"lost-table": 1}
+    assert judge(ops(CREATED, ("fail", "list", (), {"error_class": "timeout"}))).valid is True
+
+
+def test_an_old_list_is_right_within_its_bound_and_wrong_beyond() -> None:
+    old = ("ok", "list", (), {"mode": "follower", "bound": 5_000_000_000})
+    young = ("ok", "list", (), {"mode": "follower", "bound": 500_000_000})
+    assert judge(ops(CREATED, old)).valid is True
+    assert judge(ops(CREATED, young)).counts == {"lost-table": 1}
+
+
+def test_the_budget_of_changes_is_a_setting() -> None:
+    late = ops(CREATED, ("ok", "alter", (Mop("alter", 1, 500),), {"phase": "final"}))
+    assert judge(late).valid is True
+    late[-1] = late[-1].complete("ok", time=late[-1].time + 20_000_000_000)
+    assert judge(late).counts == {"ddl-late": 1}
+    assert judge(late, **{"ddl-budget": "30"}).valid is True
+    with pytest.raises(UserError, match="ddl-budget"):
+        judge(late, **{"ddl-budget": "soon"})
+
+
+def test_every_operation_of_unknown_outcome_may_have_done_nothing() -> None:
+    lines = [("info", f, (Mop(f, 1),), {"error_class": "timeout"}) for f in ("create", "delete", "alter", "rename")]
+    assert judge(ops(*lines, ("ok", "list", (), {}))).valid is True
