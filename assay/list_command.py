@@ -93,6 +93,7 @@ def nemesis_settings() -> tuple[tuple[str, ...], Rows]:
             rows.append((name, "target", "|".join(KINDS[name].variants)))
             for setting, of in KINDS[name].settings.items():
                 rows.append((name, f"{setting}={of.default:g}", f"{of.low:g} to {of.high:g}: {of.meaning}"))
+            rows += [(name, f"{setting}=NAME|NAME…", of.meaning) for setting, of in KINDS[name].names.items()]
     return ("nemesis", "setting and default", "what it is"), rows
 
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+import msgspec
+
 from assay.options import RunOptions
 from nemesis.asked import ALL, Asked, expand, parse_all
 from nemesis.packages import fitting
@@ -57,7 +59,7 @@ def _paced(asked: Asked, entropy: Random, time_limit_s: float) -> Asked:
     alone = asked.every_s is None and asked.for_s is None and entropy.random() < PACED_SHARE
     if not alone or every_s > time_limit_s / 3:
         return asked
-    return Asked(asked.name, asked.variants, every_s, round(every_s * share, 1), asked.settings)
+    return msgspec.structs.replace(asked, every_s=every_s, for_s=round(every_s * share, 1))
 
 
 def drawn_words(options: RunOptions, nemeses: Sequence[str]) -> str:

@@ -25,13 +25,15 @@ PACED = {
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A kind, or `all`, with what was said of it: variants (none: each in turn), seconds, values of its settings."""
+    """A kind, or `all`, with what was said of it: variants (none: each in turn), seconds, values of its settings, and
+    for settings that take names those."""
 
     name: str
     variants: tuple[str, ...] = ()
     every_s: float | None = None
     for_s: float | None = None
     settings: Mapping[str, float] = {}
+    names: Mapping[str, tuple[str, ...]] = {}
 
     def text(self) -> str:
         """The same as `parse` takes it."""
@@ -39,6 +41,7 @@ class Asked(msgspec.Struct, frozen=True):
         said += [f"every={self.every_s:g}s"] if self.every_s is not None else []
         said += [f"for={self.for_s:g}s"] if self.for_s is not None else []
         said += [f"{name}={value:g}" for name, value in self.settings.items()]
+        said += [f"{name}={'|'.join(values)}" for name, values in self.names.items()]
         return f"{self.name}({','.join(said)})" if said else self.name
 
 
@@ -82,20 +85,25 @@ def _with(asked: Asked, key: str, value: str) -> Asked:
         seconds = _number(asked.name, key, value, 0.1, 3600.0)
         return msgspec.structs.replace(asked, **{f"{key}_s": seconds})
     if key == "target" and asked.name in KINDS:
-        variants = tuple(dict.fromkeys(each.strip() for each in value.split("|")))
+        variants = _several(value)
         known = KINDS[asked.name].variants
         for each in variants:
             if each not in known:
                 raise UserError(f"The nemesis {asked.name!r} has no target {each!r}; choose from: {', '.join(known)}.")
         return msgspec.structs.replace(asked, variants=variants)
+    if asked.name in KINDS and key in KINDS[asked.name].names:
+        return msgspec.structs.replace(asked, names={**asked.names, key: _several(value)})
     settings = KINDS[asked.name].settings if asked.name in KINDS else {}
     if key not in settings:
         known_keys = [each for each in PACED if each != "target" or asked.name in KINDS]
-        raise UserError(
-            f"The nemesis {asked.name!r} has no setting {key!r}; it has: {', '.join((*known_keys, *settings))}."
-        )
+        known_keys += [*settings, *(KINDS[asked.name].names if asked.name in KINDS else ())]
+        raise UserError(f"The nemesis {asked.name!r} has no setting {key!r}; it has: {', '.join(known_keys)}.")
     chosen = _number(asked.name, key, value, settings[key].low, settings[key].high)
     return msgspec.structs.replace(asked, settings={**asked.settings, key: chosen})
+
+
+def _several(value: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.strip() for each in value.split("|")))
 
 
 def _number(name: str, key: str, text: str, low: float, high: float) -> float:

@@ -46,6 +46,7 @@ class Kind(msgspec.Struct, frozen=True):
     for_s: float | None = None
     settings: Mapping[str, float] = {}
     alone: bool = False
+    names: Mapping[str, tuple[str, ...]] = {}
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -161,6 +162,7 @@ def begin_op(kind: Kind, number: int, count: int, seed: int) -> Op:
         "step": "begin",
         "seed": child(seed, number) >> (64 - SEED_BITS),
         **({"settings": dict(kind.settings)} if kind.settings else {}),
+        **({"names": {name: list(given) for name, given in kind.names.items()}} if kind.names else {}),
     }
     return invoke(f, value=value)
 

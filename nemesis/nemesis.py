@@ -176,10 +176,10 @@ class FaultNemesis:
     async def _plan(self, kind: FaultKind, request: dict[str, Any], entropy: Random) -> Plan:
         scene = self._scene(entropy)
         choose = kind.variants[request["variant"]].choose
-        settings = kind.settings_with(request.get("settings") or {})
+        settings, names = kind.settings_with(request.get("settings") or {}), request.get("names") or {}
 
         def plan(view: View) -> Plan:
-            return choose(Moment(view, self._injectors.claims.down(), entropy, settings))
+            return choose(Moment(view, self._injectors.claims.down(), entropy, settings, names))
 
         def found(view: View) -> Plan | None:
             made = plan(view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -72,6 +73,8 @@ def package(
     if everything:
         named = [each.name for each in asked]
         chosen = fitting(chosen, named, options.time_limit_s, entropy)
+    for each in chosen:
+        _require_known_names(each, database)
     kinds = tuple(_kind(each, offered, len(database.nodes), options.time_limit_s) for each in chosen)
     return NemesisPackage(
         FaultNemesis(database, environment, Patience(probe_s=options.probe_s)),
@@ -132,7 +135,17 @@ def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: 
             f"{asked.text()!r} needs at least {least} nodes" if node_count < least else _lacking(name, among, offered)
         )
         raise UserError(f"The nemesis {name!r} can't be used here: {what}.")
-    return Kind(name, possible, False, asked.every_s, asked.for_s, asked.settings, KINDS[name].alone)
+    return Kind(name, possible, False, asked.every_s, asked.for_s, asked.settings, KINDS[name].alone, asked.names)
+
+
+def _require_known_names(asked: Asked, database: Database) -> None:
+    for setting, given in asked.names.items():
+        known = KINDS[asked.name].names[setting].known(database)
+        for name in given:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 3, 0.5)
+                hint = f"; did you mean {' or '.join(close)}?" if close else f"; there are {len(known)}."
+                raise UserError(f"{database.name} has nothing named {name!r} for {setting} of {asked.name!r}{hint}")
 
 
 def _lacking(name: str, among: Sequence[str], offered: frozenset[str]) -> str:

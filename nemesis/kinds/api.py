@@ -6,11 +6,12 @@ can ask for. `nemesis.registry` lists the families; nothing else has to know of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from harness.protocols import Database
 from nemesis.observe import Observer, Sight
 from nemesis.view import View
 
@@ -100,13 +101,14 @@ class Plan:
 class Moment:
     """What a variant chooses by: what the nodes say now, the nodes that other faults hold (`busy`), chance, settings.
 
-    `settings` holds a value for each of the kind's settings.
+    `settings` holds a value for each of the kind's settings, `names` those that the user gave (`FaultKind.names`).
     """
 
     view: View
     busy: Collection[str]
     entropy: Random
     settings: Mapping[str, float] = field(default_factory=dict)
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +132,20 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """A setting of a kind that takes names: `known` are those of a database; none given leaves the choice to chance."""
+
+    meaning: str
+    known: Callable[[Database], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class FaultKind:
     """A kind of fault that a run can ask for by name: a line about it, how it is drawn, what it needs, its variants.
 
     `needs` are capabilities (of the database or the environment); what lacks one refuses the kind before it starts.
     The preferred variants stand first: the first cycles of a run take them. `alone`: no other fault lasts meanwhile.
+    `names` are settings that take names, `|` between several: what each means, and which names the database knows.
     """
 
     name: str
@@ -144,6 +155,7 @@ class FaultKind:
     variants: Mapping[str, Variant]
     settings: Mapping[str, Setting] = field(default_factory=dict)
     alone: bool = False
+    names: Mapping[str, Names] = field(default_factory=dict)
 
     def settings_with(self, chosen: Mapping[str, float]) -> dict[str, float]:
         """A value for each setting: the chosen one, or its default."""

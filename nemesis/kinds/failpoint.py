@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from harness.errors import HarnessError
 from harness.failpoints import Action
-from harness.protocols import Armable, Failpoint, ProcessState
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Setting, Variant
+from harness.protocols import Armable, Database, Failpoint, ProcessState
+from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Names, Plan, Setting, Variant
 from nemesis.observe import Observer, Sight
 
 ARMED = "a failpoint is armed"
@@ -28,14 +28,16 @@ PAUSE_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class WalkFailpoints:
-    """Points are armed with `action`, one after the other, for `patience_s` each; nodes that end are started."""
+    """Points (all, if none are named) are armed with `action`, one after the other, for `patience_s` each; nodes that
+    end are started."""
 
     action: Action
     patience_s: float
     seed: int
+    points: tuple[str, ...] = ()
 
     def describe(self, nodes: tuple[str, ...]) -> str:
-        return f"{self.action} at one failpoint after the other"
+        return f"{self.action} at {' or '.join(self.points) or 'one failpoint after the other'}"
 
     def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         return nodes
@@ -75,7 +77,8 @@ class Walks:
             raise HarnessError(f"{database.name} has no failpoints")
         entropy = Random(action.seed)
         if not self._points:
-            self._points.extend(entropy.sample(database.failpoints, len(database.failpoints)))
+            chosen = [point for point in database.failpoints if not action.points or point.name in action.points]
+            self._points.extend(entropy.sample(chosen, len(chosen)))
         work = self._go(instance, database, action, entropy)
         self._walks[instance] = _Walk(asyncio.create_task(work, name=f"failpoints.{instance}"))
 
@@ -111,7 +114,7 @@ class Walks:
         await asyncio.sleep(0)  # the walk is noted first
         walk = self._walks[instance]
         while True:
-            node = entropy.choice(self._database.nodes)
+            node = entropy.choice([node for node in self._database.nodes if self._points_of(node.role)])
             if not self._claims.take(instance, (node.name,), ARMED):
                 await self._clock.sleep(LOOK_S)
                 continue
@@ -126,11 +129,14 @@ class Walks:
 
     def _next_points(self, role: str) -> list[str]:
         """Those of a node of this role that were armed the longest time ago."""
-        hand = [point for point in self._points if point.role in ("", role)][:HAND]
+        hand = self._points_of(role)[:HAND]
         for point in hand:
             self._points.remove(point)
         self._points.extend(hand)
         return [point.name for point in hand]
+
+    def _points_of(self, role: str) -> list[Failpoint]:
+        return [point for point in self._points if point.role in ("", role)]
 
     async def _reached(self, database: Armable, name: str, hand: list[str], action: WalkFailpoints) -> list[str]:
         """Arm the points, and wait until the node notes that one acted, or patience ends: those that have."""
@@ -155,6 +161,10 @@ class Walks:
         self._claims.release(name)
 
 
+def _known(database: Database) -> list[str]:
+    return [point.name for point in database.failpoints] if isinstance(database, Armable) else []
+
+
 def _told(walk: _Walk) -> dict[str, Any]:
     missed = sorted(name for name in walk.armed if name not in walk.reached)
     return {"reached": dict(sorted(walk.reached.items())), "armed_in_vain": missed}
@@ -162,7 +172,8 @@ def _told(walk: _Walk) -> dict[str, Any]:
 
 def _variant(action: Action) -> Variant:
     def plan(moment: Moment) -> Plan:
-        return Plan(WalkFailpoints(action, moment.settings["patience"], moment.entropy.getrandbits(53)))
+        points = tuple(moment.names.get("points", ()))
+        return Plan(WalkFailpoints(action, moment.settings["patience"], moment.entropy.getrandbits(53), points))
 
     return Variant(plan)
 
@@ -174,6 +185,7 @@ FAILPOINT = FaultKind(
     frozenset({"failpoint", "kill"}),
     {action: _variant(action) for action in ("crash", "delay", "hang", "fail", "stop")},
     {"patience": Setting(0.4, 0.05, 60.0, "seconds for which a point that nobody passes stays armed")},
+    names={"points": Names("the failpoints to arm, as `assay list failpoints` has them; without, all", _known)},
 )
 
 FAMILY = Family(Walks, (FAILPOINT,))

@@ -167,7 +167,7 @@ class FakeDatabase:
     unstartable: set[str] = field(default_factory=set)
     mute: set[str] = field(default_factory=set)
     disks: dict[str, DiskState] = field(default_factory=dict)
-    acts: dict[str, int] = field(default_factory=dict)
+    acts: dict[tuple[str, str], int] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
 
     async def install(self) -> None: ...
@@ -201,7 +201,10 @@ class FakeDatabase:
 
     @property
     def failpoints(self) -> tuple[Failpoint, ...]:
-        return (Failpoint("before_vote", "", "a vote is granted"),)
+        return (
+            Failpoint("before_vote", "", "a vote is granted"),
+            Failpoint("after_vote", "tserver", "it is durable"),
+        )
 
     async def arm(
         self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
@@ -213,7 +216,7 @@ class FakeDatabase:
             )
             return True
         if not group:
-            self.acts[node] = self.acts.get(node, 0) + 1
+            self.acts[node, point] = self.acts.get((node, point), 0) + 1
             self.states[node] = ProcessState.DEAD if action == "crash" else self.states[node]
             return True
         others = [name for name in GROUPS[group] if name != node and self.states[name] is ProcessState.RUNNING]
@@ -227,7 +230,7 @@ class FakeDatabase:
         await self.resume(node)
 
     async def acted(self, node: str) -> Mapping[str, int]:
-        return {"before_vote": self.acts.get(node, 0)}
+        return {point: count for (name, point), count in self.acts.items() if name == node}
 
     async def probe_disk(self, node: str) -> DiskState | None:
         return self.disks.get(node, DiskState(1.0, True, False))

@@ -49,7 +49,8 @@ def test_commas_within_brackets_separate_settings_not_kinds() -> None:
 def test_what_is_written_is_read_again(name: str, every_s: int | None, for_s: int | None, data: st.DataObject) -> None:
     variants = data.draw(st.lists(st.sampled_from(list(KINDS[name].variants)), unique=True))
     settings = {key: each.low for key, each in KINDS[name].settings.items()}
-    asked = Asked(name, tuple(variants), every_s, for_s, settings)
+    names = dict.fromkeys(KINDS[name].names, ("a.b", "c"))
+    asked = Asked(name, tuple(variants), every_s, for_s, settings, names)
     assert parse(asked.text()) == asked
     assert split(f"{asked.text()},partition")[0] == asked.text()
 
@@ -104,3 +105,13 @@ def test_all_draws_as_many_kinds_as_have_time_to_last(seed: int) -> None:
         if step in ("begin", "end"):
             first.setdefault(kind, []).append(at)
     assert all(times[1] - times[0] >= 1.99 for times in first.values() if len(times) > 1)
+
+
+def test_failpoints_can_be_named_and_only_those_that_there_are() -> None:
+    made = packed(["failpoint(target=crash,points=before_vote|after_vote)"])
+    begun = next(e for e in simulate(time_limit(20.0, made.generator), nemesis=True) if e.type == "invoke")
+    assert begun.value["names"] == {"points": ["before_vote", "after_vote"]}
+    with pytest.raises(UserError, match=r"'befor_vote' for points of 'failpoint'; did you mean before_vote or"):
+        packed(["failpoint(points=befor_vote)"])
+    with pytest.raises(UserError, match=r"nothing named '' for points of 'failpoint'; there are 2\."):
+        packed(["failpoint(points=)"])

@@ -64,6 +64,22 @@ def test_every_variant_takes_effect_is_seen_and_heals(fault: str, variant: str) 
     asyncio.run(scenario())
 
 
+def test_only_the_failpoints_that_were_named_are_armed() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        value = {"fault": "failpoint", "variant": "delay", "instance": 0, "step": "begin", "seed": 5}
+        begun = await stand.nemesis.invoke(
+            Op("invoke", -1, "start-failpoint", value={**value, "names": {"points": ["after_vote"]}}, time=0)
+        )
+        assert begun.value["observed"] is True
+        armed = [call.split() for call in stand.database.calls if call.startswith("arm ")]
+        assert {point for _, _, point, _ in armed} == {"after_vote"}
+        assert {node[0] for _, node, _, _ in armed} == {"t"}, "masters have no such point"
+        await stand.end("failpoint")
+
+    asyncio.run(scenario())
+
+
 def test_a_cut_that_leaks_is_not_observed() -> None:
     async def scenario() -> None:
         stand = Stand()
