@@ -12,7 +12,16 @@ from harness.ports import CallLost, Clock, Network, Refused, Unreachable
 
 NANOS_PER_S = 1_000_000_000
 
-RETRIED_FAULTS = ("NOT_THE_LEADER", "NO_LEASE", "CLOCK_FENCED", "SHUTTING_DOWN", "TIMED_OUT", "OVERLOADED", "TRY_AGAIN")
+RETRIED_FAULTS = (
+    "NOT_THE_LEADER",
+    "NO_LEASE",
+    "CLOCK_FENCED",
+    "SHUTTING_DOWN",
+    "TIMED_OUT",
+    "OVERLOADED",
+    "TRY_AGAIN",
+    "SCHEMA_BEHIND",
+)
 """Faults that another attempt, at this or another replica, may get past."""
 
 

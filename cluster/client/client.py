@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt
 from cluster.client.catalog import CatalogClient
 from cluster.client.route import Route
+from cluster.client.rows import TypedTable
 from cluster.client.sessions import Sessions, Ticket
 from cluster.store.cells import Value
 from cluster.store.hlc import physical
@@ -42,6 +43,7 @@ from cluster.wire.messages import (
     StatusReply,
     TableInfo,
     TableLocationsReply,
+    TableSchemaReply,
     TabletLocation,
     TabletServersReply,
     WriteRow,
@@ -184,6 +186,15 @@ class ClusterClient:
             session.end(request.request_id)
 
     # ---- data ----
+
+    async def open_table(self, name: str) -> TypedTable:
+        """A handle of a table with a primary key, whose rows are addressed by it, and its columns by their names."""
+        table = TypedTable(name, self._learn_table, self._read, self._change)
+        await table.refresh()
+        return table
+
+    async def _learn_table(self, name: str) -> tuple[TableSchemaReply, TableLocationsReply]:
+        return await self.catalog.table_schema(name), await self.table_locations(name)
 
     async def read(self, table: str, partition: int, row: int, column: int, as_of: int | None = None) -> ServedRead:
         """A read of one cell, strong or as of an earlier time."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
+from cluster.ranges import rows
 from cluster.ranges.commands import Put
-from cluster.store.cells import Key, Span, is_value, point, same_value
-from cluster.store.mvcc import Version
+from cluster.ranges.rows import RowState
+from cluster.store.cells import Span, is_value, point, same_value
 from cluster.wire.messages import CompareAndSet, Done, WriteRow, WriteRows
+from cluster.wire.rows import ChangeRow
 
-Change: TypeAlias = WriteRow | WriteRows | CompareAndSet
-
-
-class State(Protocol):
-    """The part of a range's state that changes are decided on."""
-
-    def read(self, key: Key) -> Version | None:
-        """The newest version of a cell."""
+Change: TypeAlias = WriteRow | WriteRows | CompareAndSet | ChangeRow
 
 
 def problem(puts: tuple[Put, ...]) -> str | None:
@@ -31,10 +26,12 @@ def problem(puts: tuple[Put, ...]) -> str | None:
 
 
 def puts_of(change: Change) -> tuple[Put, ...]:
-    """What it writes, if it writes."""
+    """What it writes, if it writes; of a typed row its marker, which stands for all."""
     partition = change.partition
     if isinstance(change, WriteRows):
         return tuple(Put((partition, cell.row, cell.column), cell.value) for cell in change.cells)
+    if isinstance(change, ChangeRow):
+        return (Put(rows.marker_of(change), True),)
     return (Put((partition, change.row, change.column), change.value),)
 
 
@@ -43,11 +40,13 @@ def spans_of(puts: tuple[Put, ...]) -> tuple[Span, ...]:
     return tuple([point(put.key) for put in puts])
 
 
-def decide(change: Change, puts: tuple[Put, ...], state: State, timestamp: int) -> tuple[tuple[Put, ...], Done]:
+def decide(change: Change, puts: tuple[Put, ...], state: RowState, timestamp: int) -> tuple[tuple[Put, ...], Done]:
     """Which of its `puts` it writes on this state at `timestamp`, all or none, and its answer."""
     if isinstance(change, CompareAndSet):
         version = state.read((change.partition, change.row, change.column))
         found = None if version is None else version.value
         if not same_value(found, change.expected):
             return (), Done(applied=False, found=found, timestamp=timestamp)
+    elif isinstance(change, ChangeRow):
+        return rows.decide(change, state, timestamp)
     return puts, Done(applied=True, found=None, timestamp=timestamp)

@@ -13,7 +13,7 @@ import msgspec
 
 from cluster.config import Knobs
 from cluster.group import OutcomeUnknown
-from cluster.ranges import changes, reads
+from cluster.ranges import changes, reads, rows
 from cluster.ranges.changes import Change
 from cluster.ranges.commands import Put, WriteBatch
 from cluster.ranges.deadlines import Deadlines
@@ -27,6 +27,7 @@ from cluster.store.hlc import Timestamp
 from cluster.store.node_clock import NodeClock
 from cluster.waiters import NotProposed
 from cluster.wire.messages import Fault, encode
+from cluster.wire.rows import ChangeRow
 from harness.failpoints import pass_by
 from harness.ports import Ports
 
@@ -106,6 +107,8 @@ class Evaluation:
             return _fault("INVALID", problem)
         if self._holding.held() is None:
             return self._holding.refusal()
+        if isinstance(change, ChangeRow) and (fault := rows.refusal(change, self._machine.schema_in_force)) is not None:
+            return encode(fault)
         answer = self._machine.answered(change.request_id)
         if answer is not None:
             return answer  # a double of what is still in flight is found at apply

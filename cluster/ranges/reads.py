@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
+from cluster.ranges import rows as typed
+from cluster.ranges.rows import RowVersions
 from cluster.store.cells import Key, Span, point, rows
-from cluster.store.mvcc import Version
-from cluster.wire.messages import Cell, ReadReply, ReadRow, ReadRows, RowsReply
+from cluster.wire.messages import Cell, Fault, ReadReply, ReadRow, ReadRows, RowsReply
+from cluster.wire.rows import GetRow, ScanRows, TypedRowsReply
 
-Read: TypeAlias = ReadRow | ReadRows
-
-
-class Versions(Protocol):
-    """The part of a range's state that reads look at."""
-
-    def read(self, key: Key, as_of: int) -> Version | None:
-        """The version of a cell in force at `as_of`."""
-
-    def scan(self, span: Span, as_of: int) -> list[tuple[Key, Version]]:
-        """The cells of a span in force at `as_of`, in order."""
+Read: TypeAlias = ReadRow | ReadRows | GetRow | ScanRows
 
 
 def spans_of(read: Read) -> tuple[Span, ...]:
     """What it touches."""
     if isinstance(read, ReadRow):
         return (point((read.partition, read.row, read.column)),)
+    if isinstance(read, GetRow):
+        return (point(typed.marker_of(read)),)
+    if isinstance(read, ScanRows):
+        return (typed.scanned(read),)
     return tuple(rows(read.partition, each.first, each.last) for each in read.ranges)
 
 
-def carry_out(read: Read, versions: Versions, timestamp: int) -> ReadReply | RowsReply:
+def carry_out(read: Read, versions: RowVersions, timestamp: int) -> ReadReply | RowsReply | TypedRowsReply | Fault:
     """What it finds at `timestamp`."""
     if isinstance(read, ReadRow):
         version = versions.read((read.partition, read.row, read.column), timestamp)
         return ReadReply(None if version is None else version.value, timestamp)
+    if isinstance(read, GetRow):
+        return typed.get(read, versions, timestamp)
+    if isinstance(read, ScanRows):
+        return typed.scan(read, versions, timestamp)
     found = [cell for span in spans_of(read) for cell in versions.scan(span, timestamp)]
-    return RowsReply(tuple(Cell(key[1], key[2], version.value) for key, version in found), timestamp)
+    return RowsReply(tuple(Cell(_number(key), key[2], version.value) for key, version in found), timestamp)
+
+
+def _number(key: Key) -> int:
+    assert isinstance(key[1], int), "a table is addressed by integers or by keys"
+    return key[1]

@@ -15,12 +15,14 @@ from cluster.ranges.commands import AlterSchema
 from cluster.ranges.evaluation import Evaluation
 from cluster.ranges.holding import Holding, refused
 from cluster.ranges.tablet import TabletMachine
+from cluster.store.keys import key_columns
 from cluster.store.node_clock import NodeClock
 from cluster.store.sessions import RegisterClient
 from cluster.waiters import NotProposed
 from cluster.wire.messages import (
     AlterTablet,
     ChangeReplicas,
+    CompareAndSet,
     ConfigurationReply,
     CreateTablet,
     DoneReply,
@@ -32,11 +34,22 @@ from cluster.wire.messages import (
     Replica,
     RowRequest,
     TabletReport,
+    WriteRow,
+    WriteRows,
     encode,
 )
+from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRequest
 from harness.ports import Ports
 
 _MS = 1_000_000
+
+_BY_NUMBER = (ReadRow, WriteRow, CompareAndSet, ReadRows, WriteRows, RegisterSession)
+_BY_KEY = (GetRow, ChangeRow, ScanRows, RegisterSession)
+"""What a table without and one with a primary key is asked."""
+
+
+async def _refuse(message: str, kind: str = "INVALID") -> bytes:
+    return encode(Fault(kind, message, definite=True))
 
 
 def founders_of(created: CreateTablet) -> tuple[Replica, ...]:
@@ -64,7 +77,10 @@ class RangeReplica:
         self.created = created
         self._ports, self._knobs, self._flaws, self._observer = ports, knobs, flaws, observer
         self._clock = node_clock
-        self._machine = TabletMachine(knobs.version_retention_ms * _MS, flaws)
+        schema = AlterSchema(created.schema_version, created.columns)
+        self._machine = TabletMachine(knobs.version_retention_ms * _MS, flaws, schema)
+        self._keyed = bool(key_columns(created.columns))
+        self._served = _BY_KEY if self._keyed else _BY_NUMBER
         self._machine.on_lease = lambda before, lease: observer.lease_recorded(created.tablet_id, before, lease)
         self._machine.on_schema = lambda: self._on_change()
         self._timeout_s = knobs.request_timeout_ms / 1e3
@@ -180,7 +196,11 @@ class RangeReplica:
 
     def serve(self, request: RowRequest) -> Coroutine[Any, Any, bytes]:
         """Answer a client: an encoded reply or Fault. Raises ClockFenced."""
-        if isinstance(request, ReadRow | ReadRows):
+        if not isinstance(request, self._served):
+            return _refuse("this table is addressed by " + ("its primary key" if self._keyed else "integers"))
+        if self._keyed and isinstance(request, TypedRequest) and request.table_id != self.created.table_id:
+            return _refuse(f"the tablet {request.tablet_id} is of another table", "SCHEMA_CHANGED")
+        if isinstance(request, (ReadRow, ReadRows, GetRow, ScanRows)):
             return self._evaluation.read(request)
         if isinstance(request, RegisterSession):
             return self._register_session()

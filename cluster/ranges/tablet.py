@@ -23,6 +23,9 @@ from cluster.wire.messages import Fault, RequestId, SessionReply, encode
 
 SNAPSHOT_VERSION = 5
 
+NO_SCHEMA = AlterSchema(0, ())
+"""That of a table which is addressed by integers and has no columns: in tests."""
+
 
 class _Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The first part of a snapshot."""
@@ -82,8 +85,11 @@ class TabletMachine:
     called when it changes.
     """
 
-    def __init__(self, retention_ns: int, flaws: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, retention_ns: int, flaws: frozenset[str] = frozenset(), created: AlterSchema = NO_SCHEMA
+    ) -> None:
         self._retention_ns = retention_ns
+        self._created = created
         self._flaws = flaws
         self._store = self._old_store = MvccStore()
         self._sessions = Sessions(flaws)
@@ -100,6 +106,11 @@ class TabletMachine:
         return head + self._store.digest + self._sessions.digest & MASK
 
     # ---- what is read ----
+
+    @property
+    def schema_in_force(self) -> AlterSchema:
+        """The schema from the log, or the one that this replica was created with."""
+        return self.schema or self._created
 
     @property
     def threshold(self) -> int:

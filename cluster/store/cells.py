@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-Key: TypeAlias = tuple[int, int, int]
-"""(partition, row, column)."""
+Key: TypeAlias = tuple[int, int | bytes, int]
+"""(partition, row, column); the rows of one tablet are all integers, or all primary keys (`cluster.store.keys`)."""
 
 Span: TypeAlias = tuple[Key, Key]
 """Keys from the first (inclusive) to the second (exclusive), in one partition."""

@@ -41,6 +41,7 @@ from cluster.wire.nouns import RequestId as RequestId
 from cluster.wire.nouns import TableInfo as TableInfo
 from cluster.wire.nouns import TabletLocation as TabletLocation
 from cluster.wire.operating import OperatorRequest
+from cluster.wire.rows import TypedRequest, TypedRowsReply
 
 WIRE_VERSION = 5
 
@@ -254,7 +255,7 @@ class ProbeDisk(msgspec.Struct, frozen=True, tag="ProbeDisk"):
     patience_s: float
 
 
-RowRequest: TypeAlias = ReadRow | ReadRows | WriteRow | WriteRows | CompareAndSet | RegisterSession
+RowRequest: TypeAlias = ReadRow | ReadRows | WriteRow | WriteRows | CompareAndSet | TypedRequest | RegisterSession
 """What clients ask of one tablet."""
 
 Request: TypeAlias = (
@@ -268,6 +269,7 @@ Request: TypeAlias = (
     | WriteRow
     | WriteRows
     | CompareAndSet
+    | TypedRequest
     | RegisterSession
     | ChangeReplicas
     | OperatorRequest
@@ -284,7 +286,8 @@ class Fault(msgspec.Struct, frozen=True, tag="Fault"):
 
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, CLOCK_FENCED, NOT_FOUND, ALREADY_PRESENT,
     INVALID, TRY_AGAIN (too few tablet servers are live as yet), UNSUPPORTED_DESIGN, TIMED_OUT, OVERLOADED,
-    SHUTTING_DOWN, CHANGE_REFUSED, SESSION_ENDED, FORGOTTEN, STRANGER; between nodes CLOCK_OFFSET. `leader_address` is
+    SHUTTING_DOWN, CHANGE_REFUSED, SCHEMA_BEHIND, SCHEMA_CHANGED (see `cluster.wire.rows`), SESSION_ENDED, FORGOTTEN,
+    STRANGER; between nodes CLOCK_OFFSET. `leader_address` is
     given by masters: clients know them by their addresses only.
     """
 
@@ -408,6 +411,7 @@ Reply: TypeAlias = (
     | Done
     | ReadReply
     | RowsReply
+    | TypedRowsReply
     | StatusReply
     | ArmedReply
     | DiskReply

@@ -1,0 +1,217 @@
+"""A table's rows as the client library reads and changes them: by the names of columns, under its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from heapq import merge
+from typing import Protocol, TypeAlias, TypeVar
+
+from cluster.store.cells import Value
+from cluster.store.keys import after, bucket_of, decode_key, encode_key, encode_prefix, key_columns
+from cluster.store.schema import Column, InvalidSchema, fits
+from cluster.wire.messages import Done, Request, RequestId, TableLocationsReply, TableSchemaReply
+from cluster.wire.rows import ChangeRow, GetRow, RowChangeKind, ScanRows, TypedRow, TypedRowsReply
+from harness.errors import DefiniteError
+
+Row: TypeAlias = dict[str, Value]
+
+T = TypeVar("T")
+ReplyType = TypeVar("ReplyType")
+
+MAY_BE_OLD = ("schema-changed", "unknown-column")
+"""Errors that may come of a schema which is not the latest."""
+
+REFRESHES = 3
+"""How often one call learns the schema anew."""
+
+
+Learn: TypeAlias = Callable[[str], Awaitable[tuple[TableSchemaReply, TableLocationsReply]]]
+"""How the schema of a table is learnt, and where its tablets are now."""
+
+
+class AskTablet(Protocol):
+    """How the tablet of a partition is read."""
+
+    async def __call__(
+        self, table: str, partition: int, make: Callable[[str], Request], reply_type: type[ReplyType]
+    ) -> tuple[ReplyType, str]:
+        """Raises DefiniteError."""
+
+
+class ChangeTablet(Protocol):
+    """How the tablet of a partition is changed, once."""
+
+    async def __call__(
+        self, table: str, partition: int, make: Callable[[RequestId, str, int], Request]
+    ) -> tuple[Done, str]:
+        """Raises DefiniteError, IndefiniteError."""
+
+
+class TypedTable:
+    """A handle of one table with a primary key; made by `ClusterClient.open_table`.
+
+    It stays with the tablets of its table, also under another name, as long as they are found there. It learns the
+    schema anew where tablets say that it has changed, and then goes on: values are given and found by the names that
+    columns have in the schema it knows. Methods raise DefiniteError (`invalid`; `row-present`, `row-absent`;
+    `unknown-column`; …), and changes IndefiniteError, at the client's deadline.
+    """
+
+    def __init__(self, name: str, learn: Learn, read: AskTablet, change: ChangeTablet) -> None:
+        self.name = name
+        self._learn, self._read, self._change = learn, read, change
+        self._schema: TableSchemaReply | None = None
+        self._buckets = 0
+
+    async def refresh(self) -> TableSchemaReply:
+        """Learn the schema that the leader master tells now."""
+        self._schema, locations = await self._learn(self.name)
+        if not key_columns(self._schema.columns):
+            raise DefiniteError("invalid", f"the table {self.name!r} has no primary key: it is addressed by integers")
+        self._buckets = max((tablet.partition.buckets for tablet in locations.tablets), default=1)
+        return self._schema
+
+    # ---- changes ----
+
+    async def insert(self, values: Mapping[str, Value]) -> Done:
+        """Add a row, with the defaults of columns that are not named; `row-present` if there is one of its key."""
+        return await self._change_row("insert", values, "row-present")
+
+    async def upsert(self, values: Mapping[str, Value]) -> Done:
+        """Add a row, or change those columns of it that are named."""
+        return await self._change_row("upsert", values, "")
+
+    async def update(self, values: Mapping[str, Value]) -> Done:
+        """Change the columns that are named; `row-absent` if there is no row of this key."""
+        return await self._change_row("update", values, "row-absent")
+
+    async def delete(self, key: Mapping[str, Value]) -> Done:
+        """Remove a row; `row-absent` if there is none."""
+        return await self._change_row("delete", key, "row-absent")
+
+    async def _change_row(self, kind: RowChangeKind, values: Mapping[str, Value], otherwise: str) -> Done:
+        async def attempt(schema: TableSchemaReply) -> Done:
+            row = _key(schema, values)
+            cells = tuple(_cell(schema, name, value) for name, value in values.items() if not _is_key(schema, name))
+
+            def make(request_id: RequestId, tablet_id: str, requested: int) -> Request:
+                return ChangeRow(
+                    request_id, tablet_id, schema.table_id, bucket, row, kind, cells, schema.version, requested
+                )
+
+            bucket = bucket_of(row, self._buckets)
+            return (await self._change(self.name, bucket, make))[0]
+
+        done = await self._under_schema(attempt)
+        if not done.applied:
+            raise DefiniteError(otherwise, f"{self.name!r}: {otherwise.replace('-', ' ')}")
+        return done
+
+    # ---- reads ----
+
+    async def get(
+        self, key: Mapping[str, Value], columns: Sequence[str] | None = None, as_of: int | None = None
+    ) -> Row | None:
+        """The row of this key with these columns, or all; None if there is none. Strong, or as of an earlier time."""
+
+        async def attempt(schema: TableSchemaReply) -> Row | None:
+            row, chosen = _key(schema, key), _chosen(schema, columns)
+            ids, bucket = _ids(chosen), bucket_of(row, self._buckets)
+
+            def make(tablet_id: str) -> Request:
+                return GetRow(tablet_id, schema.table_id, bucket, row, ids, schema.version, as_of)
+
+            reply, _ = await self._read(self.name, bucket, make, TypedRowsReply)
+            return next((_row(schema, chosen, found) for found in reply.rows), None)
+
+        return await self._under_schema(attempt)
+
+    async def scan(
+        self, prefix: Sequence[Value] = (), columns: Sequence[str] | None = None, page: int = 1_000
+    ) -> list[Row]:
+        """The rows whose first key columns have the values of `prefix`, all without, in key order.
+
+        Each page of each tablet is read at a time of its own.
+        """
+
+        async def attempt(schema: TableSchemaReply) -> list[Row]:
+            try:
+                first = encode_prefix(schema.columns, prefix)
+            except InvalidSchema as error:
+                raise DefiniteError("invalid", str(error)) from error
+            chosen = _chosen(schema, columns)
+            found = [await self._scan_bucket(schema, bucket, first, chosen, page) for bucket in range(self._buckets)]
+            return [_row(schema, chosen, row) for row in merge(*found, key=lambda row: row.row)]
+
+        return await self._under_schema(attempt)
+
+    async def _scan_bucket(
+        self, schema: TableSchemaReply, bucket: int, prefix: bytes, columns: Iterable[Column], page: int
+    ) -> list[TypedRow]:
+        ids, first, last = _ids(columns), prefix, after(prefix)
+        found: list[TypedRow] = []
+        more = True
+        while more:
+
+            def make(tablet_id: str, first: bytes = first) -> Request:
+                return ScanRows(tablet_id, schema.table_id, bucket, first, last, ids, schema.version, page)
+
+            reply, _ = await self._read(self.name, bucket, make, TypedRowsReply)
+            found.extend(reply.rows)
+            more = reply.more
+            first = found[-1].row + b"\x00" if more else first
+        return found
+
+    async def _under_schema(self, attempt: Callable[[TableSchemaReply], Awaitable[T]]) -> T:
+        """Again under the schema of now, where what was known turns out to be old."""
+        for _ in range(REFRESHES):
+            known = self._schema
+            try:
+                return await attempt(known or await self.refresh())
+            except DefiniteError as error:
+                if error.kind not in MAY_BE_OLD or (known is None and error.kind == "unknown-column"):
+                    raise
+                self._schema = None
+        return await attempt(await self.refresh())
+
+
+def _is_key(schema: TableSchemaReply, name: str) -> bool:
+    return any(column.key and column.name == name for column in schema.columns)
+
+
+def _key(schema: TableSchemaReply, values: Mapping[str, Value]) -> bytes:
+    try:
+        return encode_key(schema.columns, values)
+    except InvalidSchema as error:
+        raise DefiniteError("invalid", str(error)) from error
+
+
+def _named(schema: TableSchemaReply, name: str) -> Column:
+    for column in schema.columns:
+        if column.name == name:
+            return column
+    raise DefiniteError("unknown-column", f"the table {schema.name!r} has no column {name!r}")
+
+
+def _cell(schema: TableSchemaReply, name: str, value: Value) -> tuple[int, Value]:
+    column = _named(schema, name)
+    if not fits(column, value):
+        held = "null" if value is None else repr(value)
+        raise DefiniteError("invalid", f"the column {name!r} is a {column.type} and can't hold {held}")
+    return column.id, value
+
+
+def _chosen(schema: TableSchemaReply, names: Sequence[str] | None) -> list[Column]:
+    return list(schema.columns) if names is None else [_named(schema, name) for name in names]
+
+
+def _ids(columns: Iterable[Column]) -> tuple[int, ...]:
+    return tuple(column.id for column in columns if not column.key)
+
+
+def _row(schema: TableSchemaReply, chosen: Sequence[Column], found: TypedRow) -> Row:
+    keys = {
+        column.name: value
+        for column, value in zip(key_columns(schema.columns), decode_key(schema.columns, found.row), strict=True)
+    }
+    values = iter(found.values)
+    return {column.name: keys[column.name] if column.key else next(values) for column in chosen}

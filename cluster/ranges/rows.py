@@ -1,0 +1,192 @@
+"""Typed rows: what a change or read of them touches, what is wrong with it, and what it comes to. Pure.
+
+A row is there if its marker is, a cell of its own. Every change of a row writes the marker, so that the marker stands
+for the row: latches, timestamp cache and newest versions need look at nothing else. Which cells a change writes is
+decided by the schema in force when it is evaluated: a row that is inserted then gets a cell for every column that has a
+default. A cell that was never written belongs to a row older than its column, and reads the column's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from cluster.ranges.commands import AlterSchema, Put
+from cluster.store.cells import Key, Span, Value
+from cluster.store.keys import decode_key
+from cluster.store.mvcc import Version
+from cluster.store.schema import Column, InvalidSchema, fits
+from cluster.wire.messages import Done, Fault
+from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRow, TypedRowsReply
+
+MARKER = -1
+"""The marker's column."""
+
+
+class RowState(Protocol):
+    """The part of a range's state that changes of rows are decided on."""
+
+    @property
+    def schema_in_force(self) -> AlterSchema: ...
+
+    def read(self, key: Key) -> Version | None:
+        """The newest version of a cell."""
+
+
+class RowVersions(Protocol):
+    """The part of a range's state that reads of rows look at."""
+
+    @property
+    def schema_in_force(self) -> AlterSchema: ...
+
+    def read(self, key: Key, as_of: int) -> Version | None:
+        """The version of a cell in force at `as_of`."""
+
+    def scan(self, span: Span, as_of: int) -> list[tuple[Key, Version]]:
+        """The cells of a span in force at `as_of`, in order."""
+
+
+def marker_of(request: ChangeRow | GetRow) -> Key:
+    return request.partition, request.row, MARKER
+
+
+def scanned(scan: ScanRows) -> Span:
+    """What a scan touches: every row of the span, there or not."""
+    last = (scan.partition, scan.last, MARKER) if scan.last is not None else (scan.partition + 1, b"", MARKER)
+    return (scan.partition, scan.first, MARKER), last
+
+
+# ---- changes ----
+
+
+def refusal(change: ChangeRow, schema: AlterSchema) -> Fault | None:
+    """Why a change can't be carried out under this schema; None if it can."""
+    by_id = {column.id: column for column in schema.columns}
+    fault = _unknown([each for each, _ in change.cells if each not in by_id], change.schema_version, schema)
+    if fault is not None:
+        return fault
+    problem = _problem(change, by_id)
+    if problem is None and change.kind in ("insert", "upsert"):
+        needed = _needed(change, schema)
+        if needed is not None and change.schema_version > schema.version:
+            return _behind(change.schema_version, schema)
+        problem = needed
+    return None if problem is None else Fault("INVALID", problem, definite=True)
+
+
+def decide(change: ChangeRow, state: RowState, timestamp: int) -> tuple[tuple[Put, ...], Done]:
+    """What it writes on this state at `timestamp`, and its answer."""
+    marker = marker_of(change)
+    version = state.read(marker)
+    present = version is not None and version.value is not None
+    if present if change.kind == "insert" else not present and change.kind != "upsert":
+        return (), Done(applied=False, found=None, timestamp=timestamp)
+    cells = dict(change.cells)
+    if change.kind == "delete":
+        cells = {column.id: None for column in schema_cells(state.schema_in_force)}
+    elif not present:
+        cells = {column.id: cells.get(column.id, column.default) for column in schema_cells(state.schema_in_force)}
+    puts = [Put(marker, None if change.kind == "delete" else True)]
+    for column in schema_cells(state.schema_in_force):
+        key = (change.partition, change.row, column.id)
+        if column.id in cells and _needs_cell(column, key, cells[column.id], state):
+            puts.append(Put(key, cells[column.id]))
+    return tuple(puts), Done(applied=True, found=None, timestamp=timestamp)
+
+
+def schema_cells(schema: AlterSchema) -> Iterator[Column]:
+    """The columns that have cells: keys have none."""
+    return (column for column in schema.columns if not column.key)
+
+
+def _needs_cell(column: Column, key: Key, value: Value, state: RowState) -> bool:
+    """A null needs none where there is none: it reads null anyway, unless the column has a default."""
+    return value is not None or column.default is not None or state.read(key) is not None
+
+
+def _problem(change: ChangeRow, by_id: dict[int, Column]) -> str | None:
+    try:
+        decode_key(list(by_id.values()), change.row)
+    except InvalidSchema as error:
+        return str(error)
+    if len({each: None for each, _ in change.cells}) < len(change.cells):
+        return "a column can't be given twice by one change"
+    for each, value in change.cells:
+        column = by_id[each]
+        if column.key:
+            return f"the key column {column.name!r} can't be changed"
+        if not fits(column, value):
+            held = "null" if value is None else repr(value)
+            return f"the column {column.name!r} is a {column.type} and can't hold {held}"
+    return None
+
+
+def _needed(change: ChangeRow, schema: AlterSchema) -> str | None:
+    given = dict(change.cells)
+    for column in schema_cells(schema):
+        if not column.nullable and column.default is None and column.id not in given:
+            return f"the column {column.name!r} needs a value"
+    return None
+
+
+def _unknown(ids: list[int], version: int, schema: AlterSchema) -> Fault | None:
+    """What to say of columns that this tablet does not have: it may be behind, or the client."""
+    if not ids:
+        return None
+    if version > schema.version:
+        return _behind(version, schema)
+    message = f"the column {ids[0]} is gone since version {version} of the schema; it is {schema.version} now"
+    return Fault("SCHEMA_CHANGED", message, definite=True)
+
+
+def _behind(version: int, schema: AlterSchema) -> Fault:
+    message = f"this tablet has version {schema.version} of the schema, and not yet {version}"
+    return Fault("SCHEMA_BEHIND", message, definite=True)
+
+
+# ---- reads ----
+
+
+def get(read: GetRow, versions: RowVersions, timestamp: int) -> TypedRowsReply | Fault:
+    """The row at `timestamp`, if it is there."""
+    schema = versions.schema_in_force
+    columns = _columns(read.columns, read.schema_version, schema)
+    if isinstance(columns, Fault):
+        return columns
+    marker = versions.read(marker_of(read), timestamp)
+    if marker is None or marker.value is None:
+        return TypedRowsReply((), timestamp, schema.version)
+    values = tuple(_value(column, (read.partition, read.row, column.id), versions, timestamp) for column in columns)
+    return TypedRowsReply((TypedRow(read.row, values),), timestamp, schema.version)
+
+
+def scan(read: ScanRows, versions: RowVersions, timestamp: int) -> TypedRowsReply | Fault:
+    """The rows of the span at `timestamp`, in order."""
+    schema = versions.schema_in_force
+    columns = _columns(read.columns, read.schema_version, schema)
+    if isinstance(columns, Fault):
+        return columns
+    cells = dict(versions.scan(scanned(read), timestamp))
+    present = [key for key in cells if key[2] == MARKER]
+    rows = []
+    for partition, row, _ in present[: read.limit]:
+        assert isinstance(row, bytes)
+        values = []
+        for column in columns:
+            key = (partition, row, column.id)
+            found = cells.get(key)
+            values.append(found.value if found is not None else _value(column, key, versions, timestamp))
+        rows.append(TypedRow(row, tuple(values)))
+    return TypedRowsReply(tuple(rows), timestamp, schema.version, len(present) > len(rows))
+
+
+def _columns(ids: tuple[int, ...], version: int, schema: AlterSchema) -> list[Column] | Fault:
+    by_id = {column.id: column for column in schema_cells(schema)}
+    fault = _unknown([each for each in ids if each not in by_id], version, schema)
+    return fault if fault is not None else [by_id[each] for each in ids]
+
+
+def _value(column: Column, key: Key, versions: RowVersions, timestamp: int) -> Value:
+    """A null that was written is null; what was never written is the default of a column younger than its row."""
+    version = versions.read(key, timestamp)
+    return column.default if version is None else version.value
