@@ -33,7 +33,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Heartbeats to one node are gathered for `heartbeat_gather_ms`. A group that was at rest for `quiesce_after_ms` falls
     silent, 0: never. Snapshots are written and sent below `bulk_bytes_per_s` each; at most `bulk_queue_bytes` of their
     chunks wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of clients at a time
-    (G7). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock.
+    (G7). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock. A replica that its leader has not heard
+    of for `replica_dead_ms` is evicted and replaced by another (M11).
     """
 
     election_timeout_ms: int = 600
@@ -71,6 +72,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     bulk_queue_bytes: int = 8 << 20
     bulk_patience_ms: int = 2_000
     max_requests: int = 10_000
+    replica_dead_ms: int = 60_000
 
     def __post_init__(self) -> None:
         """Raises ValueError where Raft's lease rules could not hold or a size makes no progress."""
@@ -80,6 +82,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("heartbeat_gather_ms must be below raft_heartbeat_ms")
         if not 0 <= self.lease_ms <= self.election_timeout_ms or not 0 <= self.max_clock_drift < 1:
             raise ValueError("lease_ms must be at most election_timeout_ms, and max_clock_drift in [0, 1)")
+        if self.replica_dead_ms <= self.election_timeout_ms:
+            raise ValueError("replica_dead_ms must be above election_timeout_ms: a shorter silence is no death")
         sizes = (self.max_batch_entries, self.max_batch_bytes, self.max_inflight, self.snapshot_entries)
         log = (self.log_segment_bytes, self.log_idle_ms, self.disk_stall_ms, self.max_queued_proposals)
         streams = (self.snapshot_chunk_bytes, self.snapshot_window_chunks, self.catch_up_rounds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from cluster.alarm import Alarm
@@ -178,6 +178,11 @@ class Group:
     def committed_configuration(self) -> Configuration:
         """The last configuration that this replica knows to be committed."""
         return self._raft.committed_configuration
+
+    def contacts(self) -> Mapping[str, int]:
+        """When each other member answered last (ns of the monotonic clock); nobody without Raft's lease (M11)."""
+        valid = not self._stopped and self._raft.lease_valid(self._clock.monotonic_ns())
+        return self._raft.contacts() if valid else {}
 
     @property
     def applied_index(self) -> int:

@@ -13,6 +13,7 @@ from cluster.master.locks import LockKey, table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
 from cluster.master.placement import Placement, place, replica_load
 from cluster.master.records import TableRecord, TableState, TabletRecord, TabletState
+from cluster.master.replication import replication_calls
 from cluster.raft.configurations import FOUNDING_INDEX
 from cluster.wire.messages import CreateTablet, encode
 
@@ -55,6 +56,7 @@ async def scan(manager: CatalogManager, leadership: Leadership) -> None:
         if table.state == TableState.ALTERING:
             await settle(manager, leadership, table.table_id)
             manager.calls.send(alter_calls(leadership, leadership.caches.tables[table.table_id]))
+    manager.calls.send(replication_calls(manager, leadership))
     manager.calls.send_owed()
     _nudge(manager, leadership)
 
@@ -152,4 +154,5 @@ def create_request(manager: CatalogManager, table: TableRecord, tablet: TabletRe
         table.version,
         tuple(manager.servers.located(voter) for voter in voters),
         table.design,
+        replication_factor=table.replication_factor,
     )

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from cluster.master.tservers import ServerMap
 from cluster.wire.messages import (
     AlterTablet,
+    ChangeReplicas,
     CreateTablet,
     DeleteTablet,
     DoneReply,
@@ -22,7 +23,7 @@ from harness.ports import CallLost, Ports, Refused, Unreachable
 
 CALL_TIMEOUT_S = 2.0
 
-TabletRequest: TypeAlias = CreateTablet | AlterTablet | DeleteTablet
+TabletRequest: TypeAlias = CreateTablet | AlterTablet | DeleteTablet | ChangeReplicas
 
 
 class ServerCall(NamedTuple):
@@ -30,6 +31,10 @@ class ServerCall(NamedTuple):
 
     replica: Replica
     request: TabletRequest
+
+
+def _tablet_of(request: TabletRequest) -> str:
+    return request.group if isinstance(request, ChangeReplicas) else request.tablet_id
 
 
 _Key: TypeAlias = tuple[str, str, str]
@@ -40,7 +45,8 @@ class ServerCalls:
     """At most one request of a kind in flight per tserver and tablet.
 
     A deletion is owed until it was acknowledged: no report tells that it was lost, if the tablet changes no more.
-    Creations and alterations are sent again by the background scan, as long as reports show that they are needed.
+    Creations, alterations and changes of configurations are sent again by the background scan, as long as reports show
+    that they are needed.
     """
 
     def __init__(self, ports: Ports, servers: ServerMap) -> None:
@@ -52,7 +58,7 @@ class ServerCalls:
     def send(self, calls: Iterable[ServerCall]) -> None:
         """Send those that are not under way."""
         for call in calls:
-            key = (call.replica.node_id, call.request.tablet_id, type(call.request).__name__)
+            key = (call.replica.node_id, _tablet_of(call.request), type(call.request).__name__)
             if isinstance(call.request, DeleteTablet):
                 self._owed[key] = call
             address = self._servers.located(call.replica).address

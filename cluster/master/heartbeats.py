@@ -11,6 +11,7 @@ from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
 from cluster.master.records import TabletRecord
+from cluster.master.replication import is_whole, keep_members, note_health
 from cluster.master.reports import Fate, dropped, fate, next_hint, next_record
 from cluster.raft.types import OpId
 from cluster.wire.messages import DeleteTablet, Heartbeat, HeartbeatReply, Replica, TabletReport
@@ -71,6 +72,8 @@ def _take_report(manager: CatalogManager, leadership: Leadership, request: Heart
     hint = next_hint(leadership.hints.get(report.tablet_id), report)
     if hint is not None:
         leadership.hints[report.tablet_id] = hint
+    if note_health(leadership, request.node_id, report):
+        manager.wake.set()
     take_schema(manager, leadership, table, request.node_id, report)
     return next_record(tablet, request.node_id, report, {}) is not None
 
@@ -90,6 +93,9 @@ async def _persist_report(
 
     try:
         await carry_out(manager, leadership, Operation("take-report", lambda leadership: keys, mutate))
+        keep_members(leadership, report.tablet_id)
+        if not is_whole(leadership, report.tablet_id):
+            manager.wake.set()
     except (Refusal, Conflict) as error:
         return error
     return None

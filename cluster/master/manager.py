@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cluster.config import Knobs
 from cluster.master.caches import Caches
 from cluster.master.calls import ServerCalls
 from cluster.master.catalog import Catalog, Outcome, decode_outcome, encode_batch
@@ -17,7 +18,7 @@ from cluster.master.tservers import ServerMap
 from cluster.membership import replicas_of
 from cluster.observer import SILENT, Observer
 from cluster.raft.types import Configuration
-from cluster.store.sessions import RegisterClient, SessionLimits
+from cluster.store.sessions import RegisterClient
 from cluster.waiters import NotLeader, NotProposed, OutcomeUnknown
 from cluster.wire.messages import Fault, Replica, Reply, RequestId, decode_reply, encode
 from harness.failpoints import pass_by
@@ -78,7 +79,8 @@ class Leadership:
 
     `hints` are the tablets' leaders as last reported, `schema_versions` the version of the schema that each of
     their replicas has; `creating_since_ns` when this leader first saw a tablet CREATING (monotonic). `heard_of` are the
-    tservers that reported a tablet: what KUDU-1353 located tablets by.
+    tservers that reported a tablet: what KUDU-1353 located tablets by. `broken` are the tservers that report a tablet's
+    replica as failed or quarantined, `lacking_since_ns` is since when a tablet has too few voters (M11).
     """
 
     term: int
@@ -87,6 +89,8 @@ class Leadership:
     schema_versions: dict[str, dict[str, int]] = field(default_factory=dict)
     creating_since_ns: dict[str, int] = field(default_factory=dict)
     heard_of: dict[str, dict[str, Replica]] = field(default_factory=dict)
+    broken: dict[str, dict[str, None]] = field(default_factory=dict)
+    lacking_since_ns: dict[str, int] = field(default_factory=dict)
     flaws: frozenset[str] = frozenset()
 
 
@@ -102,7 +106,7 @@ class CatalogManager:
         catalog: Catalog,
         group: CatalogGroup,
         servers: ServerMap,
-        session_limits: SessionLimits,
+        knobs: Knobs,
         observer: Observer = SILENT,
         flaws: frozenset[str] = frozenset(),
         on_failure: Callable[[BaseException], None] = raise_it,
@@ -118,7 +122,7 @@ class CatalogManager:
         self.reported: dict[str, int] = {}
         self._catalog = catalog
         self._group = group
-        self._session_limits = session_limits
+        self.knobs = knobs
         self._leadership: Leadership | None = None
         catalog.observer = self._commit
 
@@ -179,7 +183,7 @@ class CatalogManager:
     async def register_session(self) -> Reply:
         """Begin a client session; raises Refusal (NOT_THE_LEADER, TIMED_OUT)."""
         await self.lead()
-        command = RegisterClient(self.ports.clock.wall_ns(), self._session_limits)
+        command = RegisterClient(self.ports.clock.wall_ns(), self.knobs.session_limits)
         reply: Reply = decode_reply((await self._propose(encode(command))).reply)
         return reply
 

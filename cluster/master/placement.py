@@ -27,7 +27,7 @@ def replica_load(tablets: Iterable[TabletRecord]) -> dict[str, int]:
     load: dict[str, int] = {}
     for tablet in tablets:
         if tablet.config is not None and not tablet.final:
-            for node_id in tablet.config.node_ids:
+            for node_id in tablet.config.member_ids:
                 load[node_id] = load.get(node_id, 0) + 1
     return load
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.wire.messages import Heartbeat, Replica
@@ -64,22 +64,22 @@ def select_replicas(servers: Iterable[ServerEntry], load: Mapping[str, int], cou
     `load` is the number of replicas that each tserver is assigned already (M8). None if there are too few tservers.
     """
     remaining = {server.node_id: server for server in servers}
-    used: dict[str, int] = {}
     chosen: list[ServerEntry] = []
     while remaining and len(chosen) < count:
-        best = min(
-            remaining.values(),
-            key=lambda server: (
-                used.get(f"{data_centre_of(server.zone)}/", 0),
-                used.get(server.zone, 0),
-                load.get(server.node_id, 0),
-                server.node_id,
-            ),
-        )
+        best = best_placed(remaining.values(), [server.zone for server in chosen], load)
         del remaining[best.node_id]
-        for place in (f"{data_centre_of(best.zone)}/", best.zone):
-            used[place] = used.get(place, 0) + 1
         chosen.append(best)
     if len(chosen) < count:
         return None
     return tuple(Replica(server.node_id, server.address) for server in chosen)
+
+
+def best_placed(servers: Iterable[ServerEntry], zones: Sequence[str], load: Mapping[str, int]) -> ServerEntry:
+    """The server for one more replica beside those in these zones, by the rule of `select_replicas`; there is one."""
+    centres = [data_centre_of(zone) for zone in zones]
+
+    def rank(server: ServerEntry) -> tuple[int, int, int, str]:
+        beside = (centres.count(data_centre_of(server.zone)), zones.count(server.zone))
+        return *beside, load.get(server.node_id, 0), server.node_id
+
+    return min(servers, key=rank)

@@ -130,6 +130,11 @@ class Raft:
         quiescence.hear(self._state)
         return reads.lease_until_ns(self._state)
 
+    def contacts(self) -> dict[NodeId, int]:
+        """The send time of the newest message that each other member has answered in this term; of a leader."""
+        quiescence.hear(self._state)
+        return {peer: progress.acked_ns for peer, progress in self._state.progress.items()}
+
     def lease_read_index(self, now_ns: int) -> int | None:
         """The fast path of `ReadIndex`: a read may be served at once when everything up to this index is applied."""
         quiescence.hear(self._state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from cluster.config import Knobs
@@ -120,6 +120,10 @@ class RangeReplica:
         if self._group is None:
             return Configuration(), Configuration()
         return self._group.committed_configuration, self._group.configuration
+
+    def contacts(self) -> tuple[int, Mapping[str, int]]:
+        """Its term, and when each other member answered last, if it leads and holds the lease."""
+        return (0, {}) if self._group is None else (self._group.term, self._group.contacts())
 
     def voters(self) -> tuple[Member, ...]:
         """Those of the last configuration in this replica's log."""

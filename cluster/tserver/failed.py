@@ -6,11 +6,13 @@ never acknowledges, never serves. The node and its other replicas go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from cluster.group import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.raft.types import Configuration, Member, Message
+from cluster.wire.messages import FAILED as FAILED
+from cluster.wire.messages import QUARANTINED as QUARANTINED
 from cluster.wire.messages import (
     AlterTablet,
     ChangeReplicas,
@@ -23,12 +25,6 @@ from cluster.wire.messages import (
     TabletReport,
     encode,
 )
-
-FAILED = "FAILED"
-"""What it has stored is whole; the program failed on it, and a restart tries again."""
-
-QUARANTINED = "QUARANTINED"
-"""What it has stored is damaged; only a replica that begins anew as a learner can take its place."""
 
 
 class FailedReplica:
@@ -50,6 +46,10 @@ class FailedReplica:
     def configurations(self) -> tuple[Configuration, Configuration]:
         """It knows of none."""
         return Configuration(), Configuration()
+
+    def contacts(self) -> tuple[int, Mapping[str, int]]:
+        """It leads nobody."""
+        return 0, {}
 
     def members(self) -> tuple[Member, ...]:
         """It knows nobody."""

@@ -20,6 +20,7 @@ from cluster.raft.types import ChangeKind, HardState, Message, OpId
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.clock_probes import ClockProbes
+from cluster.tserver.evictions import Evictions
 from cluster.tserver.failed import FAILED, QUARANTINED, FailedReplica
 from cluster.tserver.heartbeats import HeartbeatSender
 from cluster.tserver.metadata import TabletMeta, Tombstone
@@ -77,6 +78,7 @@ class TabletServer:
         self._unreadable: dict[str, str] = {}
         self._changing: dict[str, asyncio.Lock] = {}
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
+        self._evictions = Evictions(ports, config.knobs.replica_dead_ms, lambda: self._replicas)
         self._node_log: NodeLog | None = None
         self._serving = False
 
@@ -95,6 +97,7 @@ class TabletServer:
         self._probes.start()
         await self._heartbeats.recover()
         self._heartbeats.start()
+        self._evictions.start()
 
     async def _recover(self, log: NodeLog, meta: TabletMeta) -> None:
         if meta.tombstone is not None:
@@ -112,6 +115,7 @@ class TabletServer:
         self._serving = False
         await self._probes.close()
         await self._heartbeats.close()
+        await self._evictions.close()
         self._streams.close()
         self._inspection.close()
         for replica in list(self._replicas.values()):

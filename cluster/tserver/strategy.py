@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -60,6 +60,10 @@ class Strategy(Protocol):
 
     def configurations(self) -> tuple[Configuration, Configuration]:
         """The last that this replica knows to be committed, and the last in its log; empty where there is none."""
+
+    def contacts(self) -> tuple[int, Mapping[str, int]]:
+        """Its term, and when (ns of the monotonic clock) each other member answered it last; of a leader that holds its
+        lease, else nobody."""
 
     def voters(self) -> tuple[Member, ...]:
         """Whom this replica knows to vote."""

@@ -54,6 +54,12 @@ SUPPORTED_DESIGNS = ("raft",)
 LEADERLESS = "LEADERLESS"
 """The state that a replica reports whose design knows no leader: it is there, and takes what coordinators send."""
 
+FAILED = "FAILED"
+"""The state that a replica reports whose program failed on what it has stored, which is whole."""
+
+QUARANTINED = "QUARANTINED"
+"""That of one whose stored data is damaged: only a replica that begins anew as a learner can take its place (G7)."""
+
 CATALOG_GROUP = "catalog"
 """The masters' Raft group."""
 
@@ -104,7 +110,7 @@ class CreateTablet(msgspec.Struct, frozen=True, tag="CreateTablet"):
     The leader master sends it to the founding voters until they report. A replica that is `founding` and among the
     `voters` begins with them as its configuration; any other has none, and they are whom it may hear from (G1).
     `awaits_index` is that of the configuration to which a change is to add it: only a later one can say that it is not
-    wanted (M9).
+    wanted (M9). `replication_factor` is how many voters there should be, 0 where that is not known.
     """
 
     server_id: str
@@ -118,6 +124,7 @@ class CreateTablet(msgspec.Struct, frozen=True, tag="CreateTablet"):
     voters: tuple[Replica, ...]
     design: str = "raft"
     awaits_index: int = 0
+    replication_factor: int = 0
 
 
 class AlterTablet(msgspec.Struct, frozen=True, tag="AlterTablet"):

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Collection
 
+import pytest
 from whole_cluster import Play, play
 
+from cluster.config import Knobs
+from cluster.deploy.database_sim import SimDatabase
 from cluster.tserver.metadata import TABLETS_DIRECTORY
+from cluster.wire.messages import WIRE_VERSION
 from harness.protocols import GroupStatus
+from harness.sim.world import World
 
 
 async def replicas(stage: Play, group: str) -> dict[str, GroupStatus]:
@@ -56,3 +62,129 @@ def test_replicas_that_a_configuration_drops_are_deleted_at_once_or_when_they_re
         await whole(stage)
 
     play(scenario, seed=11)
+
+
+DEAD_S = 2.0
+QUICK = Knobs(replica_dead_ms=2_000, tserver_heartbeat_ms=200)
+
+
+class Moving(Play):
+    """A cluster that replaces dead replicas soon, of five tablet servers in as many zones as are told."""
+
+    def __init__(self, world: World, zones: int = 1, flaws: tuple[str, ...] = ()) -> None:
+        super().__init__(world)
+        self.database = SimDatabase(world, 3, 5, knobs=QUICK, zones=zones, flaws=flaws)
+
+    def zone(self, name: str) -> str:
+        return next(node.zone for node in self.database.nodes if node.name == name)
+
+
+def move(scenario: Callable[[Moving], Awaitable[None]], seed: int, zones: int = 1) -> None:
+    with World(seed, version=WIRE_VERSION) as world:
+
+        async def main() -> None:
+            stage = Moving(world, zones)
+            await asyncio.wait_for(scenario(stage), 120)
+            await whole(stage)
+
+        world.run(main())
+
+
+async def three(stage: Play, group: str, without: Collection[str] = (), seconds: float = 20.0) -> list[str]:
+    """Wait for a leader whose three voters are none of these nodes, and hold all replicas that there are."""
+    for _ in range(int(10 * seconds)):
+        found = await replicas(stage, group)
+        leader = next((each for each in found.values() if each.role == "leader" and each.lease_valid), None)
+        whole = leader is not None and len(leader.voters) == 3 and not leader.learners
+        if whole and leader and sorted(leader.voters) == sorted(found) and not set(leader.voters) & set(without):
+            return sorted(found)
+        await asyncio.sleep(0.1)
+    raise AssertionError({name: (each.role, each.voters, each.learners) for name, each in found.items()})
+
+
+@pytest.mark.parametrize("dies", ["leader", "follower"])
+def test_a_dead_replica_is_replaced_and_deleted_when_it_returns(dies: str) -> None:
+    async def scenario(stage: Moving) -> None:
+        await stage.begin()
+        await stage.write(5)
+        leader, group = await stage.leader()
+        before = sorted(await replicas(stage, group))
+        dead = leader if dies == "leader" else next(name for name in before if name != leader)
+        await stage.database.kill(dead)
+        after = await three(stage, group, [dead])
+        assert len(set(after) - set(before)) == 1
+        await stage.write(5)
+        await stage.database.start(dead)
+        await asyncio.sleep(1.0)
+        assert await three(stage, group) == after, "the late one is deleted"
+        (located,) = (await stage.database.admin_client(5.0).table_locations("registers")).tablets
+        assert sorted(replica.node_id for replica in located.replicas) == after
+
+    move(scenario, seed=21)
+
+
+def test_short_faults_move_nothing_and_neither_does_a_leader_in_doubt() -> None:
+    async def scenario(stage: Moving) -> None:
+        await stage.begin()
+        leader, group = await stage.leader()
+        before = await three(stage, group)
+        for fault in ("kill", "pause"):
+            for name in before:
+                await getattr(stage.database, fault)(name)
+                await asyncio.sleep(0.6 * DEAD_S)
+                await getattr(stage.database, {"kill": "start", "pause": "resume"}[fault])(name)
+                await asyncio.sleep(2.0)
+        for name in (before[0], before[1]):
+            await stage.database.kill(name)
+        await asyncio.sleep(3 * DEAD_S)
+        for name in (before[0], before[1]):
+            await stage.database.start(name)
+        assert await three(stage, group) == before, "nobody could tell who was dead"
+        leader, _ = await stage.leader()
+        await stage.database.pause(leader)
+        await asyncio.sleep(DEAD_S / 2)
+        await stage.database.resume(leader)
+        await asyncio.sleep(2 * DEAD_S)
+        assert await three(stage, group) == before
+
+    move(scenario, seed=22)
+
+
+def test_the_newcomer_is_in_the_zone_that_lost_a_replica() -> None:
+    """Zones z1 to z3 of t1 to t5 in turn: t1 and t4 share one, t2 and t5 another."""
+
+    async def scenario(stage: Moving) -> None:
+        await stage.begin()
+        _, group = await stage.leader()
+        before = await three(stage, group)
+        assert sorted(map(stage.zone, before)) == ["z1", "z2", "z3"]
+        dead = next(name for name in before if stage.zone(name) != "z3")
+        await stage.database.kill(dead)
+        after = await three(stage, group, [dead])
+        assert sorted(map(stage.zone, after)) == ["z1", "z2", "z3"]
+
+    move(scenario, seed=23, zones=3)
+
+
+def test_a_quarantined_replica_is_replaced_by_the_masters() -> None:
+    async def scenario(stage: Moving) -> None:
+        await stage.begin()
+        leader, group = await stage.leader()
+        await stage.write(40)
+        before = await three(stage, group)
+        hurt = next(name for name in before if name != leader)
+        await stage.database.kill(hurt)
+        disk = stage.world.node(hurt).disk
+        path = max(path for path in disk.paths() if path.startswith("log/"))
+        for byte in range(len(disk.peek(path)) // 3, len(disk.peek(path)) // 3 + 900):
+            disk.flip_bit(path, 8 * byte)
+        await stage.database.start(hurt)
+        await asyncio.sleep(0.2)
+        seen = await replicas(stage, group)
+        assert hurt not in seen or seen[hurt].role in ("quarantined", "learner")
+        await three(stage, group)
+        await asyncio.sleep(1.0)
+        for name, each in (await replicas(stage, group)).items():
+            assert each.role in ("leader", "follower"), (name, each.role)
+
+    move(scenario, seed=24)

@@ -1,0 +1,188 @@
+"""How a tablet gets the replicas that it should have, one change of its configuration after the other (M11).
+
+A leader replica has evicted a dead one; its heartbeat shows the leader master a configuration with too few voters, and
+the master has the leader add a learner on a server that it chooses, then promote it. Replicas that are reported as
+failed or quarantined (G7) are removed and replaced alike, and those on servers that are to leave are replaced first and
+removed then.
+
+What to do next follows from the committed record alone, so that any later leader goes on from there; and every change
+is a compare-and-set on the record's op id (M9), so that of two masters one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster.master.calls import ServerCall
+from cluster.master.manager import CatalogManager, Leadership
+from cluster.master.placement import replica_load
+from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState
+from cluster.master.tservers import ServerEntry, best_placed
+from cluster.raft.types import ChangeKind
+from cluster.wire.messages import FAILED, QUARANTINED, ChangeReplicas, Replica, TabletReport
+from harness.protocols import node_of
+
+BROKEN = (FAILED, QUARANTINED)
+CHANGE_TIMEOUT_S = 2.0
+LEAST_VOTERS = 3
+GRACE_SHARE = 4
+"""A tablet that lacks a replica is given a share of `replica_dead_ms` before a new server is chosen: whoever removed
+the replica may be about to add one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the leader master knows of a tablet's replicas, by server id.
+
+    `broken` are those reported as failed or quarantined, `live` the servers heard of lately, `leaving` those that are
+    to be emptied; `overdue` says that the tablet has lacked a replica for longer than the grace.
+    """
+
+    broken: Collection[str] = ()
+    live: Collection[str] = ()
+    leaving: Collection[str] = ()
+    overdue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NextChange:
+    """A change of a tablet's configuration; `replica` is None for a learner whose server is still to be chosen."""
+
+    kind: ChangeKind
+    replica: Replica | None = None
+
+
+def next_change(config: TabletConfig, replication_factor: int, health: Health) -> NextChange | None:
+    """The change that brings a tablet nearer to whole, None where there is none to make now.
+
+    Voters are never fewer than a majority of as many as there should be, and a replica that works goes only once there
+    is one too many.
+    """
+    voters, leaving = config.voters, [each for each in config.voters if each.node_id in health.leaving]
+    broken = next((each for each in config.members if each.node_id in health.broken), None)
+    if broken is not None and (broken in config.learners or _can_spare(len(voters), replication_factor)):
+        return NextChange(ChangeKind.REMOVE, broken)
+    if leaving and len(voters) > replication_factor:
+        return NextChange(ChangeKind.REMOVE, leaving[0])
+    wanted = replication_factor + (1 if leaving else 0)
+    if config.learners:
+        return _of_learners(config.learners, len(voters) < wanted, health)
+    if len(voters) < wanted and (health.overdue or len(voters) == replication_factor):
+        return NextChange(ChangeKind.ADD_LEARNER)
+    return None
+
+
+def _can_spare(voters: int, replication_factor: int) -> bool:
+    return voters >= LEAST_VOTERS and voters - 1 >= replication_factor // 2 + 1
+
+
+def _of_learners(learners: Iterable[Replica], needed: bool, health: Health) -> NextChange | None:
+    """Promote one that is needed, remove one that is not to stay; its leader evicts one that is dead."""
+    for learner in learners:
+        if learner.node_id in health.leaving:
+            return NextChange(ChangeKind.REMOVE, learner)
+        if needed and learner.node_id in health.live:
+            return NextChange(ChangeKind.PROMOTE, learner)
+    return None
+
+
+def newcomer(
+    known: Sequence[ServerEntry], eligible: Collection[str], members: Sequence[str], load: Mapping[str, int]
+) -> ServerEntry | None:
+    """The server for another replica, in a zone with as few of the members as can be, then the least loaded (M8).
+
+    `known` are all servers ever heard of, `eligible` those that may take it; a node holds one replica of a tablet.
+    """
+    taken = [node_of(member) for member in members]
+    free = [each for each in known if each.node_id in eligible and node_of(each.node_id) not in taken]
+    zones = [each.zone for each in known if each.node_id in members]
+    return best_placed(free, zones, load) if free else None
+
+
+def note_health(leadership: Leadership, node_id: str, report: TabletReport) -> bool:
+    """Note whether a reported replica is broken; True if that is news."""
+    known = leadership.broken.setdefault(report.tablet_id, {})
+    if report.state in BROKEN:
+        known[node_id], news = None, node_id not in known
+        return news
+    known.pop(node_id, None)
+    return False
+
+
+def replication_calls(manager: CatalogManager, leadership: Leadership) -> list[ServerCall]:
+    """What the leaders of tablets that are not whole are asked for now."""
+    now_ns = manager.ports.clock.monotonic_ns()
+    live = [entry.node_id for entry in manager.servers.live(now_ns)]
+    load: dict[str, int] | None = None
+    calls: list[ServerCall] = []
+    for tablet, table in _not_whole(leadership):
+        config = tablet.config
+        if config is None or (leader := _leader(leadership, tablet)) is None:
+            continue
+        overdue = _overdue(manager, leadership, tablet, table, now_ns)
+        health = Health(leadership.broken.get(tablet.tablet_id, {}), live, (), overdue)
+        change = next_change(config, table.replication_factor, health)
+        if change is None:
+            continue
+        replica = change.replica
+        if replica is None:
+            load = replica_load(leadership.caches.tablets.values()) if load is None else load
+            chosen = newcomer(manager.servers.entries(), live, config.member_ids, load)
+            if chosen is None:
+                continue
+            load[chosen.node_id] = load.get(chosen.node_id, 0) + 1
+            replica = Replica(chosen.node_id, chosen.address)
+        calls.append(ServerCall(leader, _request(tablet.tablet_id, config, change.kind, replica)))
+    return calls
+
+
+def is_whole(leadership: Leadership, tablet_id: str) -> bool:
+    """Whether a tablet has the voters that it should have, no learners, and no broken replica; if it runs at all."""
+    tablet = leadership.caches.tablets[tablet_id]
+    if tablet.config is None or tablet.state != TabletState.RUNNING:
+        return True
+    table = leadership.caches.tables[tablet.table_id]
+    complete = len(tablet.config.voters) == table.replication_factor and not tablet.config.learners
+    return complete and not leadership.broken.get(tablet_id)
+
+
+def keep_members(leadership: Leadership, tablet_id: str) -> None:
+    """Forget what was reported of replicas that the tablet's configuration has no more."""
+    config, known = leadership.caches.tablets[tablet_id].config, leadership.broken.get(tablet_id)
+    if config is not None and known:
+        leadership.broken[tablet_id] = {name: None for name in known if name in config.member_ids}
+
+
+def _not_whole(leadership: Leadership) -> list[tuple[TabletRecord, TableRecord]]:
+    caches, found = leadership.caches, []
+    for tablet_id, tablet in caches.tablets.items():
+        if is_whole(leadership, tablet_id):
+            leadership.lacking_since_ns.pop(tablet_id, None)
+        else:
+            found.append((tablet, caches.tables[tablet.table_id]))
+    return found
+
+
+def _overdue(
+    manager: CatalogManager, leadership: Leadership, tablet: TabletRecord, table: TableRecord, now_ns: int
+) -> bool:
+    if tablet.config is None or len(tablet.config.voters) >= table.replication_factor:
+        leadership.lacking_since_ns.pop(tablet.tablet_id, None)
+        return False
+    since_ns = leadership.lacking_since_ns.setdefault(tablet.tablet_id, now_ns)
+    return now_ns - since_ns >= manager.knobs.replica_dead_ms * 1_000_000 // GRACE_SHARE
+
+
+def _leader(leadership: Leadership, tablet: TabletRecord) -> Replica | None:
+    """The leader replica as last reported: it alone can change the configuration."""
+    hint = leadership.hints.get(tablet.tablet_id)
+    if hint is None or tablet.config is None:
+        return None
+    return next((each for each in tablet.config.voters if each.node_id == hint.leader), None)
+
+
+def _request(tablet_id: str, config: TabletConfig, kind: ChangeKind, replica: Replica) -> ChangeReplicas:
+    return ChangeReplicas(
+        tablet_id, kind, replica.node_id, replica.address, config.op_term, config.op_index, CHANGE_TIMEOUT_S
+    )
