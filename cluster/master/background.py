@@ -81,7 +81,7 @@ async def _place_table(manager: CatalogManager, leadership: Leadership, table_id
 
     def locks(leadership: Leadership) -> tuple[LockKey, ...]:
         tablets = leadership.caches.tablets_of(table_id)
-        return (*table_keys((table_id,)), *tablet_keys(tablet.tablet_id for tablet in tablets))
+        return (*table_keys((table_id,), shared=True), *tablet_keys(tablet.tablet_id for tablet in tablets))
 
     def mutate(leadership: Leadership) -> Mutation | None:
         placements = list(fitting(_plan(manager, leadership, table_id)))

@@ -7,7 +7,7 @@ import msgspec
 from cluster.master.alters import alter_calls
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
-from cluster.master.locks import LockClass, LockKey, table_keys, tablet_keys
+from cluster.master.locks import LockKey, name_keys, table_keys, tablet_keys
 from cluster.master.manager import MAX_BATCH_BYTES, CatalogManager, Conflict, Leadership, Refusal, invalid, too_large
 from cluster.master.queries import replicas_of_tablet, table_named
 from cluster.master.records import TabletRecord, altered_table, deleted_tablet, new_table, new_tablet, removed_table
@@ -31,6 +31,9 @@ from cluster.wire.messages import (
 
 MIN_TABLET_RECORD_BYTES = 40
 """Lower bound of one tablet record's size, so that an absurd number of buckets is refused before it is built."""
+
+CREATE_BATCH_BYTES = MAX_BATCH_BYTES * 7 // 8
+"""A table that could be created can be deleted in one batch too, however much its records' revisions grow."""
 
 MAX_NAME_CHARACTERS = 256
 
@@ -60,9 +63,12 @@ async def create_table(manager: CatalogManager, request: CreateTable) -> Reply:
             new_tablet(manager.new_id(), table.table_id, Partition(bucket, request.buckets))
             for bucket in range(request.buckets)
         )
+        size = len(encode(tablets))
+        if size > CREATE_BATCH_BYTES:
+            raise too_large(request.buckets, size, CREATE_BATCH_BYTES)
         return Mutation((table,), tablets, reply=encode(CreateTableReply(table.table_id)))
 
-    locks = ((LockClass.NAME, request.name),)
+    locks = name_keys((request.name,))
     reply = await _answer(manager, Operation("create-table", lambda leadership: locks, mutate, request.request_id))
     manager.wake.set()
     return reply
@@ -82,8 +88,7 @@ async def alter_table(manager: CatalogManager, request: AlterTable) -> Reply:
 
     def locks(leadership: Leadership) -> tuple[LockKey, ...]:
         table = table_named(leadership, request.name)
-        names = dict.fromkeys((request.name, new_name))
-        return (*((LockClass.NAME, name) for name in names), *table_keys((table.table_id,)))
+        return (*name_keys(dict.fromkeys((request.name, new_name))), *table_keys((table.table_id,)))
 
     def mutate(leadership: Leadership) -> Mutation:
         table = table_named(leadership, request.name)
@@ -165,8 +170,8 @@ def _validate(request: CreateTable) -> None:
     _validate_name(request.name)
     if request.buckets < 1:
         raise invalid(f"a table needs at least one bucket, not {request.buckets}")
-    if request.buckets * MIN_TABLET_RECORD_BYTES > MAX_BATCH_BYTES:
-        raise too_large(request.buckets, request.buckets * MIN_TABLET_RECORD_BYTES)
+    if request.buckets * MIN_TABLET_RECORD_BYTES > CREATE_BATCH_BYTES:
+        raise too_large(request.buckets, request.buckets * MIN_TABLET_RECORD_BYTES, CREATE_BATCH_BYTES)
     odd = request.replication_factor % 2 == 1 or request.design != "raft"
     if request.replication_factor < 1 or not odd:
         raise invalid(f"the replication factor must be odd and positive, not {request.replication_factor}")

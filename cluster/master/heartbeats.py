@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import msgspec
+
 from cluster.master.alters import take_schema
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
-from cluster.master.locks import tablet_keys
-from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
+from cluster.master.locks import table_keys, tablet_keys
+from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal, invalid
 from cluster.master.records import TabletRecord
 from cluster.master.replication import is_whole, keep_members, note_health
 from cluster.master.reports import Fate, dropped, fate, next_hint, next_record
 from cluster.raft.types import OpId
-from cluster.wire.messages import DeleteTablet, Heartbeat, HeartbeatReply, Replica, TabletReport
+from cluster.wire.messages import DeleteTablet, Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reports
 
 
 async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatReply:
@@ -45,7 +47,11 @@ async def _take_reports(manager: CatalogManager, leadership: Leadership, request
 
     False if an earlier change of unknown outcome took effect after all: a full report must go on from there.
     """
-    changed = [report for report in request.reports if _take_report(manager, leadership, request, report)]
+    try:
+        reports = decode_reports(request.reports)
+    except msgspec.MsgspecError as error:
+        raise invalid(f"these are no tablet reports: {error}") from error
+    changed = [report for report in reports if _take_report(manager, leadership, request, report)]
     persisting = [_persist_report(manager, leadership, request.node_id, report) for report in changed]
     results = await asyncio.gather(*persisting) if persisting else []
     for result in results:
@@ -82,7 +88,8 @@ async def _persist_report(
     manager: CatalogManager, leadership: Leadership, node_id: str, report: TabletReport
 ) -> Refusal | Conflict | None:
     """Replicate what a report changes; a failure is the answer, for whoever asked may be gone by then."""
-    keys = tablet_keys((report.tablet_id,))
+    table_id = leadership.caches.tablets[report.tablet_id].table_id
+    keys = (*table_keys((table_id,), shared=True), *tablet_keys((report.tablet_id,)))
 
     def mutate(leadership: Leadership) -> Mutation | None:
         record = leadership.caches.tablets[report.tablet_id]

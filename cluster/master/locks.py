@@ -1,13 +1,13 @@
-"""Locks by key, taken in one order: names, then tables, then tablets (contract of seed 001, step 1)."""
+"""Locks by key, for reading or for writing, taken in one order: names, then tables, then tablets (M6, step 1)."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from types import TracebackType
-from typing import TypeAlias
+from typing import NamedTuple
 
 
 class LockClass(IntEnum):
@@ -18,47 +18,106 @@ class LockClass(IntEnum):
     TABLET = 2
 
 
-LockKey: TypeAlias = tuple[LockClass, str]
+class LockKey(NamedTuple):
+    """What is locked, and whether others may hold it at once: for reading (`shared`), or for writing."""
+
+    lock_class: LockClass
+    key: str
+    shared: bool = False
 
 
-@dataclass(slots=True)
-class _Entry:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
+class _Lock:
+    """Readers or one writer; who waits is served in order of arrival, so that nobody starves."""
+
+    __slots__ = ("_readers", "_waiting", "_writing")
+
+    def __init__(self) -> None:
+        self._readers, self._writing = 0, False
+        self._waiting: deque[tuple[bool, asyncio.Future[None]]] = deque()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody holds it or waits for it."""
+        return not self._readers and not self._writing and not self._waiting
+
+    async def acquire(self, shared: bool) -> None:
+        if not self._waiting and self._free(shared):
+            self._take(shared)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((shared, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting = deque(each for each in self._waiting if each[1] is not turn)
+                self._grant()
+            else:
+                self.release(shared)  # It was granted in the same step.
+            raise
+
+    def release(self, shared: bool) -> None:
+        if shared:
+            self._readers -= 1
+        else:
+            self._writing = False
+        self._grant()
+
+    def _grant(self) -> None:
+        """Let those in who wait at the front; one that was cancelled has yet to notice it."""
+        while self._waiting and (self._waiting[0][1].cancelled() or self._free(self._waiting[0][0])):
+            shared, turn = self._waiting.popleft()
+            if not turn.cancelled():
+                self._take(shared)
+                turn.set_result(None)
+
+    def _free(self, shared: bool) -> bool:
+        return not self._writing and (shared or not self._readers)
+
+    def _take(self, shared: bool) -> None:
+        if shared:
+            self._readers += 1
+        else:
+            self._writing = True
 
 
 class KeyLocks:
-    """Exclusive locks by (class, key); entries exist only while someone holds or awaits them."""
+    """Locks by class and key; they exist only while someone holds or awaits them."""
 
     def __init__(self) -> None:
-        self._entries: dict[LockKey, _Entry] = {}
+        self._locks: dict[tuple[LockClass, str], _Lock] = {}
 
-    def locked(self, lock_class: LockClass, key: str) -> bool:
-        entry = self._entries.get((lock_class, key))
-        return entry is not None and entry.lock.locked()
+    def __len__(self) -> int:
+        return len(self._locks)
 
     def hold(self, *keys: LockKey) -> Held:
-        """An async context that holds the locks of all these keys, acquired in the order of `LockClass`, then key."""
-        return Held(self, tuple(sorted(dict.fromkeys(keys))))
+        """An async context that holds the locks of all these keys, acquired in the order of `LockClass`, then key.
+
+        A key that is given both for reading and for writing is locked for writing.
+        """
+        modes: dict[tuple[LockClass, str], bool] = {}
+        for lock_class, key, shared in keys:
+            modes[lock_class, key] = shared and modes.get((lock_class, key), True)
+        return Held(self, tuple(LockKey(*name, modes[name]) for name in sorted(modes)))
 
     async def acquire(self, key: LockKey) -> None:
-        entry = self._entries.setdefault(key, _Entry())
-        entry.users += 1
+        name = (key.lock_class, key.key)
+        lock = self._locks.setdefault(name, _Lock())
         try:
-            await entry.lock.acquire()
+            await lock.acquire(key.shared)
         except asyncio.CancelledError:
-            self._forget(key, entry)
+            self._forget(name, lock)
             raise
 
     def release(self, key: LockKey) -> None:
-        entry = self._entries[key]
-        entry.lock.release()
-        self._forget(key, entry)
+        name = (key.lock_class, key.key)
+        lock = self._locks[name]
+        lock.release(key.shared)
+        self._forget(name, lock)
 
-    def _forget(self, key: LockKey, entry: _Entry) -> None:
-        entry.users -= 1
-        if entry.users == 0:
-            del self._entries[key]
+    def _forget(self, name: tuple[LockClass, str], lock: _Lock) -> None:
+        if lock.idle:
+            del self._locks[name]
 
 
 class Held:
@@ -88,9 +147,13 @@ class Held:
             self._locks.release(self._acquired.pop())
 
 
-def table_keys(table_ids: Iterable[str]) -> tuple[LockKey, ...]:
-    return tuple((LockClass.TABLE, table_id) for table_id in table_ids)
+def name_keys(names: Iterable[str]) -> tuple[LockKey, ...]:
+    return tuple(LockKey(LockClass.NAME, name) for name in names)
+
+
+def table_keys(table_ids: Iterable[str], shared: bool = False) -> tuple[LockKey, ...]:
+    return tuple(LockKey(LockClass.TABLE, table_id, shared) for table_id in table_ids)
 
 
 def tablet_keys(tablet_ids: Iterable[str]) -> tuple[LockKey, ...]:
-    return tuple((LockClass.TABLET, tablet_id) for tablet_id in tablet_ids)
+    return tuple(LockKey(LockClass.TABLET, tablet_id) for tablet_id in tablet_ids)

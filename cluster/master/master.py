@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from cluster.config import NodeConfig
 from cluster.group import Group, GroupSpec, OnFailure
 from cluster.identity import stranger
@@ -18,7 +20,7 @@ from cluster.master.tservers import ServerMap
 from cluster.membership import change_replicas
 from cluster.observer import Observer
 from cluster.raft.types import Message, Role, SoftState
-from cluster.wire.admission import OVERLOADED, Admission
+from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.messages import (
     CATALOG_GROUP,
     AlterTable,
@@ -97,7 +99,10 @@ class Master:
 
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its reply or a Fault."""
-        request = decode_request(payload)
+        try:
+            request = decode_request(payload)
+        except msgspec.MsgspecError as error:
+            return malformed(error)
         if isinstance(request, Heartbeat | GetStatus | ArmFailpoint | ProbeDisk):
             return await self._carry_out(peer, request)
         return OVERLOADED if self._admission.full else await self._admission.carry(self._carry_out(peer, request))

@@ -9,7 +9,7 @@ from cluster.alarm import Alarm
 from cluster.config import NodeConfig
 from cluster.nodelog import node_logger
 from cluster.tserver.masters import KnownMasters, load, save
-from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode
+from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode, encode_reports
 from harness.failpoints import InjectedFailure, pass_by
 from harness.ports import CallLost, Clock, DiskFull, Ports, Refused, Unreachable
 
@@ -182,7 +182,7 @@ class HeartbeatSender:
             zone=config.zone,
             sequence=sequence,
             full=full,
-            reports=self._reports(None if full else changed),
+            reports=encode_reports(self._reports(None if full else changed)),
         )
         timeout_s = config.knobs.master_call_timeout_ms / 1e3
         try:

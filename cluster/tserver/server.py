@@ -26,7 +26,7 @@ from cluster.tserver.heartbeats import HeartbeatSender
 from cluster.tserver.metadata import TabletMeta, Tombstone
 from cluster.tserver.strategy import STRATEGIES, Host, Strategy
 from cluster.tserver.tombstones import keeps, stays_away
-from cluster.wire.admission import OVERLOADED, Admission
+from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.messages import (
     AlterTablet,
     ArmFailpoint,
@@ -125,7 +125,10 @@ class TabletServer:
 
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its encoded reply or a Fault."""
-        request = decode_request(payload)
+        try:
+            request = decode_request(payload)
+        except msgspec.MsgspecError as error:
+            return malformed(error)
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
         if isinstance(request, RowRequest):

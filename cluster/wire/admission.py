@@ -27,3 +27,8 @@ class Admission:
             return await work
         finally:
             self.in_flight -= 1
+
+
+def malformed(error: Exception) -> bytes:
+    """The answer to bytes that are no request of this version."""
+    return encode(Fault("INVALID", f"this is no request: {error}", definite=True))

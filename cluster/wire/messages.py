@@ -90,7 +90,10 @@ class TabletReport(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="Heartbeat"):
-    """A tablet server's heartbeat to one master (M3); `reports` is full or incremental (M4)."""
+    """A tablet server's heartbeat to one master (M3); `reports` is full or incremental (M4).
+
+    It holds `TabletReport`s as bytes: a master that doesn't lead never looks at them, however many they are.
+    """
 
     node_id: str
     incarnation: int
@@ -98,7 +101,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="Heartbeat"):
     zone: str
     sequence: int
     full: bool
-    reports: tuple[TabletReport, ...]
+    reports: msgspec.Raw
 
 
 # ---- requests to tablet servers ----
@@ -456,3 +459,9 @@ encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
 decode_reply = msgspec.msgpack.Decoder(Reply).decode
 decode_envelope = msgspec.msgpack.Decoder(PeerEnvelope).decode
+decode_reports = msgspec.msgpack.Decoder(tuple[TabletReport, ...]).decode
+
+
+def encode_reports(reports: tuple[TabletReport, ...]) -> msgspec.Raw:
+    """Reports as a heartbeat carries them."""
+    return msgspec.Raw(encode(reports))

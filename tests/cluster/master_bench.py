@@ -31,6 +31,7 @@ from cluster.wire.messages import (
     decode_reply,
     decode_request,
     encode,
+    encode_reports,
 )
 from harness.ports import CallLost, Peer, Ports, Refused, Unreachable
 from harness.protocols import ProcessState
@@ -81,7 +82,9 @@ class ScriptedServer:
         while True:
             if master.node_id not in self.silent_to:
                 sequence += 1
-                beat = Heartbeat(self.name, ports.incarnation, address, self.zone, sequence, True, self._reports())
+                beat = Heartbeat(
+                    self.name, ports.incarnation, address, self.zone, sequence, True, encode_reports(self._reports())
+                )
                 try:
                     reply = decode_reply(await ports.network.call(master.address, encode(beat), 0.5))
                 except (Unreachable, CallLost, Refused):

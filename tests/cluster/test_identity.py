@@ -27,6 +27,7 @@ from cluster.wire.messages import (
     StatusReply,
     decode_reply,
     encode,
+    encode_reports,
 )
 from harness.ports import Peer, Ports
 from harness.real.disk import RealDisk
@@ -87,7 +88,7 @@ class OneMaster:
 
 
 def beat(node_id: str, incarnation: int) -> Heartbeat:
-    return Heartbeat(node_id, incarnation, f"{node_id}:7050", "z1", 1, True, ())
+    return Heartbeat(node_id, incarnation, f"{node_id}:7050", "z1", 1, True, encode_reports(()))
 
 
 def play(scenario: Callable[[OneMaster], Awaitable[None]], crashes: int = 0) -> None:

@@ -20,7 +20,7 @@ from cluster.master.records import (
 )
 from cluster.master.reports import Fate, LeaderHint, dropped, fate, next_hint, next_record
 from cluster.master.tservers import ServerEntry, ServerMap, select_replicas
-from cluster.wire.messages import LEADERLESS, Column, Heartbeat, Partition, Replica, TabletReport
+from cluster.wire.messages import LEADERLESS, Column, Heartbeat, Partition, Replica, TabletReport, encode_reports
 
 TABLE = new_table("table", "a", (Column(0, "value", "int64"),), 3)
 VOTERS = (Replica("t1", "t1:1"), Replica("t2", "t2:1"), Replica("t3", "t3:1"))
@@ -43,7 +43,7 @@ def report(
 
 
 def heartbeat(node_id: str = "t1", incarnation: int = 1, address: str = "t1:1") -> Heartbeat:
-    return Heartbeat(node_id, incarnation, address, "z1", 1, True, ())
+    return Heartbeat(node_id, incarnation, address, "z1", 1, True, encode_reports(()))
 
 
 # ---- the tserver map ----

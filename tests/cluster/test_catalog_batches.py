@@ -1,0 +1,138 @@
+"""One operation is one batch of bounded size (M7), and what masters are told in bulk or in error costs little."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from master_bench import COLUMNS, MASTERS, Bench
+
+from cluster.master.background import PLACEMENT_BATCH_BYTES, fitting
+from cluster.master.catalog import encode_batch
+from cluster.master.ddl import CREATE_BATCH_BYTES
+from cluster.master.manager import MAX_BATCH_BYTES
+from cluster.master.placement import Placement
+from cluster.master.records import (
+    TableRecord,
+    TabletConfig,
+    TabletRecord,
+    TabletState,
+    changed_tablet,
+    deleted_tablet,
+    new_table,
+    new_tablet,
+    removed_table,
+)
+from cluster.wire.messages import (
+    Column,
+    CreateTableReply,
+    DeleteTableReply,
+    Fault,
+    Heartbeat,
+    HeartbeatReply,
+    Partition,
+    Replica,
+    RequestId,
+    decode_reply,
+    encode,
+)
+from harness.sim.world import World
+
+DOCUMENT_BYTES = 117_000
+"""What Kudu measured for a table of 1 000 tablets with a simple schema of three columns."""
+
+THREE_COLUMNS = (
+    Column(0, "key", "int64", False, None, True),
+    Column(1, "name", "string"),
+    Column(2, "value", "double"),
+)
+
+
+def table_of(tablets: int) -> tuple[TableRecord, list[TabletRecord]]:
+    entropy = Random(1)
+    ids = [f"{entropy.getrandbits(128):032x}" for _ in range(tablets + 1)]
+    table = new_table(ids[0], "people", THREE_COLUMNS, 3)
+    return table, [new_tablet(each, ids[0], Partition(bucket, tablets)) for bucket, each in enumerate(ids[1:])]
+
+
+def running(tablet: TabletRecord, revision: int) -> TabletRecord:
+    """As it is after a long life, on servers with long names."""
+    voters = tuple(Replica(f"t{number}:0123456789abcdef", f"server{number}.example.org:7050") for number in range(3))
+    changed = changed_tablet(
+        tablet, state=TabletState.RUNNING, config=TabletConfig(9, voters), confirmed=tuple(v.node_id for v in voters)
+    )
+    return msgspec.structs.replace(changed, revision=revision)
+
+
+def test_a_table_of_1_000_tablets_is_created_and_deleted_by_a_batch_of_the_document_s_size() -> None:
+    table, tablets = table_of(1_000)
+    request = RequestId(1 << 40, 1 << 20, 1 << 20)
+    created = encode_batch([table], tablets, request, encode(CreateTableReply(table.table_id)), 1 << 60)
+    gone = [deleted_tablet(running(tablet, 100_000)) for tablet in tablets]
+    deleted = encode_batch([removed_table(table)], gone, request, encode(DeleteTableReply(table.table_id)), 1 << 60)
+    assert len(created) < DOCUMENT_BYTES
+    assert len(deleted) < DOCUMENT_BYTES
+
+
+def test_whatever_can_be_created_can_be_deleted() -> None:
+    count = 10_000
+    _, tablets = table_of(count)
+    created = len(encode(tablets))
+    deleted = len(encode([deleted_tablet(running(tablet, (1 << 32) - 2)) for tablet in tablets]))
+    assert deleted / created * CREATE_BATCH_BYTES < MAX_BATCH_BYTES - 2_000
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 1_500), st.booleans())
+def test_placements_are_split_into_batches_of_bounded_size(count: int, replacing: bool) -> None:
+    _, tablets = table_of(count)
+    left = [Placement(running(tablet, 2), tablet if replacing else None) for tablet in tablets]
+    while left:
+        batch = list(fitting(left))
+        assert batch == left[: len(batch)] and batch
+        records = [record for placement in batch for record in placement.records]
+        assert len(encode_batch([], records)) < PLACEMENT_BATCH_BYTES + 1_000 < DOCUMENT_BYTES
+        left = left[len(batch) :]
+
+
+def play(scenario: Callable[[Bench], Awaitable[None]]) -> None:
+    with World(1) as world:
+        bench = Bench(world)
+
+        async def main() -> None:
+            bench.start()
+            await bench.sleep(1)
+            await asyncio.wait_for(scenario(bench), 60)
+
+        world.run(main())
+        assert bench.panics() == [] and world.errors == []
+
+
+def test_a_master_answers_bytes_that_are_no_request() -> None:
+    async def scenario(bench: Bench) -> None:
+        for payload in (b"", b"\xc1", b"paper", encode({"type": "DropEverything"}), encode(COLUMNS)):
+            reply = decode_reply(await bench.ports.network.call(MASTERS[0].address, payload, 1))
+            assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("INVALID", True)
+        assert await bench.client().list_tables() == ()
+
+    play(scenario)
+
+
+def test_followers_take_no_look_at_reports_and_the_leader_refuses_what_is_none() -> None:
+    """M3: a full report of 1 000 tablets costs a follower no more than the liveness that comes with it."""
+
+    async def scenario(bench: Bench) -> None:
+        leader = await bench.leader()
+        for master in MASTERS:
+            beat = Heartbeat("h", 0, "h:7050", "z1", 1, True, msgspec.Raw(encode("no reports")))
+            reply = await bench.ask(master.node_id, beat)
+            if master.node_id == leader:
+                assert isinstance(reply, Fault) and "no tablet reports" in reply.message
+            else:
+                assert isinstance(reply, HeartbeatReply)
+
+    play(scenario)
