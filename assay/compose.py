@@ -80,6 +80,7 @@ def make_test(
         time_limit_s=options.time_limit,
         rate_hz=options.rate,
         final_generator=chosen.final_generator(values, child(entropy)),
+        each_node=chosen.each_node,
         nemesis_generator=faults.generator if faults.kinds else None,
         heal_generator=faults.final_generator if faults.kinds else None,
         fs=chosen.fs,

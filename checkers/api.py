@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from checkers.catalog.judge import SETTINGS as CATALOG_SETTINGS
-from checkers.catalog.judge import judge_catalog
+from checkers.catalog.judge import judge_catalog, judge_rows
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
 from checkers.evidence import readable
@@ -72,6 +72,7 @@ MODELS: Final[dict[str, ModelInfo]] = {
         ModelInfo("snapshot-reads", "reads at a timestamp are final and complete", judge_snapshot_reads),
         ModelInfo("change-feed", "every commit once, nothing below a resolved mark", judge_change_feed),
         ModelInfo("catalog", "tables under names are one linearizable object", judge_catalog, CATALOG_SETTINGS),
+        ModelInfo("catalog-rows", "rows of tables beside a changing catalog are registers", judge_rows),
         ModelInfo("stats", "every kind of operation succeeded at least once", _stats),
     )
 }

@@ -106,7 +106,7 @@ class Course:
             watched=isinstance(test.database, Watched),
             logs_left=test.logs_left,
             shards=test.database.shards if isinstance(test.database, Sharded) else 1,
-            serving_nodes=test.database.serving_nodes if isinstance(test.database, Directed) else (),
+            serving_nodes=test.database.serving_nodes if isinstance(test.database, Directed) and test.each_node else (),
         )
         try:
             self._rundir.write_json(self._rundir.run_json, record)
@@ -164,7 +164,7 @@ class Course:
             return
         source = time_limit(test.final_limit_s, clients(test.final_generator))
         await self._stage("final reads", self._interpret("final", source), stoppable=True)
-        if isinstance(test.database, Directed):
+        if isinstance(test.database, Directed) and test.each_node:
             at_nodes = [_at_node(name, test.final_generator) for name in test.database.serving_nodes]
             source = time_limit(test.final_limit_s, clients(any_of(*at_nodes)))
             await self._stage("final reads of each node", self._interpret(EACH_NODE, source), stoppable=True)

@@ -46,7 +46,8 @@ class Test:
 
     `generator` is the clients' endless or finite work: the run itself staggers it to `rate_hz` (None: as fast as it
     goes) and ends it after `time_limit_s`. `final_generator` is finite: the final reads; the recovery probe cycles
-    through it too. `nemesis_generator` gives the faults during the load, `heal_generator` the steps that end them.
+    through it too; `each_node` has them sent to every node that holds data. `nemesis_generator` gives the faults during
+    the load, `heal_generator` the steps that end them.
     `fs` must each succeed, `requested_faults` each be observed; `floors` say how much is enough. `options` is all that
     the user gave, with seed and flaws, `world` what the simulated world was drawn to be, for `run.json`; `logs_left`
     says where the nodes' logs are should the harness be killed.
@@ -66,6 +67,7 @@ class Test:
     time_limit_s: float
     rate_hz: float | None = None
     final_generator: Source = None
+    each_node: bool = True
     nemesis_generator: Source = None
     heal_generator: Source = None
     fs: tuple[str, ...] = ()

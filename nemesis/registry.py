@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nemesis.kinds import clocks, damage, disks, failpoint, packets, partition, process, requests, restarts
+from nemesis.kinds import clocks, damage, disks, failpoint, packets, partition, process, requests, restarts, roles
 from nemesis.kinds.api import Family, FaultKind
 from nemesis.scripts import SCRIPTS
 
@@ -22,7 +22,12 @@ FAMILIES: tuple[Family, ...] = (
 )
 """A family a line; the order is that in which faults are listed."""
 
-KINDS: Mapping[str, FaultKind] = {kind.name: kind for family in FAMILIES for kind in family.kinds}
+AIMED: tuple[str, ...] = tuple(kind.name for kind in roles.KINDS)
+"""Kinds that do what others do, at one role."""
+
+KINDS: Mapping[str, FaultKind] = {
+    kind.name: kind for kinds in (*(family.kinds for family in FAMILIES), roles.KINDS) for kind in kinds
+}
 """The plain faults by name."""
 
 

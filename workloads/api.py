@@ -35,7 +35,8 @@ class Workload:
     """A generator of client operations, the final reads after recovery, and how the history is judged.
 
     `operations` are micro-operations the database's clients must offer; `fs` each must succeed at least once for a run
-    to be adequate; `checkers` name models of `checkers.api`, the first of which is the workload's own.
+    to be adequate; `checkers` name models of `checkers.api`, the first of which is the workload's own. `each_node`:
+    the final reads also go to each node that holds data.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Workload:
     checkers: tuple[str, ...]
     operations: frozenset[str]
     fs: tuple[str, ...]
+    each_node: bool = True
 
 
 def resolve_options(workload: Workload, given: Mapping[str, object]) -> dict[str, float]:

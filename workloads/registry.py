@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from harness.errors import UserError
-from workloads import register, snapshots
+from workloads import catalog, register, snapshots
 from workloads.api import Workload
 
-WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (register.WORKLOAD, snapshots.WORKLOAD)}
+WORKLOADS: dict[str, Workload] = {
+    workload.name: workload for workload in (register.WORKLOAD, snapshots.WORKLOAD, catalog.WORKLOAD)
+}
 
 
 def workload(name: str) -> Workload:

@@ -9,6 +9,7 @@ How operations stand in the history (`mops`; names are partition keys, table and
   there is such a table, or with `column` = 1 that there is none.
 - `locations`: `(f, name, value = id, column = how many partitions)`, no value where there is no such table; then one
   `tablet` each: `partition` = bucket, `value` = its id, `column` = state, `row` = how many replicas are told.
+- `tablets`, a question for single ones: `known` (`value` = id, `column` = state) or `unknown` (`value` = id) each.
 
 A failed `create` of class `already-present` has seen the name taken; one of the others of class `not-found` has seen it
 free; a failed `rename` of class `already-present` has seen the new name taken. Other failures say only that nothing was
@@ -28,7 +29,7 @@ import pyarrow as pa
 from checkers.jepsen.rows import COLUMNS, FAIL, INFO, OK, flat, read_mops, read_operations, text_codes
 from checkers.kernels.columns import NEVER, Ints
 
-CREATE, DELETE, ALTER, RENAME, LIST, SCHEMA, LOCATIONS, TABLE, TABLET = range(9)
+CREATE, DELETE, ALTER, RENAME, LIST, SCHEMA, LOCATIONS, TABLE, TABLET, KNOWN, UNKNOWN = range(11)
 
 MOP_KINDS: Final = {
     "create": CREATE,
@@ -41,6 +42,8 @@ MOP_KINDS: Final = {
     "created": SCHEMA,
     "altered": SCHEMA,
     "locations": LOCATIONS,
+    "known": KNOWN,
+    "unknown": UNKNOWN,
 }
 CHANGES: Final = (CREATE, DELETE, ALTER, RENAME)
 """Kinds of operations that change the catalog."""
@@ -48,6 +51,8 @@ CHANGES: Final = (CREATE, DELETE, ALTER, RENAME)
 TABLE_STATES: Final = ("UNKNOWN", "PREPARING", "RUNNING", "ALTERING", "REMOVED")
 TABLET_STATES: Final = ("UNKNOWN", "PREPARING", "CREATING", "RUNNING", "REPLACED", "DELETED")
 """States by the numbers that stand for them in histories."""
+
+UNRECORDED: Final = -1
 
 TAKEN, FREE, NO_WORD = 0, 1, 2
 _CLASSES: Final = {"already-present": TAKEN, "not-found": FREE}
@@ -90,7 +95,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Tablet:
-    """A tablet as an answer about locations shows it."""
+    """A tablet as an answer shows it; state UNRECORDED: that there is no record of it."""
 
     bucket: int
     id: int
@@ -131,7 +136,7 @@ def flatten_calls(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of a batch that are of the catalog."""
     operations = read_operations(batch)
     mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), MOP_KINDS)
-    kept = np.flatnonzero(np.isin(mops.kind, list(range(9))))
+    kept = np.flatnonzero(np.isin(mops.kind, list(range(11))))
     lists = np.flatnonzero(operations.named(("list",)))
     of = np.concatenate((mops.of[kept], lists))
     zeros = np.zeros(len(lists), np.int64)
@@ -236,6 +241,10 @@ def _answer(common: dict[str, Any], kind: int, rows: list[dict[str, int]]) -> Ca
         seen = tuple(Seen(row["name"], False, row["value"], row["row"]) for row in tables)
         return Call(**common, total=True, seen=seen, states=tuple(row["column"] for row in tables))
     first = rows[0]
+    if kind in (KNOWN, UNKNOWN):
+        states = [UNRECORDED if row["kind"] == UNKNOWN else row["column"] for row in rows]
+        shown = tuple(Tablet(0, row["value"], state, 0) for row, state in zip(rows, states, strict=True))
+        return Call(**common, tablets=shown)
     told = None if first["nil"] else first["value"]
     absent = told is None and (kind == LOCATIONS or first["column"] == 1)
     if kind == SCHEMA:

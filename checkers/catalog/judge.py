@@ -14,10 +14,12 @@ are possible, so that its cost grows with the operations that are open, not with
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.catalog.calls import CREATE, INPUT_COLUMNS, SCHEMA_OF_ROWS, Call, calls_of, flatten_calls
 from checkers.catalog.refute import refutations
@@ -31,8 +33,10 @@ from checkers.jepsen.settings import int_setting
 from checkers.jepsen.words import conclude
 from checkers.kernels.columns import NEVER
 from checkers.options import CheckOptions
+from checkers.register import judge_register
 from checkers.source import Source
 from checkers.verdict import Verdict
+from harness.columns import SCHEMA
 
 SETTINGS: Final = ("ddl-budget",)
 DDL_BUDGET_S: Final = 10
@@ -40,6 +44,9 @@ DDL_BUDGET_S: Final = 10
 
 _STEPS_PER_S: Final = 20_000
 """The search's work for each second of its time limit; counted, so that verdicts do not depend on the machine."""
+
+ROW_OPERATIONS: Final = ("read", "write", "cas")
+"""The operations that the model `catalog-rows` judges."""
 
 _STATES_TOLD: Final = 3
 
@@ -98,6 +105,20 @@ def _figures(calls: list[Call]) -> dict[str, int]:
         "tables": sum(call.kind == CREATE and call.id is not None for call in changes),
         "observations": len(calls) - len(changes),
     }
+
+
+def judge_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """Whether reads and writes of rows, beside operations of a catalog, are linearizable (the model `register`)."""
+    batches = [batch.filter(_of_rows(batch)) for batch in source.batches(SCHEMA.names)]
+    table = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], schema=SCHEMA)
+    rows = replace(source, parquet=None, table=table, rows=table.num_rows)
+    return msgspec.structs.replace(judge_register("register", rows, engine, options), model="catalog-rows")
+
+
+def _of_rows(batch: pa.RecordBatch) -> pa.Array:
+    """Which operations are of rows: reads, writes and compare-and-sets."""
+    named = pc.is_in(batch.column("f").cast(pa.string()), value_set=pa.array(ROW_OPERATIONS))
+    return pc.and_(named, pc.greater_equal(batch.column("process"), 0))
 
 
 def judge_catalog(source: Source, engine: Engine, options: CheckOptions) -> Verdict:

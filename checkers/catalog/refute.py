@@ -19,6 +19,7 @@ from checkers.catalog.calls import (
     RENAME,
     TABLE_STATES,
     TABLET_STATES,
+    UNRECORDED,
     Call,
     Tablet,
 )
@@ -28,7 +29,8 @@ from checkers.findings import Finding
 UNCOMMITTED, HALF_MADE, TWICE, PHANTOM = "uncommitted-record", "half-made-table", "table-twice", "phantom-table"
 FLICKERING, LOST, RETURNED = "flickering-table", "lost-table", "deleted-table-seen"
 VERSION_BACK, VERSION_UNASKED = "version-went-back", "version-without-alter"
-TABLET_BACK, STUCK_DDL, LATE_DDL = "tablet-came-back", "ddl-stuck", "ddl-late"
+TABLET_BACK, TABLET_GONE = "tablet-came-back", "vanished-tablet"
+STUCK_DDL, LATE_DDL = "ddl-stuck", "ddl-late"
 
 _VISIBLE_TABLES: Final = {TABLE_STATES.index("RUNNING"), TABLE_STATES.index("ALTERING")}
 _VISIBLE_TABLETS: Final = {TABLET_STATES.index(name) for name in ("PREPARING", "CREATING", "RUNNING")}
@@ -62,6 +64,7 @@ def refutations(calls: Sequence[Call], budget_ns: int) -> Iterator[Finding]:
         yield from _versions(table_id, table)
         yield from _unasked(table_id, table, raising)
     yield from _tablets(calls)
+    yield from _vanished(calls)
     yield from _at_the_end(calls, budget_ns)
 
 
@@ -260,7 +263,7 @@ def _tablets(calls: Sequence[Call]) -> Iterator[Finding]:
     shown: dict[tuple[int, int], list[tuple[Call, Tablet]]] = {}
     for call in calls:
         for tablet in call.tablets:
-            if call.seen[0].id is not None:
+            if call.seen and call.seen[0].id is not None:
                 shown.setdefault((call.seen[0].id, tablet.bucket), []).append((call, tablet))
     for (table_id, bucket), sightings in shown.items():
         if len({tablet.id for _, tablet in sightings}) > 1:
@@ -281,6 +284,24 @@ def _replaced(table_id: int, bucket: int, sightings: Sequence[tuple[Call, Tablet
             earlier = next(call for call, tablet in before if tablet.id == again[1].id)
             yield _finding(TABLET_BACK, [earlier, other, again[0]], _name_of(other), ran=False, **facts)
             return
+
+
+def _vanished(calls: Sequence[Call]) -> Iterator[Finding]:
+    """A tablet that was shown has a record for ever: those of deleted and replaced ones are kept."""
+    first: dict[int, Call] = {}
+    asked = [call for call in calls if call.tablets]
+    for call in sorted(asked, key=lambda call: call.complete):
+        for tablet in call.tablets:
+            if tablet.state != UNRECORDED:
+                first.setdefault(tablet.id, call)
+    found: set[int] = set()
+    for call in asked:
+        for tablet in call.tablets:
+            shown = first.get(tablet.id)
+            if tablet.state == UNRECORDED and shown is not None and shown.complete < call.since:
+                if tablet.id not in found:
+                    yield _finding(TABLET_GONE, [shown, call], id=tablet.id)
+                found.add(tablet.id)
 
 
 # ---- after the heal ----

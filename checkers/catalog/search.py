@@ -54,7 +54,7 @@ class Answer:
 
 def search(calls: Sequence[Call], most_work: int) -> Answer:
     """Whether some order of the calls that respects real time is one that the model allows; `most_work` steps."""
-    dense, names = _renamed(calls)
+    dense, names = _renamed([call for call in calls if call.changes or call.seen or call.total])
     work = 0
     for limits in STAGES:
         attempt = _Search(dense, len(names), limits, most_work - work)

@@ -102,6 +102,12 @@ def _tablet_back(speaker: Speaker, finding: Finding) -> str:
     return f"{_first(ops[1])} shows another tablet for {place} than {ops[0]}, and {ops[2]} shows the first one again."
 
 
+def _tablet_gone(speaker: Speaker, finding: Finding) -> str:
+    shown, asked = (_op(speaker, index) for index in finding.ops)
+    tablet = f"the tablet with the id {finding.facts['id']:x}"
+    return f"{_first(shown)} shows {tablet}, of which there is no record by {asked}. Records are kept for ever."
+
+
 def _stuck(speaker: Speaker, finding: Finding) -> str:
     facts = finding.facts
     what = "it is" if facts["what"] == "table" else "a tablet of it is"
@@ -139,6 +145,7 @@ _SENTENCES: Final[dict[str, Say]] = {
     "version-went-back": _went_back,
     "version-without-alter": _unasked,
     "tablet-came-back": _tablet_back,
+    "vanished-tablet": _tablet_gone,
     "ddl-stuck": _stuck,
     "ddl-late": _late,
     "no-order": _no_order,

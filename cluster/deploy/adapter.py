@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from cluster.client.client import ClusterClient
+from cluster.deploy.catalog_ops import FS, CatalogOps
 from cluster.store.cells import Value
 from cluster.wire.messages import Column, Done, StatusReply
 from harness.errors import DefiniteError, HarnessError, UserError
@@ -16,16 +17,18 @@ from harness.ports import Ports
 from harness.protocols import GroupStatus, NodeStatus, node_of
 
 DATABASE_NAME = "assay-cluster"
-REGISTER_WORKLOADS = ("register", "snapshots")
+REGISTER_WORKLOADS = ("register", "snapshots", "catalog")
 REGISTER_TABLE = "registers"
 REGISTER_COLUMNS = (Column(0, "value", "int64"),)
-OPERATIONS = frozenset({"r", "w", "cas"})
+ROW_OPERATIONS = frozenset({"r", "w", "cas"})
+OPERATIONS = ROW_OPERATIONS | frozenset(FS)
 DEFAULT_BUCKETS = 3
 REPLICATION_FACTOR = 3
 
 
 class ClusterOpClient:
-    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers.
+    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers, and
+    those of the catalog (`cluster.deploy.catalog_ops`).
 
     `address` tells where a node listens: reads that name one go there (`harness.protocols.Directed`).
     """
@@ -41,13 +44,16 @@ class ClusterOpClient:
         self._client = ClusterClient(ports, masters, timeout_s)
         self._address = address
         self._table = table
+        self._catalog = CatalogOps(self._client, table)
 
     async def invoke(self, op: Op) -> Op:
         """Carry the operation out; the completion tells the value read, the node and its timestamp.
 
         Raises DefiniteError (`cas-mismatch` names the value found) and IndefiniteError.
         """
-        if len(op.mops) != 1 or op.mops[0].f not in OPERATIONS or op.mops[0].table != 0:
+        if self._catalog.offers(op.f):
+            return await self._catalog.invoke(op)
+        if len(op.mops) != 1 or op.mops[0].f not in ROW_OPERATIONS or op.mops[0].table != 0:
             raise DefiniteError("unsupported", "an operation must be one read, write or compare-and-set of table 0")
         mop = op.mops[0]
         if mop.f == "r":

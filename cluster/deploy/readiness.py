@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from cluster.client.client import ClusterClient
-from cluster.master.records import TabletState
+from cluster.master.records import TableState, TabletState
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ports import Clock
 from harness.protocols import GroupStatus, Node, NodeStatus, node_of
@@ -35,7 +35,7 @@ async def lacking(
     client: ClusterClient, nodes: Sequence[Node], statuses: Callable[[], Awaitable[Statuses]]
 ) -> str | None:
     """What keeps the cluster from serving, or None: every node answers, a leader master knows all tservers as live,
-    every tablet of every table runs and has a leader whose lease is valid."""
+    no table is being altered, every tablet of every table runs and has a leader whose lease is valid."""
     views = await statuses()
     silent = [node.name for node in nodes if views.get(node.name) is None]
     if silent:
@@ -55,6 +55,8 @@ async def _missing_server(client: ClusterClient, nodes: Sequence[Node]) -> str |
 async def _unserved_tablet(client: ClusterClient, views: Statuses) -> str | None:
     holders = leaseholders(views.values())
     for table in await client.list_tables():
+        if table.state == TableState.ALTERING:
+            return f"the table {table.name} is still being altered"
         for tablet in (await client.table_locations(table.name)).tablets:
             if tablet.state != TabletState.RUNNING:
                 return f"tablet {tablet.partition.bucket} of {table.name} is {tablet.state}"

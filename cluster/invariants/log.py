@@ -36,6 +36,7 @@ class LogInvariants:
         self._durable: dict[NodeId, DurableLog] = {}
         self._configuration: Configuration | None = None
         self._voters: tuple[NodeId, ...] = ()
+        self._ended = False
 
     def opened(self, life: int, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
         """A disk gives back every committed entry that was durable on it (§3.8)."""
@@ -56,9 +57,13 @@ class LogInvariants:
         for server in [server for server in self._durable if node_of(server) == node]:
             del self._durable[server]
 
-    def forget(self, server: NodeId) -> None:
-        """The replica was deleted: one that begins here anew may lack what this one had."""
+    def forget(self, server: NodeId, for_good: bool) -> None:
+        """The replica was deleted: one that begins here anew may lack what this one had.
+
+        If that was for good the tablet is gone, and what its last replicas still commit need not last.
+        """
         self._durable.pop(server, None)
+        self._ended = self._ended or for_good
 
     def durable(self, server: NodeId, batch: Sequence[Persist]) -> None:
         """Follow what a server has on its disk."""
@@ -104,6 +109,8 @@ class LogInvariants:
             message = f"the leader of term {raft.term} commits entry {last.index} of term {last.term} by counting it"
             self._scope.tell(OWN_TERM, message, life)
         self._checked[OWN_TERM] += 1
+        if self._ended:
+            return
         self._checked[DURABLE_QUORUM] += 1
         durable = self._durable
         if raft.configuration is not self._configuration:

@@ -163,6 +163,6 @@ class _Life:
 
     def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
         found = self._watch.group(group)
-        found.log.forget(server)
+        found.log.forget(server, for_good)
         if not for_good:
             found.membership.deleted(self._life, server)

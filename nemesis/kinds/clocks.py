@@ -233,7 +233,7 @@ NEEDS = frozenset({"clock", "status"})
 TIMES_BEYOND = Setting(8.0, 1.1, 1e6, "how many times the declared maximum offset `beyond` goes at most")
 
 
-def _offset(moment: Moment, beyond: bool) -> int:
+def offset_ns(moment: Moment, beyond: bool) -> int:
     """An offset, forwards or backwards; within the bound one that can be told from none."""
     entropy, bound = moment.entropy, moment.view.max_clock_offset_ns
     share = entropy.uniform(1.1, moment.settings["beyond"]) if beyond else entropy.uniform(0.5, 1.0) * WITHIN
@@ -241,7 +241,7 @@ def _offset(moment: Moment, beyond: bool) -> int:
 
 
 def _jump(selector: str, beyond: bool) -> Variant:
-    return _variant(selector, lambda moment: Skew(_offset(moment, beyond)), SetClocks)
+    return _variant(selector, lambda moment: Skew(offset_ns(moment, beyond)), SetClocks)
 
 
 def _drift(selector: str, beyond: bool) -> Variant:
@@ -256,7 +256,7 @@ def _strobe(selector: str, beyond: bool) -> Variant:
     def action(skews: tuple[tuple[str, Skew], ...], entropy: Random) -> Strobe:
         return Strobe(skews, entropy.uniform(0.1, 0.6))
 
-    return _variant(selector, lambda moment: Skew(_offset(moment, beyond)), action)
+    return _variant(selector, lambda moment: Skew(offset_ns(moment, beyond)), action)
 
 
 def _variant(selector: str, skew: Callable[[Moment], Skew], action: Callable[..., SetClocks | Strobe]) -> Variant:

@@ -320,3 +320,15 @@ def test_a_quorum_is_of_the_voters_alone() -> None:
     cluster.b.durable(GROUP, [persist(entry(1, 2))])
     cluster.a.committed(GROUP, View(1, voters=("a", "c", "d")), [entry(1, 2)])
     assert cluster.breaches == [("committed-on-a-quorum", ("a",))]
+
+
+def test_a_tablet_that_is_deleted_for_good_owes_no_quorum_any_more() -> None:
+    first, second = entry(1, 1), entry(1, 2)
+    for for_good, expected in ((True, []), (False, [("committed-on-a-quorum", ("a",))])):
+        cluster = Cluster()
+        cluster.on_disks(first)
+        cluster.a.committed(GROUP, View(1), [first])
+        cluster.a.durable(GROUP, [persist(second)])
+        cluster.b.replica_deleted(GROUP, "b", for_good=for_good)
+        cluster.a.committed(GROUP, View(1), [second])
+        assert cluster.breaches == expected

@@ -1,0 +1,60 @@
+"""The workload of the catalog: what its clients ask, that it is judged, and that a run of it is valid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from assay.campaign import try_seed
+from assay.options import RunOptions
+from checkers.catalog import calls
+from checkers.catalog.judge import ROW_OPERATIONS
+from cluster.deploy.catalog_ops import FS, TABLE_STATES, TABLET_STATES
+from harness.generators import limit
+from harness.generators.core import Context
+from harness.ops import Op
+from workloads.api import resolve_options
+from workloads.catalog import WORKLOAD
+
+
+def played(seed: int, count: int) -> list[Op]:
+    """Invocations, each of which is answered at once as if everything succeeded."""
+    generator = limit(count, WORKLOAD.generator(resolve_options(WORKLOAD, {}), Random(seed)))
+    context, ops = Context.initial(3), []
+    while generator is not None:
+        op, generator = generator.step(context)
+        if not isinstance(op, Op):
+            break
+        ops.append(op)
+        if generator is not None:
+            generator = generator.update(context, op.complete("ok"))
+    return ops
+
+
+def test_every_operation_comes_up_about_names_that_there_are() -> None:
+    ops = played(3, 4_000)
+    counts = Counter(op.f for op in ops)
+    assert set(counts) == set(WORKLOAD.fs)
+    assert 0.45 < (counts["read"] + counts["write"]) / len(ops) < 0.55
+    for op in ops:
+        names = [op.mops[0].partition, op.mops[0].row] if op.f == "rename" else [mop.partition for mop in op.mops]
+        assert op.f in ROW_OPERATIONS or all(0 <= name < 5 for name in names)
+        assert op.f != "rename" or names[0] != names[1]
+    written = [op.mops[0].value for op in ops if op.f == "write"]
+    assert len(set(written)) == len(written)
+    assert ops == played(3, 4_000)
+
+
+def test_clients_and_checker_speak_of_the_same() -> None:
+    assert (TABLE_STATES, TABLET_STATES) == (calls.TABLE_STATES, calls.TABLET_STATES)
+    assert set(WORKLOAD.fs) == {"read", "write", *FS}
+    assert set(calls.MOP_KINDS) == {*FS, "table", "tablet", "known", "unknown"} - {"list", "tablets", "reshape"}
+
+
+@pytest.mark.parametrize("nemesis", ["master-kill", "heartbeat-loss"])
+def test_a_run_beside_faults_is_valid(nemesis: str) -> None:
+    result = try_seed(RunOptions("catalog", nemesis=(nemesis,), time_limit=20.0, seed=1))
+    assert result.overall == "valid", result.reasons
+    assert result.ops > 1_000

@@ -1,0 +1,131 @@
+"""The catalog under concurrent changes: tables are created, altered, renamed and deleted under few names.
+
+Meanwhile they are listed, looked at and located, and the rows of one table, whose schema changes too, are read and
+written. Clients mostly change what they believe to be there, and sometimes what is not: refusals are answers as well.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.generators.chance import Chance, child
+from harness.generators.core import PENDING, Context, Generator, Step, draw, fill, invoke
+from harness.ops import Mop, Op, read, write
+from workloads.api import Option, Options, Workload
+
+SHARES = (
+    ("create", 0.2),
+    ("delete", 0.12),
+    ("rename", 0.12),
+    ("alter", 0.14),
+    ("reshape", 0.03),
+    ("list", 0.12),
+    ("schema", 0.06),
+    ("created", 0.04),
+    ("altered", 0.04),
+    ("locations", 0.08),
+    ("tablets", 0.05),
+)
+"""Of the operations on the catalog."""
+
+KNOWN_SHARE = 0.8  # of the changes are of what the last answers make seem possible
+ALTERED_COLUMNS = 4  # an alteration adds, drops or renames one of so many columns
+MOST_BUCKETS = 2
+
+
+class Catalogs(msgspec.Struct, frozen=True):
+    """Endless mix; `taken` are the names that tables seem to have."""
+
+    options: dict[str, float]
+    seed: int
+    count: int = 0
+    taken: frozenset[int] = frozenset()
+
+    def step(self, context: Context) -> Step:
+        op = fill(self._next(Chance(child(self.seed, self.count))), context)
+        return (PENDING, self) if op is None else (op, replace(self, count=self.count + 1))
+
+    def update(self, context: Context, event: Op) -> Generator:
+        if event.type != "ok":
+            return self
+        return replace(self, taken=_taken(self.taken, event))
+
+    def _next(self, chance: Chance) -> Op:
+        if chance.uniform() < self.options["rows"]:
+            key = chance.below(int(self.options["keys"]))
+            return invoke("read", read(key)) if chance.uniform() < 0.5 else invoke("write", write(key, self.count + 1))
+        f = _drawn(chance)
+        if f in ("list", "tablets"):
+            return Op("invoke", 0, f)
+        return invoke(f, self._mop(f, chance))
+
+    def _mop(self, f: str, chance: Chance) -> Mop:
+        name = self._name(chance, there=f != "create")
+        if f == "create":
+            return Mop(f, name, column=1 + chance.below(MOST_BUCKETS))
+        if f == "rename":
+            new = self._name(chance, there=False)
+            return Mop(f, name, row=new if new != name else (name + 1) % int(self.options["names"]))
+        if f in ("alter", "reshape"):
+            return Mop(f, name, expected=chance.below(ALTERED_COLUMNS), column=chance.below(3))
+        return Mop(f, name)
+
+    def _name(self, chance: Chance, there: bool) -> int:
+        names = range(int(self.options["names"]))
+        likely = [name for name in names if (name in self.taken) == there]
+        return chance.choice(likely if likely and chance.uniform() < KNOWN_SHARE else list(names))
+
+
+def _drawn(chance: Chance) -> str:
+    at = chance.uniform() * sum(share for _, share in SHARES)
+    for f, share in SHARES:
+        at -= share
+        if at < 0:
+            return f
+    return SHARES[-1][0]
+
+
+def _taken(taken: frozenset[int], event: Op) -> frozenset[int]:
+    if event.f == "list":
+        return frozenset(mop.partition for mop in event.mops)
+    if event.f not in ("create", "delete", "rename"):
+        return taken
+    mop = event.mops[0]
+    gone = taken - {mop.partition} if event.f != "create" else taken
+    return gone | {mop.row if event.f == "rename" else mop.partition} if event.f != "delete" else gone
+
+
+FINAL_FS = ("list", "schema", "locations", "created", "altered", "tablets")
+
+
+def final_reads(options: Options, entropy: Random) -> Generator:
+    """What there is, name by name, and the rows, by whoever is free."""
+    names, keys = int(options["names"]), int(options["keys"])
+    asked = [
+        Op("invoke", 0, f) if f in ("list", "tablets") else invoke(f, Mop(f, name))
+        for name in range(names)
+        for f in FINAL_FS
+    ]
+    rows = [invoke("read", read(key)) for key in range(keys)]
+    everything = [*asked, *rows, Op("invoke", 0, "list")]
+    return draw(0, lambda context, chance, n: everything[n] if n < len(everything) else None)
+
+
+WORKLOAD = Workload(
+    name="catalog",
+    description="tables created, altered, renamed and deleted under few names, beside reads and writes of rows",
+    options=(
+        Option("names", 5, 1, 1_000, "how many names of tables there are"),
+        Option("rows", 0.5, 0.01, 0.9, "share of the operations that read or write rows"),
+        Option("keys", 12, 1, 1_000_000, "how many rows there are"),
+    ),
+    generator=lambda options, entropy: Catalogs(dict(options), entropy.getrandbits(53)),
+    final_generator=final_reads,
+    checkers=("catalog", "catalog-rows", "stats"),
+    operations=frozenset({"r", "w", *(f for f, _ in SHARES)}),
+    fs=("read", "write", *(f for f, _ in SHARES)),
+    each_node=False,
+)
