@@ -112,7 +112,7 @@ def _plan(manager: CatalogManager, leadership: Leadership, table_id: str) -> lis
     return place(
         caches.tables[table_id],
         caches.tablets_of(table_id),
-        manager.servers.live(manager.ports.clock.monotonic_ns()),
+        manager.placeable(leadership),
         replica_load(caches.tablets.values()),
         lambda tablet: _expired(manager, leadership, tablet),
         manager.new_id,

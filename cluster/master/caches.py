@@ -9,18 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from cluster.master.records import TableRecord, TabletRecord
+from cluster.master.records import ServerRecord, TableRecord, TabletRecord
 
 
 class Caches:
     """Indexes over committed records; `commit` is the only way they change."""
 
-    def __init__(self, tables: Iterable[TableRecord], tablets: Iterable[TabletRecord]) -> None:
+    def __init__(
+        self,
+        tables: Iterable[TableRecord],
+        tablets: Iterable[TabletRecord],
+        servers: Iterable[ServerRecord] = (),
+    ) -> None:
         self._tables_by_id: dict[str, TableRecord] = {}
         self._tables_by_name: dict[str, TableRecord] = {}
         self._tablets_by_id: dict[str, TabletRecord] = {}
         self._tablets_per_table: dict[str, dict[str, TabletRecord]] = {}
-        self.commit(tuple(tables), tuple(tablets))
+        self._servers_by_id: dict[str, ServerRecord] = {}
+        self.commit(tuple(tables), tuple(tablets), tuple(servers))
 
     @property
     def tables(self) -> Mapping[str, TableRecord]:
@@ -31,6 +37,16 @@ class Caches:
     def tablets(self) -> Mapping[str, TabletRecord]:
         """All tablets by id, deleted and replaced ones too."""
         return MappingProxyType(self._tablets_by_id)
+
+    @property
+    def servers(self) -> Mapping[str, ServerRecord]:
+        """Tablet servers that operators have said something of, by id."""
+        return MappingProxyType(self._servers_by_id)
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """Tablet servers that are to be emptied."""
+        return tuple(server.server_id for server in self._servers_by_id.values() if server.leaving)
 
     def table_named(self, name: str) -> TableRecord | None:
         """The table that owns the name; removed tables own none."""
@@ -45,8 +61,12 @@ class Caches:
         tablets = self._tablets_per_table.get(table_id, {})
         return sorted((tablet for tablet in tablets.values()), key=lambda tablet: tablet.partition.bucket)
 
-    def commit(self, tables: Sequence[TableRecord], tablets: Sequence[TabletRecord]) -> None:
+    def commit(
+        self, tables: Sequence[TableRecord], tablets: Sequence[TabletRecord], servers: Sequence[ServerRecord] = ()
+    ) -> None:
         """Make replicated records visible: tablets before tables (contract of seed 001, step 5)."""
+        for server in servers:
+            self._servers_by_id[server.server_id] = server
         for tablet in tablets:
             self._commit_tablet(tablet)
         for table in tables:

@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.master.records import TableRecord, TabletRecord
+from cluster.master.records import ServerRecord, TableRecord, TabletRecord
 from cluster.store.digest import MASK, fingerprint
 from cluster.store.sessions import FrozenSessions, RegisterClient, SessionRows, Sessions
 from cluster.wire.messages import RequestId, SessionReply
 
-CATALOG_FORMAT = 4
+CATALOG_FORMAT = 5
 """Version of the batches in the log and of the snapshots."""
 
 _RECORD_BYTES = 512
@@ -32,6 +32,7 @@ class CatalogBatch(msgspec.Struct, frozen=True, array_like=True, tag=1):
     reply: bytes
     tables: tuple[TableRecord, ...]
     tablets: tuple[TabletRecord, ...]
+    servers: tuple[ServerRecord, ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
@@ -48,18 +49,21 @@ class CatalogState(msgspec.Struct, frozen=True, array_like=True):
     tables: tuple[TableRecord, ...] = ()
     tablets: tuple[TabletRecord, ...] = ()
     sessions: SessionRows | None = None
+    servers: tuple[ServerRecord, ...] = ()
 
 
 class UnknownFormat(Exception):
     """A log entry or snapshot of another version: this program must not run on it."""
 
 
+Record: TypeAlias = TableRecord | TabletRecord | ServerRecord
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_command = msgspec.msgpack.Decoder(CatalogBatch | RegisterClient).decode
 _decode_state = msgspec.msgpack.Decoder(CatalogState).decode
 decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 
-Observer: TypeAlias = Callable[[Sequence[TableRecord], Sequence[TabletRecord]], None]
+Observer: TypeAlias = Callable[[Sequence[TableRecord], Sequence[TabletRecord], Sequence[ServerRecord]], None]
 """Told of the records of every batch that was taken, in log order."""
 
 
@@ -69,13 +73,19 @@ def encode_batch(
     request_id: RequestId | None = None,
     reply: bytes = b"",
     time: int = 0,
+    servers: Sequence[ServerRecord] = (),
 ) -> bytes:
-    return _encode(CatalogBatch(CATALOG_FORMAT, time, request_id, reply, tuple(tables), tuple(tablets)))
+    return _encode(CatalogBatch(CATALOG_FORMAT, time, request_id, reply, tuple(tables), tuple(tablets), tuple(servers)))
 
 
 def _parts(
-    tables: list[TableRecord], tablets: list[TabletRecord], sessions: FrozenSessions, part_bytes: int
+    tables: list[TableRecord],
+    tablets: list[TabletRecord],
+    servers: list[ServerRecord],
+    sessions: FrozenSessions,
+    part_bytes: int,
 ) -> Iterator[bytes]:
+    yield _encode(CatalogState(CATALOG_FORMAT, servers=tuple(servers)))
     at_once = max(1, part_bytes // _RECORD_BYTES)
     for first in range(0, len(tables), at_once):
         yield _encode(CatalogState(CATALOG_FORMAT, tables=tuple(tables[first : first + at_once])))
@@ -95,6 +105,7 @@ class Catalog:
     def __init__(self, flaws: frozenset[str] = frozenset()) -> None:
         self.tables: dict[str, TableRecord] = {}
         self.tablets: dict[str, TabletRecord] = {}
+        self.servers: dict[str, ServerRecord] = {}
         self.sessions = Sessions(flaws)
         self._flaws = flaws
         self.observer: Observer | None = None
@@ -117,11 +128,13 @@ class Catalog:
 
     def freeze(self, part_bytes: int) -> Iterator[bytes]:
         """Everything; records don't change, so that copies of the maps are enough."""
-        return _parts(list(self.tables.values()), list(self.tablets.values()), self.sessions.freeze(), part_bytes)
+        servers = list(self.servers.values())
+        sessions = self.sessions.freeze()
+        return _parts(list(self.tables.values()), list(self.tablets.values()), servers, sessions, part_bytes)
 
     def restoring(self) -> Callable[[bytes], None]:
         """Empty this; what takes the parts in raises UnknownFormat."""
-        self.tables, self.tablets, self._owners = {}, {}, {}
+        self.tables, self.tablets, self.servers, self._owners = {}, {}, {}, {}
         self.sessions = Sessions(self._flaws)
         self._records_digest = 0
         return self._restore
@@ -130,6 +143,9 @@ class Catalog:
         part = _decode_state(encoded)
         if part.format != CATALOG_FORMAT:
             raise UnknownFormat(f"catalog snapshot has format {part.format}, expected {CATALOG_FORMAT}")
+        for server in part.servers:
+            self._count(None, server)
+            self.servers[server.server_id] = server
         for tablet in part.tablets:
             self._count(None, tablet)
             self.tablets[tablet.tablet_id] = tablet
@@ -161,9 +177,15 @@ class Catalog:
         for tablet in batch.tablets:
             if tablet.revision != _next_revision(self.tablets.get(tablet.tablet_id)):
                 return f"tablet {tablet.tablet_id} was changed by another operation"
+        for server in batch.servers:
+            if server.revision != _next_revision(self.servers.get(server.server_id)):
+                return f"server {server.server_id} was changed by another operation"
         return None
 
     def _take(self, batch: CatalogBatch) -> None:
+        for server in batch.servers:
+            self._count(self.servers.get(server.server_id), server)
+            self.servers[server.server_id] = server
         for tablet in batch.tablets:
             self._count(self.tablets.get(tablet.tablet_id), tablet)
             self.tablets[tablet.tablet_id] = tablet
@@ -171,9 +193,9 @@ class Catalog:
             self._count(self.tables.get(table.table_id), table)
             self._take_table(table)
         if self.observer is not None:
-            self.observer(batch.tables, batch.tablets)
+            self.observer(batch.tables, batch.tablets, batch.servers)
 
-    def _count(self, before: TableRecord | TabletRecord | None, after: TableRecord | TabletRecord) -> None:
+    def _count(self, before: Record | None, after: Record) -> None:
         gone = 0 if before is None else fingerprint(before)
         self._records_digest = self._records_digest + fingerprint(after) - gone & MASK
 
@@ -186,5 +208,5 @@ class Catalog:
             self._owners[table.name] = table.table_id
 
 
-def _next_revision(current: TableRecord | TabletRecord | None) -> int:
+def _next_revision(current: Record | None) -> int:
     return 1 if current is None else current.revision + 1

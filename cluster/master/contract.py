@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from cluster.master.calls import ServerCall
 from cluster.master.locks import LockKey
 from cluster.master.manager import CatalogManager, Leadership
-from cluster.master.records import TableRecord, TableState, TabletRecord, TabletState
+from cluster.master.records import ServerRecord, TableRecord, TableState, TabletRecord, TabletState
 from cluster.wire.messages import RequestId
 
 
@@ -29,6 +29,7 @@ class Mutation:
     tablets: tuple[TabletRecord, ...] = ()
     calls: tuple[ServerCall, ...] = ()
     reply: bytes = b""
+    servers: tuple[ServerRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,8 @@ async def carry_out(manager: CatalogManager, leadership: Leadership, operation: 
 async def _replicate(manager: CatalogManager, operation: Operation, mutation: Mutation) -> bytes:
     """One batch, so that no fail-over finds a part of an operation (M7); with the flaw one for each record."""
     request_id, reply = operation.request_id, mutation.reply
-    if "unbatched-catalog" not in manager.flaws:
-        return await manager.replicate(mutation.tables, mutation.tablets, request_id, reply)
+    if "unbatched-catalog" not in manager.flaws or mutation.servers:
+        return await manager.replicate(mutation.tables, mutation.tablets, request_id, reply, mutation.servers)
     batches = [*(((table,), ()) for table in mutation.tables), *(((), (tablet,)) for tablet in mutation.tablets)]
     for tables, tablets in batches[:-1]:
         await manager.replicate(tables, tablets)

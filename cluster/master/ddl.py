@@ -57,7 +57,7 @@ async def create_table(manager: CatalogManager, request: CreateTable) -> Reply:
 
     def mutate(leadership: Leadership) -> Mutation:
         _require_free(leadership, request.name)
-        _require_servers(manager, request.replication_factor)
+        _require_servers(manager, leadership, request.replication_factor)
         table = new_table(manager.new_id(), request.name, columns, request.replication_factor, request.design)
         tablets = tuple(
             new_tablet(manager.new_id(), table.table_id, Partition(bucket, request.buckets))
@@ -187,9 +187,9 @@ def _require_free(leadership: Leadership, name: str) -> None:
         raise Refusal(Fault("ALREADY_PRESENT", f"a table named {name!r} exists", definite=True))
 
 
-def _require_servers(manager: CatalogManager, count: int) -> None:
+def _require_servers(manager: CatalogManager, leadership: Leadership, count: int) -> None:
     """Too few is never for good: this master may not have heard from all of them yet, or some are down (KUDU-1358)."""
-    live = len(manager.servers.live(manager.ports.clock.monotonic_ns()))
+    live = len(manager.placeable(leadership))
     if live < count:
         message = f"{count} replicas were asked for and {live} tablet servers are live: try again"
         raise Refusal(Fault("TRY_AGAIN", message, definite=True))

@@ -16,6 +16,7 @@ class LockClass(IntEnum):
     NAME = 0
     TABLE = 1
     TABLET = 2
+    SERVER = 3
 
 
 class LockKey(NamedTuple):

@@ -12,9 +12,9 @@ from cluster.master.caches import Caches
 from cluster.master.calls import ServerCalls
 from cluster.master.catalog import Catalog, Outcome, decode_outcome, encode_batch
 from cluster.master.locks import KeyLocks
-from cluster.master.records import TableRecord, TabletRecord
+from cluster.master.records import ServerRecord, TableRecord, TabletRecord
 from cluster.master.reports import LeaderHint
-from cluster.master.tservers import ServerMap
+from cluster.master.tservers import ServerEntry, ServerMap
 from cluster.membership import replicas_of
 from cluster.observer import SILENT, Observer
 from cluster.raft.types import Configuration
@@ -137,11 +137,13 @@ class CatalogManager:
         if not self._group.is_leader or self._group.term != term:
             raise self.not_the_leader(self._group.leader)
         if self._leadership is None or self._leadership.term != term:
-            caches = Caches(self._catalog.tables.values(), self._catalog.tablets.values())
+            known = self._catalog
+            caches = Caches(known.tables.values(), known.tablets.values(), known.servers.values())
             self._leadership = Leadership(term, caches, flaws=self.flaws)
         leadership, catalog = self._leadership, self._catalog
         self._observer.caches_served(leadership.caches.tables, catalog.tables)
         self._observer.caches_served(leadership.caches.tablets, catalog.tablets)
+        self._observer.caches_served(leadership.caches.servers, catalog.servers)
         return leadership
 
     def _trusts_itself(self, term: int) -> bool:
@@ -193,13 +195,14 @@ class CatalogManager:
         tablets: Sequence[TabletRecord],
         request_id: RequestId | None = None,
         reply: bytes = b"",
+        servers: Sequence[ServerRecord] = (),
     ) -> bytes:
         """Replicate one batch; the caches hold it when this returns, and its reply is returned.
 
         Raises Refusal (NOT_THE_LEADER, definite; TIMED_OUT, unknown; INVALID, over the size limit) and Conflict. The
         master lives on whatever happens (M10).
         """
-        command = encode_batch(tables, tablets, request_id, reply, self.ports.clock.wall_ns())
+        command = encode_batch(tables, tablets, request_id, reply, self.ports.clock.wall_ns(), servers)
         if len(command) > MAX_BATCH_BYTES:
             raise too_large(len(tablets), len(command))
         await pass_by(self.ports.failpoints, "master.before_commit")
@@ -244,9 +247,17 @@ class CatalogManager:
         configuration = self._group.committed_configuration
         return replicas_of(configuration.members), configuration.index
 
-    def _commit(self, tables: Sequence[TableRecord], tablets: Sequence[TabletRecord]) -> None:
+    def placeable(self, leadership: Leadership) -> list[ServerEntry]:
+        """Tablet servers that may get replicas: those that live and are not to leave."""
+        leaving = leadership.caches.leaving
+        live = self.servers.live(self.ports.clock.monotonic_ns())
+        return [entry for entry in live if entry.node_id not in leaving]
+
+    def _commit(
+        self, tables: Sequence[TableRecord], tablets: Sequence[TabletRecord], servers: Sequence[ServerRecord]
+    ) -> None:
         if self._leadership is not None:
-            self._leadership.caches.commit(tables, tablets)
+            self._leadership.caches.commit(tables, tablets, servers)
 
 
 def invalid(message: str) -> Refusal:

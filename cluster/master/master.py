@@ -14,6 +14,7 @@ from cluster.log.node import NodeLog
 from cluster.master import ddl, heartbeats, queries
 from cluster.master.background import run_background
 from cluster.master.catalog import Catalog
+from cluster.master.decommission import decommission, decommission_state
 from cluster.master.manager import CatalogManager, Refusal
 from cluster.master.membership import change_masters
 from cluster.master.tservers import ServerMap
@@ -39,7 +40,7 @@ from cluster.wire.messages import (
     decode_request,
     encode,
 )
-from cluster.wire.operating import ChangeMasters
+from cluster.wire.operating import ChangeMasters, DecommissionServer, GetDecommission
 from cluster.wire.peers import PeerStreams
 from harness.ports import Peer, Ports
 
@@ -145,6 +146,10 @@ class Master:
                 return await manager.register_session()
             case ChangeReplicas():
                 return await self._change_replicas(request)
+            case DecommissionServer():
+                return await decommission(manager, request)
+            case GetDecommission():
+                return decommission_state(await manager.lead(), request.server_id)
             case ChangeMasters():
                 return await self._change_masters(manager, request)
             case GetStatus():

@@ -110,6 +110,14 @@ class TabletRecord(msgspec.Struct, frozen=True, array_like=True):
         return tuple(voter for voter in self.config.voters if voter.node_id not in self.confirmed)
 
 
+class ServerRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What operators have said of a tablet server: `leaving`, it is to be emptied and gets nothing new (M11)."""
+
+    server_id: str
+    revision: int
+    leaving: bool
+
+
 def changed_table(record: TableRecord, **changes: object) -> TableRecord:
     """The record's next revision."""
     return msgspec.structs.replace(record, revision=record.revision + 1, **changes)

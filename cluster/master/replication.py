@@ -114,6 +114,7 @@ def replication_calls(manager: CatalogManager, leadership: Leadership) -> list[S
     """What the leaders of tablets that are not whole are asked for now."""
     now_ns = manager.ports.clock.monotonic_ns()
     live = [entry.node_id for entry in manager.servers.live(now_ns)]
+    leaving = leadership.caches.leaving
     load: dict[str, int] | None = None
     calls: list[ServerCall] = []
     for tablet, table in _not_whole(leadership):
@@ -121,14 +122,15 @@ def replication_calls(manager: CatalogManager, leadership: Leadership) -> list[S
         if config is None or (leader := _leader(leadership, tablet)) is None:
             continue
         overdue = _overdue(manager, leadership, tablet, table, now_ns)
-        health = Health(leadership.broken.get(tablet.tablet_id, {}), live, (), overdue)
+        health = Health(leadership.broken.get(tablet.tablet_id, {}), live, leaving, overdue)
         change = next_change(config, table.replication_factor, health)
         if change is None:
             continue
         replica = change.replica
         if replica is None:
             load = replica_load(leadership.caches.tablets.values()) if load is None else load
-            chosen = newcomer(manager.servers.entries(), live, config.member_ids, load)
+            eligible = [server_id for server_id in live if server_id not in leaving]
+            chosen = newcomer(manager.servers.entries(), eligible, config.member_ids, load)
             if chosen is None:
                 continue
             load[chosen.node_id] = load.get(chosen.node_id, 0) + 1
@@ -144,7 +146,8 @@ def is_whole(leadership: Leadership, tablet_id: str) -> bool:
         return True
     table = leadership.caches.tables[tablet.table_id]
     complete = len(tablet.config.voters) == table.replication_factor and not tablet.config.learners
-    return complete and not leadership.broken.get(tablet_id)
+    staying = not any(server_id in leadership.caches.leaving for server_id in tablet.config.member_ids)
+    return complete and staying and not leadership.broken.get(tablet_id)
 
 
 def keep_members(leadership: Leadership, tablet_id: str) -> None:

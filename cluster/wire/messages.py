@@ -40,7 +40,7 @@ from cluster.wire.nouns import Replica as Replica
 from cluster.wire.nouns import RequestId as RequestId
 from cluster.wire.nouns import TableInfo as TableInfo
 from cluster.wire.nouns import TabletLocation as TabletLocation
-from cluster.wire.operating import OperatorRequest
+from cluster.wire.operating import OperatorReply, OperatorRequest
 from cluster.wire.rows import TypedRequest, TypedRowsReply
 
 WIRE_VERSION = 5
@@ -418,6 +418,7 @@ Reply: TypeAlias = (
     | HeartbeatReply
     | SessionReply
     | ConfigurationReply
+    | OperatorReply
     | Done
     | ReadReply
     | RowsReply

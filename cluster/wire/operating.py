@@ -22,4 +22,30 @@ class ChangeMasters(msgspec.Struct, frozen=True, tag="ChangeMasters"):
     timeout_s: float = 10.0
 
 
-OperatorRequest: TypeAlias = ChangeMasters
+class DecommissionServer(msgspec.Struct, frozen=True, tag="DecommissionServer"):
+    """Have every replica moved away from a tablet server, which gets no new ones; or (not `leaving`) let it stay (M11).
+
+    It says what is to be, so asking again is harmless. Answered by a `DecommissionReply` at once: replicas move
+    afterwards (`GetDecommission`).
+    """
+
+    server_id: str
+    leaving: bool = True
+
+
+class GetDecommission(msgspec.Struct, frozen=True, tag="GetDecommission"):
+    """How far a tablet server is emptied. Answered by a `DecommissionReply`."""
+
+    server_id: str
+
+
+class DecommissionReply(msgspec.Struct, frozen=True, tag="DecommissionReply"):
+    """`replicas` are those that committed configurations still have on the server: 0 and `leaving`, it may go."""
+
+    server_id: str
+    leaving: bool
+    replicas: int
+
+
+OperatorRequest: TypeAlias = ChangeMasters | DecommissionServer | GetDecommission
+OperatorReply: TypeAlias = DecommissionReply

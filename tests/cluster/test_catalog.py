@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cluster.master.caches import Caches
 from cluster.master.catalog import Catalog, Outcome, decode_outcome, encode_batch
 from cluster.master.records import (
+    ServerRecord,
     TableRecord,
     TableState,
     TabletConfig,
@@ -182,3 +183,19 @@ def test_caches_kept_by_commits_equal_caches_rebuilt_at_election(steps: list[tup
     assert dict(kept.tablets) == dict(rebuilt.tablets) and dict(kept.tables) == dict(rebuilt.tables)
     for table_id in catalog.tables:
         assert kept.tablets_of(table_id) == rebuilt.tablets_of(table_id)
+
+
+def test_what_operators_said_of_servers_is_kept_in_snapshots_and_changed_by_compare_and_set() -> None:
+    catalog = Catalog()
+    of = [ServerRecord("t1", 1, True), ServerRecord("t2", 1, True)]
+    assert decode_outcome(catalog.apply(1, encode_batch([], [], servers=of))).conflict is None
+    stays = ServerRecord("t1", 2, False)
+    assert decode_outcome(catalog.apply(2, encode_batch([], [], servers=[stays]))).conflict is None
+    stale = decode_outcome(catalog.apply(3, encode_batch([], [], servers=[stays])))
+    assert stale.conflict == "server t1 was changed by another operation"
+    restored = Catalog()
+    take = restored.restoring()
+    for part in list(catalog.freeze(100)):
+        take(part)
+    assert restored.servers == catalog.servers and restored.digest == catalog.digest
+    assert Caches([], [], restored.servers.values()).leaving == ("t2",)

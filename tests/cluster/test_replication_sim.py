@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable, Collection
 import pytest
 from whole_cluster import Play, play
 
+from cluster.client import operating
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.tserver.metadata import TABLETS_DIRECTORY
-from cluster.wire.messages import WIRE_VERSION
+from cluster.wire.messages import WIRE_VERSION, Column
+from harness.errors import DefiniteError
 from harness.protocols import GroupStatus
 from harness.sim.world import World
 
@@ -188,3 +190,66 @@ def test_a_quarantined_replica_is_replaced_by_the_masters() -> None:
             assert each.role in ("leader", "follower"), (name, each.role)
 
     move(scenario, seed=24)
+
+
+async def held(stage: Play, node: str) -> list[str]:
+    """The tablets that a node holds replicas of."""
+    status = await stage.database.status(node)
+    assert status is not None
+    return [each.group for each in status.groups]
+
+
+def test_a_tablet_server_is_emptied_while_clients_work_and_gets_nothing_new() -> None:
+    async def scenario(stage: Moving) -> None:
+        await stage.begin(table=False)
+        await stage.database.setup_workload("register", {"buckets": 6})
+        await stage.write(12)
+        client = stage.database.admin_client(5.0)
+        leaving, _ = await stage.leader()
+        with pytest.raises(DefiniteError, match="no tablet server t9"):
+            await operating.decommission(client, "t9")
+        first = await operating.decommission(client, leaving)
+        assert first.leaving and first.replicas > 0
+        for _ in range(300):
+            state = await operating.decommission_state(client, leaving)
+            if not state.replicas:
+                break
+            await stage.write(6)
+            await asyncio.sleep(0.1)
+        assert (state.leaving, state.replicas) == (True, 0)
+        await asyncio.sleep(1.0)
+        assert await held(stage, leaving) == []
+        tablets = (await client.table_locations("registers")).tablets
+        assert [len(each.replicas) for each in tablets] == [3] * 6
+        counts = [len(await held(stage, name)) for name in stage.nodes("tserver") if name != leaving]
+        assert max(counts) - min(counts) <= 2
+        await client.create_table("more", [Column(0, "value", "int64")], 4, 3)
+        while not await client.is_create_done("more"):
+            await asyncio.sleep(0.1)
+        assert await held(stage, leaving) == []
+        await stage.database.kill(leaving)
+        await stage.write(12)
+        await stage.database.start(leaving)
+        assert not (await operating.decommission(client, leaving, leaving=False)).leaving
+
+    move(scenario, seed=25)
+
+
+def test_a_change_of_leader_master_in_the_midst_of_a_decommission_goes_on_where_it_stopped() -> None:
+    async def scenario(stage: Moving) -> None:
+        await stage.begin(table=False)
+        await stage.database.setup_workload("register", {"buckets": 4})
+        client = stage.database.admin_client(8.0)
+        await operating.decommission(client, "t1")
+        for _ in range(3):
+            master, _ = await stage.leader("master")
+            await stage.database.kill(master)
+            await asyncio.sleep(2.0)
+            await stage.database.start(master)
+        for _ in range(200):
+            if not (await operating.decommission_state(client, "t1")).replicas:
+                break
+            await asyncio.sleep(0.1)
+        assert await held(stage, "t1") == []
+
+    move(scenario, seed=26)
