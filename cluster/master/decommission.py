@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.master.contract import Mutation, Operation, carry_out
-from cluster.master.locks import LockClass
+from cluster.master.locks import LockClass, LockKey
 from cluster.master.manager import CatalogManager, Leadership, not_found
 from cluster.master.placement import replica_load
 from cluster.master.records import ServerRecord
@@ -15,7 +15,7 @@ async def decommission(manager: CatalogManager, request: DecommissionServer) -> 
 
     Raises Refusal (NOT_FOUND, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
     """
-    locks = ((LockClass.SERVER, request.server_id),)
+    locks = (LockKey(LockClass.SERVER, request.server_id),)
 
     def mutate(leadership: Leadership) -> Mutation | None:
         known = leadership.caches.servers.get(request.server_id)
