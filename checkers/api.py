@@ -22,6 +22,7 @@ from checkers.isolation.judge import judge_isolation
 from checkers.jepsen.registry import ENTRIES
 from checkers.objects.judge import OBJECT_MODELS, judge_objects
 from checkers.options import CheckOptions
+from checkers.quorum.judge import DURABLE_SUMMARY, judge_durable_rows
 from checkers.register import judge_register
 from checkers.sessions.judge import GUARANTEE_SUMMARIES, judge_guarantees
 from checkers.sessions.pages import judge_write_atomicity
@@ -69,6 +70,7 @@ MODELS: Final[dict[str, ModelInfo]] = {
         ModelInfo(
             "write-atomicity", "a partition write is seen whole or not at all in one page", judge_write_atomicity
         ),
+        ModelInfo("durable-rows", DURABLE_SUMMARY, judge_durable_rows),
         ModelInfo("snapshot-reads", "reads at a timestamp are final and complete", judge_snapshot_reads),
         ModelInfo("change-feed", "every commit once, nothing below a resolved mark", judge_change_feed),
         ModelInfo("catalog", "tables under names are one linearizable object", judge_catalog, CATALOG_SETTINGS),

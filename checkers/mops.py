@@ -43,13 +43,19 @@ _BASE: Final = (*ADDRESS, "invoke", "complete", "place", "size", "kind", "status
 
 EXTRAS: Final = (
     *("session", "strong", "requested_ts", "served_ts", "bound", "page", "invoke_time", "complete_time", "expected"),
+    *("write_ts", "first", "last"),
 )
-"""Further columns: `session` (-1 - process where the history names none), `strong` (1 for reads of STRONG_MODES), the
-others as in the history table with NIL for null."""
+"""Further columns: `session` (-1 - process where the history names none), `strong` (1 for reads of STRONG_MODES),
+`first` and `last` (of `bound_kinds`: the rows they are about, NIL and NEVER where open; where a page's limit ended it,
+its end is the last), the others as in the history table with NIL for null."""
 
 
 FEED_EVENTS: Final = frozenset({"feed-row", "feed-resolved"})
 """What change feeds told (`snapshots.feed`): nobody's reads and writes."""
+
+
+TextCodes: TypeAlias = tuple[tuple[str, ...], Mapping[tuple[str | None, ...], int]]
+"""Columns of texts, and a number for each combination of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,9 @@ class MopProjection:
     With `list_kinds` reads of lists are understood: they get the first kind, their length as `value` and the name of
     their chain (`kernels.chains`) as `chain`; rows of the second kind are the chains' elements (`value`, in order of
     `place`), for the same address.
+
+    Of `bound_kinds` (`delete` and `page`, `harness.ops`) the list is the bounds. `codes` are extras that number texts:
+    by name the columns and the number of each combination of their texts, -1 for others.
     """
 
     kinds: Mapping[str, int]
@@ -72,6 +81,8 @@ class MopProjection:
     keep_failed: bool = True
     skipped_fs: frozenset[str] = FEED_EVENTS
     op_kinds: Mapping[str, int] = field(default_factory=dict)
+    bound_kinds: frozenset[int] = frozenset()
+    codes: Mapping[str, TextCodes] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -79,13 +90,14 @@ class MopProjection:
         leaves = [f"mops.list.element.{name}" for name in ("f", *ADDRESS, "value", "expected")]
         leaves.append("mops.list.element.values.list.element")
         sources = {"strong": "mode", "expected": "f"}
-        extra = [sources.get(name, name) for name in self.extras]
+        extra = [sources.get(name, name) for name in self.extras if name not in ("first", "last")]
+        extra += [column for columns, _ in self.codes.values() for column in columns]
         return list(dict.fromkeys(["invoke_index", "complete_index", "type", "process", "f", "value", *leaves, *extra]))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns of the rows."""
-        return (*_BASE, *self.extras, *(("chain",) if self.list_kinds else ()))
+        return (*_BASE, *self.extras, *self.codes, *(("chain",) if self.list_kinds else ()))
 
 
 def _ints(column: pa.Array, null: int) -> Ints:
@@ -103,6 +115,23 @@ def _coded(column: pa.Array, code: Mapping[str, int], default: int) -> Ints:
     return coded
 
 
+def _combined(batch: pa.RecordBatch, wanted: TextCodes) -> Ints:
+    """The number of each row's combination of texts, -1 for others."""
+    names, codes = wanted
+    ids = np.zeros(batch.num_rows, np.int64)
+    texts: list[tuple[str | None, ...]] = [()]
+    for name in names:
+        known = name in batch.schema.names
+        column = batch.column(name) if known else pa.nulls(batch.num_rows, pa.string())
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        words: list[str | None] = [*column.dictionary.to_pylist(), None]
+        mine = column.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
+        ids = ids * len(words) + mine
+        texts = [(*before, word) for before in texts for word in words]
+    return np.array([codes.get(text, -1) for text in texts], np.int64)[ids]
+
+
 def _strong(column: pa.Array) -> Ints:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -117,6 +146,8 @@ def _extra(batch: pa.RecordBatch, name: str) -> Ints:
         session = batch.column("session")
         unnamed = -1 - _ints(batch.column("process"), 0)
         return np.where(session.is_valid().to_numpy(zero_copy_only=False), _ints(session, 0), unnamed)
+    if name == "write_ts" and name not in batch.schema.names:
+        return np.full(batch.num_rows, NIL)
     return _ints(batch.column(name), NIL)
 
 
@@ -167,7 +198,11 @@ def flatten_mops(batch: pa.RecordBatch, projection: MopProjection) -> Columns:
     for name in (*ADDRESS, "value"):
         rows[name][unfit[op]] = NIL if name == "value" else 0
     for name in projection.extras:
-        rows[name] = _ints(fields[name], NIL)[at] if name == "expected" else _extra(batch, name)[op]
+        if name in ("first", "last"):
+            rows[name] = _bounds(fields["values"], name == "last")[at]
+        else:
+            rows[name] = _ints(fields[name], NIL)[at] if name == "expected" else _extra(batch, name)[op]
+    rows |= {name: _combined(batch, codes)[op] for name, codes in projection.codes.items()}
     rows = _without_noise(rows, projection, at)
     at = rows.pop("at")
     if projection.list_kinds is not None:
@@ -182,10 +217,26 @@ def _kinds(fields: Mapping[str, pa.Array], projection: MopProjection) -> Ints:
         kind[(_ints(fields[name], 0) == NIL) & written] = STRANGE
     listed = fields["values"].is_valid().to_numpy(zero_copy_only=False)
     if projection.list_kinds is None:
-        kind[listed] = STRANGE
+        bound = np.isin(kind, list(projection.bound_kinds))
+        sizes = _ints(pc.list_value_length(fields["values"]), 0)
+        kind[np.where(bound, (sizes != 2) & (sizes != 4), listed)] = STRANGE
     else:
         kind[listed & (kind == projection.kinds["r"])] = projection.list_kinds[0]
     return kind
+
+
+def _bounds(values: pa.ListArray, last: bool) -> Ints:
+    """The first or the last row that the bounds in a list say; see EXTRAS."""
+    sizes = _ints(pc.list_value_length(values), 0)
+    begin = np.cumsum(sizes) - sizes
+    items = values.flatten()
+    if not len(items):
+        return np.full(len(sizes), NEVER if last else NIL)
+    at = np.minimum(begin + last, len(items) - 1)
+    if not last:
+        return _ints(items, NIL)[at]
+    asked, end = _ints(items, NEVER)[at], _ints(items, NEVER)[np.minimum(begin + 3, len(items) - 1)]
+    return np.where((sizes == 4) & (end != NEVER), end, asked)
 
 
 def _with_lists(rows: Columns, values: pa.ListArray, at: Ints, kinds: tuple[int, int]) -> Columns:

@@ -141,8 +141,12 @@ def _mop(f: str, address: str, value: str) -> Mop:
     partition, row, column, table = parts + [0] * (4 - len(parts))
     cell = {"table": table, "row": row, "column": column}
     if value.startswith("["):
-        return Mop(f, partition, None, None, tuple(int(item) for item in value[1:-1].split()), **cell)
-    return Mop(f, partition, None if value == "nil" else int(value), **cell)
+        return Mop(f, partition, None, None, tuple(_item(item) for item in value[1:-1].split()), **cell)
+    return Mop(f, partition, _item(value), **cell)
+
+
+def _item(text: str) -> int | None:
+    return None if text == "nil" else int(text)
 
 
 def run_of(log: Path, scratch: Path) -> Path:

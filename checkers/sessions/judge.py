@@ -16,6 +16,8 @@ from checkers.kernels.session_order import GUARANTEES
 from checkers.kernels.versions import APPEND, ELEMENT, LIST_READ, READ, WRITE
 from checkers.mops import ADDRESS, MopProjection
 from checkers.options import CheckOptions
+from checkers.quorum.judge import judge_session_model
+from checkers.quorum.reading import read_quorum_history
 from checkers.sessions.guarantees import SessionKernel
 from checkers.sessions.words import explain_all
 from checkers.source import Source
@@ -45,6 +47,9 @@ def judge_guarantees(model: str, source: Source, engine: Engine, options: CheckO
     """The guarantee of that name, or all of them for `sessions`."""
     wanted = GUARANTEES if model == SESSIONS else (model,)
     kernel = SessionKernel(wanted, options.explain)
+    reading = read_quorum_history(source)
+    if reading is not None:
+        return judge_session_model(model, reading, source, engine, options)
     found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain, in_slices=True)
     if found.unsupported:
         raise UserError(

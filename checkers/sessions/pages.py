@@ -36,6 +36,8 @@ from checkers.kernels.versions import (
 )
 from checkers.mops import ADDRESS, Columns, MopProjection, selected, strangers
 from checkers.options import CheckOptions
+from checkers.quorum.judge import judge_quorum
+from checkers.quorum.reading import read_quorum_history
 from checkers.sessions.page_words import explain_all
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -54,6 +56,9 @@ PROJECTION: Final = MopProjection(
 
 def judge_write_atomicity(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Whether every page of every read shows partition writes whole or not at all."""
+    reading = read_quorum_history(source)
+    if reading is not None:
+        return judge_quorum("write-atomicity", reading, source, engine, options)
     kernel = PageKernel(options.explain)
     found = judge_mops(engine, source, PROJECTION, ("table", "partition"), kernel, options.explain, in_slices=True)
     if found.unsupported:

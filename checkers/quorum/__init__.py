@@ -1,0 +1,1 @@
+"""Judges of tables whose clients choose the timestamps of writes, and whose levels say what must be seen (Q1)."""

@@ -1,0 +1,82 @@
+"""The models `write-atomicity`, `monotonic-reads`, `read-your-writes`, `sessions` and `durable-rows` of quorum tables.
+
+The order of versions is that of the clients' timestamps, so that writes of unknown outcome have their place like all
+others, and what a session writes comes in the order that its client chose: `monotonic-writes` and
+`writes-follow-reads` promise nothing here. What must be seen is Q1's rule (`harness.levels`), within sessions too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from checkers.engines.api import Engine
+from checkers.engines.grouped import judge_mops
+from checkers.findings import Findings
+from checkers.kernels.quorum_table import REFUSALS
+from checkers.options import CheckOptions
+from checkers.quorum.kernel import DURABLE_ROWS, MONOTONIC_READS, READ_YOUR_WRITES, SESSIONS, QuorumKernel
+from checkers.quorum.reading import Reading, read_quorum_history
+from checkers.quorum.words import explain_all
+from checkers.source import Source
+from checkers.verdict import Validity, Verdict
+from harness.errors import UserError
+
+DURABLE_SUMMARY: Final = "nothing acknowledged that reads must see is lost, nothing deleted comes back"
+
+_BY_CLIENTS: Final = (
+    "The order of a session's writes is that of the timestamps which its client chose, so the database promises "
+    "nothing here."
+)
+_JUDGED_SESSIONS: Final = frozenset({MONOTONIC_READS, READ_YOUR_WRITES, SESSIONS})
+
+
+def judge_durable_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """Every read whose level binds it shows what was acknowledged before it began, or something later."""
+    reading = read_quorum_history(source)
+    if reading is None:
+        raise UserError(
+            f"{source.path} states no write timestamps (write_ts), so the model {DURABLE_ROWS} can't judge it."
+        )
+    return judge_quorum(DURABLE_ROWS, reading, source, engine, options)
+
+
+def judge_quorum(model: str, reading: Reading, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """The model of that name on a history of a quorum table. Raises UserError for histories that can't be judged."""
+    kernel = QuorumKernel(model, reading.binding, options.explain)
+    found = judge_mops(
+        engine, source, reading.projection, ("table", "partition"), kernel, options.explain, in_slices=True
+    )
+    _refuse(source, model, found)
+    valid: Validity = False if found.counts else "unknown" if found.undecided else True
+    details = {"partitions": found.keys} | found.figures
+    return Verdict(
+        valid,
+        model,
+        explain_all(source, found.kept),
+        found.counts,
+        found.ops,
+        engine=engine.name,
+        reason=" ".join(found.reasons) if valid == "unknown" else None,
+        details=details | ({"undecided": found.undecided} if found.undecided else {}),
+    )
+
+
+def judge_session_model(model: str, reading: Reading, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
+    """A session guarantee on a history of a quorum table; those about the order of writes are the clients' business."""
+    if model in _JUDGED_SESSIONS:
+        return judge_quorum(model, reading, source, engine, options)
+    return Verdict("unknown", model, engine=engine.name, reason=_BY_CLIENTS)
+
+
+def _refuse(source: Source, model: str, found: Findings) -> None:
+    if found.unsupported:
+        raise UserError(
+            f"{source.path}, event {found.unsupported[0]}: not reads, writes, deletions or pages of integers, so the "
+            f"model {model} can't judge it."
+        )
+    refused = [finding for finding in found.kept if finding.anomaly.startswith("refused:")]
+    if refused:
+        first = min(refused, key=lambda finding: (finding.order, finding.anomaly))
+        events = " and ".join(str(index) for index in sorted(set(first.ops)))
+        reason = REFUSALS[first.anomaly.removeprefix("refused:")]
+        raise UserError(f"{source.path}, event {events}: {reason}, so the model {model} can't judge it.")

@@ -1,0 +1,141 @@
+"""What is to be known of a whole history before its partitions are judged: levels, which of them bind, who served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.mops import STRONG_MODES, MopProjection
+from checkers.source import Source
+from harness.columns import LATER_COLUMNS
+from harness.errors import UserError
+from harness.levels import LEVELS, binds, read_replication
+
+Place = tuple[str | None, str | None, str | None]
+"""Level, data centre and replication of an operation, as the history has them."""
+
+READ: Final = 0
+WRITE: Final = 1
+DELETE: Final = 2
+PAGE: Final = 3
+
+PHASE_FINAL: Final = "final"
+
+_PLACE: Final = ("mode", "data_centre", "replication")
+_FACTORS: Final = range(1, 8)
+"""Where no replication is stated, levels bind that do so with each of these numbers of replicas: more change nothing,
+for what is compared are small constants and halves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`places` are those of operations that succeeded and `binding[i, j]` says whether what was done at place i must be
+    seen at place j; `nodes` are those that served. Final reads are marked by their phase if `marked`, else they began
+    after event `last`, the last of anything but reads."""
+
+    places: tuple[Place, ...]
+    binding: npt.NDArray[np.bool_]
+    nodes: tuple[str, ...]
+    marked: bool
+    last: int
+
+    @property
+    def projection(self) -> MopProjection:
+        """The rows of which partitions are judged."""
+        return MopProjection(
+            {"r": READ, "w": WRITE, "delete": DELETE, "page": PAGE},
+            extras=("session", "write_ts", "first", "last"),
+            bound_kinds=frozenset({DELETE, PAGE}),
+            codes={
+                "level": (_PLACE, {place: code for code, place in enumerate(self.places)}),
+                "node": (("node",), {(node,): code for code, node in enumerate(self.nodes)}),
+                "final": (("phase",), {(PHASE_FINAL,): 1}),
+            },
+        )
+
+
+def is_quorum_history(source: Source) -> bool:
+    """Whether any operation states a timestamp of its client's, a data centre or replication factors."""
+    if source.table is not None:
+        return any(source.table.column(name).null_count < source.rows for name in LATER_COLUMNS)
+    assert source.parquet is not None
+    metadata = pq.read_metadata(source.parquet)
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(metadata.num_columns)):
+            if column.path_in_schema in LATER_COLUMNS:
+                known = column.is_stats_set and column.statistics.has_null_count
+                if not known or column.statistics.null_count < group.num_rows:
+                    return True
+    return False
+
+
+def read_quorum_history(source: Source) -> Reading | None:
+    """What there is to know of a history of a quorum table; None for others. Raises UserError for levels that can't
+    be."""
+    if not is_quorum_history(source):
+        return None
+    places: dict[Place, None] = {}
+    nodes: dict[str, None] = {}
+    marked, last, quorum = False, -1, False
+    for batch in source.batches(("process", "type", "f", "mops.list.element.f", *_COLUMNS)):
+        rows = batch.filter(pc.greater_equal(batch.column("process"), 0))
+        quorum |= any(rows.column(name).null_count < rows.num_rows for name in LATER_COLUMNS)
+        done = rows.filter(pc.equal(rows.column("type").cast(pa.string()), "ok"))
+        texts = pa.table([done.column(name).cast(pa.string()) for name in _PLACE], names=list(_PLACE))
+        for row in texts.group_by(list(_PLACE)).aggregate([]).to_pylist():
+            places.setdefault((row["mode"], row["data_centre"], row["replication"]))
+        nodes |= dict.fromkeys(name for name in pc.unique(done.column("node")).to_pylist() if name is not None)
+        marked |= bool(pc.any(pc.equal(done.column("phase"), PHASE_FINAL)).as_py())
+        last = max(last, _last_write(rows))
+    if not quorum:
+        return None
+    ordered = tuple(sorted(places, key=lambda place: tuple(part or "" for part in place)))
+    return Reading(ordered, _binding(source, ordered), tuple(sorted(nodes)), marked, last)
+
+
+_COLUMNS: Final = ("invoke_index", "complete_index", "phase", "node", *_PLACE, *sorted(LATER_COLUMNS - {*_PLACE}))
+
+
+def _last_write(rows: pa.RecordBatch) -> int:
+    """The last event of an operation that states a timestamp or writes, of those that may have taken effect."""
+    mops = rows.column("mops")
+    flat, parents = pc.list_flatten(mops), pc.list_parent_indices(mops).to_numpy()
+    fs = pc.struct_field(flat, "f").cast(pa.string()) if len(flat) else pa.nulls(0, pa.string())
+    reads = pc.is_in(fs, value_set=pa.array(["r", "page"])).to_numpy(zero_copy_only=False)
+    writes = np.bincount(parents[~reads], minlength=rows.num_rows) > 0
+    writes &= ~pc.equal(rows.column("type").cast(pa.string()), "fail").to_numpy(zero_copy_only=False)
+    ended = pc.coalesce(rows.column("complete_index"), rows.column("invoke_index")).to_numpy(zero_copy_only=False)
+    return int(ended[writes].max(initial=-1))
+
+
+def _binding(source: Source, places: tuple[Place, ...]) -> npt.NDArray[np.bool_]:
+    try:
+        matrix = [[_binds(one, other) for other in places] for one in places]
+    except UserError as error:
+        raise UserError(f"{source.path}: an operation succeeded that could not have. {error}") from error
+    return np.array(matrix, np.bool_).reshape(len(places), len(places))
+
+
+def _binds(one: Place, other: Place) -> bool:
+    """Q1's rule for two places; operations under different replication factors don't bind each other."""
+    (level, here, replication), (level_of_other, there, replication_of_other) = one, other
+    if replication is not None and replication == replication_of_other:
+        if level is None or level_of_other is None:
+            raise UserError("Its replication is stated, but no consistency level.")
+        return binds((level.upper(), here), (level_of_other.upper(), there), read_replication(replication))
+    if replication is not None or replication_of_other is not None:
+        return False
+    levels = {None if level is None else level.upper(), None if level_of_other is None else level_of_other.upper()}
+    if not levels <= set(LEVELS):
+        return all(name is None or name.lower() in STRONG_MODES for name in levels)
+    return here == there and all(
+        binds((str(level).upper(), None), (str(level_of_other).upper(), None), {"": factor})
+        for factor in _FACTORS
+        if factor >= max({"TWO": 2, "THREE": 3}.get(str(name), 1) for name in levels)
+    )

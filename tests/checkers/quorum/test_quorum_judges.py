@@ -1,0 +1,49 @@
+"""The judges of quorum tables against their definitions, by trying everything, over many small histories."""
+
+import os
+
+import pytest
+from quorum_histories import faults, random_history, side_by_side
+
+from checkers.mops import flatten_mops, joined
+from checkers.quorum.kernel import QuorumKernel
+from checkers.quorum.reading import read_quorum_history
+from checkers.source import Source
+
+MANY = 1_000_000
+MODELS = ("write-atomicity", "monotonic-reads", "read-your-writes", "sessions", "durable-rows")
+
+
+def guilty(table):
+    """The models that each partition breaks, by the kernels."""
+    source = Source(None, "table", table.num_rows, table=table)
+    reading = read_quorum_history(source)
+    parts = [flatten_mops(batch, reading.projection) for batch in table.to_batches(max_chunksize=997)]
+    rows, found = joined(parts, reading.projection), {}
+    for model in MODELS:
+        findings = QuorumKernel(model, reading.binding, MANY)(rows)
+        assert findings.undecided == 0 and not any(name.startswith("refused") for name in findings.counts)
+        for finding in findings.kept:
+            found.setdefault(finding.key[1], set()).add(model)
+    return found
+
+
+def compare(seeds):
+    histories = [random_history(seed) for seed in seeds]
+    found, broken = guilty(side_by_side(histories)), 0
+    for number, seed in enumerate(seeds):
+        expected = faults(histories[number])
+        assert found.get(number, set()) == expected, (seed, histories[number])
+        broken += bool(expected)
+    return broken
+
+
+def test_small_histories_are_judged_as_trying_everything_does():
+    assert 300 < compare(range(1500)) < 1200
+
+
+@pytest.mark.campaign
+def test_many_more_small_histories():
+    count = int(os.environ.get("ASSAY_SMALL_HISTORIES", "20000"))
+    for first in range(0, count, 1000):
+        assert 200 < compare(range(first, first + 1000)) < 800
