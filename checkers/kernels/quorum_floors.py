@@ -39,6 +39,18 @@ class Sources(NamedTuple):
     writes: bool
 
 
+class _Floors(NamedTuple):
+    """By cell and place: the highest timestamp so far (NIL: none), and whose it is: a page, or -2 - touch. By cell, the
+    page that named it last. By page: where what it showed begins and ends (`_judge`), and of the first cell that it
+    shows too old the cell, its place in `pages.cell` or -1, and whose the floor was."""
+
+    floor: Ints
+    owner: Ints
+    page_of_cell: Ints
+    begins: Ints
+    told: Ints
+
+
 @njit(cache=True)
 def _grown(entries, count):
     if count < entries.shape[0]:
@@ -49,11 +61,31 @@ def _grown(entries, count):
 
 
 @njit(cache=True)
-def _raise_by_write(mutations, cell_begin, m, floor, owner):
-    for touch in range(mutations.begin[m], mutations.begin[m + 1]):
-        cell, level = mutations.cell[touch] - cell_begin, mutations.level[m]
-        if mutations.timestamp[m] > floor[cell, level]:
-            floor[cell, level], owner[cell, level] = mutations.timestamp[m], -2 - touch
+def _raise(floors, cell, level, timestamp, owner):
+    if timestamp > floors.floor[cell, level]:
+        floors.floor[cell, level], floors.owner[cell, level] = timestamp, owner
+
+
+@njit(cache=True)
+def _raise_by_reads(sources, pages, floors, entries, place, begin):
+    """Takes in what reads had shown that were over by then; the place of the next in order of completion."""
+    while pages.complete[sources.ended[place]] < begin:
+        done = sources.ended[place]
+        for entry in range(floors.begins[done, 0], floors.begins[done, 1]):
+            _raise(floors, entries[entry, 0], pages.level[done], entries[entry, 1], done)
+        place += 1
+    return place
+
+
+@njit(cache=True)
+def _raise_by_writes(sources, mutations, floors, group, place, begin):
+    """Takes in what was acknowledged by then; the place of the next in order of completion."""
+    while place < sources.write_begin[group + 1] and mutations.complete[sources.write[place]] < begin:
+        m = sources.write[place]
+        for touch in range(mutations.begin[m], mutations.begin[m + 1]):
+            _raise(floors, mutations.cell[touch], mutations.level[m], mutations.timestamp[m], -2 - touch)
+        place += 1
+    return place
 
 
 @njit(cache=True)
@@ -76,71 +108,78 @@ def _reached(deletions, mutations, cell, timestamp, complete):
 
 
 @njit(cache=True)
-def _judge(sources, cells, pages, mutations, deletions, strange, binding, out):
-    places, compared = binding.shape[0], 0
-    begins = np.zeros((pages.invoke.shape[0], 2), np.int64)
-    page_of_cell = np.full(deletions.begin.shape[0] - 1, -1)
-    told = np.full((pages.invoke.shape[0], 3), -1)
+def _timestamp_of(pages, mutations, deletions, floors, binding, page, item):
+    """The timestamp that a page shows, of its place `item` or, as -1 - cell, of a cell absent within its bounds, and
+    whether there was a floor to reach; takes note of the first that does not."""
+    cell, shown = -1 - item, -1
+    if item >= 0:
+        cell, shown = pages.cell[item], pages.shown[item]
+    bound = _highest(floors.floor, binding, cell, pages.level[page])
+    if bound < 0:
+        return mutations.timestamp[shown] if shown >= 0 else np.int64(NIL), False
+    least = floors.floor[cell, bound]
+    if shown >= 0:
+        mine = mutations.timestamp[shown]
+    else:
+        mine = _reached(deletions, mutations, cell, least, pages.complete[page])
+    if mine < least and floors.told[page, 0] < 0:
+        floors.told[page, 0], floors.told[page, 1] = cell, max(item, -1)
+        floors.told[page, 2] = floors.owner[cell, bound]
+    return mine, True
+
+
+@njit(cache=True)
+def _read_page(pages, mutations, deletions, floors, strange, binding, page, entries, count):
+    """Looks at all cells that a page covers; the entries with what it shows, their number, and how many had a floor."""
+    compared = 0
+    for part in range(pages.bound_begin[page] - 1, pages.bound_begin[page + 1]):
+        named = part == pages.bound_begin[page] - 1
+        low, high = (pages.begin[page], pages.begin[page + 1]) if named else (pages.low[part], pages.high[part])
+        for item in range(low, high):
+            cell = pages.cell[item] if named else item
+            if not named and floors.page_of_cell[cell] == page:
+                continue
+            floors.page_of_cell[cell] = page
+            if named and strange[item]:
+                continue
+            place = item if named else -1 - cell
+            mine, had_floor = _timestamp_of(pages, mutations, deletions, floors, binding, page, place)
+            compared += had_floor
+            if mine != NIL:
+                entries = _grown(entries, count)
+                entries[count, 0], entries[count, 1] = cell, mine
+                count += 1
+    return entries, count, compared
+
+
+@njit(cache=True)
+def _judge(sources, cells, pages, mutations, deletions, strange, binding, floors, out):
+    compared = 0
     for group in range(sources.partition.shape[0]):
-        base = cells.begin[sources.partition[group]]
-        width = cells.begin[sources.partition[group] + 1] - base
-        floor, owner = np.full((width, places), NIL), np.full((width, places), -1)
+        first, last = cells.begin[sources.partition[group]], cells.begin[sources.partition[group] + 1]
+        floors.floor[first:last] = NIL
+        # What the reads of this group showed, cell and timestamp, those of one page together.
         entries, count = np.empty((1024, 2), np.int64), 0
         ended, wrote = sources.page_begin[group], sources.write_begin[group]
         for number in range(sources.page_begin[group], sources.page_begin[group + 1]):
             page = sources.page[number]
-            begin, complete, level = pages.invoke[page], pages.complete[page], pages.level[page]
-            while sources.reads and pages.complete[sources.ended[ended]] < begin:
-                done = sources.ended[ended]
-                for entry in range(begins[done, 0], begins[done, 1]):
-                    cell = entries[entry, 0]
-                    if entries[entry, 1] > floor[cell, pages.level[done]]:
-                        floor[cell, pages.level[done]], owner[cell, pages.level[done]] = entries[entry, 1], done
-                ended += 1
-            while sources.writes and wrote < sources.write_begin[group + 1]:
-                m = sources.write[wrote]
-                if mutations.complete[m] >= begin:
-                    break
-                _raise_by_write(mutations, base, m, floor, owner)
-                wrote += 1
-            begins[page, 0] = count
-            bounds = pages.bound_begin[page + 1] - pages.bound_begin[page]
-            for part in range(bounds + 1):
-                if part == 0:
-                    low, high = pages.begin[page], pages.begin[page + 1]
-                else:
-                    low = pages.low[pages.bound_begin[page] + part - 1]
-                    high = pages.high[pages.bound_begin[page] + part - 1]
-                for item in range(low, high):
-                    cell, shown = item, -1
-                    if part == 0:
-                        cell, shown = pages.cell[item], pages.shown[item]
-                        page_of_cell[cell] = page
-                        if strange[item]:
-                            continue
-                    elif page_of_cell[cell] == page:
-                        continue
-                    page_of_cell[cell] = page
-                    bound = _highest(floor, binding, cell - base, level)
-                    least = floor[cell - base, bound] if bound >= 0 else np.int64(NIL)
-                    if shown >= 0:
-                        mine = mutations.timestamp[shown]
-                    else:
-                        mine = _reached(deletions, mutations, cell, least, complete) if bound >= 0 else np.int64(NIL)
-                    compared += bound >= 0
-                    if mine < least and told[page, 0] < 0:
-                        told[page, 0], told[page, 1] = cell, item if part == 0 else -1
-                        told[page, 2] = owner[cell - base, bound]
-                    if mine != NIL and sources.reads:
-                        entries = _grown(entries, count)
-                        entries[count, 0], entries[count, 1] = cell - base, mine
-                        count += 1
-            begins[page, 1] = count
-            if told[page, 0] >= 0:
-                source, kind = told[page, 2], 0
+            begin = pages.invoke[page]
+            if sources.reads:
+                ended = _raise_by_reads(sources, pages, floors, entries, ended, begin)
+            if sources.writes:
+                wrote = _raise_by_writes(sources, mutations, floors, group, wrote, begin)
+            kept = count if sources.reads else 0
+            floors.begins[page, 0] = kept
+            entries, count, more = _read_page(
+                pages, mutations, deletions, floors, strange, binding, page, entries, kept
+            )
+            floors.begins[page, 1] = count
+            compared += more
+            if floors.told[page, 0] >= 0:
+                source, kind = floors.told[page, 2], OLDER_THAN_READ
                 if source < -1:
-                    kind = 1 if mutations.value[-2 - source] else 2
-                record(out, kind, begin, told[page, 0], page, told[page, 1], source, -1)
+                    kind = OLDER_THAN_WRITE if mutations.value[-2 - source] else OLDER_THAN_DELETION
+                record(out, kind, begin, floors.told[page, 0], page, floors.told[page, 1], source, -1)
     return compared
 
 
@@ -156,7 +195,15 @@ def too_old_reads(
     `pages.cell` or -1 for a cell absent within the bounds, and the page that showed more or, as -2 - touch, the
     mutation); returns how many cells had a floor to reach."""
     pages, mutations, deletions = table
-    return int(_judge(sources, cells, pages, mutations, deletions, strange, binding, out))
+    count, width = len(pages.invoke), (len(deletions.begin) - 1, len(binding))
+    floors = _Floors(
+        np.full(width, NIL),
+        np.full(width, -1),
+        np.full(width[0], -1),
+        np.zeros((count, 2), np.int64),
+        np.full((count, 3), -1),
+    )
+    return int(_judge(sources, cells, pages, mutations, deletions, strange, binding, floors, out))
 
 
 def by_partition(pages: Pages, mutations: Mutations, partitions: int, *, reads: bool, writes: bool) -> Sources:
