@@ -77,12 +77,11 @@ def run(
     world: Annotated[str, typer.Option(help="KEY=VALUE,… of the simulated world; see `assay list worlds`.")] = "",
     store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
     op_timeout: Annotated[float, typer.Option(help="Seconds a client waits for one operation.")] = 5.0,
-    recovery_budget: Annotated[float, typer.Option(help="Seconds the cluster has to recover after the last heal.")] = (
-        10.0
-    ),
+    recovery_budget: Annotated[float, typer.Option(help="Seconds it has to recover after the last heal.")] = 10.0,
     probe_period: Annotated[float, typer.Option(help="Seconds between two looks at a fault while it lasts.")] = 0.5,
     floor: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: what a run must reach; repeatable.")] = None,
     option: Annotated[list[str] | None, typer.Option("-o", help="KEY=VALUE for the workload; repeatable.")] = None,
+    table: Annotated[str | None, typer.Option(help="How its table is replicated; short for -o table=.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
     debug: Debug = False,
 ) -> int:
@@ -108,7 +107,7 @@ def run(
         recovery_budget=recovery_budget,
         probe_period=probe_period,
         floors=key_values(floor or [], "--floor"),
-        workload_options=key_values(option or []),
+        workload_options=key_values([*(option or []), *([] if table is None else [f"table={table}"])]),
         swarm=swarm,
     )
     return run_or_runs(options, seed is not None, Many(seeds, jobs, keep_valid), json_output)

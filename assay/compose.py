@@ -105,7 +105,7 @@ def child(entropy: Random) -> Random:
 
 def make_world(options: RunOptions, spec: WorldSpec) -> World:
     """The simulated world of a run."""
-    nodes = cluster_nodes(options.masters, options.nodes, spec.zones)
+    nodes = cluster_nodes(options.masters, options.nodes, spec.zones, data_centres(options))
     return World(
         options.seed,
         network=spec.physical.link_options,
@@ -118,7 +118,15 @@ def make_world(options: RunOptions, spec: WorldSpec) -> World:
 
 def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> SimDatabase:
     """The reference cluster in that world."""
-    return SimDatabase(world, options.masters, options.nodes, options.flaw, spec.knobs, spec.zones)
+    return SimDatabase(
+        world, options.masters, options.nodes, options.flaw, spec.knobs, spec.zones, data_centres(options)
+    )
+
+
+def data_centres(options: RunOptions) -> int:
+    """Over how many the workload wants the nodes to be spread; raises UserError."""
+    values = resolve_options(workload(options.workload), options.workload_options)
+    return int(values.get("data-centres", 1))
 
 
 def run_simulated(

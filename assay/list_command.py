@@ -75,7 +75,7 @@ def workload_settings() -> tuple[tuple[str, ...], Rows]:
     from workloads.registry import WORKLOADS
 
     rows: Rows = [
-        (w.name, f"-o {each.name}={each.default:g}", f"{each.low:g} to {each.high:g}", each.description)
+        (w.name, f"-o {each.name}={each.told[0]}", each.told[1], each.description)
         for w in WORKLOADS.values()
         for each in w.options
     ]

@@ -65,6 +65,19 @@ TSERVER_POINTS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+QUORUM_POINTS: Mapping[str, str] = MappingProxyType(
+    {
+        "quorum.before_write": "a coordinator has located a write's replicas, and sent it to nobody",
+        "quorum.before_send": "a coordinator is about to send a write to one replica",
+        "quorum.before_store": "a coordinator's mutation has arrived at a replica; nothing of it is durable",
+        "quorum.after_store": "it is durable and visible there, and the coordinator does not know",
+        "quorum.before_hint": "replicas have missed a write, and their hints are not durable",
+        "quorum.before_repair": "a read is about to send one replica what it lacks of the rows that were read",
+        "quorum.before_follow_up": "a short read is about to ask a replica for rows behind those that it sent",
+    }
+)
+"""Passed by tablet servers that coordinate reads and writes of quorum tables, and by their replicas."""
+
 MASTER_POINTS: Mapping[str, str] = MappingProxyType(
     {
         "master.before_commit": "a change of the catalog is about to be proposed",
@@ -81,7 +94,7 @@ DISK_POINTS: Mapping[str, str] = MappingProxyType({SYNC: "something is about to 
 def _all() -> tuple[Failpoint, ...]:
     found = []
     for role, kind in KINDS.items():
-        own = MASTER_POINTS if role == MASTER else TSERVER_POINTS
+        own = MASTER_POINTS if role == MASTER else {**TSERVER_POINTS, **QUORUM_POINTS}
         found += [Failpoint(f"{kind}.{point}", role, meaning) for point, meaning in LOG_POINTS.items()]
         found += [Failpoint(f"{kind}.{point}", role, meaning, alone=False) for point, meaning in GROUP_POINTS.items()]
         found += [Failpoint(name, role, meaning) for name, meaning in own.items()]

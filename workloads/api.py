@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from harness.errors import UserError
 from harness.generators.core import Generator
 
-Options: TypeAlias = Mapping[str, float]
-"""Values of a workload's options by name; whole-number options hold ints."""
+Options: TypeAlias = Mapping[str, Any]
+"""Values of a workload's options by name: numbers (ints where they are whole), and words of a choice."""
 
 MakeGenerator: TypeAlias = Callable[[Options, Random], Generator]
 
@@ -29,6 +29,30 @@ class Option:
     high: float
     description: str
 
+    @property
+    def told(self) -> tuple[str, str]:
+        """The default and the values there are, in words."""
+        return f"{self.default:g}", f"{self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class WordOption:
+    """A word that the user may choose among `words`, and what it is for; the first is the default."""
+
+    name: str
+    words: tuple[str, ...]
+    description: str
+
+    @property
+    def default(self) -> str:
+        """The word that is taken where none is given."""
+        return self.words[0]
+
+    @property
+    def told(self) -> tuple[str, str]:
+        """The default and the values there are, in words."""
+        return self.default, ", ".join(self.words)
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -41,7 +65,7 @@ class Workload:
 
     name: str
     description: str
-    options: tuple[Option, ...]
+    options: tuple[Option | WordOption, ...]
     generator: MakeGenerator
     final_generator: MakeGenerator
     checkers: tuple[str, ...]
@@ -50,8 +74,8 @@ class Workload:
     each_node: bool = True
 
 
-def resolve_options(workload: Workload, given: Mapping[str, object]) -> dict[str, float]:
-    """Every option's value: as given (numbers, or text that is one), else its default; raises UserError."""
+def resolve_options(workload: Workload, given: Mapping[str, object]) -> dict[str, Any]:
+    """Every option's value: as given (numbers, or text that is one; words), else its default; raises UserError."""
     known = {option.name: option for option in workload.options}
     for name in given:
         if name not in known:
@@ -60,7 +84,17 @@ def resolve_options(workload: Workload, given: Mapping[str, object]) -> dict[str
     return {name: _value(option, given.get(name, option.default)) for name, option in known.items()}
 
 
-def _value(option: Option, given: object) -> float:
+def _value(option: Option | WordOption, given: object) -> float | str:
+    return _word(option, given) if isinstance(option, WordOption) else _number(option, given)
+
+
+def _word(option: WordOption, given: object) -> str:
+    if given not in option.words:
+        raise UserError(f"The option {option.name!r} is one of {', '.join(option.words)}, not {given!r}.")
+    return str(given)
+
+
+def _number(option: Option, given: object) -> float:
     whole = isinstance(option.default, int)
     wanted = "a whole number" if whole else "a number"
     complaint = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from cluster.wire.messages import Fault, Reply, decode_reply
 from harness.errors import DefiniteError, IndefiniteError
@@ -23,6 +25,9 @@ RETRIED_FAULTS = (
     "SCHEMA_BEHIND",
 )
 """Faults that another attempt, at this or another replica, may get past."""
+
+
+ReplyType = TypeVar("ReplyType")
 
 
 class Miss(Enum):
@@ -46,8 +51,15 @@ class Missed:
 
 async def attempt(network: Network, address: str, payload: bytes, timeout_s: float) -> Reply | Missed:
     """Send one request; a `Fault` comes back as Missed."""
+    return await attempt_as(decode_reply, network, address, payload, timeout_s)
+
+
+async def attempt_as(
+    decode: Callable[[bytes], ReplyType | Fault], network: Network, address: str, payload: bytes, timeout_s: float
+) -> ReplyType | Missed:
+    """The same for requests whose replies are of a family of their own."""
     try:
-        reply: Reply = decode_reply(await network.call(address, payload, timeout_s))
+        reply = decode(await network.call(address, payload, timeout_s))
     except (Unreachable, Refused) as error:
         return Missed(Miss.UNREACHABLE, False, "unreachable", str(error) or f"{address} can't be reached")
     except CallLost as error:

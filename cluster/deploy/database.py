@@ -5,22 +5,30 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs
-from cluster.deploy.adapter import DATABASE_NAME, DEFAULT_BUCKETS, OPERATIONS, REGISTER_TABLE, create_registers
+from cluster.deploy.adapter import (
+    DATABASE_NAME,
+    DEFAULT_BUCKETS,
+    OPERATIONS,
+    REGISTER_TABLE,
+    ClusterOpClient,
+    create_registers,
+)
 from cluster.deploy.damage import choose
 from cluster.deploy.layout import MASTER_ROLE
+from cluster.deploy.partitions import QUORUM_OPERATIONS, QUORUM_WORKLOADS, QuorumOpClient, create_partitions
 from cluster.deploy.readiness import await_ready
 from cluster.failpoints import FAILPOINTS, name_at
 from cluster.raft.types import ChangeKind
 from cluster.wire.messages import ArmFailpoint, ChangeReplicas
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.failpoints import Action
-from harness.ports import Clock
-from harness.protocols import Damage, DamageKind, DiskState, Failpoint, Node, NodeStatus, ProcessState, node_of
+from harness.ports import Clock, Ports
+from harness.protocols import Client, Damage, DamageKind, DiskState, Failpoint, Node, NodeStatus, ProcessState, node_of
 
 CAPABILITIES = frozenset({"kill", "pause", "stop", "status", "failpoint", "flood", "membership", "disk"})
 ADMIN = "admin"
@@ -47,6 +55,7 @@ class ReferenceDatabase(ABC):
         self._nodes = nodes
         self._knobs = Knobs() if knobs is None else knobs
         self._flooder: ClusterClient | None = None
+        self._partitions: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -64,7 +73,7 @@ class ReferenceDatabase(ABC):
 
     @property
     def operations(self) -> frozenset[str]:
-        return OPERATIONS
+        return OPERATIONS | QUORUM_OPERATIONS
 
     @property
     def serving_nodes(self) -> tuple[str, ...]:
@@ -83,6 +92,12 @@ class ReferenceDatabase(ABC):
     @abstractmethod
     def admin_client(self, timeout_s: float) -> ClusterClient:
         """A client of the harness's own, on a machine that no fault touches."""
+
+    def op_client(self, ports: Ports, masters: Sequence[str], timeout_s: float) -> Client:
+        """A client of the workload's, on the machine whose ports these are."""
+        if self._partitions is not None:
+            return QuorumOpClient(ports, masters, timeout_s, self.address, self._partitions)
+        return ClusterOpClient(ports, masters, timeout_s, self.address)
 
     @abstractmethod
     def admin_clock(self) -> Clock:
@@ -223,5 +238,10 @@ class ReferenceDatabase(ABC):
 
     async def setup_workload(self, workload: str, options: Mapping[str, Any]) -> None:
         """Create the workload's tables and wait until they serve."""
-        await create_registers(self.admin_client(self.setup_timeout_s), workload, options)
+        client = self.admin_client(self.setup_timeout_s)
+        if workload in QUORUM_WORKLOADS:
+            self._partitions = dict(options)
+            await create_partitions(client, options)
+        else:
+            await create_registers(client, workload, options)
         await self.await_ready(self.setup_timeout_s)

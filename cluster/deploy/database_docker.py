@@ -13,7 +13,7 @@ from typing import Protocol
 
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig, dump_config
-from cluster.deploy.adapter import ClusterOpClient, node_status
+from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.deploy.node_files import (
@@ -40,7 +40,7 @@ from harness.invariants import InvariantsRecord
 from harness.leaderships import Leaderships
 from harness.ops import Op
 from harness.ports import Clock, Hello, Ports
-from harness.protocols import Damage, Node, NodeStatus, ProcessState
+from harness.protocols import Client, Damage, Node, NodeStatus, ProcessState
 from harness.real.network import RealNetwork
 from harness.real.ports import real_ports
 
@@ -191,7 +191,7 @@ class DockerDatabase(ReferenceDatabase):
     async def open_client(self, process: int, timeout_s: float) -> ConnectedOpClient:
         self._opened += 1
         ports = self._client_ports(f"c{process}.{self._opened}")
-        return ConnectedOpClient(ports, ClusterOpClient(ports, self._masters(), timeout_s, self.address))
+        return ConnectedOpClient(ports, self.op_client(ports, self._masters(), timeout_s))
 
     def address(self, node: str) -> str:
         return self._address(self._node(node))
@@ -262,7 +262,7 @@ class DockerDatabase(ReferenceDatabase):
 class ConnectedOpClient:
     """A `harness.protocols.Client` that owns its connections."""
 
-    def __init__(self, ports: Ports, client: ClusterOpClient) -> None:
+    def __init__(self, ports: Ports, client: Client) -> None:
         self._ports = ports
         self._client = client
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
-from cluster.deploy.adapter import ClusterOpClient, node_status
+from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.identity import IDENTITY_FILE, identity_file
@@ -21,7 +21,7 @@ from harness.errors import DefiniteError, HarnessError
 from harness.invariants import InvariantsRecord
 from harness.leaderships import Leaderships
 from harness.ports import Clock, Ports
-from harness.protocols import Damage, Node, NodeStatus, ProcessState
+from harness.protocols import Client, Damage, Node, NodeStatus, ProcessState
 from harness.sim.node import SimNode
 from harness.sim.world import World
 from harness.sim.worlds import CLIENT_MACHINES
@@ -45,8 +45,9 @@ class SimDatabase(ReferenceDatabase):
         flaws: Sequence[str] = (),
         knobs: Knobs | None = None,
         zones: int = 1,
+        data_centres: int = 1,
     ) -> None:
-        super().__init__(cluster_nodes(masters, tservers, zones), knobs)
+        super().__init__(cluster_nodes(masters, tservers, zones, data_centres), knobs)
         self._world = world
         self._watch = Watch(
             lambda: (world.loop.now_ns, world.loop.steps), damaged=lambda node: world.node(node).disk.damaged
@@ -155,9 +156,9 @@ class SimDatabase(ReferenceDatabase):
 
     # ---- clients ----
 
-    async def open_client(self, process: int, timeout_s: float) -> ClusterOpClient:
+    async def open_client(self, process: int, timeout_s: float) -> Client:
         machine = CLIENT_MACHINES[process % len(CLIENT_MACHINES)]
-        return ClusterOpClient(self._world.harness_ports(machine), self._addresses(), timeout_s, self.address)
+        return self.op_client(self._world.harness_ports(machine), self._addresses(), timeout_s)
 
     def address(self, node: str) -> str:
         return self._configs[node].address

@@ -113,6 +113,10 @@ class NodeLog:
         view = self._views[group] = GroupLog(self, image, fresh)
         return view
 
+    def knows(self, group: str) -> bool:
+        """Whether the log holds anything of this group."""
+        return group in self._images
+
     async def close(self) -> None:
         """Stop; what is not durable yet may be lost."""
         self._on_failure = None

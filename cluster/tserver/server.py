@@ -16,6 +16,8 @@ from cluster.log.node import NodeLog, Quarantined
 from cluster.membership import replicas_of
 from cluster.nodelog import node_logger
 from cluster.observer import Observer
+from cluster.quorum.messages import MARK
+from cluster.quorum.service import QuorumService
 from cluster.raft.types import ChangeKind, HardState, Message, OpId
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
@@ -79,6 +81,7 @@ class TabletServer:
         self._changing: dict[str, asyncio.Lock] = {}
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
         self._evictions = Evictions(ports, config.knobs.replica_dead_ms, lambda: self._replicas)
+        self._quorum = QuorumService(ports, config, self._replicas.get)
         self._node_log: NodeLog | None = None
         self._serving = False
 
@@ -91,6 +94,7 @@ class TabletServer:
         self._node_log = await NodeLog.open(self._ports, self._config.knobs, "tablet", groups, self._on_failure)
         for meta in tablets:
             await self._recover(self._node_log, meta)
+        await self._quorum.start(self._node_log)
         self._log.info("serving %d tablets", len(self._replicas))
         self._serving = True
         self._clock.on_fence(self._fence_changed)
@@ -118,6 +122,7 @@ class TabletServer:
         await self._evictions.close()
         self._streams.close()
         self._inspection.close()
+        self._quorum.close()
         for replica in list(self._replicas.values()):
             await replica.close()
         if self._node_log is not None:
@@ -125,6 +130,8 @@ class TabletServer:
 
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its encoded reply or a Fault."""
+        if payload[:1] == MARK:
+            return await self._quorum_request(payload[1:])
         try:
             request = decode_request(payload)
         except msgspec.MsgspecError as error:
@@ -134,6 +141,18 @@ class TabletServer:
         if isinstance(request, RowRequest):
             return OVERLOADED if self._admission.full else await self._row(request)
         return await self._admin(peer, request)
+
+    async def _quorum_request(self, payload: bytes) -> bytes:
+        """Of tables that are written and read at levels, which any tablet server coordinates (Q1)."""
+        if not self._serving:
+            return _fault("SHUTTING_DOWN", "this tablet server is not serving")
+        if self._admission.full:
+            return OVERLOADED
+        self._admission.in_flight += 1
+        try:
+            return await self._quorum.answer(payload)
+        finally:
+            self._admission.in_flight -= 1
 
     def on_notify(self, peer: Peer, payload: bytes) -> None:
         """Take a message of a peer's stream in."""

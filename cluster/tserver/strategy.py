@@ -10,6 +10,7 @@ from cluster.config import Knobs
 from cluster.group import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.observer import Observer
+from cluster.quorum.replica import PartitionReplica
 from cluster.raft.types import Configuration, Member, Message
 from cluster.ranges.replica import RangeReplica
 from cluster.store.node_clock import NodeClock
@@ -96,5 +97,10 @@ def _ranges(host: Host, created: CreateTablet) -> Strategy:
 
 MakeReplica: TypeAlias = Callable[[Host, CreateTablet], Strategy]
 
-STRATEGIES: dict[str, MakeReplica] = {"raft": _ranges}
-"""Who makes the replicas of each design that can be hosted; `legacy` and `logged` keyspaces can't be yet."""
+
+def _legacy(host: Host, created: CreateTablet) -> Strategy:
+    return PartitionReplica(created, host.ports.failpoints)
+
+
+STRATEGIES: dict[str, MakeReplica] = {"raft": _ranges, "legacy": _legacy}
+"""Who makes the replicas of each design that can be hosted; `logged` keyspaces can't be yet."""

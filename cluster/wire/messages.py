@@ -48,7 +48,7 @@ WIRE_VERSION = 5
 DESIGNS = ("raft", "legacy", "logged")
 """The replication designs that a table can have (G4)."""
 
-SUPPORTED_DESIGNS = ("raft",)
+SUPPORTED_DESIGNS = ("raft", "legacy")
 """Those that tablet servers of this version host."""
 
 LEADERLESS = "LEADERLESS"

@@ -119,7 +119,7 @@ def test_a_table_of_a_design_that_is_unknown_or_cannot_be_hosted_is_refused() ->
     async def scenario(bench: Bench) -> None:
         await bench.sleep(1)
         session, leader = await bench.session(), await bench.leader()
-        kinds = (("legacy", "UNSUPPORTED_DESIGN"), ("logged", "UNSUPPORTED_DESIGN"), ("paper", "INVALID"))
+        kinds = (("logged", "UNSUPPORTED_DESIGN"), ("paper", "INVALID"))
         for number, (design, kind) in enumerate(kinds, 1):
             refused = await bench.ask(leader, replace(create(session, "a", number), design=design))
             assert isinstance(refused, Fault) and (refused.kind, refused.definite) == (kind, True)

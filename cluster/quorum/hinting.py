@@ -1,0 +1,100 @@
+"""Hints on their way from the coordinator that leaves them to the replicas that they are for (Q2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from cluster.log.view import GroupLog
+from cluster.nodelog import node_logger
+from cluster.quorum.calls import ReplicaCalls, Unanswered
+from cluster.quorum.hints import Hint, Hints
+from cluster.quorum.journal import Journal, JournalFull
+from cluster.quorum.messages import StoreMutation
+from cluster.quorum.replica_sets import Endpoint, ReplicaSet
+from cluster.quorum.writing import Delivery
+from harness.ports import Ports
+
+HINTS_GROUP = "hints"
+"""What the hints' records are called in the node's log."""
+
+REPLAY_INTERVAL_S = 1.0
+_AT_ONCE = 32
+_CALL_TIMEOUT_S = 1.0
+
+
+class Hinting:
+    """Leaves hints in the node's log and replays them while their targets answer.
+
+    `view` gives the hints' part of the node's log, which begins with the first hint; `address` tells where a server
+    listens.
+    """
+
+    def __init__(
+        self, ports: Ports, view: Callable[[], GroupLog], address: Callable[[str], str | None], calls: ReplicaCalls
+    ) -> None:
+        self._ports, self._view, self._address, self._calls = ports, view, address, calls
+        self.hints = Hints()
+        self._journal: Journal | None = None
+        self._opening = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._log = node_logger(ports.node_id)
+
+    async def recover(self) -> None:
+        """Go on with the hints that the log holds; called only where it holds any. Raises Quarantined."""
+        await self._opened()
+
+    def close(self) -> None:
+        """Replay nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._journal is not None:
+            self._journal.close()
+
+    async def leave(self, replicas: ReplicaSet, targets: Sequence[str], mutation: bytes) -> None:
+        """Keep the mutation for servers that may lack it; where the disk is full they have to be repaired."""
+        try:
+            journal = await self._opened()
+            endpoints = [replicas.named(target) for target in targets]
+            await asyncio.gather(*(self.hints.store(journal, each, replicas.tablet_id, mutation) for each in endpoints))
+        except JournalFull:
+            self._log.warning("no room for hints for %s", ", ".join(targets))
+
+    async def _opened(self) -> Journal:
+        async with self._opening:
+            if self._journal is None:
+                journal = Journal(self._view(), self.hints.take)
+                await journal.recover(self.hints.restore)
+                self._journal = journal
+                self._task = asyncio.create_task(self._replay(journal), name="hints.replay")
+            return self._journal
+
+    async def _replay(self, journal: Journal) -> None:
+        while True:
+            await self._ports.clock.sleep(REPLAY_INTERVAL_S)
+            for target in list(self.hints.waiting):
+                try:
+                    while await self._replay_some(journal, target):
+                        pass
+                except JournalFull:
+                    self._log.warning("no room to note which hints %s has", target)
+
+    async def _replay_some(self, journal: Journal, target: str) -> bool:
+        """Send the oldest hints to a server; False if there are none, or it doesn't take them all."""
+        pending = self.hints.pending(target, _AT_ONCE)
+        if not pending:
+            return False
+        endpoint = Endpoint(target, self._address(target) or pending[-1].address, "")
+        over = await asyncio.gather(*(self._send(endpoint, hint) for hint in pending))
+        done = tuple(hint.number for hint, each in zip(pending, over, strict=True) if each)
+        if done:
+            await self.hints.delivered(journal, done)
+        return len(done) == len(pending)
+
+    async def _send(self, endpoint: Endpoint, hint: Hint) -> bool:
+        """Whether the hint is over: taken, or for a replica that is there no more."""
+        try:
+            await self._calls.ask(endpoint, StoreMutation(hint.tablet_id, 0, hint.mutation), _CALL_TIMEOUT_S)
+        except Unanswered as error:
+            return error.delivery is Delivery.REFUSED and str(error).startswith("NOT_FOUND")
+        return True

@@ -1,0 +1,99 @@
+"""What must be durable before a quorum replica says so, as records in the node's shared log (G5).
+
+Unlike a Raft group's, this log is one node's own: records are numbered here, durable in that order, and kept until what
+they say is in files of its own. One fsync serves everything on the node that waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from cluster.log.replay import SnapshotRef
+from cluster.log.view import GroupLog
+from cluster.raft.types import Configuration, Entry, EntryKind, Persist, SnapshotMeta
+
+_TERM = 1
+
+OnRecord: TypeAlias = Callable[[int, bytes], None]
+"""Takes one durable record: its number and what it says. Called in order."""
+
+
+class JournalFull(Exception):
+    """The disk is full: nothing was taken."""
+
+
+class Journal:
+    """Records of one owner in the node's log; `on_durable` is handed each as soon as a crash can't take it away."""
+
+    def __init__(self, log: GroupLog, on_durable: OnRecord) -> None:
+        self._log, self._on_durable = log, on_durable
+        self._waiting: dict[int, tuple[bytes, asyncio.Future[None]]] = {}
+        self._next, self._durable = 1, 0
+        self._saving = False
+        self._closed = False
+
+    async def recover(self, take_base: Callable[[bytes], None]) -> None:
+        """Hand what is stored to `take_base` and then to `on_durable`, record by record; raises Quarantined."""
+        recovered = self._log.recover()
+        if recovered.snapshot is not None:
+            await self._log.load_snapshot(recovered.snapshot, take_base)
+            self._durable = recovered.snapshot.meta.index
+        for entry in recovered.entries:
+            self._durable = entry.index
+            self._on_durable(entry.index, entry.data)
+        self._next = self._durable + 1
+        self._log.attach(self._told, self._disk_full)
+
+    @property
+    def durable(self) -> int:
+        """The number of the last record that `on_durable` has had."""
+        return self._durable
+
+    @property
+    def log_bytes(self) -> int:
+        """About how much of the log the records take that are kept."""
+        return self._log.log_bytes
+
+    async def put(self, data: bytes) -> None:
+        """Make a record durable, and return once `on_durable` has had it; raises JournalFull."""
+        if self._log.full or self._closed:
+            raise JournalFull
+        number, self._next = self._next, self._next + 1
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = (data, durable)
+        entry = Entry(_TERM, number, EntryKind.COMMAND, data)
+        self._log.put(Persist(number, None, (entry,), None, ()))
+        # Whoever waits may give up; the record stays, and is told of when it is durable.
+        await asyncio.shield(durable)
+
+    def cut(self, number: int, base: Iterator[bytes], then: Callable[[], None] = lambda: None) -> None:
+        """Let records up to `number` go once `base`, which stands for them, is durable; one cut at a time."""
+        if self._saving or self._closed:
+            return
+        self._saving = True
+
+        def saved(_: SnapshotRef) -> None:
+            self._saving = False
+            then()
+
+        self._log.save_snapshot(SnapshotMeta(number, _TERM, Configuration()), base, saved)
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        self._closed = True
+        self._log.close()
+        for _, durable in self._waiting.values():
+            durable.cancel()
+
+    def _told(self, persists: list[Persist]) -> None:
+        for persist in persists:
+            data, durable = self._waiting.pop(persist.sequence)
+            self._durable = persist.sequence
+            self._on_durable(persist.sequence, data)
+            if not durable.done():
+                durable.set_result(None)
+
+    def _disk_full(self) -> None:
+        """What was put waits for room; what comes now is refused."""

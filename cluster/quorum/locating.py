@@ -1,0 +1,94 @@
+"""Where partitions live, as a coordinator knows it: from the masters, remembered, asked again when it proves wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from cluster.client.client import ClusterClient
+from cluster.quorum.keys import TOKENS, KeyBytes, token_of
+from cluster.quorum.replica_sets import ReplicaSet, replica_set
+from cluster.wire.messages import Fault, TableLocationsReply, TabletLocation
+from harness.errors import DefiniteError, IndefiniteError
+from harness.ports import Clock
+
+_FRESH_NS = 5_000_000_000
+"""What the masters said within this time is not asked again, whatever happens."""
+
+
+class NotLocated(Exception):
+    """The masters did not say where the partition is: there is no such table, it is not up, or they don't answer."""
+
+    @property
+    def fault(self) -> Fault:
+        """Nothing was sent to any replica."""
+        return Fault("NOT_LOCATED", str(self), definite=True)
+
+
+def bucket_of(partition: KeyBytes, buckets: int) -> int:
+    """Which of a table's tablets holds a partition: each has a contiguous range of tokens, all of one length."""
+    return token_of(partition) * buckets // TOKENS
+
+
+def tokens_of(bucket: int, buckets: int) -> tuple[int, int]:
+    """The tokens of a tablet, the first and the last."""
+    return -(-bucket * TOKENS // buckets), -(-(bucket + 1) * TOKENS // buckets) - 1
+
+
+class Locator:
+    """Replica sets by table and partition key; one question to the masters at a time for each table."""
+
+    def __init__(self, clock: Clock, client: Callable[[], ClusterClient]) -> None:
+        self._clock, self._make_client = clock, client
+        self._client: ClusterClient | None = None
+        self._tables: dict[str, dict[int, ReplicaSet]] = {}
+        self._buckets: dict[str, int] = {}
+        self._asked_ns: dict[str, int] = {}
+        self._asking: dict[str, asyncio.Lock] = {}
+
+    async def locate(self, table: str, partition: KeyBytes) -> ReplicaSet:
+        """The replicas of a partition; raises NotLocated."""
+        if table not in self._tables:
+            async with self._asking.setdefault(table, asyncio.Lock()):
+                if table not in self._tables:
+                    await self._ask(table)
+        bucket = bucket_of(partition, self._buckets[table])
+        found = self._tables[table].get(bucket)
+        if found is None:
+            self.doubt(table)
+            raise NotLocated(f"tablet {bucket} of {table!r} is not running")
+        return found
+
+    def doubt(self, table: str) -> None:
+        """What is known of the table may be out of date: ask again at next need, unless that was just done."""
+        if self._clock.monotonic_ns() - self._asked_ns.get(table, -_FRESH_NS) >= _FRESH_NS:
+            self._tables.pop(table, None)
+
+    def address(self, node_id: str) -> str | None:
+        """Where a node listens, as far as any replica set tells."""
+        for sets in self._tables.values():
+            for each in sets.values():
+                for endpoint in each.endpoints:
+                    if endpoint.node_id == node_id:
+                        return endpoint.address
+        return None
+
+    async def _ask(self, table: str) -> None:
+        client = self._client = self._client or self._make_client()
+        try:
+            reply = await client.table_locations(table)
+            servers = await client.tablet_servers()
+        except (DefiniteError, IndefiniteError) as error:
+            raise NotLocated(str(error)) from error
+        zones = {server.node_id: zone for server, zone in zip(servers.servers, servers.zones, strict=True)}
+        self._remember(table, reply, zones)
+
+    def _remember(self, table: str, reply: TableLocationsReply, zones: dict[str, str]) -> None:
+        self._asked_ns[table] = self._clock.monotonic_ns()
+        self._buckets[table] = max((tablet.partition.buckets for tablet in reply.tablets), default=1)
+        running = [tablet for tablet in reply.tablets if tablet.replicas]
+        self._tables[table] = {tablet.partition.bucket: _replicas(tablet, zones) for tablet in running}
+
+
+def _replicas(tablet: TabletLocation, zones: dict[str, str]) -> ReplicaSet:
+    return replica_set(tablet.tablet_id, {each.node_id: each.address for each in tablet.replicas}, zones)

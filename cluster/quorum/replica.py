@@ -1,0 +1,164 @@
+"""Quorum keyspaces as a table's design (G4): one replica, which stores what coordinators send and reads what they ask.
+
+It knows no leader and asks nobody. What it acknowledges is in the node's shared log, synced (G5); masters count a
+tablet as running once all its replicas were reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from cluster.group import OnFailure, Transport
+from cluster.log.frames import OtherVersion
+from cluster.log.view import GroupLog
+from cluster.quorum.memory_store import MemoryPartitions
+from cluster.quorum.messages import (
+    QuorumReply,
+    ReplicaRequest,
+    RowsDigest,
+    RowsFetched,
+    Stored,
+    StoreMutation,
+)
+from cluster.quorum.mutation import InvalidMutation, decode_mutation
+from cluster.quorum.partition_store import PartitionStore
+from cluster.quorum.slices import Page, Slice, page_digest
+from cluster.raft.types import Configuration, Member, Message
+from cluster.wire.messages import (
+    LEADERLESS,
+    AlterTablet,
+    ChangeReplicas,
+    ConfigurationReply,
+    CreateTablet,
+    DoneReply,
+    Fault,
+    GroupState,
+    RowRequest,
+    TabletReport,
+    encode,
+)
+from harness.failpoints import pass_by
+from harness.ports import DiskFull, Failpoints
+
+_NOT_OPEN = Fault("SHUTTING_DOWN", "this replica is not serving", definite=True)
+
+
+class PartitionReplica:
+    """A `cluster.tserver.strategy.Strategy` for `legacy` tablets."""
+
+    def __init__(self, created: CreateTablet, failpoints: Failpoints) -> None:
+        self.created, self._failpoints = created, failpoints
+        self._store: PartitionStore | None = None
+        self._schema_version = created.schema_version
+        self._on_change: Callable[[], None] = lambda: None
+
+    async def open(
+        self, transport: Transport, log: GroupLog, on_change: Callable[[], None], on_failure: OnFailure
+    ) -> None:
+        """Recover what is stored, or begin with nothing; raises Quarantined."""
+        self._on_change = on_change
+        self._store = await MemoryPartitions.open(log)
+
+    async def close(self) -> None:
+        """Stop serving."""
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
+
+    # ---- what coordinators ask ----
+
+    async def answer(self, request: ReplicaRequest) -> QuorumReply:
+        """Store or read; a Fault tells that nothing was done."""
+        if self._store is None:
+            return _NOT_OPEN
+        if isinstance(request, StoreMutation):
+            return await self._take(self._store, request.mutation)
+        page = await self._store.read(request.slice)
+        return RowsDigest(page_digest(page)) if request.digest_only else RowsFetched(page)
+
+    async def read(self, asked: Slice) -> Page | None:
+        """What this replica holds of a slice; None while it is not open."""
+        return None if self._store is None else await self._store.read(asked)
+
+    async def _take(self, store: PartitionStore, encoded: bytes) -> QuorumReply:
+        failpoints, tablet_id = self._failpoints, self.created.tablet_id
+        try:
+            mutation = decode_mutation(encoded)
+            if failpoints.armed:
+                await pass_by(failpoints, "quorum.before_store", tablet_id)
+            await store.apply(mutation)
+            if failpoints.armed:
+                await pass_by(failpoints, "quorum.after_store", tablet_id)
+        except (InvalidMutation, OtherVersion) as error:
+            return Fault("INVALID", str(error), definite=True)
+        except DiskFull:
+            return Fault("DISK_FULL", "the disk is full", definite=True)
+        return Stored()
+
+    # ---- what the tablet server asks of any design ----
+
+    def report(self) -> TabletReport:
+        """What masters are told: it is there, and there is no leader to wait for."""
+        created = self.created
+        return TabletReport(
+            tablet_id=created.tablet_id,
+            table_id=created.table_id,
+            state=LEADERLESS,
+            term=0,
+            leader=None,
+            voters=(),
+            learners=(),
+            config_index=0,
+            schema_version=self._schema_version,
+        )
+
+    def status(self) -> GroupState | None:
+        """Nothing: statuses are of Raft groups."""
+        return None
+
+    @property
+    def leads(self) -> bool:
+        """Never: nobody does."""
+        return False
+
+    def configurations(self) -> tuple[Configuration, Configuration]:
+        """None: its replica set is the catalog's."""
+        return Configuration(), Configuration()
+
+    def contacts(self) -> tuple[int, Mapping[str, int]]:
+        """Nobody's silence is this replica's to judge."""
+        return 0, {}
+
+    def voters(self) -> tuple[Member, ...]:
+        """Nobody votes."""
+        return ()
+
+    def members(self) -> tuple[Member, ...]:
+        """Those of its founding: the catalog says who holds a tablet."""
+        return tuple(Member(replica.node_id, replica.address) for replica in self.created.voters)
+
+    def on_fence(self) -> None:
+        """Timestamps are the clients'."""
+
+    def receive(self, messages: tuple[Message, ...]) -> None:
+        """No Raft messages are for it."""
+
+    def serve(self, request: RowRequest) -> Coroutine[Any, Any, bytes]:
+        """Requests of other designs are refused."""
+        return _refused(self.created)
+
+    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
+        """Replica sets change by Q11, which is not built yet."""
+        return Fault("CHANGE_REFUSED", f"tablet {request.group} has no Raft configuration", definite=True)
+
+    async def alter_schema(self, request: AlterTablet) -> DoneReply | Fault:
+        """Cells are stored by column id, so that a schema changes nothing here but what is reported."""
+        self._schema_version = max(self._schema_version, request.schema_version)
+        self._on_change()
+        return DoneReply(done=True, version=self._schema_version)
+
+
+async def _refused(created: CreateTablet) -> bytes:
+    message = f"tablet {created.tablet_id} is of the design {created.design!r}: it is written and read at levels"
+    return encode(Fault("INVALID", message, definite=True))

@@ -1,0 +1,181 @@
+"""Legacy tables in the simulator, end to end: levels, outcomes, hints, restarts and typed errors (Q1, Q2)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from quorum_play import TABLE, QuorumPlay, deleted, everything, part, play_quorum, rows_of, wrote
+
+from cluster.failpoints import QUORUM_POINTS
+from cluster.quorum.messages import PageRead, ReadPartition, Written
+from cluster.quorum.slices import Slice
+from cluster.wire.messages import Fault
+from harness.errors import DefiniteError, IndefiniteError
+from harness.failpoints import Arming
+from harness.levels import LEVELS
+
+
+def test_what_is_written_is_read_at_every_level_and_kept_over_restarts() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        client = play.client()
+        for at, level in enumerate(LEVELS):
+            written = await client.write(wrote(10 + at, level, at), level, "dc1")
+            assert len(written.reply.replicas) >= {"THREE": 3, "ALL": 3, "ONE": 1, "LOCAL_ONE": 1}.get(level, 2)
+            read = await client.read(part(at, at), "ALL", "dc1")
+            assert rows_of(read.reply.page) == {at: level} and len(read.reply.replicas) == 3
+        for name in play.replicas:
+            await play.database.kill(name)
+            await play.database.start(name)
+        await play.database.await_ready(30)
+        for name in play.replicas:
+            assert len(await play.held(name)) == 8
+        pages = [(await client.read(everything(limit=3), "QUORUM", "dc1")).reply]
+        while pages[-1].token is not None:
+            pages.append((await client.read(everything(limit=3), "QUORUM", "dc1", pages[-1].token)).reply)
+        assert [list(rows_of(page.page)) for page in pages] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+    play_quorum(scenario)
+
+
+def test_a_write_fails_for_certain_only_if_it_reached_nobody_and_hints_make_up_for_what_was_missed() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, b, c = play.replicas
+        d, _ = play.others
+        client = play.client(timeout_s=2)
+        await client.write(wrote(1, "first", 1), "ALL", "dc1")
+        for name in (b, c):
+            await play.database.kill(name)
+        one = await play.write(d, wrote(2, "second", 1), "ONE")
+        assert one == Written((a,))
+        two = await play.write(d, wrote(3, "third", 2), "TWO")
+        assert isinstance(two, Fault) and (two.kind, two.definite) == ("UNAVAILABLE", False), "one replica has it"
+        with pytest.raises(IndefiniteError):
+            await client.write(wrote(4, "fourth", 3), "ALL", "dc1")
+        await play.database.kill(a)
+        nobody = await play.write(d, wrote(5, "fifth", 4), "ONE")
+        assert isinstance(nobody, Fault) and nobody.definite, "it was sent to nobody"
+        for name in (a, b, c):
+            await play.database.start(name)
+
+        async def replayed() -> bool:
+            return [await play.held(name) for name in (a, b, c)] == 3 * [{1: "second", 2: "third", 3: "fourth"}]
+
+        await play.until(replayed, "hints at the replicas that were away")
+
+    play_quorum(scenario)
+
+
+def test_hints_outlive_their_coordinator() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, b, c = play.replicas
+        d, _ = play.others
+        await play.database.kill(c)
+        assert isinstance(await play.write(d, wrote(2, "new", 1, 2), "QUORUM"), Written)
+        await asyncio.sleep(0.3)
+        await play.database.kill(d)
+        await play.database.start(c)
+        await asyncio.sleep(2)
+        assert await play.held(c) == {}
+        await play.database.start(d)
+
+        async def replayed() -> bool:
+            return await play.held(c) == {1: "new", 2: "new"}
+
+        await play.until(replayed, "the hint after a restart of who keeps it")
+        await play.database.kill(d)
+        await play.database.start(d)
+        await asyncio.sleep(2)
+        assert await play.held(a) == await play.held(b) == {1: "new", 2: "new"}
+
+    play_quorum(scenario)
+
+
+def test_a_read_goes_on_with_others_where_a_replica_is_away_and_fails_where_none_is_left() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, b, c = play.replicas
+        d, _ = play.others
+        await play.write(d, wrote(1, "x", 1), "ALL")
+        await play.database.kill(a)
+        reply = await play.read(d, everything(), (a, b))
+        assert isinstance(reply, PageRead) and reply.replicas == (b, c) and rows_of(reply.page) == {1: "x"}
+        missing = await play.read(d, everything(), (), "ALL")
+        assert isinstance(missing, Fault) and missing.definite and a in missing.message
+        with pytest.raises(DefiniteError):
+            await play.client(timeout_s=1).read(everything(), "THREE", "dc1")
+        await play.database.pause(b)
+        slow = await play.read(d, everything(), (b, c))
+        assert isinstance(slow, Fault) and slow.kind == "TIMED_OUT" and slow.definite
+
+    play_quorum(scenario)
+
+
+def test_two_data_centres_have_levels_of_their_own() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        zones = {node.name: node.zone[:3] for node in play.database.nodes}
+        near = [name for name in play.replicas if zones[name] == "dc1"]
+        far = [name for name in play.replicas if zones[name] == "dc2"]
+        assert (len(near), len(far)) == (3, 3)
+        client = play.client(timeout_s=2)
+        await client.write(wrote(1, "both", 1), "EACH_QUORUM", "dc1")
+        play.cut(near[0], *far)
+        for name in near[1:]:
+            play.cut(name, *far)
+        await client.write(wrote(2, "one side", 1), "LOCAL_QUORUM", "dc2")
+        assert rows_of((await client.read(everything(), "LOCAL_QUORUM", "dc2")).reply.page) == {1: "one side"}
+        assert rows_of((await client.read(everything(), "LOCAL_QUORUM", "dc1")).reply.page) == {1: "both"}
+        for level in ("QUORUM", "EACH_QUORUM"):
+            with pytest.raises(IndefiniteError):
+                await client.write(wrote(3, "never", 2), level, "dc1")
+        with pytest.raises(DefiniteError, match="dc3"):
+            await client.read(everything(), "ONE", "dc3")
+
+    play_quorum(scenario, replication=6, data_centres=2, tservers=6)
+
+
+def test_mistakes_are_refused_by_their_kinds_and_the_rest_is_served() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        d, _ = play.others
+        await play.write(d, wrote(1, "x", 1, 2, 3), "ALL")
+
+        async def kind(request: ReadPartition) -> str:
+            reply = await play.ask(d, request)
+            assert isinstance(reply, Fault) and reply.definite
+            return reply.kind
+
+        first = await play.ask(d, ReadPartition(TABLE, everything(limit=1), "ONE", 1.0))
+        assert isinstance(first, PageRead) and first.token is not None
+        other = Slice(everything().partition, part(1, 2).spans, 1)
+        assert await kind(ReadPartition(TABLE, other, "ONE", 1.0, token=first.token)) == "INVALID_TOKEN"
+        assert await kind(ReadPartition(TABLE, everything(), "ONE", 1.0, token=b"?")) == "INVALID_TOKEN"
+        assert await kind(ReadPartition(TABLE, everything(), "SOME", 1.0)) == "UNKNOWN_LEVEL"
+        assert await kind(ReadPartition(TABLE, everything(), "ONE", 1.0, "later")) == "INVALID"
+        assert await kind(ReadPartition(TABLE, everything(limit=0), "ONE", 1.0)) == "INVALID"
+        assert await kind(ReadPartition("nothing", everything(), "ONE", 1.0)) == "NOT_LOCATED"
+        assert isinstance(await play.write(d, wrote(0, "x", 1), "ONE"), Fault)
+        assert isinstance(await play.read(d, everything(), ()), PageRead)
+
+    play_quorum(scenario)
+
+
+def test_every_failpoint_of_coordinators_and_replicas_is_reached_and_can_break_off_what_passes() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, b, _ = play.replicas
+        d, e = play.others
+        for name in (*play.replicas, d, e):
+            for point in QUORUM_POINTS:
+                play.world.node(name).failpoints.arm(Arming(point, "delay", times=0, seconds=0.001))
+        await play.write(d, wrote(1, "old", 1, 2, 3, 4), "ALL")
+        play.cut(d, a)
+        await play.write(d, deleted(2, 2), "QUORUM", timeout_s=0.3)
+        await asyncio.sleep(0.5)
+        play.heal()
+        await play.read(e, everything(limit=3), (b, a))
+        acted = [dict(play.world.node(name).body.acted) for name in (*play.replicas, d, e)]
+        assert [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)] == []
+        play.world.node(d).failpoints.disarm()
+        play.world.node(d).failpoints.arm(Arming("quorum.before_send", "fail", times=3))
+        broken = await play.write(d, wrote(9, "new", 1), "ONE")
+        assert isinstance(broken, Fault) and not broken.definite
+
+    play_quorum(scenario)

@@ -1,0 +1,81 @@
+"""What becomes of a write, pure: acknowledged, failed for certain, or unknown; and who is left a hint (Q1, Q2)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from cluster.quorum.mutation import MutationBuilder, encode_mutation
+from cluster.quorum.replica_sets import Endpoint, ReplicaSet
+from cluster.quorum.requests import MOST_AHEAD_NS, MOST_BYTES, Invalid, checked_mutation, local_demand
+from cluster.quorum.writing import Delivery, WriteOutcome, WriteState
+from harness.levels import Demand
+
+THREE = ReplicaSet("t", tuple(Endpoint(name, "", "z1") for name in "abc"))
+
+
+def told(fates: tuple[Delivery, ...], wanted: int) -> WriteState:
+    state = WriteState(THREE, Demand(wanted, {}))
+    for name, fate in zip("abc", fates, strict=False):
+        state.told(name, fate)
+    return state
+
+
+def test_every_course_of_a_write_to_three_replicas() -> None:
+    for wanted, fates in product((1, 2, 3), product(Delivery, repeat=3)):
+        durable = fates.count(Delivery.DURABLE)
+        state = told(fates, wanted)
+        if durable >= wanted:
+            assert state.outcome is WriteOutcome.ACKNOWLEDGED
+        elif durable or Delivery.LOST in fates:
+            assert state.outcome is WriteOutcome.UNKNOWN
+        else:
+            assert state.outcome is WriteOutcome.FAILED, "sent to nobody, or refused by everybody"
+        failed = state.outcome is WriteOutcome.FAILED
+        lacking = [name for name, fate in zip("abc", fates, strict=True) if fate is not Delivery.DURABLE]
+        assert list(state.hints()) == ([] if failed else lacking)
+
+
+def test_a_level_is_met_as_soon_as_enough_have_it_and_nothing_else_is_known_early() -> None:
+    assert told((Delivery.LOST,), 2).outcome is None
+    assert told((Delivery.DURABLE, Delivery.REFUSED), 2).outcome is None
+    assert told((Delivery.DURABLE, Delivery.DURABLE), 2).outcome is WriteOutcome.ACKNOWLEDGED
+    state = told((Delivery.DURABLE, Delivery.LOST), 2)
+    state.told("b", Delivery.DURABLE)
+    assert state.acknowledged_by == ("a",), "the first word counts"
+
+
+def write(timestamp: int, size: int = 1) -> bytes:
+    return encode_mutation(MutationBuilder(b"p", timestamp, 1).write(b"k", {1: "x" * size}).build())
+
+
+@pytest.mark.parametrize(
+    ("encoded", "kind"),
+    [
+        (b"", "INVALID"),
+        (b"\x01nothing", "INVALID"),
+        (encode_mutation(MutationBuilder(b"p", 1, 1).build()), "INVALID"),
+        (write(5, MOST_BYTES), "TOO_LARGE"),
+        (write(0), "TIMESTAMP_OUT_OF_BOUNDS"),
+        (write(-5), "TIMESTAMP_OUT_OF_BOUNDS"),
+        (write(1_001 + MOST_AHEAD_NS), "TIMESTAMP_OUT_OF_BOUNDS"),
+    ],
+)
+def test_mutations_that_no_replica_may_get_are_refused_in_words(encoded: bytes, kind: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        checked_mutation(encoded, 1_000)
+    assert (refused.value.fault.kind, refused.value.fault.definite) == (kind, True)
+
+
+def test_levels_that_there_are_not_or_that_the_replicas_cannot_satisfy_are_refused() -> None:
+    for level, place, kind in (
+        ("MOST", "dc1", "UNKNOWN_LEVEL"),
+        ("LOCAL_ONE", "dc2", "LEVEL_UNSATISFIABLE"),
+    ):
+        with pytest.raises(Invalid) as refused:
+            local_demand(level, place, THREE)
+        assert refused.value.fault.kind == kind
+    with pytest.raises(Invalid, match="only 2"):
+        local_demand("THREE", "dc1", ReplicaSet("t", THREE.endpoints[:2]))
+    assert checked_mutation(write(1_000 + MOST_AHEAD_NS), 1_000).partition == b"p"
