@@ -53,6 +53,11 @@ class Applier:
         self.applied_index = 0
 
     @property
+    def installing(self) -> bool:
+        """Whether a snapshot takes the state's place."""
+        return self._installing
+
+    @property
     def digest(self) -> int:
         """That of the state at `applied_index`, 0 while a snapshot takes its place."""
         return 0 if self._installing else self._machine.digest

@@ -179,6 +179,23 @@ class Group:
         """The last configuration that this replica knows to be committed."""
         return self._raft.committed_configuration
 
+    @property
+    def installing(self) -> bool:
+        """Whether a snapshot is taking the state's place, so that the state is not to be read."""
+        return self._applier.installing
+
+    def committed_as_of(self) -> tuple[int, int] | None:
+        """See `Raft.committed_as_of`."""
+        return None if self._stopped else self._raft.committed_as_of(self._clock.monotonic_ns())
+
+    async def applied(self, index: int, timeout_s: float) -> None:
+        """Return once everything up to `index` is applied here; raises OutcomeUnknown at the deadline."""
+        if self.applied_index < index:
+            context, future = self._waiters.add_read(self._deadline(timeout_s))
+            self._waiters.place_read(context, index)
+            self._rearm()
+            await future
+
     def contacts(self) -> Mapping[str, int]:
         """When each other member answered last (ns of the monotonic clock); nobody without Raft's lease (M11)."""
         valid = not self._stopped and self._raft.lease_valid(self._clock.monotonic_ns())

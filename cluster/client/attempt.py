@@ -23,6 +23,7 @@ RETRIED_FAULTS = (
     "OVERLOADED",
     "TRY_AGAIN",
     "SCHEMA_BEHIND",
+    "TOO_STALE",
 )
 """Faults that another attempt, at this or another replica, may get past."""
 

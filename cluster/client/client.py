@@ -105,6 +105,7 @@ class ClusterClient:
         self._attempt_timeout_s = min(MAX_ATTEMPT_TIMEOUT_S, timeout_s / ATTEMPTS_PER_DEADLINE)
         self._masters = Route(masters)
         self._masters_index = 0
+        self._any_master: Route | None = None
         self._tables: dict[str, dict[int, _Tablet]] = {}
         self._sessions = Sessions()
         self.catalog = CatalogClient(self._ask_master, self._sessions)
@@ -131,6 +132,28 @@ class ClusterClient:
 
     async def tablet_servers(self) -> TabletServersReply:
         return await self.catalog.tablet_servers()
+
+    async def ask_any_master(self, request: Request, reply_type: type[ReplyType]) -> ReplyType:
+        """Ask one master after another, beginning anywhere, until one may answer: a question that allows an age (M13).
+
+        Raises DefiniteError; its kind is `too-stale` where no master was fresh enough.
+        """
+        trial = self._trial()
+        if self._any_master is None:
+            masters = self._masters.targets
+            self._any_master = Route(masters, self._entropy.choice(masters))
+        route = self._any_master
+        while not trial.over:
+            reply = await self._attempt(route.current, request, trial)
+            if not isinstance(reply, Missed):
+                route.succeeded()
+                return _expect(reply, reply_type)
+            self._learn_masters(reply)
+            _weigh(reply, trial, None)
+            route.failed()
+            if route.exhausted:
+                await trial.pause()
+        raise DefiniteError(trial.error().kind, str(trial.error()))
 
     async def ask_leader(self, request: Request, reply_type: type[ReplyType]) -> ReplyType:
         """Put a request to the leader master until it is answered; only what may be carried out twice without harm."""
@@ -314,7 +337,9 @@ class ClusterClient:
         fault = missed.fault
         if fault is not None and fault.masters and fault.masters_index > self._masters_index:
             self._masters_index = fault.masters_index
-            self._masters.retarget([master.address for master in fault.masters])
+            for route in (self._masters, self._any_master):
+                if route is not None:
+                    route.retarget([master.address for master in fault.masters])
 
     async def _ask_tablet(
         self,

@@ -18,6 +18,10 @@ class Route:
         self._misses = 0
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        return self._targets
+
+    @property
     def current(self) -> str:
         return self._current
 

@@ -109,6 +109,7 @@ class Catalog:
         self.sessions = Sessions(flaws)
         self._flaws = flaws
         self.observer: Observer | None = None
+        self.on_restoring: Callable[[], None] = lambda: None
         self._records_digest = 0
         self._owners: dict[str, str] = {}
 
@@ -133,7 +134,8 @@ class Catalog:
         return _parts(list(self.tables.values()), list(self.tablets.values()), servers, sessions, part_bytes)
 
     def restoring(self) -> Callable[[bytes], None]:
-        """Empty this; what takes the parts in raises UnknownFormat."""
+        """Empty this; what takes the parts in raises UnknownFormat. `on_restoring` is called first."""
+        self.on_restoring()
         self.tables, self.tablets, self.servers, self._owners = {}, {}, {}, {}
         self.sessions = Sessions(self._flaws)
         self._records_digest = 0

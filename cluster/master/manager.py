@@ -11,6 +11,7 @@ from cluster.config import Knobs
 from cluster.master.caches import Caches
 from cluster.master.calls import ServerCalls
 from cluster.master.catalog import Catalog, Outcome, decode_outcome, encode_batch
+from cluster.master.freshness import Freshness
 from cluster.master.locks import KeyLocks
 from cluster.master.records import ServerRecord, TableRecord, TabletRecord
 from cluster.master.reports import LeaderHint
@@ -20,7 +21,7 @@ from cluster.observer import SILENT, Observer
 from cluster.raft.types import Configuration
 from cluster.store.sessions import RegisterClient
 from cluster.waiters import NotLeader, NotProposed, OutcomeUnknown
-from cluster.wire.messages import Fault, Replica, Reply, RequestId, decode_reply, encode
+from cluster.wire.messages import Fault, FreshnessReply, Replica, Reply, RequestId, decode_reply, encode
 from harness.failpoints import pass_by
 from harness.ports import Ports
 
@@ -71,6 +72,13 @@ class CatalogGroup(Protocol):
 
     @property
     def committed_configuration(self) -> Configuration: ...
+
+    @property
+    def installing(self) -> bool: ...
+
+    def committed_as_of(self) -> tuple[int, int] | None: ...
+
+    async def applied(self, index: int, timeout_s: float) -> None: ...
 
 
 @dataclass(slots=True)
@@ -124,7 +132,9 @@ class CatalogManager:
         self._group = group
         self.knobs = knobs
         self._leadership: Leadership | None = None
-        catalog.observer = self._commit
+        self._caches: Caches | None = None
+        self._freshness = Freshness(ports, group, knobs.max_clock_drift)
+        catalog.observer, catalog.on_restoring = self._commit, self._forget_caches
 
     async def lead(self, timeout_s: float = BARRIER_TIMEOUT_S) -> Leadership:
         """Proven leadership as of now, with caches that hold everything committed before the call.
@@ -137,14 +147,61 @@ class CatalogManager:
         if not self._group.is_leader or self._group.term != term:
             raise self.not_the_leader(self._group.leader)
         if self._leadership is None or self._leadership.term != term:
-            known = self._catalog
-            caches = Caches(known.tables.values(), known.tablets.values(), known.servers.values())
-            self._leadership = Leadership(term, caches, flaws=self.flaws)
-        leadership, catalog = self._leadership, self._catalog
-        self._observer.caches_served(leadership.caches.tables, catalog.tables)
-        self._observer.caches_served(leadership.caches.tablets, catalog.tablets)
-        self._observer.caches_served(leadership.caches.servers, catalog.servers)
-        return leadership
+            self._leadership = Leadership(term, self._warm_caches(), flaws=self.flaws)
+        self._tell_served(self._leadership.caches)
+        return self._leadership
+
+    async def view(self, max_staleness_ms: int | None) -> tuple[Leadership, int]:
+        """What questions are answered from, and its age in ms: proven leadership, or what a follower has applied (M13).
+
+        Raises Refusal (NOT_THE_LEADER; where an age is allowed: TOO_STALE, INVALID; all definite).
+        """
+        if max_staleness_ms is None or self.leads():
+            return await self.lead(), 0
+        if max_staleness_ms < 0:
+            raise invalid(f"the staleness that is allowed must not be negative, as {max_staleness_ms} ms is")
+        bound_ns = max_staleness_ms * 1_000_000
+        age_ns = await self._freshness.at_most(bound_ns)
+        if age_ns is None or age_ns > bound_ns or self._group.installing:
+            raise self._too_stale(age_ns, max_staleness_ms)
+        caches = self._warm_caches()
+        self._tell_served(caches)
+        return Leadership(self._group.term, caches, flaws=self.flaws), -(-age_ns // 1_000_000)
+
+    def freshness(self) -> FreshnessReply:
+        """What this leader can say of the age of its commit index; raises Refusal."""
+        known = self._group.committed_as_of()
+        if known is None:
+            raise self.not_the_leader(self._group.leader)
+        return FreshnessReply(*known)
+
+    def close(self) -> None:
+        """Call nobody any more."""
+        self.calls.close()
+        self._freshness.close()
+
+    def _warm_caches(self) -> Caches:
+        """Those that this master keeps up to date with what it applies, leader or not (M13); built where there are
+        none."""
+        known = self._catalog
+        if self._caches is None:
+            self._caches = Caches(known.tables.values(), known.tablets.values(), known.servers.values())
+        return self._caches
+
+    def _forget_caches(self) -> None:
+        """A snapshot replaces the catalog."""
+        self._caches = None
+
+    def _tell_served(self, caches: Caches) -> None:
+        self._observer.caches_served(caches.tables, self._catalog.tables)
+        self._observer.caches_served(caches.tablets, self._catalog.tablets)
+        self._observer.caches_served(caches.servers, self._catalog.servers)
+
+    def _too_stale(self, age_ns: int | None, bound_ms: int) -> Refusal:
+        age = "of unknown age" if age_ns is None else f"up to {age_ns // 1_000_000} ms old"
+        masters, index = self.masters()
+        message = f"this follower's catalog is {age}, and {bound_ms} ms are allowed"
+        return Refusal(Fault("TOO_STALE", message, True, masters=masters, masters_index=index))
 
     def _trusts_itself(self, term: int) -> bool:
         """With the flaw a master that led once in its term believes that it still does, deposed or not."""
@@ -165,8 +222,10 @@ class CatalogManager:
         return self._group.is_leader
 
     def step_down(self) -> None:
-        """Forget the caches: leadership was lost."""
+        """Leadership was lost; the caches go on with what is applied."""
         self._leadership = None
+        if self.flaws:
+            self._caches = None  # What a flaw showed early goes with the term.
         self.calls.forget()
 
     def new_id(self) -> str:
@@ -238,6 +297,10 @@ class CatalogManager:
         masters, index = self.masters()
         return Refusal(Fault("NOT_THE_LEADER", "this master does not lead", True, hint, address, masters, index))
 
+    def known_leader(self) -> str | None:
+        """Who leads the masters, as far as this one knows."""
+        return self._group.leader
+
     def configuration(self) -> Configuration:
         """The masters' committed configuration."""
         return self._group.committed_configuration
@@ -256,8 +319,8 @@ class CatalogManager:
     def _commit(
         self, tables: Sequence[TableRecord], tablets: Sequence[TabletRecord], servers: Sequence[ServerRecord]
     ) -> None:
-        if self._leadership is not None:
-            self._leadership.caches.commit(tables, tablets, servers)
+        if self._caches is not None:
+            self._caches.commit(tables, tablets, servers)
 
 
 def invalid(message: str) -> Refusal:

@@ -26,6 +26,7 @@ from cluster.wire.messages import (
     CATALOG_GROUP,
     AlterTable,
     ArmFailpoint,
+    AskFreshness,
     ChangeReplicas,
     CreateTable,
     DeleteTable,
@@ -92,7 +93,7 @@ class Master:
         if self._background is not None:
             self._background.cancel()
         if self._manager is not None:
-            self._manager.calls.close()
+            self._manager.close()
         if self._group is not None:
             await self._group.close()
         if self._log is not None:
@@ -146,6 +147,8 @@ class Master:
                 return await manager.register_session()
             case ChangeReplicas():
                 return await self._change_replicas(request)
+            case AskFreshness():
+                return manager.freshness()
             case DecommissionServer():
                 return await decommission(manager, request)
             case GetDecommission():

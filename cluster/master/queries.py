@@ -1,14 +1,15 @@
-"""Questions to the leader, answered from its caches under proven leadership (M2, M5)."""
+"""Questions, answered from the leader's caches under proven leadership, or within an age (M2, M5, M13)."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
+import msgspec
+
 from cluster.master.manager import CatalogManager, Leadership, not_found
 from cluster.master.records import TableRecord, TableState, TabletRecord, TabletState, creation_done, table_info
 from cluster.membership import replicas_of
 from cluster.wire.messages import (
-    CatalogReply,
     DoneReply,
     GetTableLocations,
     GetTableSchema,
@@ -40,44 +41,63 @@ Query: TypeAlias = (
 )
 """What changes nothing."""
 
+Answer: TypeAlias = (
+    DoneReply
+    | ListTablesReply
+    | TableSchemaReply
+    | TableLocationsReply
+    | TabletLocationsReply
+    | TabletServersReply
+    | MastersReply
+)
+"""What a query is answered with; each tells its age."""
 
-async def answer(manager: CatalogManager, query: Query) -> CatalogReply:
-    """Answer a query; raises Refusal (NOT_THE_LEADER and what each says below)."""
+
+async def answer(manager: CatalogManager, query: Query) -> Answer:
+    """Answer a query, by the leader or within the age that it allows (M13).
+
+    Raises Refusal (NOT_THE_LEADER, TOO_STALE and what each says below).
+    """
+    leadership, age_ms = await manager.view(query.max_staleness_ms)
+    reply = _reply(manager, leadership, query)
+    return msgspec.structs.replace(reply, age_ms=age_ms) if age_ms else reply
+
+
+def _reply(manager: CatalogManager, leadership: Leadership, query: Query) -> Answer:
     match query:
         case GetTableLocations():
-            return await table_locations(manager, query)
+            return table_locations(manager, leadership, query)
         case GetTabletLocations():
-            return await tablet_locations(manager, query)
+            return tablet_locations(manager, leadership, query)
         case GetTableSchema():
-            return await table_schema(manager, query)
+            return table_schema(manager, leadership, query)
         case IsCreateTableDone():
-            return await is_create_table_done(manager, query)
+            return is_create_table_done(manager, leadership, query)
         case IsAlterTableDone():
-            return await is_alter_table_done(manager, query)
+            return is_alter_table_done(manager, leadership, query)
         case ListTables():
-            return await list_tables(manager)
+            return list_tables(manager, leadership)
         case ListTabletServers():
-            return await list_tablet_servers(manager)
+            return list_tablet_servers(manager, leadership)
         case ListMasters():
-            return await list_masters(manager)
+            return list_masters(manager, leadership)
 
 
-async def is_create_table_done(manager: CatalogManager, request: IsCreateTableDone) -> DoneReply:
-    """Whether all tablets run; raises Refusal (NOT_FOUND, NOT_THE_LEADER)."""
-    leadership = await manager.lead()
+def is_create_table_done(manager: CatalogManager, leadership: Leadership, request: IsCreateTableDone) -> DoneReply:
+    """Whether all tablets run; raises Refusal (NOT_FOUND)."""
     table = table_named(leadership, request.name)
     return DoneReply(creation_done(leadership.caches.tablets_of(table.table_id)), table.table_id, table.version)
 
 
-async def is_alter_table_done(manager: CatalogManager, request: IsAlterTableDone) -> DoneReply:
-    """Whether every tablet has the latest schema; raises Refusal (NOT_FOUND, NOT_THE_LEADER)."""
-    table = table_named(await manager.lead(), request.name)
+def is_alter_table_done(manager: CatalogManager, leadership: Leadership, request: IsAlterTableDone) -> DoneReply:
+    """Whether every tablet has the latest schema; raises Refusal (NOT_FOUND)."""
+    table = table_named(leadership, request.name)
     return DoneReply(table.state != TableState.ALTERING, table.table_id, table.version)
 
 
-async def table_schema(manager: CatalogManager, request: GetTableSchema) -> TableSchemaReply:
-    """The table's schema, and what every tablet is known to have of it; raises Refusal (NOT_FOUND, NOT_THE_LEADER)."""
-    table = table_named(await manager.lead(), request.name)
+def table_schema(manager: CatalogManager, leadership: Leadership, request: GetTableSchema) -> TableSchemaReply:
+    """The table's schema, and what every tablet is known to have of it; raises Refusal (NOT_FOUND)."""
+    table = table_named(leadership, request.name)
     return TableSchemaReply(
         table.table_id,
         table.name,
@@ -91,39 +111,36 @@ async def table_schema(manager: CatalogManager, request: GetTableSchema) -> Tabl
     )
 
 
-async def list_tables(manager: CatalogManager) -> ListTablesReply:
-    """Tables that are not removed, by name; raises Refusal (NOT_THE_LEADER)."""
-    leadership = await manager.lead()
+def list_tables(manager: CatalogManager, leadership: Leadership) -> ListTablesReply:
+    """Tables that are not removed, by name."""
     return ListTablesReply(tuple(table_info(table) for table in leadership.caches.named_tables()))
 
 
-async def table_locations(manager: CatalogManager, request: GetTableLocations) -> TableLocationsReply:
-    """Where the table's tablets are, from their records and the tserver map; raises Refusal (NOT_FOUND, …)."""
-    leadership = await manager.lead()
+def table_locations(manager: CatalogManager, leadership: Leadership, request: GetTableLocations) -> TableLocationsReply:
+    """Where the table's tablets are, from their records and the tserver map; raises Refusal (NOT_FOUND)."""
     table = table_named(leadership, request.name)
     tablets = leadership.caches.tablets_of(table.table_id)
     return TableLocationsReply(table.table_id, tuple(_location(manager, leadership, tablet) for tablet in tablets))
 
 
-async def tablet_locations(manager: CatalogManager, request: GetTabletLocations) -> TabletLocationsReply:
-    """Where these tablets are; raises Refusal (NOT_THE_LEADER)."""
-    leadership = await manager.lead()
+def tablet_locations(
+    manager: CatalogManager, leadership: Leadership, request: GetTabletLocations
+) -> TabletLocationsReply:
+    """Where these tablets are."""
     tablets = leadership.caches.tablets
     known = tuple(_location(manager, leadership, tablets[each]) for each in request.tablet_ids if each in tablets)
     return TabletLocationsReply(known, tuple(each for each in request.tablet_ids if each not in tablets))
 
 
-async def list_masters(manager: CatalogManager) -> MastersReply:
-    """The masters' committed configuration and its leader, which answers; raises Refusal (NOT_THE_LEADER)."""
-    await manager.lead()
+def list_masters(manager: CatalogManager, leadership: Leadership) -> MastersReply:
+    """The masters' committed configuration and its leader, which answers."""
     configuration = manager.configuration()
     voters, learners = replicas_of(configuration.voters), replicas_of(configuration.learners)
-    return MastersReply(voters, learners, manager.ports.node_id, configuration.index)
+    return MastersReply(voters, learners, manager.known_leader() or "", configuration.index)
 
 
-async def list_tablet_servers(manager: CatalogManager) -> TabletServersReply:
-    """Every tserver this master has heard of, and which of them are live; raises Refusal (NOT_THE_LEADER)."""
-    await manager.lead()
+def list_tablet_servers(manager: CatalogManager, leadership: Leadership) -> TabletServersReply:
+    """Every tserver this master has heard of, and which of them are live."""
     known, live = manager.servers.entries(), manager.servers.live(manager.ports.clock.monotonic_ns())
     return TabletServersReply(
         tuple(Replica(entry.node_id, entry.address) for entry in known),

@@ -130,6 +130,15 @@ class Raft:
         quiescence.hear(self._state)
         return reads.lease_until_ns(self._state)
 
+    def committed_as_of(self, now_ns: int) -> tuple[int, int] | None:
+        """(Index, age in ns): everything that was committed by anybody so long ago lies at this index or below (M13).
+
+        That is when the newest round was sent that a quorum acknowledged: nobody else led then. None of a replica that
+        doesn't lead, or does not know yet what was committed before its term.
+        """
+        quiescence.hear(self._state)
+        return reads.committed_as_of(self._state, now_ns)
+
     def contacts(self) -> dict[NodeId, int]:
         """The send time of the newest message that each other member has answered in this term; of a leader."""
         quiescence.hear(self._state)

@@ -37,6 +37,13 @@ def lease_until_ns(state: State) -> int:
     return FOR_EVER_NS if state.sole_voter else max(0, state.quorum_acked_ns + state.config.leader_lease_ns)
 
 
+def committed_as_of(state: State, now_ns: int) -> tuple[int, int] | None:
+    """The commit index, and the age of the proof that it held all that was committed; see `Raft.committed_as_of`."""
+    if state.role is not Role.LEADER or not own_term_committed(state) or state.quorum_acked_ns < 0:
+        return None
+    return state.commit_index, 0 if state.sole_voter else max(0, now_ns - state.quorum_acked_ns)
+
+
 def may_serve_now(state: State, now_ns: int) -> bool:
     """Whether the leader may serve reads without asking a quorum."""
     return "read-without-lease" in state.config.flaws or lease_valid(state, now_ns)

@@ -1,4 +1,8 @@
-"""The calls of the metadata plane (M5): what clients ask masters, and what they are answered."""
+"""The calls of the metadata plane (M5): what clients ask masters, and what they are answered.
+
+Questions may be answered by a follower master if they allow an age, `max_staleness_ms` (M13); without it only the
+leader answers, as of now. Replies tell theirs, `age_ms`: 0 where the leader answers.
+"""
 
 from __future__ import annotations
 
@@ -47,36 +51,45 @@ class IsCreateTableDone(msgspec.Struct, frozen=True, tag="IsCreateTableDone"):
     """Whether every tablet runs."""
 
     name: str
+    max_staleness_ms: int | None = None
 
 
 class IsAlterTableDone(msgspec.Struct, frozen=True, tag="IsAlterTableDone"):
     """Whether every tablet has the table's latest schema."""
 
     name: str
+    max_staleness_ms: int | None = None
 
 
 class ListTables(msgspec.Struct, frozen=True, tag="ListTables"):
-    pass
+    max_staleness_ms: int | None = None
 
 
 class GetTableSchema(msgspec.Struct, frozen=True, tag="GetTableSchema"):
     name: str
+    max_staleness_ms: int | None = None
 
 
 class GetTableLocations(msgspec.Struct, frozen=True, tag="GetTableLocations"):
     name: str
+    max_staleness_ms: int | None = None
 
 
 class GetTabletLocations(msgspec.Struct, frozen=True, tag="GetTabletLocations"):
     tablet_ids: tuple[str, ...]
+    max_staleness_ms: int | None = None
 
 
 class ListTabletServers(msgspec.Struct, frozen=True, tag="ListTabletServers"):
-    pass
+    max_staleness_ms: int | None = None
 
 
 class ListMasters(msgspec.Struct, frozen=True, tag="ListMasters"):
-    pass
+    max_staleness_ms: int | None = None
+
+
+class AskFreshness(msgspec.Struct, frozen=True, tag="AskFreshness"):
+    """A follower master asks the leader how far the log is committed (M13). Answered by `FreshnessReply`."""
 
 
 CatalogRequest: TypeAlias = (
@@ -91,6 +104,7 @@ CatalogRequest: TypeAlias = (
     | GetTabletLocations
     | ListTabletServers
     | ListMasters
+    | AskFreshness
 )
 
 # ---- replies ----
@@ -117,10 +131,12 @@ class DoneReply(msgspec.Struct, frozen=True, tag="DoneReply"):
     done: bool
     table_id: str = ""
     version: int = 0
+    age_ms: int = 0
 
 
 class ListTablesReply(msgspec.Struct, frozen=True, tag="ListTablesReply"):
     tables: tuple[TableInfo, ...]
+    age_ms: int = 0
 
 
 class TableSchemaReply(msgspec.Struct, frozen=True, tag="TableSchemaReply"):
@@ -139,11 +155,13 @@ class TableSchemaReply(msgspec.Struct, frozen=True, tag="TableSchemaReply"):
     fully_applied_version: int
     replication_factor: int
     design: str
+    age_ms: int = 0
 
 
 class TableLocationsReply(msgspec.Struct, frozen=True, tag="TableLocationsReply"):
     table_id: str
     tablets: tuple[TabletLocation, ...]
+    age_ms: int = 0
 
 
 class TabletLocationsReply(msgspec.Struct, frozen=True, tag="TabletLocationsReply"):
@@ -151,6 +169,7 @@ class TabletLocationsReply(msgspec.Struct, frozen=True, tag="TabletLocationsRepl
 
     tablets: tuple[TabletLocation, ...]
     unknown: tuple[str, ...]
+    age_ms: int = 0
 
 
 class TabletServersReply(msgspec.Struct, frozen=True, tag="TabletServersReply"):
@@ -159,6 +178,7 @@ class TabletServersReply(msgspec.Struct, frozen=True, tag="TabletServersReply"):
     servers: tuple[Replica, ...]
     live: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
+    age_ms: int = 0
 
 
 class MastersReply(msgspec.Struct, frozen=True, tag="MastersReply"):
@@ -168,6 +188,15 @@ class MastersReply(msgspec.Struct, frozen=True, tag="MastersReply"):
     learners: tuple[Replica, ...]
     leader: str
     config_index: int
+    age_ms: int = 0
+
+
+class FreshnessReply(msgspec.Struct, frozen=True, tag="FreshnessReply"):
+    """All that was committed when the leader's last round was sent that a quorum acknowledged, `age_ns` ago by its
+    clock, lies at `index` or below."""
+
+    index: int
+    age_ns: int
 
 
 CatalogReply: TypeAlias = (
@@ -181,4 +210,5 @@ CatalogReply: TypeAlias = (
     | TabletLocationsReply
     | TabletServersReply
     | MastersReply
+    | FreshnessReply
 )

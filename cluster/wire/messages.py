@@ -14,6 +14,7 @@ from cluster.store.cells import Value
 from cluster.store.schema import Column as Column
 from cluster.wire.catalog import AlterTable as AlterTable
 from cluster.wire.catalog import AlterTableReply as AlterTableReply
+from cluster.wire.catalog import AskFreshness as AskFreshness
 from cluster.wire.catalog import CatalogReply as CatalogReply
 from cluster.wire.catalog import CatalogRequest as CatalogRequest
 from cluster.wire.catalog import CreateTable as CreateTable
@@ -21,6 +22,7 @@ from cluster.wire.catalog import CreateTableReply as CreateTableReply
 from cluster.wire.catalog import DeleteTable as DeleteTable
 from cluster.wire.catalog import DeleteTableReply as DeleteTableReply
 from cluster.wire.catalog import DoneReply as DoneReply
+from cluster.wire.catalog import FreshnessReply as FreshnessReply
 from cluster.wire.catalog import GetTableLocations as GetTableLocations
 from cluster.wire.catalog import GetTableSchema as GetTableSchema
 from cluster.wire.catalog import GetTabletLocations as GetTabletLocations
@@ -297,7 +299,7 @@ class Fault(msgspec.Struct, frozen=True, tag="Fault"):
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, CLOCK_FENCED, NOT_FOUND, ALREADY_PRESENT,
     INVALID, TRY_AGAIN (too few tablet servers are live as yet), UNSUPPORTED_DESIGN, TIMED_OUT, OVERLOADED,
     SHUTTING_DOWN, CHANGE_REFUSED, SCHEMA_BEHIND, SCHEMA_CHANGED (see `cluster.wire.rows`), SESSION_ENDED, FORGOTTEN,
-    STRANGER; between nodes CLOCK_OFFSET. `leader_address` is
+    STRANGER, TOO_STALE; between nodes CLOCK_OFFSET. `leader_address` is
     given by masters: clients know them by their addresses only.
     """
 

@@ -291,3 +291,26 @@ def test_a_candidate_that_came_within_the_lease_asks_again_soon() -> None:
     bench.run(10)
     assert bench.raft("b").role is Role.PRE_CANDIDATE, "c still keeps its promise"
     assert bench.run_until(lambda: bench.raft("b").role is Role.LEADER, 300)
+
+
+def test_a_leader_that_is_heard_and_hears_nobody_tells_an_age_that_grows() -> None:
+    """M13: age counts from the last round that a quorum acknowledged, not from a heartbeat that arrived."""
+    bench = Bench()
+    bench.elect("a")
+    bench.propose("a", b"x")
+    bench.run(300)
+
+    def told() -> tuple[int, int] | None:
+        return bench.raft("a").committed_as_of(bench.nodes["a"].clock_ns(bench.now_ns))
+
+    known = told()
+    assert known is not None and known[0] == bench.raft("a").commit_index and known[1] < 150 * MS
+    assert bench.raft("b").committed_as_of(bench.now_ns) is None, "only a leader can tell"
+    for name in ("b", "c"):
+        bench.cut(name, "a")
+    bench.run(1_000)
+    grown = told()
+    assert bench.raft("a").role is Role.LEADER and bench.raft("b").leader == "a"
+    assert grown is not None and grown[0] == known[0] and grown[1] >= 900 * MS
+    bench.run(4_000)
+    assert told() is None
