@@ -17,11 +17,11 @@ from cluster.alarm import Alarm
 from cluster.config import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.log.frames import Record, Scan
+from cluster.log.paced import Pace
 from cluster.log.replay import BASE, DESTROY, DIRECTORY, QUARANTINE, Image, Replay, SnapshotRef, encode_body
 from cluster.log.segments import Segment, Segments
 from cluster.log.snapshots import (
     SNAPSHOTS_PATH,
-    Pace,
     SnapshotFile,
     check,
     group_prefix,
@@ -194,6 +194,10 @@ class NodeLog:
         """State a group anew, ahead of everything that waits."""
         self._records.append(image.restated())
         self._wake()
+
+    def quarantine(self, image: Image, reason: str) -> None:
+        """What a group has stored is damaged: nothing of it counts any more, over restarts too (G7)."""
+        self._quarantine(image, reason)
 
     def discard(self, path: str) -> None:
         """A snapshot file that no group stands on any more; it is removed once nobody reads it."""

@@ -8,26 +8,20 @@ once, so that a receiver's file is byte for byte the sender's, and each side che
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar
 
 import msgspec
 
 from cluster.log.envelope import HEADER, CorruptLog, frame, unframe
+from cluster.log.paced import Pace, PacedFile
 from cluster.log.replay import SnapshotRef
 from cluster.raft.types import SnapshotMeta
 from cluster.store.parts import gathered
-from harness.ports import Clock, Disk, DiskFull
-
-T = TypeVar("T")
+from harness.ports import Clock, Disk
 
 SNAPSHOTS_PATH = "snapshots"
 
 PIECE_BYTES = 1 << 18
 """How much of a snapshot is written or read in one go."""
-
-_SYNC_BYTES = 4 << 20
-"""A long file is synced this often, so that no fsync is long and the log's own wait for none."""
 
 _HEAD, _PART, _END = 3, 4, 5
 _encode = msgspec.msgpack.Encoder().encode
@@ -136,14 +130,6 @@ def _whole_records(data: bytes) -> int:
 # ---- files ----
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How bytes that can wait are written: below a rate, and tried again after `retry_s` while the disk is full."""
-
-    bytes_per_s: int
-    retry_s: float
-
-
 class SnapshotFile:
     """One snapshot being written piece by piece; `finish` makes it durable. One that is given up is to be removed.
 
@@ -159,44 +145,33 @@ class SnapshotFile:
         pace: Pace,
         passing: Callable[[str], Awaitable[None]],
     ) -> None:
-        self._disk, self._clock, self._pace, self._passing = disk, clock, pace, passing
-        self.path, self._meta = path, meta
-        self.size = 0
-        self._unsynced = 0
+        self._file, self._meta, self._passing = PacedFile(disk, clock, path, pace), meta, passing
+        self.path = path
+
+    @property
+    def size(self) -> int:
+        """How much was written."""
+        return self._file.size
 
     async def write(self, piece: bytes) -> None:
         """Append a piece; while the disk is full it waits."""
-        if not self.size:
+        if not self._file.size:
             await self._passing("before_snapshot")
-        if self._unsynced >= _SYNC_BYTES:
-            await self._until_space(lambda: self._disk.fsync(self.path))
-            self._unsynced = 0
-        await self._until_space(lambda: self._disk.append(self.path, piece))
-        self.size += len(piece)
-        self._unsynced += len(piece)
+        await self._file.append_now(piece)
 
     async def write_all(self, file_pieces: Iterable[bytes]) -> SnapshotRef:
         """Write a whole file below the pace, letting others run between two pieces, and make it durable."""
-        wait_s = None
         for piece in file_pieces:
-            if wait_s is not None:
-                await self._clock.sleep(wait_s)
-            await self.write(piece)
-            wait_s = len(piece) / self._pace.bytes_per_s
+            if not self._file.size:
+                await self._passing("before_snapshot")
+            await self._file.append(piece)
         return await self.finish()
 
     async def finish(self) -> SnapshotRef:
         """Sync the file: from now on the log may name it."""
-        await self._until_space(lambda: self._disk.fsync(self.path))
+        await self._file.sync()
         await self._passing("after_snapshot")
         return SnapshotRef(self.path, self._meta, self.size)
-
-    async def _until_space(self, store: Callable[[], Awaitable[T]]) -> T:
-        while True:
-            try:
-                return await store()
-            except DiskFull:
-                await self._clock.sleep(self._pace.retry_s)
 
 
 async def read_piece(disk: Disk, ref: SnapshotRef, offset: int, limit: int) -> bytes:

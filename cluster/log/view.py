@@ -57,6 +57,8 @@ class Owner(Protocol):
 
     async def read_snapshot(self, ref: SnapshotRef, offset: int, limit: int) -> bytes: ...
 
+    def quarantine(self, image: Image, reason: str) -> None: ...
+
     def discard(self, path: str) -> None: ...
 
     def pin(self, path: str) -> None: ...
@@ -156,6 +158,12 @@ class GroupLog:
         self._unsynced += 1
         self._queue.append(_Work(persist, received))
         self._owner.wake(self)
+
+    def quarantine(self, reason: str) -> Quarantined:
+        """Files that the group keeps beside its log are damaged: close the view, and never run on this again (G7)."""
+        self.close()
+        self._owner.quarantine(self._image, reason)
+        return Quarantined(f"{self.group}: {reason}")
 
     def close(self) -> None:
         """Nobody is told any more, and what is not on its way is dropped."""

@@ -74,6 +74,11 @@ def place_of(partition: KeyBytes) -> bytes:
     return blake2b(partition, digest_size=8).digest() + partition
 
 
+def token_at(place: bytes) -> int:
+    """The token of the partition at a place."""
+    return int.from_bytes(place[:8], "big")
+
+
 def _encode_value(value: Value) -> bytes:
     if isinstance(value, bool):
         return bytes((_TRUE if value else _FALSE,))

@@ -53,7 +53,7 @@ class MutationBuilder:
     _rows: dict[KeyBytes, QuorumRow] = field(default_factory=dict)
 
     def write(self, key: KeyBytes, values: Mapping[int, Value], insert: bool = True) -> MutationBuilder:
-        """Write cells of a row, by column; None deletes one. `insert` makes the row exist whatever becomes of them."""
+        """Write cells of a row, by column; None deletes one. `insert` makes the row exist without any."""
         cells = tuple([self._cell(column, values[column]) for column in sorted(values)])
         return self._add(QuorumRow(key, cells, self.timestamp if insert else None))
 
@@ -84,6 +84,8 @@ class MutationBuilder:
         return QuorumCell(column, self.timestamp, value, self.local_time_ms if value is None else 0)
 
     def _add(self, row: QuorumRow) -> MutationBuilder:
+        if row.silent:
+            return self
         old = self._rows.get(row.key)
         self._rows[row.key] = row if old is None else merge_rows(old, row)
         return self
@@ -100,6 +102,8 @@ def check_mutation(mutation: PartitionMutation) -> None:
     if not _rises(row.key for row in contents.rows) or not _are_disjoint(contents.ranges):
         raise InvalidMutation("rows or ranges are out of order")
     for row in contents.rows:
+        if row.silent:
+            raise InvalidMutation("a row says nothing")
         if not _rises(cell.column for cell in row.cells) or not all(is_value(cell.value) for cell in row.cells):
             raise InvalidMutation("the cells of a row are out of order or hold what no cell can")
     if not all(-_WORD <= number < _WORD for number in _numbers(contents)):

@@ -44,6 +44,11 @@ class QuorumRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Whether readers see the row: it was inserted, or one of its cells has a value."""
         return self.marker is not None or any(cell.value is not None for cell in self.cells)
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is known of it, so that contents have no place for it."""
+        return not self.cells and self.marker is None and self.deletion is None
+
 
 class PartitionContents(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is known of a partition, or of a part of it: a deletion of all, ranges of deletions, rows by key, rising.
@@ -95,7 +100,7 @@ def uncovered(row: QuorumRow, cover: Deletion | None) -> QuorumRow | None:
     if row.deletion is not None and row.deletion <= cover:
         row = QuorumRow(row.key, row.cells, row.marker, None)
     row = _without_covered(row, cover)
-    return row if row.cells or row.marker is not None or row.deletion is not None else None
+    return None if row.silent else row
 
 
 def _without_covered(row: QuorumRow, cover: Deletion) -> QuorumRow:
@@ -171,9 +176,8 @@ def _row_without(row: QuorumRow, unneeded: Callable[[Deletion], bool]) -> Quorum
         return row
     deletion = row.deletion if row.deletion is not None and not unneeded(row.deletion) else None
     cells = tuple([cell for cell in row.cells if cell.value is not None or not unneeded(deletion_of(cell))])
-    if not cells and row.marker is None and deletion is None:
-        return None
-    return QuorumRow(row.key, cells, row.marker, deletion)
+    left = QuorumRow(row.key, cells, row.marker, deletion)
+    return None if left.silent else left
 
 
 def deletion_of(cell: QuorumCell) -> Deletion:

@@ -91,8 +91,7 @@ def cut_to(contents: PartitionContents, asked: Slice, end: KeyBytes | None = Non
 def _projected(contents: PartitionContents, columns: tuple[int, ...]) -> PartitionContents:
     wanted = frozenset(columns)
     rows = [_only(row, wanted) for row in contents.rows]
-    kept = tuple([row for row in rows if row.cells or row.marker is not None or row.deletion is not None])
-    return PartitionContents(contents.deletion, contents.ranges, kept)
+    return PartitionContents(contents.deletion, contents.ranges, tuple([row for row in rows if not row.silent]))
 
 
 def _only(row: QuorumRow, wanted: frozenset[int]) -> QuorumRow:

@@ -196,6 +196,7 @@ ROW = QuorumRow(KEYS[0], (QuorumCell(1, 5, "x"),))
         PartitionContents(rows=(QuorumRow(KEYS[0], (QuorumCell(1, 5, [1]),)),)),
         PartitionContents(rows=(QuorumRow(KEYS[0], (QuorumCell(1, 1 << 63, 1),)),)),
         PartitionContents(rows=(QuorumRow(KEYS[0], (), 3),), deletion=D),
+        PartitionContents(rows=(QuorumRow(KEYS[0], ()),)),
         PartitionContents(ranges=(RangeDeletion(b"b", b"d", D), RangeDeletion(b"c", b"e", D))),
         PartitionContents(ranges=(RangeDeletion(b"b", b"b", D),)),
     ],

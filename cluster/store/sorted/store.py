@@ -1,0 +1,333 @@
+"""The local store of a quorum keyspace's replica: memtable, sorted files, and the node's log in front of them (Q1, G5).
+
+A mutation goes to the node's log, with everything that waits there, and into the memtable when it is durable: so what
+was read never vanishes in a crash. A full memtable is written to a file, the manifest then names the file and the last
+mutation in it, and only then may the log forget. After a restart the memtable is what the log has behind that mutation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.config import Knobs
+from cluster.log.envelope import CorruptLog
+from cluster.log.paced import Pace
+from cluster.log.view import GroupLog, Quarantined
+from cluster.quorum.journal import Journal, JournalFull
+from cluster.quorum.keys import LOWEST_KEY, TOKENS, KeyBytes, place_of
+from cluster.quorum.mutation import PartitionMutation, decode_mutation, encode_mutation
+from cluster.quorum.partition_store import Purgeable, StoreStats, keep_all
+from cluster.quorum.rows import oldest_timestamp
+from cluster.quorum.slices import Page, Slice
+from cluster.store.sorted.blocks import Place
+from cluster.store.sorted.compaction import HIGHEST_PLACE, LOWEST_PLACE, Forgetting, choose_inputs, compact
+from cluster.store.sorted.files import SortedFile
+from cluster.store.sorted.live import LiveFiles, SortedOptions, files_prefix
+from cluster.store.sorted.memtable import MemoryCursor, Memtable
+from cluster.store.sorted.merging import Turns
+from cluster.store.sorted.reading import SliceRead, TokenScan
+from harness.ports import Disk, Ports
+
+_COMING_BYTES = 1 << 18
+"""Mutations on their way to the log; more wait. One turn of the event loop merges all that one fsync made durable."""
+_FULL_TABLES = 2
+"""Full memtables that wait to be flushed; with more, writes wait."""
+_REPLAY_TURN = 256
+"""Mutations merged in one turn at a restart."""
+
+OnQuarantined = Callable[[Quarantined], None]
+
+
+def ignore_quarantine(_: Quarantined) -> None:
+    """For owners that learn of damage from their next call."""
+
+
+@dataclass(slots=True)
+class _Coming:
+    """Mutations that are not durable yet, in the order of the log, with what they take there."""
+
+    mutations: deque[tuple[PartitionMutation, int]] = field(default_factory=deque)
+    bytes: int = 0
+
+
+class SortedStore:
+    """Made by `open`. Implements `cluster.quorum.partition_store.PartitionStore`.
+
+    Damage quarantines the replica for good (G7): the log is told, `on_quarantined` is called once, and from then on
+    every call raises Quarantined. What a replica that is deleted leaves behind is for `remove_files`.
+    """
+
+    def __init__(self, ports: Ports, knobs: Knobs, log: GroupLog, options: SortedOptions, purgeable: Purgeable) -> None:
+        self.stats = StoreStats()
+        self._clock, self._log, self._options, self._purgeable = ports.clock, log, options, purgeable
+        pace = Pace(knobs.bulk_bytes_per_s, knobs.disk_retry_ms / 1e3)
+        self._live = LiveFiles(ports, files_prefix(log.group), pace, self.stats, self._spawn)
+        self._journal = Journal(log, self._durable)
+        self._tables: deque[Memtable] = deque([Memtable()])
+        self._coming = _Coming()
+        self._replaying: list[tuple[int, bytes]] | None = []
+        self._changed: asyncio.Future[None] | None = None
+        self._compacting = asyncio.Lock()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._damage: Quarantined | None = None
+        self._on_quarantined: OnQuarantined = ignore_quarantine
+        self._cut_at = 0
+        self._cutting: int | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        ports: Ports,
+        knobs: Knobs,
+        log: GroupLog,
+        options: SortedOptions | None = None,
+        purgeable: Purgeable = keep_all,
+        on_quarantined: OnQuarantined = ignore_quarantine,
+    ) -> SortedStore:
+        """Recover what is stored, or begin; raises Quarantined, OtherVersion."""
+        store = cls(ports, knobs, log, options or SortedOptions(), purgeable)
+        store._on_quarantined = on_quarantined
+        await store._recover()
+        store._spawn(store._flushing())
+        store._spawn(store._compactions())
+        return store
+
+    # ---- PartitionStore ----
+
+    async def apply(self, mutation: PartitionMutation) -> None:
+        """Make a mutation durable, then visible, as a whole; raises JournalFull where it was not taken, Quarantined.
+
+        Whoever is cancelled meanwhile doesn't know: the mutation may become durable.
+        """
+        while self._coming.bytes >= _COMING_BYTES or len(self._tables) > 1 + _FULL_TABLES:
+            self._require_whole()
+            await self._change()
+        self._require_whole()
+        data = encode_mutation(mutation)
+        self._coming.mutations.append((mutation, len(data)))
+        self._coming.bytes += len(data)
+        waiting = self._journal.put(data)
+        try:
+            await waiting
+        except JournalFull:
+            self._coming.mutations.pop()
+            self._coming.bytes -= len(data)
+            raise
+        except asyncio.CancelledError:
+            self._require_whole()
+            raise
+
+    async def read(self, asked: Slice) -> Page:
+        """The slice as it was at the moment of the call; raises Quarantined."""
+        self._require_whole()
+        self.stats.reads += 1
+        pinned = self._live.pin()
+        try:
+            place = place_of(asked.partition)
+            files = [file for file in pinned if file.may_hold(place)]
+            reading = SliceRead(asked, self._tables, files, self._clock)
+            self.stats.reads_from_disk += bool(files)
+            return await reading.page()
+        except CorruptLog as error:
+            raise self._harm(error) from error
+        finally:
+            self._live.unpin(pinned)
+
+    def scan(self, first: int = 0, last: int = TOKENS - 1) -> TokenScan:
+        """Partitions with tokens from `first` to `last`, both included; it has to be read to its end, or closed."""
+        self._require_whole()
+        low: Place = (first.to_bytes(8, "big"), LOWEST_KEY)
+        high: Place = HIGHEST_PLACE if last == TOKENS - 1 else ((last + 1).to_bytes(8, "big"), LOWEST_KEY)
+        return TokenScan(self._tables, self._live, (low, high), self._clock, self._harm)
+
+    async def flush(self) -> None:
+        """Write what is in memory to a file; returns when the log may forget it. Raises Quarantined."""
+        self._require_whole()
+        last = max(table.last for table in self._tables)
+        if self._tables[-1].logged_bytes:
+            self._begin_table()
+        while self._live.flushed < last:
+            self._require_whole()
+            await self._change()
+
+    async def compact_all(self) -> None:
+        """Merge all files into one; raises Quarantined."""
+        async with self._compacting:
+            self._require_whole()
+            await self._guarded(self._compact(self._live.files))
+        self._require_whole()
+
+    async def close(self) -> None:
+        """Stop; what was acknowledged is found again."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._journal.close()
+
+    @property
+    def files(self) -> tuple[SortedFile, ...]:
+        """The files in use."""
+        return self._live.files
+
+    # ---- recovery ----
+
+    async def _recover(self) -> None:
+        base: list[bytes] = []
+        try:
+            await self._live.open(leftovers=self._log.recover().fresh)
+            await self._journal.recover(base.append)
+            self._cut_at = int.from_bytes(base[0], "big") if base else 0
+            if self._cut_at > self._live.flushed:
+                raise CorruptLog("the manifest is older than the log says")
+        except Quarantined:
+            raise
+        except CorruptLog as error:
+            raise self._harm(error) from error
+        found, self._replaying = self._replaying or [], None
+        for at, (number, data) in enumerate(found):
+            if number > self._live.flushed:
+                self._merge(number, decode_mutation(data), len(data))
+            if at % _REPLAY_TURN == _REPLAY_TURN - 1:
+                await self._clock.sleep(0)
+        self._cut()
+
+    # ---- the log's side ----
+
+    def _durable(self, number: int, data: bytes) -> None:
+        """A mutation is durable: it becomes visible."""
+        if self._replaying is not None:
+            self._replaying.append((number, data))
+            return
+        mutation, size = self._coming.mutations.popleft()
+        self._coming.bytes -= size
+        self._merge(number, mutation, size)
+        self._tell()
+
+    def _merge(self, number: int, mutation: PartitionMutation, size: int) -> None:
+        table = self._tables[-1]
+        table.apply(number, mutation, size)
+        if table.logged_bytes >= self._options.memtable_bytes:
+            self._begin_table()
+
+    def _begin_table(self) -> None:
+        self._tables.append(Memtable())
+        self._tell()
+
+    # ---- flushing ----
+
+    async def _flushing(self) -> None:
+        """Write full memtables to files, the oldest first, for ever."""
+        while True:
+            if len(self._tables) > 1:
+                await self._guarded(self._flush(self._tables[0]))
+            else:
+                await self._change()
+
+    async def _flush(self, table: Memtable) -> None:
+        writer = self._live.writer(self._options.block_bytes)
+        cursor, turns = MemoryCursor(table, LOWEST_PLACE, HIGHEST_PLACE), Turns(self._clock)
+        await cursor.advance()
+        while cursor.chunk is not None:
+            await writer.add(cursor.chunk)
+            await turns.took(cursor.chunk)
+            await cursor.advance()
+        # Until the file is in use the memtable is; for a moment they may both be.
+        await self._live.install(await writer.finish(), (), table.last)
+        self._tables.popleft()
+        self.stats.flushes += 1
+        self._cut()
+        self._tell()
+
+    def _cut(self) -> None:
+        """Let the log forget what is in files; one cut at a time."""
+        number = self._live.flushed
+        if self._cutting is None and number > self._cut_at:
+            self._cutting = number
+            self._journal.cut(number, iter([number.to_bytes(8, "big")]), self._was_cut)
+
+    def _was_cut(self) -> None:
+        self._cut_at, self._cutting = self._cutting or 0, None
+        self._cut()
+
+    # ---- compaction ----
+
+    async def _compactions(self) -> None:
+        """Merge files of similar sizes, for ever."""
+        while True:
+            async with self._compacting:
+                inputs = choose_inputs(self._live.files, self._options)
+                if inputs:
+                    await self._guarded(self._compact(inputs))
+            if not inputs:
+                await self._change()
+
+    async def _compact(self, inputs: tuple[SortedFile, ...]) -> None:
+        def oldest_elsewhere(partition: KeyBytes) -> int | None:
+            return self._oldest_elsewhere(partition, inputs)
+
+        forgetting = Forgetting(self._purgeable, oldest_elsewhere)
+        made = await compact(inputs, self._live.writer(self._options.block_bytes), forgetting, self._clock)
+        await self._live.install(made, inputs, None)
+        self.stats.compactions += 1
+        self._tell()
+
+    def _oldest_elsewhere(self, partition: KeyBytes, inputs: tuple[SortedFile, ...]) -> int | None:
+        """The lowest timestamp of a partition in memory, on its way there, or in other files."""
+        place = place_of(partition)
+        found = [table.oldest(place) for table in self._tables]
+        found += [oldest_timestamp(each.contents) for each, _ in self._coming.mutations if each.partition == partition]
+        found.append(self._live.oldest_elsewhere(place, inputs))
+        return min((each for each in found if each is not None), default=None)
+
+    # ---- damage ----
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Background work that finds damage harms this replica, and nobody else."""
+        try:
+            await work
+        except CorruptLog as error:
+            self._harm(error)
+
+    def _harm(self, error: CorruptLog) -> Quarantined:
+        """What is stored is damaged: this replica must never run on it again (G7)."""
+        if self._damage is None:
+            self._damage = self._log.quarantine(str(error))
+            self._journal.close()
+            for task in list(self._tasks):
+                task.cancel()
+            self._tell()
+            self._on_quarantined(self._damage)
+        return self._damage
+
+    def _require_whole(self) -> None:
+        if self._damage is not None:
+            raise self._damage
+
+    # ---- waiting ----
+
+    async def _change(self) -> None:
+        """Wait until a memtable was begun or flushed, files have changed, or something became durable."""
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._changed)
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._log.spawn(work)
+        self._tasks[task] = None
+        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
+
+
+async def remove_files(disk: Disk, group: str) -> None:
+    """Remove what the store of a deleted replica left; the manifest goes first, for it names the others."""
+    prefix = files_prefix(group)
+    for path in sorted(disk.list(prefix), key=lambda path: not path.endswith("/manifest")):
+        await disk.remove(path)
