@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from master_bench import COLUMNS, MASTERS, Bench, create
 
 from cluster.client.client import ClusterClient
+from cluster.master import contract
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
 from cluster.wire.messages import AlterTable, AlterTableReply, DeleteTable, Fault, RequestId
 from harness.errors import DefiniteError
@@ -247,3 +249,10 @@ def test_a_table_needs_a_name_of_bounded_length(name: str) -> None:
         assert await client.list_tables() == ()
 
     play(scenario)
+
+
+def test_nothing_but_the_contract_replicates_changes_of_the_catalog() -> None:
+    """M6: one order for all of them, in one place."""
+    package = Path(contract.__file__).parent
+    replicating = [path.name for path in sorted(package.glob("*.py")) if ".replicate(" in path.read_text()]
+    assert replicating == ["contract.py"]
