@@ -2,7 +2,8 @@
 
 Final reads are those of the phase `final`, or where a history states no phases, reads that began after the last other
 operation had ended. Of each node and object the last final read counts; nodes that show different values diverge. Lists
-are compared in their order if anything was appended to lists, else as sets.
+are compared in their order if anything was appended to lists, else as sets. Quorum tables are compared row by row and
+replica by replica (`checkers.quorum.convergence`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from checkers.jepsen.rows import (
 from checkers.jepsen.words import conclude, thing, whose
 from checkers.kernels.columns import NEVER
 from checkers.options import CheckOptions
+from checkers.quorum.convergence import judge_replicas
+from checkers.quorum.reading import read_quorum_history
 from checkers.source import Source
 from checkers.verdict import Verdict
 from checkers.words import Speaker, listed
@@ -131,6 +134,9 @@ class ConvergenceFlow:
 
 def judge_convergence(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """The last final reads of all nodes agree on every object."""
+    reading = read_quorum_history(source)
+    if reading is not None:
+        return judge_replicas(reading, source, engine, options)
     course = merged(run_batches(engine, source, BatchFlow((*COLUMNS, "phase"), _course)), 0)
     after = None if course.figures.get("final") else course.highest.get("last", -1)
     flow = ConvergenceFlow(after, bool(course.figures.get("appends")), options.explain)

@@ -169,7 +169,7 @@ def _number_cells(rows: Columns, group: Ints, groups: int) -> _CellIds:
     return _CellIds(cells, of_row, lines, key)
 
 
-def _spread(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+def spread(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """All numbers from each `low` to each `high` (excluded), and whose each is."""
     sizes = high - low
     of = np.repeat(np.arange(len(low)), sizes)
@@ -189,7 +189,7 @@ def _touches(rows: Columns, ids: _CellIds, mutation: Ints, group: Ints) -> _Touc
     low, high = ids.within(group[delete], rows["first"][delete], rows["last"][delete])
     if int((high - low).sum()) > MOST_TOUCHES:
         return None
-    cell, of = _spread(low, high)
+    cell, of = spread(low, high)
     found = _Touch(
         np.concatenate((mutation[write], mutation[delete[of]])),
         np.concatenate((ids.of_row[write], cell)),

@@ -11,11 +11,10 @@ from typing import Final
 
 from checkers.engines.api import Engine
 from checkers.engines.grouped import judge_mops
-from checkers.findings import Findings
-from checkers.kernels.quorum_table import REFUSALS
 from checkers.options import CheckOptions
 from checkers.quorum.kernel import DURABLE_ROWS, MONOTONIC_READS, READ_YOUR_WRITES, SESSIONS, QuorumKernel
 from checkers.quorum.reading import Reading, read_quorum_history
+from checkers.quorum.verdicts import refuse
 from checkers.quorum.words import explain_all
 from checkers.source import Source
 from checkers.verdict import Validity, Verdict
@@ -46,7 +45,7 @@ def judge_quorum(model: str, reading: Reading, source: Source, engine: Engine, o
     found = judge_mops(
         engine, source, reading.projection, ("table", "partition"), kernel, options.explain, in_slices=True
     )
-    _refuse(source, model, found)
+    refuse(source, model, found)
     valid: Validity = False if found.counts else "unknown" if found.undecided else True
     details = {"partitions": found.keys} | found.figures
     return Verdict(
@@ -66,17 +65,3 @@ def judge_session_model(model: str, reading: Reading, source: Source, engine: En
     if model in _JUDGED_SESSIONS:
         return judge_quorum(model, reading, source, engine, options)
     return Verdict("unknown", model, engine=engine.name, reason=_BY_CLIENTS)
-
-
-def _refuse(source: Source, model: str, found: Findings) -> None:
-    if found.unsupported:
-        raise UserError(
-            f"{source.path}, event {found.unsupported[0]}: not reads, writes, deletions or pages of integers, so the "
-            f"model {model} can't judge it."
-        )
-    refused = [finding for finding in found.kept if finding.anomaly.startswith("refused:")]
-    if refused:
-        first = min(refused, key=lambda finding: (finding.order, finding.anomaly))
-        events = " and ".join(str(index) for index in sorted(set(first.ops)))
-        reason = REFUSALS[first.anomaly.removeprefix("refused:")]
-        raise UserError(f"{source.path}, event {events}: {reason}, so the model {model} can't judge it.")

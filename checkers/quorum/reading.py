@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,7 @@ PAGE: Final = 3
 PHASE_FINAL: Final = "final"
 
 _PLACE: Final = ("mode", "data_centre", "replication")
+_ANSWER: Final = ("replicas", "node")
 _FACTORS: Final = range(1, 8)
 """Where no replication is stated, levels bind that do so with each of these numbers of replicas: more change nothing,
 for what is compared are small constants and halves."""
@@ -36,12 +38,14 @@ for what is compared are small constants and halves."""
 @dataclass(frozen=True, slots=True)
 class Reading:
     """`places` are those of operations that succeeded and `binding[i, j]` says whether what was done at place i must be
-    seen at place j; `nodes` are those that served. Final reads are marked by their phase if `marked`, else they began
-    after event `last`, the last of anything but reads."""
+    seen at place j; `answers` says for each pair of (replicas, node) of an operation whose answer it was, None if that
+    was made of several, and `nodes` are all that are named so. Final reads are marked by their phase if `marked`, else
+    they began after event `last`, the last of anything but reads."""
 
     places: tuple[Place, ...]
     binding: npt.NDArray[np.bool_]
     nodes: tuple[str, ...]
+    answers: Mapping[tuple[str | None, str | None], str | None]
     marked: bool
     last: int
 
@@ -54,10 +58,19 @@ class Reading:
             bound_kinds=frozenset({DELETE, PAGE}),
             codes={
                 "level": (_PLACE, {place: code for code, place in enumerate(self.places)}),
-                "node": (("node",), {(node,): code for code, node in enumerate(self.nodes)}),
+                "node": (_ANSWER, self._node_codes()),
                 "final": (("phase",), {(PHASE_FINAL,): 1}),
             },
         )
+
+    def _node_codes(self) -> dict[tuple[str | None, ...], int]:
+        code = {name: number for number, name in enumerate(self.nodes)}
+        return {pair: code[name] for pair, name in self.answers.items() if name is not None}
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """By place, how many replicas a partition has; 0 where the history does not say."""
+        return tuple(0 if factors is None else sum(read_replication(factors).values()) for _, _, factors in self.places)
 
 
 def is_quorum_history(source: Source) -> bool:
@@ -81,7 +94,7 @@ def read_quorum_history(source: Source) -> Reading | None:
     if not is_quorum_history(source):
         return None
     places: dict[Place, None] = {}
-    nodes: dict[str, None] = {}
+    answers: dict[tuple[str | None, str | None], str | None] = {}
     marked, last, quorum = False, -1, False
     for batch in source.batches(("process", "type", "f", "mops.list.element.f", *_COLUMNS)):
         rows = batch.filter(pc.greater_equal(batch.column("process"), 0))
@@ -90,13 +103,23 @@ def read_quorum_history(source: Source) -> Reading | None:
         texts = pa.table([done.column(name).cast(pa.string()) for name in _PLACE], names=list(_PLACE))
         for row in texts.group_by(list(_PLACE)).aggregate([]).to_pylist():
             places.setdefault((row["mode"], row["data_centre"], row["replication"]))
-        nodes |= dict.fromkeys(name for name in pc.unique(done.column("node")).to_pylist() if name is not None)
+        who = pa.table([done.column(name).cast(pa.string()) for name in _ANSWER], names=list(_ANSWER))
+        for row in who.group_by(list(_ANSWER)).aggregate([]).to_pylist():
+            answers[row["replicas"], row["node"]] = _answerer(row["replicas"], row["node"])
         marked |= bool(pc.any(pc.equal(done.column("phase"), PHASE_FINAL)).as_py())
         last = max(last, _last_write(rows))
     if not quorum:
         return None
     ordered = tuple(sorted(places, key=lambda place: tuple(part or "" for part in place)))
-    return Reading(ordered, _binding(source, ordered), tuple(sorted(nodes)), marked, last)
+    nodes = tuple(sorted({name for name in answers.values() if name is not None}))
+    return Reading(ordered, _binding(source, ordered), nodes, answers, marked, last)
+
+
+def _answerer(replicas: str | None, node: str | None) -> str | None:
+    """Whose replica an answer shows: the one that is stated, else the node; None if several made it."""
+    if replicas is None:
+        return node
+    return None if "," in replicas else replicas
 
 
 _COLUMNS: Final = ("invoke_index", "complete_index", "phase", "node", *_PLACE, *sorted(LATER_COLUMNS - {*_PLACE}))

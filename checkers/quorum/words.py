@@ -32,7 +32,7 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
     return explained
 
 
-def _cell(speaker: Speaker, cell: Sequence[int]) -> str:
+def cell_words(speaker: Speaker, cell: Sequence[int]) -> str:
     """`row 2 of key 14`."""
     table, partition, row, column = cell
     line = speaker.source.shown(row)
@@ -76,7 +76,7 @@ def _by(speaker: Speaker, index: int, timestamp: int) -> str:
 def _torn(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     reader, writer = finding.ops[:2]
     shown, lacking, written = (finding.facts[name] for name in ("shown", "lacking", "written"))
-    here, there = _cell(speaker, shown["cell"]), _cell(speaker, lacking["cell"])
+    here, there = cell_words(speaker, shown["cell"]), cell_words(speaker, lacking["cell"])
     by = _by(speaker, writer, written["timestamp"])
     message = (
         f"{_reads(speaker, reader)} shows {by} in {here} ({speaker.source.shown(shown['value'])}), but in {there}, "
@@ -102,7 +102,7 @@ def _cycle(speaker: Speaker, reader: int, writer: int, sees: str, there: str) ->
 def _twofold(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     first, second = finding.facts["shown"], finding.facts["lacking"]
     return (
-        f"{_reads(speaker, finding.ops[0])} shows {_cell(speaker, first['cell'])} twice in one page, as "
+        f"{_reads(speaker, finding.ops[0])} shows {cell_words(speaker, first['cell'])} twice in one page, as "
         f"{_shows(speaker, first)} and as {_shows(speaker, second)}.",
         (),
     )
@@ -111,7 +111,8 @@ def _twofold(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
 def _unwritten(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     reader, writer = finding.ops
     shown = finding.facts["shown"]
-    said = f"{_reads(speaker, reader)} shows {speaker.source.shown(shown['value'])} in {_cell(speaker, shown['cell'])}"
+    where = cell_words(speaker, shown["cell"])
+    said = f"{_reads(speaker, reader)} shows {speaker.source.shown(shown['value'])} in {where}"
     why = {
         "never": "which no operation wrote",
         "failed": "which was written by an operation that failed, so it never took effect",
@@ -124,7 +125,7 @@ def _unwritten(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
 def _older(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     reader, before = finding.ops[:2]
     mine, earlier = finding.facts["mine"], finding.facts["earlier"]
-    where, row = _cell(speaker, mine["cell"]), speaker.rows[before]
+    where, row = cell_words(speaker, mine["cell"]), speaker.rows[before]
     seen = _shows(speaker, earlier) if earlier["value"] is not None else "a deletion that came after what is shown"
     message = (
         f"{_reads(speaker, reader)} shows {_shows(speaker, mine)} in {where}, but process {row['process']}'s read"
@@ -144,7 +145,7 @@ _BOUND: Final = (
 def _missing(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     reader, writer = finding.ops[:2]
     mine, written = finding.facts["mine"], finding.facts["earlier"]
-    where, by = _cell(speaker, mine["cell"]), _by(speaker, writer, written["timestamp"])
+    where, by = cell_words(speaker, mine["cell"]), _by(speaker, writer, written["timestamp"])
     own = "its session's own, " if finding.anomaly == MISSED else ""
     message = (
         f"{_reads(speaker, reader)} shows {_shows(speaker, mine)} in {where}, but {by} ({own}acknowledged"

@@ -181,8 +181,10 @@ def _pages(
     writer[nil] = np.where(versions.unclear[nil], -3, -2)
     writer[versions.unclear] = -3
     settled, since = np.full(len(firsts), NEVER), np.full(len(firsts), NIL)
-    np.minimum.at(settled, visit[write], versions.settled[version[write]])
-    np.maximum.at(since, visit[write], versions.since[version[write]])
+    # Nil was there before everything as well: when a write of nil was is told by its other cells only.
+    dated = write & (rows["value"] != NIL)
+    np.minimum.at(settled, visit[dated], versions.settled[version[dated]])
+    np.maximum.at(since, visit[dated], versions.since[version[dated]])
     since[settled < since] = NIL + 1
     cells = cells_written(begin, cell, write)
     return Pages(

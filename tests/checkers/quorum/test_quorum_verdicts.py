@@ -123,7 +123,7 @@ def test_reads_that_go_back_are_wrong_only_where_levels_bind(verdict, first, sec
     for begin, shown, (level, here) in ((4, NEW, first), (6, OLD, second)):
         calls.append(read(begin, shown, level=level, here=here, replication=replication))
     for model in ("monotonic-reads", "sessions"):
-        assert verdict(calls, model).valid is not bound
+        assert verdict(calls, model).valid is (not bound)
     assert verdict([*calls[:2], replace(calls[2], shown=OLD), replace(calls[3], shown=NEW)], "sessions").valid is True
 
 
@@ -171,7 +171,7 @@ def test_levels_and_timestamps_must_be_stated_and_possible(verdict, tmp_path):
 def test_without_replication_what_holds_for_every_factor_binds(verdict):
     for level, bound in ((None, True), ("strong", True), ("QUORUM", True), ("ONE", False), ("TWO", False)):
         calls = (*TWO_WRITES, read(4, NEW, level=level), read(6, OLD, level=level))
-        assert verdict([replace(call, replication=None, here=None) for call in calls], "sessions").valid is not bound
+        assert verdict([replace(call, replication=None, here=None) for call in calls], "sessions").valid is (not bound)
 
 
 def test_the_order_of_a_sessions_writes_is_its_clients(verdict):

@@ -131,3 +131,24 @@ def test_lists_agree_with_the_definition():
     expected = {number for number, rows in enumerate(histories) if some_list_is_torn(rows)}
     assert guilty_partitions(histories) == {TORN: expected}
     assert 300 < len(expected) < 5700
+
+
+def test_a_deletion_says_nothing_of_when_its_write_was():
+    """Nil is what was there before everything too, so a write of nil is no older for it."""
+    correct = [
+        Row(0, 1, 0, (("w", 0, 1), ("w", 1, 2))),
+        Row(2, 3, 0, (("w", 1, 3), ("w", 2, None))),
+        Row(4, 5, 1, (("r", 0, 1), ("r", 1, 3))),
+    ]
+    torn_before = [*correct[:2], Row(4, 5, 1, (("r", 1, 2), ("r", 2, None), ("r", 0, 1)))]
+    torn = [
+        Row(0, 1, 0, (("w", 0, 1), ("w", 1, 2), ("w", 2, 9))),
+        Row(2, 3, 0, (("w", 1, 3), ("w", 2, None))),
+        Row(4, 5, 1, (("r", 1, 3), ("r", 2, 9))),
+    ]
+    stamped = [
+        [Row(*(row.begin, row.end, row.session, row.mops), served_ts=row.begin if row.mops[0][0] == "w" else None)]
+        for row in torn
+    ]
+    histories = [correct, torn_before, torn, [row for (row,) in stamped]]
+    assert guilty_partitions(histories) == {TORN: {2, 3}}
