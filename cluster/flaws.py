@@ -199,10 +199,26 @@ UNPINNED: dict[str, Flaw] = {
             "catalog",
             "tserver-kill",
         ),
+        Flaw(
+            "delete-orphans",
+            "M9",
+            "masters delete what they don't know, and nobody checks the cluster: a foreign one deletes live data",
+            "register",
+            "foreign-cluster",
+        ),
+        Flaw(
+            "no-config-cas",
+            "M9",
+            "two masters both change a configuration: too many replicas, or too few for a quorum",
+            "register",
+            "kill,master-kill",
+            world="replica-dead-ms=2000",
+        ),
         Flaw("unbatched-catalog", "M7", "a table with some of its tablets after a fail-over", "catalog", "master-kill"),
     )
 }
-"""Each is shown by a step test (`tests/cluster/test_catalog_flaws.py`); no seed is pinned yet that finds it."""
+"""Each is shown by a step test (`tests/cluster/test_catalog_flaws.py`, `test_replication_flaws.py`); no seed is
+pinned yet that finds it."""
 
 KNOWN_FLAWS = {**FLAWS, **UNPINNED}
 """What `--flaw` takes."""

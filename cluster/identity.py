@@ -40,6 +40,11 @@ def identity_file(cluster_id: str, server_id: str) -> bytes:
     return twice(_IDENTITY_KIND, msgspec.msgpack.encode(Identity(cluster_id, server_id)))
 
 
+def named_cluster(cluster_id: str, flaws: Collection[str]) -> str:
+    """What a node's Hello says of its cluster, for the other side to check (G9); with the flaw nothing, unchecked."""
+    return "" if "delete-orphans" in flaws else cluster_id
+
+
 async def format_disk(disk: Disk, cluster_id: str, node_id: str) -> None:
     """Make a new disk that of the server named like its node, once, at installation (G1); a no-op if it is already.
 

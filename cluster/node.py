@@ -22,7 +22,7 @@ import uvloop
 
 from cluster.config import NodeConfig, load_config
 from cluster.group import OnFailure
-from cluster.identity import format_disk, identify
+from cluster.identity import format_disk, identify, named_cluster
 from cluster.log.envelope import either, twice
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.observer import SILENT, Observer
@@ -159,7 +159,7 @@ async def run_process(config: NodeConfig) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     incarnation = await next_incarnation(Path(config.data_dir))
-    hello = Hello(config.cluster_id, config.node_id, incarnation, WIRE_VERSION)
+    hello = Hello(named_cluster(config.cluster_id, config.flaws), config.node_id, incarnation, WIRE_VERSION)
     seed = random.Random(f"{config.seed}/{config.node_id}/{incarnation}").getrandbits(64)
     ports = real_ports(hello, config.data_dir, config.torture, seed)
     tending = asyncio.create_task(tend_garbage())

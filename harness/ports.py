@@ -59,12 +59,21 @@ class Crashed(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What each side of a connection states first; strangers (other cluster id or wire version) are refused."""
+    """What each side of a connection states first; strangers (other cluster id or wire version) are refused.
+
+    Whoever names no cluster leaves that unchecked: nothing of ours does, but for a flaw.
+    """
 
     cluster_id: str
     node_id: str
     incarnation: int
     version: int
+
+
+def is_stranger(ours: Hello, theirs: Hello) -> bool:
+    """Another cluster, or another wire version."""
+    named = bool(ours.cluster_id and theirs.cluster_id)
+    return ours.version != theirs.version or (named and ours.cluster_id != theirs.cluster_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from cluster.config import Knobs, NodeConfig
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
-from cluster.identity import IDENTITY_FILE, identity_file
+from cluster.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.invariants.watch import Watch
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
@@ -71,6 +71,8 @@ class SimDatabase(ReferenceDatabase):
     async def start(self, node: str) -> None:
         machine = self._world.node(node)
         if machine.state == ProcessState.DEAD:
+            config = self._configs[node]
+            machine.cluster_id = named_cluster(config.cluster_id, config.flaws)
             machine.start(self._run)
 
     async def stop(self, node: str) -> None:

@@ -64,7 +64,7 @@ def _take_report(manager: CatalogManager, leadership: Leadership, request: Heart
     """Carry out what needs no replication; True if the tablet's record has to change."""
     tablet = leadership.caches.tablets.get(report.tablet_id)
     table = None if tablet is None else leadership.caches.tables.get(tablet.table_id)
-    decision = fate(table, tablet, request.node_id, report)
+    decision = fate(table, tablet, request.node_id, report, manager.flaws)
     replica = Replica(request.node_id, request.address)
     if decision == Fate.DELETE:
         manager.calls.send((ServerCall(replica, DeleteTablet(report.tablet_id)),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -31,10 +31,16 @@ class LeaderHint:
     leader: str | None
 
 
-def fate(table: TableRecord | None, tablet: TabletRecord | None, node_id: str, report: TabletReport) -> Fate:
+def fate(
+    table: TableRecord | None,
+    tablet: TabletRecord | None,
+    node_id: str,
+    report: TabletReport,
+    flaws: Collection[str] = (),
+) -> Fate:
     """What the catalog says of a reported replica."""
     if tablet is None or table is None:
-        return Fate.ORPHAN
+        return Fate.DELETE if "delete-orphans" in flaws else Fate.ORPHAN
     if tablet.final or table.removed:
         return Fate.DELETE
     return Fate.BURY if superseded(tablet.config, node_id, report) else Fate.KEEP

@@ -52,7 +52,7 @@ def not_now(state: State, expected: OpId) -> tuple[Reason, str] | None:
         return Reason.BUSY, f"{state.catch_up.server_id} is catching up to be promoted"
     if state.transfer_target is not None:
         return Reason.BUSY, "leadership is being handed over"
-    if configuration.op_id != expected:
+    if configuration.op_id != expected and "no-config-cas" not in state.config.flaws:
         found = configuration.op_id
         return Reason.STALE, f"the configuration is that of term {found.term}, index {found.index}"
     return None

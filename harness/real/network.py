@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from harness.eager import begin
-from harness.ports import Address, Channel, Handler, Hello, NotifyHandler, Peer
+from harness.ports import Address, Channel, Handler, Hello, NotifyHandler, Peer, is_stranger
 from harness.real.frames import FrameProtocol, Kind
-from harness.real.outgoing import Outgoing, is_stranger
+from harness.real.outgoing import Outgoing
 
 CHANNEL_BUFFER_BYTES = {Channel.CONTROL: 4 << 20, Channel.LOG: 64 << 20, Channel.BULK: 8 << 20}
 """With this much waiting to be sent on a channel, nothing more is taken."""

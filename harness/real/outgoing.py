@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from harness.ports import Address, CallLost, Hello, Refused, Unreachable
+from harness.ports import Address, CallLost, Hello, Refused, Unreachable, is_stranger
 from harness.real.frames import FrameProtocol, Kind
 
 CONNECT_TIMEOUT_S = 1.0
@@ -144,11 +144,6 @@ class Outgoing:
         calls, self._calls = self._calls, {}
         for future in calls.values():
             _lose(future, reason)
-
-
-def is_stranger(ours: Hello, theirs: Hello) -> bool:
-    """Another cluster, or another wire version."""
-    return (ours.cluster_id, ours.version) != (theirs.cluster_id, theirs.version)
 
 
 def describe(hello: Hello) -> str:

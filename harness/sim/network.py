@@ -9,7 +9,18 @@ from contextvars import Context
 from typing import Any, TypeAlias
 
 from harness.eager import begin
-from harness.ports import Address, CallLost, Channel, Handler, Hello, NotifyHandler, Peer, Refused, Unreachable
+from harness.ports import (
+    Address,
+    CallLost,
+    Channel,
+    Handler,
+    Hello,
+    NotifyHandler,
+    Peer,
+    Refused,
+    Unreachable,
+    is_stranger,
+)
 from harness.protocols import CLIENTS, Flow, Impairment
 from harness.sim.handle import SimHandle
 from harness.sim.impairments import FlowProbe, impaired
@@ -29,14 +40,14 @@ _FIRST_EPHEMERAL_PORT = 30_000
 class SimListener:
     """A listening endpoint of one process. Implements `Listener`."""
 
-    __slots__ = ("_address", "_network", "closed", "context", "on_call", "on_notify", "open_calls", "owner", "stranger")
+    __slots__ = ("_address", "_network", "closed", "context", "on_call", "on_notify", "open_calls", "owner", "port")
 
     def __init__(
         self,
         network: SimNetwork,
         address: Address,
         owner: Incarnation,
-        stranger: str,
+        port: SimNetworkPort,
         on_call: Handler,
         on_notify: NotifyHandler,
         context: Context,
@@ -44,7 +55,7 @@ class SimListener:
         self._network = network
         self._address = address
         self.owner = owner
-        self.stranger = stranger
+        self.port = port
         self.on_call = on_call
         self.on_notify = on_notify
         self.context = context
@@ -224,7 +235,7 @@ class SimNetwork:
             address = f"{name}:{self._next_port}"
         if address in self._listeners:
             raise OSError(f"{address} is in use")
-        listener = SimListener(self, address, owner, port.stranger, on_call, on_notify, owner.context)
+        listener = SimListener(self, address, owner, port, on_call, on_notify, owner.context)
         self._listeners[address] = listener
         return listener
 
@@ -264,7 +275,7 @@ class SimNetwork:
 
     def _arrive_notify(self, port: SimNetworkPort, link: Link, address: Address, message: bytes) -> None:
         listener = self._listeners.get(address)
-        if listener is None or link.cut or listener.stranger != port.stranger:
+        if listener is None or link.cut or listener.port.refuses(port):
             return
         owner = listener.owner
         self.delivered += 1
@@ -295,8 +306,8 @@ class SimNetwork:
             return
         if listener is None:
             self._end(call, Unreachable(f"nobody listens at {address}"))
-        elif listener.stranger != call.port.stranger:
-            self._end(call, Refused(f"{address} belongs to {listener.stranger}, not to {call.port.stranger}"))
+        elif listener.port.refuses(call.port):
+            self._end(call, Refused(f"{address} belongs to {listener.port.cluster}, not to {call.port.cluster}"))
         elif listener.closed:
             self._break(call, f"the connection to {address} broke")
         else:
@@ -356,16 +367,21 @@ class SimNetwork:
 class SimNetworkPort:
     """The network as one process uses it. Implements `Network`."""
 
-    __slots__ = ("_calls", "_loop", "_network", "_routes", "owner", "peer", "stranger")
+    __slots__ = ("_calls", "_hello", "_loop", "_network", "_routes", "cluster", "owner", "peer")
 
     def __init__(self, network: SimNetwork, loop: SimLoop, owner: Incarnation, hello: Hello) -> None:
         self.owner = owner
         self.peer = Peer(hello.node_id, hello.incarnation)
-        self.stranger = f"{hello.cluster_id} (version {hello.version})"
+        self.cluster = f"{hello.cluster_id} (version {hello.version})"
+        self._hello = hello
         self._network = network
         self._loop = loop
         self._routes: dict[Address, tuple[Link, Link]] = {}
         self._calls: dict[asyncio.Future[bytes], None] = {}
+
+    def refuses(self, other: SimNetworkPort) -> bool:
+        """Whether the handshake with another process fails."""
+        return self.cluster != other.cluster and is_stranger(self._hello, other._hello)
 
     async def listen(self, address: Address, on_call: Handler, on_notify: NotifyHandler) -> SimListener:
         self.owner.require_alive()
