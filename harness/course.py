@@ -34,10 +34,10 @@ from harness.history.journal import JournalWriter, read_journal
 from harness.history.recorder import Recorder
 from harness.history.table import write_parquet
 from harness.interpreter import interpret
-from harness.invariants import InvariantsRecord
+from harness.invariants import Examination, InvariantsRecord, with_examination
 from harness.leaderships import Led, since
 from harness.ops import Op
-from harness.protocols import Directed, Sharded, Watched
+from harness.protocols import Directed, Examined, Sharded, Watched
 from harness.provenance import provenance
 from harness.rundir import RunDir
 from harness.spec import Judge, Progress, Silent, Test
@@ -79,6 +79,7 @@ class Course:
         self._healed = False
         self._recovery = Recovery(None, test.recovery_budget_s)
         self._invariants: InvariantsRecord | None = None
+        self._examination: Examination | None = None
         self._verdict: RunVerdict | None = None
 
     # ---- the stages ----
@@ -173,6 +174,11 @@ class Course:
         """Whether all that was up before the final reads still is."""
         if self._recorder is not None and not self.interrupted and self._recovery.recovered:
             await self._stage("look again", self._look_again(), stoppable=True)
+
+    async def examine(self) -> None:
+        """The whole system as an operator would look at it, once it has recovered, where it has that power."""
+        if self._recorder is not None and not self.interrupted and isinstance(self._test.database, Examined):
+            await self._stage("examine", self._examine(self._test.database), stoppable=True)
 
     async def check_invariants(self) -> None:
         """What was found to be broken inside the database while it ran, where it has that power."""
@@ -313,8 +319,17 @@ class Course:
             reason = f"after the final reads {theirs}"
             self._recovery = Recovery(False, recovery.budget_s, recovery.seconds, reason)
 
+    async def _examine(self, database: Examined) -> None:
+        """A system that did not recover has been found wanting already: it is looked at, and no more is said of it."""
+        recovered = bool(self._recovery.recovered)
+        found = await database.examine(self._test.recovery_budget_s if recovered else 0.0)
+        self._rundir.write_json(self._rundir.cluster_json, found.report)
+        self._examination = found if recovered else None
+
     async def _check_invariants(self, database: Watched) -> None:
-        self._invariants = await database.invariants()
+        record = await database.invariants()
+        found = self._examination
+        self._invariants = record if found is None else with_examination(record, found)
 
     async def _collect_logs(self) -> None:
         self._rundir.write_logs(await self._test.database.collect_logs())

@@ -37,6 +37,26 @@ class InvariantsRecord(msgspec.Struct, frozen=True):
     breaches: tuple[Breach, ...] = ()
 
 
+END_STATE = "end-state"
+"""Broken where the parts of a system don't agree once all faults are healed and it has had time to settle."""
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """The whole system at a quiet moment: a sentence for everything that is wrong, and the report, JSON-able."""
+
+    problems: tuple[str, ...]
+    report: Any
+
+
+def with_examination(record: InvariantsRecord, found: Examination) -> InvariantsRecord:
+    """The record with what the examination found as one more invariant."""
+    breaches = [Breach(END_STATE, problem, 0, 0, ()) for problem in found.problems[:MAX_EXPLAINED]]
+    broken = {END_STATE: len(found.problems)} if found.problems else {}
+    return InvariantsRecord(
+        {**record.checked, END_STATE: 1}, {**record.broken, **broken}, (*record.breaches, *breaches)
+    )
+
+
 def as_checker(record: InvariantsRecord) -> dict[str, Any]:
     """The record in the shape of a checker's verdict: an anomaly a breach, named by its invariant."""
     anomalies: dict[str, list[dict[str, Any]]] = {}
@@ -59,7 +79,8 @@ def _sentence(breach: Breach) -> str:
     where = ", ".join(breach.nodes)
     group = f" in group {breach.group}" if breach.group is not None else ""
     steps = f"; at {breach.time_ns / 1e9:.6f} s of virtual time, step {breach.step}" if breach.step else ""
-    return f"{breach.message} ({where}{group}{steps})"
+    told = f"{where}{group}{steps}"
+    return f"{breach.message} ({told})" if told else breach.message
 
 
 def _details(breach: Breach) -> dict[str, Any]:

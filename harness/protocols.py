@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from harness.failpoints import Action
-from harness.invariants import InvariantsRecord
+from harness.invariants import Examination, InvariantsRecord
 from harness.ops import Op
 from harness.ports import Clock
 
@@ -182,6 +182,14 @@ class Watched(Protocol):
 
     async def invariants(self) -> InvariantsRecord:
         """What was checked and what broke, from its start to now."""
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """A power that a Database may have: at a quiet moment it is looked at as a whole, as an operator would."""
+
+    async def examine(self, timeout_s: float) -> Examination:
+        """What is wrong with it once it has had so long to come to rest."""
 
 
 @runtime_checkable

@@ -25,6 +25,7 @@ async def run(test: Test, rundir: RunDir, judge: Judge, progress: Progress | Non
         await course.recover()
         await course.final_reads()
         await course.look_again()
+        await course.examine()
         await course.check_invariants()
         await course.collect_logs()
         course.save()

@@ -55,6 +55,11 @@ class RunDir:
         return self.path / "invariants.json"
 
     @property
+    def cluster_json(self) -> Path:
+        """The system as a whole at the end, as `assay cluster check` shows it; absent where nobody looked."""
+        return self.path / "cluster.json"
+
+    @property
     def leaders_json(self) -> Path:
         """Who led which group (`harness.leaderships.Leadership`); absent where the database doesn't know."""
         return self.path / "leaders.json"

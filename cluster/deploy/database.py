@@ -23,10 +23,13 @@ from cluster.deploy.layout import MASTER_ROLE
 from cluster.deploy.partitions import QUORUM_OPERATIONS, QUORUM_WORKLOADS, QuorumOpClient, create_partitions
 from cluster.deploy.readiness import await_ready
 from cluster.failpoints import FAILPOINTS, name_at
+from cluster.health.check import ClusterReport
+from cluster.health.look import look
 from cluster.raft.types import ChangeKind
 from cluster.wire.messages import ArmFailpoint, ChangeReplicas
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.failpoints import Action
+from harness.invariants import Examination
 from harness.ports import Clock, Ports
 from harness.protocols import Client, Damage, DamageKind, DiskState, Failpoint, Node, NodeStatus, ProcessState, node_of
 
@@ -235,6 +238,17 @@ class ReferenceDatabase(ABC):
     async def await_ready(self, timeout_s: float) -> None:
         client = self.admin_client(min(READINESS_CALL_TIMEOUT_S, timeout_s))
         await await_ready(client, self._nodes, self.statuses, self.admin_clock(), timeout_s)
+
+    async def look(self, timeout_s: float) -> ClusterReport:
+        """What `assay cluster check` says of it, once it is healthy or time is over."""
+        client = self.admin_client(READINESS_CALL_TIMEOUT_S)
+        return await look(client, self._nodes, self.statuses, self.admin_clock(), timeout_s)
+
+    async def examine(self, timeout_s: float) -> Examination:
+        """`harness.protocols.Examined`."""
+        report = await self.look(timeout_s)
+        problems = tuple(f"{each.section}: {each.subject} {each.message}" for each in report.problems)
+        return Examination(problems, report)
 
     async def setup_workload(self, workload: str, options: Mapping[str, Any]) -> None:
         """Create the workload's tables and wait until they serve."""

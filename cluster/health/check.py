@@ -1,0 +1,233 @@
+"""What is wrong with a cluster, as pure decisions over its facts: masters, tablet servers, tables, tablets, strays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from cluster.health.facts import CatalogFacts, ClusterFacts
+from cluster.master.records import TableState, TabletState
+from cluster.wire.messages import CATALOG_GROUP, TableInfo, TabletLocation
+from harness.protocols import GroupStatus, NodeStatus, node_of
+
+MASTER, TSERVER = "master", "tserver"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that is wrong: in which part of the cluster (`SECTIONS`), with what, and how, in a sentence."""
+
+    section: str
+    subject: str
+    message: str
+
+
+SECTIONS = ("masters", "tservers", "tables", "tablets", "replicas")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A line of the report: what it is about, and facts by name."""
+
+    subject: str
+    facts: dict[str, str]
+
+
+class ClusterReport(msgspec.Struct, frozen=True):
+    """What was looked at, by section, and all that is wrong with it; `healthy` if nothing is."""
+
+    healthy: bool
+    problems: tuple[Problem, ...]
+    masters: tuple[Row, ...] = ()
+    tservers: tuple[Row, ...] = ()
+    tables: tuple[Row, ...] = ()
+    checked: dict[str, int] = {}
+
+
+def examine(facts: ClusterFacts) -> ClusterReport:
+    """The report on a cluster."""
+    problems = tuple(_problems(facts))
+    catalog = facts.catalog
+    return ClusterReport(
+        not problems,
+        problems,
+        tuple(_rows(facts, MASTER)),
+        tuple(_rows(facts, TSERVER)),
+        () if catalog is None else tuple(_table_row(catalog, table) for table in catalog.tables),
+        _counts(facts),
+    )
+
+
+def _problems(facts: ClusterFacts) -> Iterator[Problem]:
+    yield from _silent(facts)
+    yield from _masters(facts)
+    yield from _unequal(facts)
+    if facts.catalog is None:
+        yield Problem("masters", CATALOG_GROUP, f"no leader master answers: {facts.silence}")
+        return
+    yield from _servers(facts, facts.catalog)
+    held = facts.groups(TSERVER)
+    for table in facts.catalog.tables:
+        tablets = facts.catalog.tablets.get(table.table_id, ())
+        yield from _table(table, tablets)
+        for tablet in tablets:
+            yield from _tablet(table, tablet, held.get(tablet.tablet_id, {}), facts.catalog.factors[table.table_id])
+    yield from _strays(facts.catalog, held)
+
+
+# ---- nodes ----
+
+
+def _silent(facts: ClusterFacts) -> Iterator[Problem]:
+    for node in facts.nodes:
+        if facts.statuses.get(node.name) is None:
+            yield Problem(f"{node.role}s", node.name, "does not answer its status")
+
+
+def _masters(facts: ClusterFacts) -> Iterator[Problem]:
+    """One leads, and all know the same configuration."""
+    replicas = facts.groups(MASTER).get(CATALOG_GROUP, {})
+    if not replicas:
+        yield Problem("masters", CATALOG_GROUP, "no master holds the catalog")
+        return
+    leaders = [name for name, status in replicas.items() if status.role == "leader"]
+    if len(leaders) != 1:
+        who = ", ".join(leaders) or "nobody"
+        yield Problem("masters", CATALOG_GROUP, f"{who} leads where one master has to")
+    terms = {name: status.term for name, status in replicas.items()}
+    if len(set(terms.values())) > 1:
+        yield Problem("masters", CATALOG_GROUP, f"the masters are in different terms: {_by_name(terms)}")
+    configurations = {name: status.config_index for name, status in replicas.items()}
+    if len(set(configurations.values())) > 1:
+        told = _by_name(configurations)
+        yield Problem("masters", CATALOG_GROUP, f"the masters know configurations of different entries: {told}")
+    newest = max(replicas.values(), key=lambda status: (status.config_index, status.term))
+    for voter in newest.voters:
+        if node_of(voter) not in replicas:
+            yield Problem("masters", voter, "is a voter of the masters' group and holds no replica of it")
+
+
+def _servers(facts: ClusterFacts, catalog: CatalogFacts) -> Iterator[Problem]:
+    """Each is known to the leader master, and alive by its heartbeats (M3)."""
+    live = {node_of(server) for server in catalog.servers.live}
+    for node in facts.nodes:
+        if node.role == TSERVER and node.name not in live:
+            yield Problem("tservers", node.name, "is not live by what the leader master has heard")
+
+
+# ---- replicas ----
+
+
+def _unequal(facts: ClusterFacts) -> Iterator[Problem]:
+    """Replicas of a group that have applied the same entries are equal, by their checksums (G10)."""
+    for role in (MASTER, TSERVER):
+        for group, replicas in facts.groups(role).items():
+            by_index: dict[int, dict[str, int]] = {}
+            for name, status in replicas.items():
+                if status.digest:
+                    by_index.setdefault(status.applied_index, {})[name] = status.digest
+            for index, digests in by_index.items():
+                if len(set(digests.values())) > 1:
+                    message = f"replicas on {', '.join(digests)} differ at applied index {index}"
+                    yield Problem("replicas", group, message)
+
+
+def _table(table: TableInfo, tablets: Sequence[TabletLocation]) -> Iterator[Problem]:
+    if table.state != TableState.RUNNING:
+        yield Problem("tables", table.name, f"is {table.state}, at schema version {table.version}")
+    buckets = max((tablet.partition.buckets for tablet in tablets), default=1)
+    found = sorted(tablet.partition.bucket for tablet in tablets)
+    if found != list(range(buckets)):
+        shown = " ".join(map(str, found)) or "none"
+        yield Problem("tables", table.name, f"has tablets for partitions {shown} of {buckets}")
+
+
+def _tablet(
+    table: TableInfo, tablet: TabletLocation, held: Mapping[str, GroupStatus], factor: int
+) -> Iterator[Problem]:
+    """It runs, is led, and its replicas are where the catalog and its own configuration say."""
+    subject = f"{table.name}:{tablet.partition.bucket} ({tablet.tablet_id})"
+    if tablet.state != TabletState.RUNNING:
+        yield Problem("tablets", subject, f"is {tablet.state}")
+        return
+    told = {node_of(replica.node_id) for replica in tablet.replicas}
+    missing = sorted(told - set(held))
+    if missing:
+        yield Problem("tablets", subject, f"has no replica on {', '.join(missing)}, where the catalog has one")
+    if len(told) < factor:
+        yield Problem("tablets", subject, f"has {len(told)} replicas by the catalog, and should have {factor}")
+    if table.design == "raft":
+        yield from _led(subject, told, held)
+
+
+def _led(subject: str, told: set[str], held: Mapping[str, GroupStatus]) -> Iterator[Problem]:
+    leading = [status for status in held.values() if status.role == "leader" and status.lease_valid]
+    if not leading:
+        yield Problem("tablets", subject, "has no leader with a lease")
+        return
+    newest = max(leading, key=lambda status: status.term)
+    voters = {node_of(voter) for voter in newest.voters}
+    if voters != told:
+        by_leader, by_catalog = ", ".join(sorted(voters)), ", ".join(sorted(told))
+        yield Problem("tablets", subject, f"has the voters {by_leader}; the catalog has {by_catalog}")
+    members = voters | {node_of(learner) for learner in newest.learners}
+    for name in sorted(set(held) - members):
+        yield Problem("replicas", subject, f"has a replica on {name}, which is not in its configuration")
+
+
+def _strays(catalog: CatalogFacts, held: Mapping[str, Mapping[str, GroupStatus]]) -> Iterator[Problem]:
+    """Replicas of tablets that no table has: deletions that were not carried out, or orphans, which stay (M9)."""
+    for tablet_id, state in catalog.hosted.items():
+        servers = ", ".join(sorted(held.get(tablet_id, {})))
+        if state is None:
+            yield Problem("replicas", tablet_id, f"is on {servers}, and the catalog has no record of it: an orphan")
+        elif state in (TabletState.DELETED, TabletState.REPLACED):
+            yield Problem("replicas", tablet_id, f"is {state}, and still on {servers}")
+
+
+# ---- the report's lines ----
+
+
+def _rows(facts: ClusterFacts, role: str) -> Iterator[Row]:
+    for node in facts.nodes:
+        if node.role == role:
+            status = facts.statuses.get(node.name)
+            yield Row(node.name, {"state": "silent"} if status is None else _node_facts(status))
+
+
+def _node_facts(status: NodeStatus) -> dict[str, str]:
+    catalog = next((group for group in status.groups if group.group == CATALOG_GROUP), None)
+    if catalog is not None:
+        return {
+            "state": catalog.role,
+            "term": str(catalog.term),
+            "applied": str(catalog.applied_index),
+            "configuration": f"{catalog.config_index} ({', '.join(catalog.voters)})",
+        }
+    leads = sum(group.role == "leader" for group in status.groups)
+    return {"state": "running", "tablets": str(len(status.groups)), "leads": str(leads)}
+
+
+def _table_row(catalog: CatalogFacts, table: TableInfo) -> Row:
+    tablets = catalog.tablets.get(table.table_id, ())
+    running = sum(tablet.state == TabletState.RUNNING for tablet in tablets)
+    return Row(
+        table.name,
+        {
+            "state": table.state,
+            "schema version": str(table.version),
+            "tablets": f"{running} of {len(tablets)} run",
+            "replicas": str(catalog.factors[table.table_id]),
+        },
+    )
+
+
+def _counts(facts: ClusterFacts) -> dict[str, int]:
+    catalog = facts.catalog
+    tablets = 0 if catalog is None else sum(map(len, catalog.tablets.values()))
+    held = sum(len(replicas) for replicas in facts.groups(TSERVER).values())
+    tables = 0 if catalog is None else len(catalog.tables)
+    return {"nodes": len(facts.nodes), "tables": tables, "tablets": tablets, "replicas": held}
+
+
+def _by_name(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

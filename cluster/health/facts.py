@@ -1,0 +1,87 @@
+"""What a cluster says of itself: every node's status, and the catalog as the leader master tells it.
+
+The parts are asked for one after the other, so while the cluster changes they need not fit together: who wants to know
+looks again (`cluster.health.look`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cluster.client.client import ClusterClient
+from cluster.wire.messages import (
+    CATALOG_GROUP,
+    MastersReply,
+    TableInfo,
+    TabletLocation,
+    TabletServersReply,
+)
+from harness.errors import DefiniteError, IndefiniteError
+from harness.protocols import GroupStatus, Node, NodeStatus
+
+Statuses = Mapping[str, NodeStatus | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFacts:
+    """The catalog: masters, tablet servers, tables with their replication factors and tablets, by table id.
+
+    `hosted` says of tablets that servers hold and no table has what the catalog knows of them: their state, or None.
+    """
+
+    masters: MastersReply
+    servers: TabletServersReply
+    tables: tuple[TableInfo, ...] = ()
+    factors: Mapping[str, int] = field(default_factory=dict)
+    tablets: Mapping[str, tuple[TabletLocation, ...]] = field(default_factory=dict)
+    hosted: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """Everything that was asked; `catalog` is None where no leader master answered, which `silence` explains."""
+
+    nodes: tuple[Node, ...]
+    statuses: Statuses
+    catalog: CatalogFacts | None
+    silence: str = ""
+
+    def groups(self, role: str) -> dict[str, dict[str, GroupStatus]]:
+        """By group what each node of this role that holds a replica says of it."""
+        found: dict[str, dict[str, GroupStatus]] = {}
+        for node in self.nodes:
+            status = self.statuses.get(node.name)
+            for group in status.groups if status is not None and node.role == role else ():
+                found.setdefault(group.group, {})[node.name] = group
+        return found
+
+
+async def collect(
+    client: ClusterClient, nodes: Sequence[Node], statuses: Callable[[], Awaitable[Statuses]]
+) -> ClusterFacts:
+    """Ask every node and the leader master; whoever does not answer is left out, never an error."""
+    views = await statuses()
+    held = {group.group for status in views.values() if status is not None for group in status.groups}
+    try:
+        catalog = await _catalog(client, sorted(held - {CATALOG_GROUP}))
+    except (DefiniteError, IndefiniteError) as error:
+        return ClusterFacts(tuple(nodes), views, None, str(error))
+    return ClusterFacts(tuple(nodes), views, catalog)
+
+
+async def _catalog(client: ClusterClient, held: Sequence[str]) -> CatalogFacts:
+    catalog = client.catalog
+    masters, servers, tables = await catalog.masters(), await catalog.tablet_servers(), await catalog.list_tables()
+    factors: dict[str, int] = {}
+    tablets: dict[str, tuple[TabletLocation, ...]] = {}
+    for table in tables:
+        factors[table.table_id] = (await catalog.table_schema(table.name)).replication_factor
+        tablets[table.table_id] = (await catalog.table_locations(table.name)).tablets
+    known = {tablet.tablet_id for each in tablets.values() for tablet in each}
+    strays = [tablet_id for tablet_id in held if tablet_id not in known]
+    hosted: dict[str, str | None] = {}
+    if strays:
+        reply = await catalog.tablet_locations(strays)
+        hosted = {tablet.tablet_id: tablet.state for tablet in reply.tablets} | dict.fromkeys(reply.unknown)
+    return CatalogFacts(masters, servers, tables, factors, tablets, hosted)

@@ -1,0 +1,165 @@
+"""What `assay cluster check` finds wrong with facts that are wrong in one way each, and how it tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+from msgspec.structs import replace as changed
+
+from cluster.health.check import ClusterReport, examine
+from cluster.health.facts import CatalogFacts, ClusterFacts
+from cluster.health.look import told
+from cluster.wire.messages import (
+    MastersReply,
+    Partition,
+    Replica,
+    TableInfo,
+    TabletLocation,
+    TabletServersReply,
+)
+from harness.invariants import END_STATE, Examination, InvariantsRecord, as_checker, with_examination
+from harness.protocols import GroupStatus, Node, NodeStatus
+
+MASTERS, TSERVERS = ("m1", "m2", "m3"), ("t1", "t2", "t3", "t4")
+NODES = (*(Node(name, "master") for name in MASTERS), *(Node(name, "tserver") for name in TSERVERS))
+TABLE = TableInfo("table-1", "orders", "RUNNING", 2)
+VOTERS = ("t1", "t2", "t3")
+
+
+def replica(group: str, leader: str, name: str, voters: tuple[str, ...]) -> GroupStatus:
+    role = "leader" if name == leader else "follower"
+    return GroupStatus(group, role, 3, leader, 9, 9, 9, 3, role == "leader", voters, config_index=1, digest=77)
+
+
+def location(bucket: int) -> TabletLocation:
+    replicas = tuple(Replica(name, f"{name}:7050") for name in VOTERS)
+    return TabletLocation(f"tablet-{bucket}", Partition(bucket, 2), replicas, "RUNNING", "t1")
+
+
+def healthy() -> ClusterFacts:
+    statuses = {name: NodeStatus(name, "master", 1, (replica("catalog", "m2", name, MASTERS),)) for name in MASTERS}
+    for name in TSERVERS:
+        groups = tuple(replica(f"tablet-{bucket}", "t1", name, VOTERS) for bucket in range(2)) if name in VOTERS else ()
+        statuses[name] = NodeStatus(name, "tserver", 1, groups)
+    catalog = CatalogFacts(
+        MastersReply(tuple(Replica(name, "") for name in MASTERS), (), "m2", 1),
+        TabletServersReply(tuple(Replica(name, "") for name in TSERVERS), TSERVERS),
+        (TABLE,),
+        {"table-1": 3},
+        {"table-1": (location(0), location(1))},
+    )
+    return ClusterFacts(NODES, statuses, catalog)
+
+
+Spoil = Callable[[ClusterFacts], ClusterFacts]
+
+
+def with_group(node: str, group: str, **changes: object) -> Spoil:
+    """One replica says something else of itself."""
+
+    def spoil(facts: ClusterFacts) -> ClusterFacts:
+        status = facts.statuses[node]
+        assert status is not None
+        groups = tuple(replace(each, **changes) if each.group == group else each for each in status.groups)  # type: ignore[arg-type]
+        return replace(facts, statuses={**facts.statuses, node: replace(status, groups=groups)})
+
+    return spoil
+
+
+def with_catalog(change: Callable[[CatalogFacts], CatalogFacts]) -> Spoil:
+    def spoil(facts: ClusterFacts) -> ClusterFacts:
+        assert facts.catalog is not None
+        return replace(facts, catalog=change(facts.catalog))
+
+    return spoil
+
+
+def with_tablet(**changes: object) -> Spoil:
+    tablets = {"table-1": (location(0), changed(location(1), **changes))}
+    return with_catalog(lambda catalog: replace(catalog, tablets=tablets))
+
+
+def stray(state: str | None) -> Spoil:
+    def spoil(facts: ClusterFacts) -> ClusterFacts:
+        statuses = {**facts.statuses, "t4": NodeStatus("t4", "tserver", 1, (replica("old", "t4", "t4", ("t4",)),))}
+        return with_catalog(lambda catalog: replace(catalog, hosted={"old": state}))(replace(facts, statuses=statuses))
+
+    return spoil
+
+
+WRONG: dict[str, tuple[Spoil, str]] = {
+    "silent-node": (lambda facts: replace(facts, statuses={**facts.statuses, "t4": None}), "t4 does not answer"),
+    "no-leader-master": (with_group("m2", "catalog", role="follower"), "nobody leads"),
+    "two-leader-masters": (with_group("m1", "catalog", role="leader"), "m1, m2 leads"),
+    "master-in-another-term": (with_group("m3", "catalog", term=2), "different terms"),
+    "masters-configurations": (with_group("m3", "catalog", config_index=0), "configurations of different entries"),
+    "masters-differ": (with_group("m3", "catalog", digest=78), "replicas on m1, m2, m3 differ at applied index 9"),
+    "nobody-answers": (
+        lambda facts: replace(facts, catalog=None, silence="timeout"),
+        "no leader master answers: timeout",
+    ),
+    "dead-by-heartbeats": (
+        with_catalog(lambda catalog: replace(catalog, servers=TabletServersReply((), VOTERS))),
+        "t4 is not live",
+    ),
+    "altering": (
+        with_catalog(lambda catalog: replace(catalog, tables=(changed(TABLE, state="ALTERING"),))),
+        "orders is ALTERING, at schema version 2",
+    ),
+    "half-a-table": (
+        with_catalog(lambda catalog: replace(catalog, tablets={"table-1": (location(0),)})),
+        "has tablets for partitions 0 of 2",
+    ),
+    "no-tablets": (
+        with_catalog(lambda catalog: replace(catalog, tablets={"table-1": ()})),
+        "has tablets for partitions none of 1",
+    ),
+    "tablet-creating": (with_tablet(state="CREATING"), "is CREATING"),
+    "not-located": (with_tablet(replicas=()), "has 0 replicas by the catalog, and should have 3"),
+    "not-led": (with_group("t1", "tablet-1", role="follower"), "has no leader with a lease"),
+    "lease-lost": (with_group("t1", "tablet-1", lease_valid=False), "has no leader with a lease"),
+    "other-voters": (with_group("t1", "tablet-1", voters=("t1", "t2", "t4")), "the catalog has t1, t2, t3"),
+    "replica-lost": (
+        lambda facts: replace(facts, statuses={**facts.statuses, "t3": NodeStatus("t3", "tserver", 1)}),
+        "has no replica on t3",
+    ),
+    "replicas-differ": (with_group("t2", "tablet-0", digest=78), "tablet-0 replicas on t1, t2, t3 differ"),
+    "deletion-outstanding": (stray("DELETED"), "old is DELETED, and still on t4"),
+    "orphan": (stray(None), "old is on t4, and the catalog has no record of it: an orphan"),
+}
+
+
+def test_a_healthy_cluster_has_no_problem() -> None:
+    report = examine(healthy())
+    assert report.healthy and report.problems == ()
+    assert told(report).endswith("HEALTHY: 7 nodes, 1 tables, 2 tablets, 6 replicas")
+    assert "orders  RUNNING" in told(report) and "m2    leader" in told(report)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_told(name: str) -> None:
+    spoil, sentence = WRONG[name]
+    report = examine(spoil(healthy()))
+    assert not report.healthy
+    assert any(sentence in f"{each.subject} {each.message}" for each in report.problems), report.problems
+    assert "NOT HEALTHY" in told(report) and sentence in told(report)
+
+
+def test_replicas_at_different_indices_are_not_compared() -> None:
+    assert examine(with_group("t2", "tablet-0", digest=78, applied_index=8)(healthy())).healthy
+
+
+def test_a_report_is_read_again_as_it_was_written() -> None:
+    report = examine(WRONG["orphan"][0](healthy()))
+    assert msgspec.json.decode(msgspec.json.encode(report), type=ClusterReport) == report
+
+
+def test_what_an_examination_finds_is_a_broken_invariant() -> None:
+    record = InvariantsRecord({"no-panic": 3})
+    assert as_checker(with_examination(record, Examination((), None)))["valid"] is True
+    found = as_checker(with_examination(record, Examination(("a is odd",), None)))
+    assert found["valid"] is False and found["counts"] == {END_STATE: 1}
+    assert found["anomalies"][END_STATE][0]["message"] == "a is odd"
