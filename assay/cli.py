@@ -1,4 +1,4 @@
-"""The command line: `assay run | check | export | list | report | doctor`, its exit codes, its one-sentence errors."""
+"""The command line: `assay run | check | export | list | report | cluster | doctor`, exit codes, one-sentence errors."""
 
 from __future__ import annotations
 
@@ -197,6 +197,69 @@ def report(
 
     typer.echo(rebuild_report(run_directory))
     return EXIT_VALID
+
+
+cluster_app = typer.Typer(no_args_is_help=True, help="A cluster in containers: start it, look at it, call it.")
+app.add_typer(cluster_app, name="cluster")
+
+Store = Annotated[Path, typer.Option(help="Directory that runs are saved in, and that says which cluster is up.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@cluster_app.command(name="up")
+def cluster_up(
+    masters: Annotated[int, typer.Option(help="Master nodes (an odd number).")] = 3,
+    nodes: Annotated[int, typer.Option(help="Tablet servers.")] = 5,
+    flaw: Annotated[str, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")] = "",
+    store: Store = Path("store"),
+    debug: Debug = False,
+) -> int:
+    """Keep a cluster in containers running until ctrl-c, which removes everything."""
+    state_debug(debug)
+    from assay.cluster_command import keep_up
+    from assay.options import RunOptions, split_names, validate
+
+    asked = validate(RunOptions("register", on="docker", masters=masters, nodes=nodes, flaw=split_names(flaw)))
+    return keep_up(store, asked.masters, asked.nodes, asked.flaw, typer.echo)
+
+
+@cluster_app.command(name="status")
+def cluster_status(store: Store = Path("store"), json_output: Json = False, debug: Debug = False) -> int:
+    """Masters, tablet servers and tables of the cluster that is up."""
+    state_debug(debug)
+    from assay.cluster_command import show_status
+
+    return show_status(store, json_output)
+
+
+@cluster_app.command(name="check")
+def cluster_check(
+    run_directory: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", help="A saved run, instead of the cluster that is up.")
+    ] = None,
+    store: Store = Path("store"),
+    json_output: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Say what is wrong with the cluster that is up, or was at the end of a run; 1 if anything is."""
+    state_debug(debug)
+    from assay.cluster_command import check_cluster
+
+    return check_cluster(run_directory, store, json_output)
+
+
+@cluster_app.command(name="call")
+def cluster_call(
+    name: Annotated[str, typer.Argument(metavar="CALL", help="Such as CreateTable, AlterTable, ListTables.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="NAME=VALUE, such as name=orders buckets=3.")] = None,
+    store: Store = Path("store"),
+    debug: Debug = False,
+) -> int:
+    """Make one call of the metadata plane on the cluster that is up, and print its answer as JSON."""
+    state_debug(debug)
+    from assay.cluster_command import call_cluster
+
+    return call_cluster(store, name, arguments or [])
 
 
 @app.command()

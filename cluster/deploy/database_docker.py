@@ -90,6 +90,11 @@ class DockerDatabase(ReferenceDatabase):
         self._reports = Reports()
         self.leaderships = Leaderships()
 
+    @property
+    def cluster_id(self) -> str:
+        """What every connection states."""
+        return self._cluster_id
+
     # ---- processes ----
 
     async def install(self) -> None:

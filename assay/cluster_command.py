@@ -1,0 +1,203 @@
+"""`assay cluster up | status | check | call`: a cluster in containers to work with, and a look at it as an operator.
+
+The cluster that is up is told of in a file in the store, which is there as long as it is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from assay.cluster_call import prepared
+from cluster.client.client import ClusterClient
+from cluster.deploy.adapter import node_status
+from cluster.health.check import ClusterReport
+from cluster.health.look import look, told
+from cluster.wire.messages import WIRE_VERSION
+from harness.errors import DefiniteError, HarnessError, IndefiniteError, UserError
+from harness.ports import Hello, Ports
+from harness.protocols import Node, NodeStatus
+from harness.rundir import open_run, write_atomic
+
+UP_FILE = "cluster-up.json"
+CALL_TIMEOUT_S = 5.0
+STATUS_TIMEOUT_S = 1.0
+SETTLE_S = 3.0
+READY_TIMEOUT_S = 120.0
+NOBODY_KNOWS_NS = 0
+
+T = TypeVar("T")
+Tell = Callable[[str], None]
+
+
+class UpNode(msgspec.Struct, frozen=True):
+    name: str
+    role: str
+    zone: str
+    address: str
+
+
+class UpCluster(msgspec.Struct, frozen=True):
+    """`cluster-up.json`: how to reach a cluster that is up."""
+
+    cluster_id: str
+    nodes: tuple[UpNode, ...]
+
+    @property
+    def masters(self) -> tuple[str, ...]:
+        return tuple(node.address for node in self.nodes if node.role == "master")
+
+
+# ---- check, status, call ----
+
+
+def check_cluster(run: Path | None, store: Path, json_output: bool) -> int:
+    """Show the report of a saved run, or look at the cluster that is up; 0 if it is healthy, else 1."""
+    report = saved_report(run) if run is not None else asyncio.run(with_cluster(store, _look))
+    print(as_json(report) if json_output else told(report))
+    return 0 if report.healthy else 1
+
+
+def show_status(store: Path, json_output: bool) -> int:
+    """Who is there and what they do; 0 if a leader master answers, else 1."""
+    report = asyncio.run(with_cluster(store, lambda client, up: _look(client, up, 0.0)))
+    print(as_json(report) if json_output else told(msgspec.structs.replace(report, problems=(), healthy=True)))
+    return 0 if report.checked.get("tables") is not None and any(_leads(report)) else 1
+
+
+def _leads(report: ClusterReport) -> Iterator[bool]:
+    return (row.facts.get("state") == "leader" for row in report.masters)
+
+
+def call_cluster(store: Path, name: str, words: Sequence[str]) -> int:
+    """Make one call and print its answer as JSON; 0 if it succeeded, 1 if it was refused or its outcome is unknown."""
+    make = prepared(name, words)
+    try:
+        answer = asyncio.run(with_cluster(store, lambda client, up: make(client.catalog)))
+    except (DefiniteError, IndefiniteError) as error:
+        known = "refused" if isinstance(error, DefiniteError) else "its outcome is unknown"
+        print(f"{name} {known} ({error.kind}): {error}")
+        return 1
+    print(as_json(answer))
+    return 0
+
+
+def saved_report(run: Path) -> ClusterReport:
+    """The report that a run ended with; raises UserError."""
+    rundir = open_run(run)
+    saved = rundir.read_json(rundir.cluster_json)
+    if saved is None:
+        raise UserError(f"{run} has no {rundir.cluster_json.name}: nobody looked at the cluster at its end.")
+    try:
+        return msgspec.convert(saved, ClusterReport)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{rundir.cluster_json} can't be read: {error}.") from error
+
+
+def as_json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+async def _look(client: ClusterClient, up: UpCluster, settle_s: float = SETTLE_S) -> ClusterReport:
+    from harness.real.clock import RealClock
+
+    nodes = tuple(Node(each.name, each.role, each.zone) for each in up.nodes)
+
+    async def status(node: UpNode) -> NodeStatus | None:
+        try:
+            async with asyncio.timeout(STATUS_TIMEOUT_S):
+                return node_status(await client.status(node.address), NOBODY_KNOWS_NS)
+        except (DefiniteError, TimeoutError):
+            return None
+
+    async def statuses() -> dict[str, NodeStatus | None]:
+        answers = await asyncio.gather(*map(status, up.nodes))
+        return {node.name: answer for node, answer in zip(up.nodes, answers, strict=True)}
+
+    return await look(client, nodes, statuses, RealClock(), settle_s)
+
+
+async def with_cluster(store: Path, work: Callable[[ClusterClient, UpCluster], Awaitable[T]]) -> T:
+    """Do something with a client of the cluster that is up; raises UserError if none is."""
+    up = read_up(store)
+    with client_ports(up) as ports:
+        try:
+            return await work(ClusterClient(ports, up.masters, CALL_TIMEOUT_S), up)
+        finally:
+            await ports.network.close()
+
+
+def read_up(store: Path) -> UpCluster:
+    path = store / UP_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=UpCluster)
+    except FileNotFoundError:
+        raise UserError(f"No cluster is up (there is no {path}): start one with `assay cluster up`.") from None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UserError(f"{path} can't be read: {error}.") from error
+
+
+@contextmanager
+def client_ports(up: UpCluster) -> Iterator[Ports]:
+    from harness.real.ports import real_ports
+
+    with tempfile.TemporaryDirectory(prefix="assay-client-") as folder:
+        yield real_ports(Hello(up.cluster_id, "operator", 1, WIRE_VERSION), folder)
+
+
+# ---- up ----
+
+
+def keep_up(store: Path, masters: int, nodes: int, flaws: Sequence[str], tell: Tell) -> int:
+    """Start a cluster in containers, say how to reach it, and remove everything at SIGINT or SIGTERM."""
+    store.mkdir(parents=True, exist_ok=True)
+    if (store / UP_FILE).exists():
+        raise UserError(f"A cluster is up already; or remove {store / UP_FILE} if that is no longer so.")
+    asyncio.run(_up(store, masters, nodes, flaws, tell))
+    return 0
+
+
+async def _up(store: Path, masters: int, nodes: int, flaws: Sequence[str], tell: Tell) -> None:
+    from cluster.deploy.database_docker import DockerDatabase
+    from harness.env.docker.environment import DockerEnvironment
+    from harness.real.clock import RealClock
+
+    environment = DockerEnvironment(RealClock(), report=tell)
+    await environment.prepare()
+    database = DockerDatabase(environment, masters, nodes, flaws)
+    work = asyncio.create_task(_serve(environment, database, store, tell))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+    try:
+        await work
+    except asyncio.CancelledError:
+        pass  # The signal that ends it.
+    finally:
+        (store / UP_FILE).unlink(missing_ok=True)
+        tell("removing the cluster")
+        try:
+            await database.teardown()
+        finally:
+            await environment.teardown()
+
+
+async def _serve(environment: Any, database: Any, store: Path, tell: Tell) -> None:
+    await environment.setup(database.nodes)
+    await database.install()
+    await asyncio.gather(*(database.start(node.name) for node in database.nodes))
+    try:
+        await database.await_ready(READY_TIMEOUT_S)
+    except TimeoutError as error:
+        raise HarnessError(str(error)) from error
+    up = [UpNode(node.name, node.role, node.zone, database.address(node.name)) for node in database.nodes]
+    write_atomic(store / UP_FILE, msgspec.json.encode(UpCluster(database.cluster_id, tuple(up))))
+    tell(f"a cluster is up: {', '.join(f'{node.name} at {node.address}' for node in up)}")
+    tell("in another terminal: assay cluster status | check | call ListTables; ctrl-c here removes everything")
+    await asyncio.Event().wait()
