@@ -1,4 +1,4 @@
-"""The command line: `assay run | check | export | list | report | cluster | doctor`, exit codes, one-sentence errors."""
+"""The command line: `assay run | check | export | list | report | cluster | doctor`, its exit codes and its errors."""
 
 from __future__ import annotations
 

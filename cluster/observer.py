@@ -7,7 +7,7 @@ never acts on an observer, and an observer never acts on a node.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cluster.raft.types import (
     Configuration,
@@ -112,6 +112,11 @@ class Observer(Protocol):
     def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
         """A leader master answers from these records by id; `catalog` are those that it has applied."""
 
+    def tablet_called(
+        self, server: NodeId, request: object, tables: Mapping[str, Any], tablets: Mapping[str, Any]
+    ) -> None:
+        """A master sends this request to a tablet server; tables and tablets are the records it has applied, by id."""
+
     def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
         """A replica takes part in nothing from now on: what it has stored is `damaged`, or the program failed on it."""
 
@@ -156,6 +161,11 @@ class Silent:
         """Nothing."""
 
     def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
+        """Nothing."""
+
+    def tablet_called(
+        self, server: NodeId, request: object, tables: Mapping[str, Any], tablets: Mapping[str, Any]
+    ) -> None:
         """Nothing."""
 
     def replica_failed(self, group: str, damaged: bool, reason: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from cluster.identity import ForeignDisk
+from cluster.invariants.catalog import CatalogInvariants
 from cluster.invariants.clocks import HybridClock, MachineClock
 from cluster.invariants.elections import Elections
 from cluster.invariants.facts import KEPT
@@ -14,6 +16,7 @@ from cluster.invariants.log import LogInvariants
 from cluster.invariants.membership import Membership
 from cluster.invariants.states import States
 from cluster.log.envelope import CorruptLog
+from cluster.master.catalog import Catalog
 from cluster.observer import Digested, Observer, RaftView, Readings
 from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
 from cluster.ranges.lease import Lease
@@ -51,6 +54,7 @@ class Watch:
         self._moment = moment
         self.leaderships = Leaderships()
         self._groups: dict[str, GroupInvariants] = {}
+        self.catalog = CatalogInvariants(self.findings)
 
     def observer(self, node: str, incarnation: int, clock: MachineClock) -> Observer:
         """The observer of a life that begins now, on a machine whose clocks these are."""
@@ -140,6 +144,8 @@ class _Life:
 
     def applied(self, group: str, index: int, state: Digested) -> None:
         self._groups[group].states.applied(self._life, index, state.digest)
+        if isinstance(state, Catalog):
+            self._watch.catalog.applied(self._life, index, state.tables)
 
     def restored(self, group: str, meta: SnapshotMeta, state: Digested) -> None:
         self._groups[group].states.applied(self._life, meta.index, state.digest)
@@ -157,6 +163,11 @@ class _Life:
             differing = [key for key in {**caches, **catalog} if caches.get(key) != catalog.get(key)]
             message = f"a leader master answers from {len(differing)} records other than the committed ones"
             findings.tell(CACHES, f"{message}, the first is {differing[0]}", (self._life,), None)
+
+    def tablet_called(
+        self, server: NodeId, request: object, tables: Mapping[str, Any], tablets: Mapping[str, Any]
+    ) -> None:
+        self._watch.catalog.called(self._life, server, request, tables, tablets)
 
     def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
         self._watch.replica_failed(self._life, group, damaged, reason)

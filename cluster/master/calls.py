@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 from cluster.master.tservers import ServerMap
@@ -49,9 +49,11 @@ class ServerCalls:
     that they are needed.
     """
 
-    def __init__(self, ports: Ports, servers: ServerMap) -> None:
-        self._ports = ports
-        self._servers = servers
+    def __init__(
+        self, ports: Ports, servers: ServerMap, told: Callable[[ServerCall], None] = lambda call: None
+    ) -> None:
+        """`told` hears of every call that is sent."""
+        self._ports, self._servers, self._told = ports, servers, told
         self._in_flight: dict[_Key, asyncio.Task[None]] = {}
         self._owed: dict[_Key, ServerCall] = {}
 
@@ -63,6 +65,7 @@ class ServerCalls:
                 self._owed[key] = call
             address = self._servers.located(call.replica).address
             if address and key not in self._in_flight:
+                self._told(call)
                 payload = encode(call.request)
                 self._in_flight[key] = asyncio.create_task(self._call(key, address, payload), name="master.call")
 

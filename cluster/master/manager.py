@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cluster.config import Knobs
 from cluster.master.caches import Caches
-from cluster.master.calls import ServerCalls
+from cluster.master.calls import ServerCall, ServerCalls
 from cluster.master.catalog import Catalog, Outcome, decode_outcome, encode_batch
 from cluster.master.freshness import Freshness
 from cluster.master.locks import KeyLocks
@@ -124,7 +124,7 @@ class CatalogManager:
         self._on_failure = on_failure
         self._observer = observer
         self.servers = servers
-        self.calls = ServerCalls(ports, servers)
+        self.calls = ServerCalls(ports, servers, self._tell_of_call)
         self.locks = KeyLocks()
         self.wake = asyncio.Event()
         self.reported: dict[str, int] = {}
@@ -309,6 +309,9 @@ class CatalogManager:
         """Who the masters are, and the log index that made them so; clients and tservers learn it from here (G1)."""
         configuration = self._group.committed_configuration
         return replicas_of(configuration.members), configuration.index
+
+    def _tell_of_call(self, call: ServerCall) -> None:
+        self._observer.tablet_called(call.replica.node_id, call.request, self._catalog.tables, self._catalog.tablets)
 
     def placeable(self, leadership: Leadership) -> list[ServerEntry]:
         """Tablet servers that may get replicas: those that live and are not to leave."""
