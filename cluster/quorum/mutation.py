@@ -31,7 +31,7 @@ class InvalidMutation(ValueError):
     """A mutation that no replica can take, in one sentence."""
 
 
-class PartitionMutation(msgspec.Struct, frozen=True, array_like=True):
+class PartitionMutation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is written to one partition: all of it becomes visible at once."""
 
     partition: KeyBytes

@@ -64,7 +64,7 @@ class PartitionStore(Protocol):
     stats: StoreStats
 
     async def apply(self, mutation: PartitionMutation) -> None:
-        """Make a mutation durable, then visible, as a whole; raises JournalFull where it was not taken.
+        """Make a mutation durable, then visible, as a whole; raises DiskFull where it was not taken.
 
         Whoever is cancelled meanwhile doesn't know: the mutation may become durable.
         """

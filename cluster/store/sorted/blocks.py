@@ -37,6 +37,15 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, gc=False):
     contents: PartitionContents
 
 
+class PackedChunk(msgspec.Struct, frozen=True, array_like=True):
+    """A chunk of a block that was read, its contents still bytes: most chunks of a block are not asked for."""
+
+    partition: KeyBytes
+    start: KeyBytes
+    end: KeyBytes
+    contents: msgspec.Raw
+
+
 class BlockEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a block lies, and what it begins with."""
 
@@ -58,13 +67,19 @@ class Footer(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_chunks = msgspec.msgpack.Decoder(list[Chunk])
+_chunks = msgspec.msgpack.Decoder(list[PackedChunk])
+_contents = msgspec.msgpack.Decoder(PartitionContents)
 _footers = msgspec.msgpack.Decoder(Footer)
 
 
-def read_block(data: bytes) -> list[Chunk]:
+def read_block(data: bytes) -> list[PackedChunk]:
     """The chunks of a block; raises CorruptLog."""
     return _chunks.decode(unframe(_BLOCK, data))
+
+
+def unpack(packed: PackedChunk) -> Chunk:
+    """The chunk that was packed."""
+    return Chunk(packed.partition, packed.start, packed.end, _contents.decode(packed.contents))
 
 
 def read_footer(data: bytes) -> Footer:
@@ -100,12 +115,13 @@ def _middle(contents: PartitionContents) -> KeyBytes | None:
 class BlockPacker:
     """Packs chunks, which come in order, into blocks of about `block_bytes`, and at the end makes the footer.
 
-    Chunks of one partition that are small are joined: a merge of several files cuts at the bounds of all of them. A
-    partition of which nothing is left is left out.
+    Chunks are made to be of about `chunk_bytes`: large ones are split, for a reader merges whole chunks, and small ones
+    of one partition are joined, for a merge of several files cuts at the bounds of all of them. A partition of which
+    nothing is left is left out.
     """
 
-    def __init__(self, block_bytes: int) -> None:
-        self._limit = block_bytes
+    def __init__(self, block_bytes: int, chunk_bytes: int) -> None:
+        self._limit, self._chunk_limit = block_bytes, chunk_bytes
         self._waiting: tuple[Chunk, int] | None = None
         self._block: list[Chunk] = []
         self._block_bytes = 0
@@ -117,7 +133,7 @@ class BlockPacker:
 
     def add(self, chunk: Chunk) -> Iterator[bytes]:
         """Take the next chunk; the blocks that are complete now."""
-        for part, size in split_chunk(chunk, self._limit):
+        for part, size in split_chunk(chunk, self._chunk_limit):
             joined = self._join(part, size)
             if joined is None:
                 yield from self._settle()
@@ -148,7 +164,7 @@ class BlockPacker:
         if self._waiting is None:
             return part, size
         last, last_size = self._waiting
-        small = last.contents.empty or part.contents.empty or last_size + size <= self._limit
+        small = last.contents.empty or part.contents.empty or last_size + size <= self._chunk_limit
         if last.partition != part.partition or not small:
             return None
         contents = join_contents([last.contents, part.contents])
@@ -184,6 +200,6 @@ class BlockPacker:
         return data
 
 
-def chunk_place(chunk: Chunk) -> bytes:
-    """By what chunks are sorted first."""
-    return place_of(chunk.partition)
+def ending(chunk: PackedChunk) -> Place:
+    """Where a chunk ends."""
+    return place_of(chunk.partition), chunk.end

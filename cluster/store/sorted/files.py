@@ -15,7 +15,17 @@ from cluster.log.envelope import CorruptLog
 from cluster.log.paced import PacedFile
 from cluster.quorum.keys import place_of, token_at
 from cluster.quorum.partition_store import StoreStats
-from cluster.store.sorted.blocks import BlockPacker, Chunk, Footer, Place, read_block, read_footer
+from cluster.store.sorted.blocks import (
+    BlockPacker,
+    Chunk,
+    Footer,
+    PackedChunk,
+    Place,
+    ending,
+    read_block,
+    read_footer,
+    unpack,
+)
 from cluster.store.sorted.filters import may_hold
 from harness.ports import Disk
 
@@ -63,7 +73,7 @@ class SortedFile:
         first, last = self.first_block(low), bisect_left(self._begins, high)
         return sum(entry.length for entry in self.footer.blocks[first:last])
 
-    async def read(self, number: int) -> list[Chunk]:
+    async def read(self, number: int) -> list[PackedChunk]:
         """The chunks of a block; raises CorruptLog."""
         entry = self.footer.blocks[number]
         data = await read_part(self._disk, self.ref.path, entry.offset, entry.length)
@@ -80,7 +90,7 @@ class FileCursor:
     def __init__(self, file: SortedFile, low: Place, high: Place) -> None:
         self._file, self._low, self._high = file, low, high
         self._block = file.first_block(low)
-        self._chunks: list[Chunk] = []
+        self._chunks: list[PackedChunk] = []
         self._at = 0
         self.place: bytes | None = None
         self.chunk: Chunk | None = None
@@ -88,13 +98,13 @@ class FileCursor:
     async def advance(self) -> None:
         """Go to the next chunk, reading a block if it is in none that was read; raises CorruptLog."""
         while await self._fill():
-            self.chunk = self._chunks[self._at]
-            self.place = place_of(self.chunk.partition)
-            self._at += 1
-            if (self.place, self.chunk.start) >= self._high:
+            packed = self._chunks[self._at]
+            place = place_of(packed.partition)
+            if (place, packed.start) >= self._high:
                 break
-            if (self.place, self.chunk.end) > self._low:
-                return
+            self._at += 1
+            self.place, self.chunk = place, unpack(packed)
+            return
         self.place = self.chunk = None
 
     async def _fill(self) -> bool:
@@ -103,17 +113,17 @@ class FileCursor:
             return True
         if self._block >= self._file.blocks or self._file.begin(self._block) >= self._high:
             return False
-        self._chunks, self._at = await self._file.read(self._block), 0
+        self._chunks = await self._file.read(self._block)
+        self._at = bisect_right(self._chunks, self._low, key=ending)
         self._block += 1
-        return True
+        return await self._fill()
 
 
 class FileWriter:
     """Writes one file from chunks that come in order, below a pace; `paced` is where, and makes it durable."""
 
-    def __init__(self, disk: Disk, paced: PacedFile, block_bytes: int, stats: StoreStats) -> None:
-        self._disk, self._paced, self._stats = disk, paced, stats
-        self._packer = BlockPacker(block_bytes)
+    def __init__(self, disk: Disk, paced: PacedFile, packer: BlockPacker, stats: StoreStats) -> None:
+        self._disk, self._paced, self._packer, self._stats = disk, paced, packer, stats
         self._blocks: list[bytes] = []
         self._bytes = 0
 

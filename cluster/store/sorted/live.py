@@ -18,7 +18,7 @@ from cluster.log.envelope import CorruptLog, either, twice
 from cluster.log.frames import OtherVersion
 from cluster.log.paced import Pace, PacedFile, until_space
 from cluster.quorum.partition_store import StoreStats
-from cluster.store.sorted.blocks import SORTED_FORMAT
+from cluster.store.sorted.blocks import SORTED_FORMAT, BlockPacker
 from cluster.store.sorted.files import FileRef, FileWriter, SortedFile, open_file
 from harness.ports import Ports
 
@@ -43,11 +43,13 @@ _decode = msgspec.msgpack.Decoder(Manifest).decode
 class SortedOptions:
     """Sizes of a store. A memtable is flushed when its mutations have taken `memtable_bytes` of the log.
 
-    Files of similar sizes are compacted when there are `fan_in`, at most `most_inputs` at once.
+    A block is read whole; of it only the chunks that a reader needs are decoded and merged. Files of similar sizes are
+    compacted when there are `fan_in`, at most `most_inputs` at once.
     """
 
     memtable_bytes: int = 4 << 20
     block_bytes: int = 16 << 10
+    chunk_bytes: int = 2 << 10
     fan_in: int = 4
     most_inputs: int = 8
 
@@ -94,11 +96,12 @@ class LiveFiles:
             self.flushed = manifest.flushed
             self.files = tuple([await open_file(self._disk, ref, self.stats) for ref in manifest.files])
 
-    def writer(self, block_bytes: int) -> FileWriter:
+    def writer(self, options: SortedOptions) -> FileWriter:
         """A new file, at a path that was never used before."""
         self._made += 1
         path = f"{self._prefix}{self._incarnation:08d}-{self._made:08d}"
-        return FileWriter(self._disk, PacedFile(self._disk, self._clock, path, self._pace), block_bytes, self.stats)
+        paced = PacedFile(self._disk, self._clock, path, self._pace)
+        return FileWriter(self._disk, paced, BlockPacker(options.block_bytes, options.chunk_bytes), self.stats)
 
     async def install(self, added: SortedFile | None, replaced: Sequence[SortedFile], flushed: int | None) -> None:
         """Use a file, in the place of others, once the manifest says so durably."""

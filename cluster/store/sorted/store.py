@@ -30,7 +30,7 @@ from cluster.store.sorted.live import LiveFiles, SortedOptions, files_prefix
 from cluster.store.sorted.memtable import MemoryCursor, Memtable
 from cluster.store.sorted.merging import Turns
 from cluster.store.sorted.reading import SliceRead, TokenScan
-from harness.ports import Disk, Ports
+from harness.ports import Disk, DiskFull, Ports
 
 _COMING_BYTES = 1 << 18
 """Mutations on their way to the log; more wait. One turn of the event loop merges all that one fsync made durable."""
@@ -99,7 +99,7 @@ class SortedStore:
     # ---- PartitionStore ----
 
     async def apply(self, mutation: PartitionMutation) -> None:
-        """Make a mutation durable, then visible, as a whole; raises JournalFull where it was not taken, Quarantined.
+        """Make a mutation durable, then visible, as a whole; raises DiskFull where it was not taken, Quarantined.
 
         Whoever is cancelled meanwhile doesn't know: the mutation may become durable.
         """
@@ -113,10 +113,10 @@ class SortedStore:
         waiting = self._journal.put(data)
         try:
             await waiting
-        except JournalFull:
+        except JournalFull as error:
             self._coming.mutations.pop()
             self._coming.bytes -= len(data)
-            raise
+            raise DiskFull("the node's log takes nothing now") from error
         except asyncio.CancelledError:
             self._require_whole()
             raise
@@ -228,7 +228,7 @@ class SortedStore:
                 await self._change()
 
     async def _flush(self, table: Memtable) -> None:
-        writer = self._live.writer(self._options.block_bytes)
+        writer = self._live.writer(self._options)
         cursor, turns = MemoryCursor(table, LOWEST_PLACE, HIGHEST_PLACE), Turns(self._clock)
         await cursor.advance()
         while cursor.chunk is not None:
@@ -270,7 +270,7 @@ class SortedStore:
             return self._oldest_elsewhere(partition, inputs)
 
         forgetting = Forgetting(self._purgeable, oldest_elsewhere)
-        made = await compact(inputs, self._live.writer(self._options.block_bytes), forgetting, self._clock)
+        made = await compact(inputs, self._live.writer(self._options), forgetting, self._clock)
         await self._live.install(made, inputs, None)
         self.stats.compactions += 1
         self._tell()

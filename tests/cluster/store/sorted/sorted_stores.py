@@ -22,7 +22,7 @@ from harness.sim.disk import DiskOptions, SimDisk
 from harness.sim.world import World
 
 KNOBS = Knobs(log_segment_bytes=8_000, log_idle_ms=100, disk_retry_ms=20)
-SMALL = SortedOptions(memtable_bytes=600, block_bytes=200)
+SMALL = SortedOptions(memtable_bytes=600, block_bytes=200, chunk_bytes=80)
 GROUP = "t1"
 
 T = TypeVar("T")

@@ -8,13 +8,13 @@ import pytest
 
 from cluster.log.view import Quarantined
 from cluster.quorum.deletions import Deletion
-from cluster.quorum.journal import JournalFull
 from cluster.quorum.keys import encode_key, span_of, token_of
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation
 from cluster.quorum.rows import merge_contents
 from cluster.quorum.slices import Slice, page_of, page_token, resumed, visible_rows
 from cluster.store.sorted.live import SortedOptions
 from cluster.store.sorted.store import remove_files
+from harness.ports import DiskFull
 from tests.cluster.store.sorted.sorted_stores import GROUP, KNOBS, StoreMachine, simulate
 
 P = encode_key(("p",))
@@ -253,7 +253,7 @@ def test_writes_wait_while_the_disk_is_full_and_nothing_is_lost() -> None:
         await machine.clock.sleep(0.5)
         try:
             await asyncio.wait_for(machine.store.apply(rows(200, 200)), 0.5)
-        except (JournalFull, TimeoutError):
+        except (DiskFull, TimeoutError):
             refused += 1
         assert refused == 1
         assert len(shown(await machine.store.read(Slice(P)))) >= 20
