@@ -9,8 +9,8 @@ import pytest
 from assay.campaign import clean_options, flawed_options, found, try_seed
 from cluster.flaws import FLAWS
 
-CLEAN_SEEDS = (*range(1, 13), *range(14, 22))
-"""In the world of 13 `deposed-leader` never reaches its core: unknown, as it should be."""
+CLEAN_SEEDS = range(1, 11)
+"""More of them are for `python -m assay.campaign`."""
 
 FOUND_BY = {
     "raft-ack-before-fsync": 1,

@@ -15,7 +15,7 @@ from harness.run import Silent
 from harness.rundir import RunDir
 from harness.sim.replay import diverging_seeds
 
-SEEDS = range(100, 120)
+SEEDS = range(100, 110)
 NEMESES = (("partition", "kill"), ("pause",), ("rotate-majority",), ("leader-returns",), ("power-cut",))
 
 

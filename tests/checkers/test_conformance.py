@@ -28,7 +28,14 @@ pytestmark = pytest.mark.skipif(
     not (CORPUS / "index.tsv").exists(), reason=f"no conformance corpus at {CORPUS}; set ASSAY_CORPUS to where it is"
 )
 
-ENGINES = [pytest.param("local"), pytest.param("spark", marks=pytest.mark.spark)]
+SAMPLE = 6
+"""Spark judges every so many-th history of a part in the ordinary tests, for each costs it a second; all in campaigns."""
+
+ENGINES = [
+    pytest.param("local", 1, id="local"),
+    pytest.param("spark", SAMPLE, marks=pytest.mark.spark, id="spark-sample"),
+    pytest.param("spark", 1, marks=[pytest.mark.spark, pytest.mark.campaign], id="spark"),
+]
 
 
 @cache
@@ -52,12 +59,12 @@ def test_the_tables_are_whole() -> None:
     assert len(lines_of(CORPUS / "linear-random" / "truth.tsv")) == 286
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "step"), ENGINES)
 @pytest.mark.parametrize("table", ["index.tsv", "linear-random/truth.tsv"])
 @pytest.mark.parametrize("half", [0, 1])
-def test_what_other_projects_say(engines: dict[str, Engine], engine: str, table: str, half: int) -> None:
+def test_what_other_projects_say(engines: dict[str, Engine], engine: str, step: int, table: str, half: int) -> None:
     wrong = []
-    for line in lines_of(CORPUS / table)[half::2]:
+    for line in lines_of(CORPUS / table)[half :: 2 * step]:
         source = open_source((CORPUS / table).parent / line["file"], line.get("format") or "auto")
         verdict = judge_source(source, line["model"], engines[engine])
         assert verdict.engine == engine
@@ -67,20 +74,21 @@ def test_what_other_projects_say(engines: dict[str, Engine], engine: str, table:
     assert wrong == []
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "step"), ENGINES)
 @pytest.mark.parametrize("share", range(SHARES))
-def test_what_elle_says(engines: dict[str, Engine], engine: str, share: int) -> None:
+def test_what_elle_says(engines: dict[str, Engine], engine: str, step: int, share: int) -> None:
     """`valid` on every line; whatever Elle rules out and names; and what we rule out besides is what is listed."""
     options = CheckOptions(explain=1, settings={"linearizable-keys": "true"})
     more = []
-    for (name, model), lines in elle_files(share).items():
+    files = dict(list(elle_files(share).items())[::step])
+    for (name, model), lines in files.items():
         source = open_source(CORPUS / "elle-random" / name, "edn")
         asked = [line["consistency"] for line in lines]
         for line, verdict in zip(lines, judge_by_each(model, source, engines[engine], options, asked), strict=True):
             assert verdict.engine == engine
             compare(line, verdict)
             more += more_than_elle(line, verdict)
-    mine = {name for name, _ in elle_files(share)}
+    mine = {name for name, _ in files}
     assert more == [line for line in lines_of(MORE_THAN_ELLE) if line["file"] in mine]
 
 

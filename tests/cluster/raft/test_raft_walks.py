@@ -16,7 +16,7 @@ from raft_walk import DRIFT, Walk
 
 from cluster.raft.types import ChangeKind, Role, Silence
 
-SEEDS = range(30)
+SEEDS = range(18)
 
 
 @pytest.mark.parametrize("size", [3, 5])
