@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.options import RunOptions
 from assay.swarm import draw_cluster, draw_faults, drawn_words
-from assay.worlds import WorldSpec, draw_world
+from assay.worlds import WorldSpec, draw_world, told_knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import cluster_nodes
 from cluster.wire.messages import WIRE_VERSION
@@ -159,8 +159,9 @@ def run_in_docker(
         environment = DockerEnvironment(RealClock(), report=tell, volume_mib=volume_mib)
         await environment.prepare(try_out=not needed.isdisjoint({"clock", "packets"}))
         variables = environment.program_environment if "clock" in needed & environment.capabilities else {}
+        knobs = told_knobs(options.world)
         database = DockerDatabase(
-            environment, options.masters, options.nodes, options.flaw, seed=options.seed, environment=variables
+            environment, options.masters, options.nodes, options.flaw, knobs, seed=options.seed, environment=variables
         )
         test = make_test(options, environment, database, started, tell)
         containers = f"assay-{environment.run_id}-NODE"

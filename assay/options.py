@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.worlds import draw_world
+from assay.worlds import draw_world, told_knobs
 from cluster.flaws import KNOWN_FLAWS
 from harness.adequacy import parse_floors
 from harness.errors import UserError
@@ -101,9 +101,10 @@ def validate(options: RunOptions) -> RunOptions:
     within("--recovery-budget", options.recovery_budget, 0.1, 3600)
     within("--probe-period", options.probe_period, 0.05, 60)
     within("--seed", options.seed, 0, 2**63 - 1)
-    if options.world and options.on != "sim":
-        raise UserError(f"--world tells what the simulator does; on {options.on} the world is what it is.")
-    draw_world(options.seed, options.world)
+    if options.on == "sim":
+        draw_world(options.seed, options.world)
+    else:
+        told_knobs(options.world)
     parse_floors(options.floors)
     require_store(options.store)
     if options.masters % 2 == 0:

@@ -87,6 +87,18 @@ def parse_world(text: str) -> dict[str, Value]:
     return told
 
 
+def told_knobs(text: str) -> Knobs:
+    """What `--world` tells of a cluster on real machines, where nothing is drawn: knobs; raises UserError for more."""
+    told = parse_world(text)
+    knobs = {key.name for key in KNOB_KEYS}
+    for name in told:
+        if name not in knobs:
+            raise UserError(
+                f"--world {name} is the simulator's; a cluster on real machines can be told its knobs only."
+            )
+    return knobs_of(told)
+
+
 def draw_world(seed: int, text: str = "") -> WorldSpec:
     """The seed's world with the told parts in it; raises UserError where they can't be."""
     told = parse_world(text)

@@ -9,7 +9,8 @@ import pytest
 from command_line import assay
 
 from assay.options import RunOptions, validate
-from assay.worlds import WORLD_KEYS, draw_world, parse_world
+from assay.worlds import WORLD_KEYS, draw_world, parse_world, told_knobs
+from cluster.config import Knobs
 from harness.errors import UserError
 from harness.rundir import open_run
 
@@ -66,9 +67,13 @@ def test_mistakes_get_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path:
     assert not (tmp_path / "store").exists()
 
 
-def test_worlds_are_the_simulator_s() -> None:
-    with pytest.raises(UserError, match="on docker the world is what it is"):
-        validate(RunOptions("register", on="docker", world="loss=0.1"))
+def test_real_machines_can_be_told_the_cluster_s_knobs_only() -> None:
+    validate(RunOptions("register", on="docker", world="tablet-lease-ms=1000"))
+    assert told_knobs("tablet-lease-ms=1000,max-batch-entries=3") == Knobs(tablet_lease_ms=1000, max_batch_entries=3)
+    assert told_knobs("") == Knobs()
+    for text in ("loss=0.1", "severity=mild", "tablet-lease-ms=1000,wall=none"):
+        with pytest.raises(UserError, match="is the simulator's"):
+            validate(RunOptions("register", on="docker", world=text))
 
 
 def test_a_run_prints_its_world_saves_it_and_can_be_told_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SAMPLE = 6
-"""Spark judges every so many-th history of a part in the ordinary tests, for each costs it a second; all in campaigns."""
+"""Spark judges every so many-th history of a part in the ordinary tests (each costs it a second), all in campaigns."""
 
 ENGINES = [
     pytest.param("local", 1, id="local"),
