@@ -74,10 +74,7 @@ def run(
     swarm: Annotated[
         bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
     ] = False,
-    world: Annotated[
-        str,
-        typer.Option(help="KEY=VALUE,… of the simulated world; of a real cluster its knobs; see `assay list worlds`."),
-    ] = "",
+    world: Annotated[str, typer.Option(help="KEY=VALUE,… of the world; see `assay list worlds`.")] = "",
     store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
     op_timeout: Annotated[float, typer.Option(help="Seconds a client waits for one operation.")] = 5.0,
     recovery_budget: Annotated[float, typer.Option(help="Seconds it has to recover after the last heal.")] = 10.0,
