@@ -48,8 +48,12 @@ def lagging(leadership: Leadership, table: TableRecord) -> list[TabletRecord]:
 
 
 def alter_calls(leadership: Leadership, table: TableRecord) -> tuple[ServerCall, ...]:
-    """What tablet servers are told so that lagging tablets follow."""
-    tablets = lagging(leadership, table) if table.state == TableState.ALTERING else ()
+    """What tablet servers are told so that lagging tablets follow.
+
+    Of a table that is not ALTERING those may lag that came after it was, in the place of others: they tell so.
+    """
+    altering, told = table.state == TableState.ALTERING, leadership.schema_versions
+    tablets = [each for each in lagging(leadership, table) if altering or each.tablet_id in told]
     return tuple(call for tablet in tablets for call in _calls(leadership, table, tablet))
 
 

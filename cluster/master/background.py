@@ -12,7 +12,7 @@ from cluster.master.ddl import delete_calls
 from cluster.master.locks import LockKey, table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
 from cluster.master.placement import Placement, place, replica_load
-from cluster.master.records import TableRecord, TableState, TabletRecord, TabletState
+from cluster.master.records import TableRecord, TabletRecord, TabletState
 from cluster.master.replication import replication_calls
 from cluster.raft.configurations import FOUNDING_INDEX
 from cluster.wire.messages import CreateTablet, encode
@@ -53,9 +53,8 @@ async def scan(manager: CatalogManager, leadership: Leadership) -> None:
             continue
         if _needs_placement(manager, leadership, table):
             await _place_table(manager, leadership, table.table_id)
-        if table.state == TableState.ALTERING:
-            await settle(manager, leadership, table.table_id)
-            manager.calls.send(alter_calls(leadership, leadership.caches.tables[table.table_id]))
+        await settle(manager, leadership, table.table_id)
+        manager.calls.send(alter_calls(leadership, leadership.caches.tables[table.table_id]))
     manager.calls.send(replication_calls(manager, leadership))
     manager.calls.send_owed()
     _nudge(manager, leadership)

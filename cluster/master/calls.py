@@ -66,12 +66,12 @@ class ServerCalls:
             address = self._servers.located(call.replica).address
             if address and key not in self._in_flight:
                 self._told(call)
-                payload = encode(call.request)
-                self._in_flight[key] = asyncio.create_task(self._call(key, address, payload), name="master.call")
+                self._in_flight[key] = asyncio.create_task(self._call(key, call, address), name="master.call")
 
     def send_owed(self) -> None:
-        """Send again what was not acknowledged."""
-        self.send(tuple(self._owed.values()))
+        """Send again what was not acknowledged, to tservers that live: the others report everything once they do."""
+        now_ns = self._ports.clock.monotonic_ns()
+        self.send([call for call in self._owed.values() if self._servers.is_live(call.replica.node_id, now_ns)])
 
     def forget(self) -> None:
         """Leadership was lost: the next leader finds what is to be done in the reports that it gets (M4)."""
@@ -81,13 +81,14 @@ class ServerCalls:
         for task in self._in_flight.values():
             task.cancel()
 
-    async def _call(self, key: _Key, address: str, payload: bytes) -> None:
+    async def _call(self, key: _Key, call: ServerCall, address: str) -> None:
         try:
             await pass_by(self._ports.failpoints, "master.before_call")
-            reply = decode_reply(await self._ports.network.call(address, payload, CALL_TIMEOUT_S))
+            reply = decode_reply(await self._ports.network.call(address, encode(call.request), CALL_TIMEOUT_S))
             await pass_by(self._ports.failpoints, "master.after_call")
-            if isinstance(reply, DoneReply) or (isinstance(reply, Fault) and reply.kind == "CHANGE_REFUSED"):
-                self._owed.pop(key, None)  # Done; or what it was decided on has changed, and reports will tell.
+            refused = isinstance(reply, Fault) and reply.kind == "CHANGE_REFUSED"
+            if self._owed.get(key) is call and (refused or isinstance(reply, DoneReply)):
+                del self._owed[key]  # Done; or what it was decided on has changed, and reports will tell.
         except (Unreachable, CallLost, Refused, InjectedFailure):
             pass  # The tserver's reports tell what was done; the next scan sends again what wasn't.
         finally:

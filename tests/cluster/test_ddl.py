@@ -14,6 +14,7 @@ from cluster.master import contract
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
 from cluster.wire.messages import AlterTable, AlterTableReply, DeleteTable, Fault, RequestId
 from harness.errors import DefiniteError
+from harness.failpoints import Arming
 from harness.sim.world import World
 
 Scenario = Callable[[Bench, ClusterClient], Awaitable[None]]
@@ -176,6 +177,45 @@ def test_the_deletion_of_a_replica_is_repeated_until_it_is_acknowledged() -> Non
         bench.world.network.heal()
         await bench.sleep(4)
         assert len(dict.fromkeys(lost.deletes)) == 2
+
+    play(scenario)
+
+
+def test_deletions_that_are_owed_to_a_dead_server_wait_until_it_lives() -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        await made(bench, client)
+        leader, dead = await bench.leader(), bench.servers[0]
+        bench.world.node(dead.name).kill()
+        await bench.sleep(3)
+        passed: list[str] = []
+        bench.world.node(leader).failpoints.arm(Arming("master.before_call", passed.append))
+        await client.catalog.delete_table("a")
+        await bench.sleep(20)
+        assert len(passed) == 6, "two tablets on three servers, each once"
+        dead.start()
+        await bench.sleep(2)
+        assert len(dict.fromkeys(dead.deletes)) == 2
+
+    play(scenario)
+
+
+def test_a_tablet_that_replaced_another_one_is_altered_though_its_table_is_not() -> None:
+    """It was created under the latest schema, which is not in its log."""
+
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        await made(bench, client, buckets=1)
+        await client.catalog.alter_table("a", [ADD])
+        await settled(bench, client)
+        for server in bench.servers:
+            server.schemas.clear()
+            server.alters.clear()
+            server.deaf_to_alters = True
+        bench.world.node(await bench.leader()).kill()
+        await bench.sleep(2)
+        for server in bench.servers:
+            server.mute, server.deaf_to_alters = True, False
+        await bench.sleep(2)
+        assert any(server.schemas for server in bench.servers), "it is told again without another report"
 
     play(scenario)
 
