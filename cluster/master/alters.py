@@ -52,6 +52,8 @@ def alter_calls(leadership: Leadership, table: TableRecord) -> tuple[ServerCall,
 
     Of a table that is not ALTERING those may lag that came after it was, in the place of others: they tell so.
     """
+    if not table.version:
+        return ()  # It was never altered: there is nothing to lag behind.
     altering, told = table.state == TableState.ALTERING, leadership.schema_versions
     tablets = [each for each in lagging(leadership, table) if altering or each.tablet_id in told]
     return tuple(call for tablet in tablets for call in _calls(leadership, table, tablet))
