@@ -13,7 +13,7 @@ from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal, invalid
 from cluster.master.records import TabletRecord
-from cluster.master.replication import is_whole, keep_members, note_health
+from cluster.master.replication import keep_members, note_health
 from cluster.master.reports import Fate, dropped, fate, next_hint, next_record
 from cluster.raft.types import OpId
 from cluster.wire.messages import DeleteTablet, Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reports
@@ -100,8 +100,7 @@ async def _persist_report(
 
     try:
         await carry_out(manager, leadership, Operation("take-report", lambda leadership: keys, mutate))
-        keep_members(leadership, report.tablet_id)
-        if not is_whole(leadership, report.tablet_id):
+        if not keep_members(leadership, report.tablet_id):
             manager.wake.set()
     except (Refusal, Conflict) as error:
         return error

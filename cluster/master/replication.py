@@ -102,12 +102,20 @@ def newcomer(
 
 def note_health(leadership: Leadership, node_id: str, report: TabletReport) -> bool:
     """Note whether a reported replica is broken; True if that is news."""
-    known = leadership.broken.setdefault(report.tablet_id, {})
-    if report.state in BROKEN:
-        known[node_id], news = None, node_id not in known
-        return news
-    known.pop(node_id, None)
-    return False
+    known = leadership.broken.get(report.tablet_id, {})
+    if report.state not in BROKEN:
+        _note_broken(leadership, report.tablet_id, [each for each in known if each != node_id])
+        return False
+    _note_broken(leadership, report.tablet_id, [*known, node_id])
+    return node_id not in known
+
+
+def _note_broken(leadership: Leadership, tablet_id: str, node_ids: Iterable[str]) -> None:
+    broken = dict.fromkeys(node_ids)
+    if broken:
+        leadership.broken[tablet_id] = broken
+    else:
+        leadership.broken.pop(tablet_id, None)
 
 
 def replication_calls(manager: CatalogManager, leadership: Leadership) -> list[ServerCall]:
@@ -139,32 +147,34 @@ def replication_calls(manager: CatalogManager, leadership: Leadership) -> list[S
     return calls
 
 
-def is_whole(leadership: Leadership, tablet_id: str) -> bool:
-    """Whether a tablet has the voters that it should have, no learners, and no broken replica; if it runs at all."""
-    tablet = leadership.caches.tablets[tablet_id]
-    if tablet.config is None or tablet.state != TabletState.RUNNING:
+def is_whole(leadership: Leadership, tablet: TabletRecord, leaving: Collection[str]) -> bool:
+    """Whether a tablet has the voters that it should have, all to stay, no learners, no broken replica; if it runs."""
+    config = tablet.config
+    if config is None or tablet.state != TabletState.RUNNING:
         return True
-    table = leadership.caches.tables[tablet.table_id]
-    complete = len(tablet.config.voters) == table.replication_factor and not tablet.config.learners
-    staying = not any(server_id in leadership.caches.leaving for server_id in tablet.config.member_ids)
-    return complete and staying and not leadership.broken.get(tablet_id)
+    if config.learners or tablet.tablet_id in leadership.broken:
+        return False
+    if leaving and any(server_id in leaving for server_id in config.node_ids):
+        return False
+    return len(config.voters) == leadership.caches.tables[tablet.table_id].replication_factor
 
 
-def keep_members(leadership: Leadership, tablet_id: str) -> None:
-    """Forget what was reported of replicas that the tablet's configuration has no more."""
-    config, known = leadership.caches.tablets[tablet_id].config, leadership.broken.get(tablet_id)
-    if config is not None and known:
-        leadership.broken[tablet_id] = {name: None for name in known if name in config.member_ids}
+def keep_members(leadership: Leadership, tablet_id: str) -> bool:
+    """Forget what was reported of replicas that the tablet's configuration has no more; whether it is whole."""
+    tablet = leadership.caches.tablets[tablet_id]
+    known = leadership.broken.get(tablet_id)
+    if tablet.config is not None and known:
+        _note_broken(leadership, tablet_id, [each for each in known if each in tablet.config.member_ids])
+    return is_whole(leadership, tablet, leadership.caches.leaving)
 
 
 def _not_whole(leadership: Leadership) -> list[tuple[TabletRecord, TableRecord]]:
-    caches, found = leadership.caches, []
-    for tablet_id, tablet in caches.tablets.items():
-        if is_whole(leadership, tablet_id):
-            leadership.lacking_since_ns.pop(tablet_id, None)
-        else:
-            found.append((tablet, caches.tables[tablet.table_id]))
-    return found
+    caches, leaving = leadership.caches, leadership.caches.leaving
+    found = [tablet for tablet in caches.tablets.values() if not is_whole(leadership, tablet, leaving)]
+    lacking = {tablet.tablet_id for tablet in found}
+    for tablet_id in [each for each in leadership.lacking_since_ns if each not in lacking]:
+        del leadership.lacking_since_ns[tablet_id]
+    return [(tablet, caches.tables[tablet.table_id]) for tablet in found]
 
 
 def _overdue(
