@@ -23,6 +23,7 @@ from assay.options import RunOptions, validate
 from assay.seeds import Keep, SeedResult, parse_seeds, run_all
 from cluster.flaws import FLAWS, Flaw
 from harness.provenance import provenance
+from nemesis.asked import split
 from nemesis.scripts import SCRIPTS
 
 TIME_LIMIT_S = 20.0
@@ -57,7 +58,7 @@ class Command:
 
 def command_of(flaw: Flaw) -> Command:
     """The command that finds a flaw."""
-    return Command(flaw.workload, (flaw.nemesis,), flaw.world, flaw.time_limit_s)
+    return Command(flaw.workload, split(flaw.nemesis), flaw.world, flaw.time_limit_s)
 
 
 SCRIPT_WORLDS = {"snapshot-race": "snapshot-entries=20"}

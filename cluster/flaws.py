@@ -147,31 +147,10 @@ FLAWS: dict[str, Flaw] = {
             "deposed-leader",
             seen_by="served-within-the-lease",
         ),
-    )
-}
-"""Each is found by the named run, which is valid without it (`tests/assay/test_campaigns.py` has the seeds)."""
-
-UNPINNED: dict[str, Flaw] = {
-    flaw.name: flaw
-    for flaw in (
-        Flaw(
-            "heartbeat-leader-only",
-            "M3",
-            "tablet servers follow the leader: a new one knows none of them, and CreateTable fails (KUDU-1358)",
-            "catalog",
-            "master-kill",
-        ),
         Flaw(
             "cold-replica-map",
             "M2",
             "tablets are where this leader heard of them: none are located after an election (KUDU-1353)",
-            "catalog",
-            "master-kill",
-        ),
-        Flaw(
-            "no-full-report",
-            "M4",
-            "a new leader gets changes only: deletions and alterations are lost with the old one (KUDU-1374)",
             "catalog",
             "master-kill",
         ),
@@ -191,6 +170,30 @@ UNPINNED: dict[str, Flaw] = {
             "replicas are deleted for a DeleteTable that never committed",
             "catalog",
             "master-partition",
+            seen_by="calls-are-committed",
+        ),
+        Flaw("unbatched-catalog", "M7", "a table with some of its tablets after a fail-over", "catalog", "master-kill"),
+        Flaw(
+            "no-full-report",
+            "M4",
+            "a new leader gets changes only: deletions and alterations are lost with the old one (KUDU-1374)",
+            "catalog",
+            "heartbeat-loss,master-kill",
+            seen_by="end-state",
+        ),
+    )
+}
+"""Each is found by the named run, which is valid without it (`tests/assay/test_campaigns.py` has the seeds)."""
+
+UNPINNED: dict[str, Flaw] = {
+    flaw.name: flaw
+    for flaw in (
+        Flaw(
+            "heartbeat-leader-only",
+            "M3",
+            "tablet servers follow the leader: a new one knows none of them, and CreateTable fails (KUDU-1358)",
+            "catalog",
+            "master-kill",
         ),
         Flaw(
             "replacement-visible-early",
@@ -214,7 +217,6 @@ UNPINNED: dict[str, Flaw] = {
             "kill,master-kill",
             world="replica-dead-ms=2000",
         ),
-        Flaw("unbatched-catalog", "M7", "a table with some of its tablets after a fail-over", "catalog", "master-kill"),
     )
 }
 """Each is shown by a step test (`tests/cluster/test_catalog_flaws.py`, `test_replication_flaws.py`); no seed is

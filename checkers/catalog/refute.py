@@ -30,6 +30,7 @@ UNCOMMITTED, HALF_MADE, TWICE, PHANTOM = "uncommitted-record", "half-made-table"
 FLICKERING, LOST, RETURNED = "flickering-table", "lost-table", "deleted-table-seen"
 VERSION_BACK, VERSION_UNASKED = "version-went-back", "version-without-alter"
 TABLET_BACK, TABLET_GONE = "tablet-came-back", "vanished-tablet"
+NO_LOCATION = "no-location"
 STUCK_DDL, LATE_DDL = "ddl-stuck", "ddl-late"
 
 _VISIBLE_TABLES: Final = {TABLE_STATES.index("RUNNING"), TABLE_STATES.index("ALTERING")}
@@ -110,6 +111,8 @@ def _records(calls: Sequence[Call]) -> Iterator[Finding]:
 def _placed(call: Call) -> Iterator[Finding]:
     name = call.seen[0].name
     for tablet in call.tablets:
+        if tablet.state == _TABLET_RUNS and not tablet.replicas:
+            yield _finding(NO_LOCATION, [call], name, bucket=tablet.bucket)
         if tablet.state not in _VISIBLE_TABLETS:
             yield _finding(UNCOMMITTED, [call], name, what="tablet", state=_named(TABLET_STATES, tablet.state))
     buckets = sorted(tablet.bucket for tablet in call.tablets)

@@ -41,6 +41,12 @@ def _uncommitted(speaker: Speaker, finding: Finding) -> str:
     return f"{_first(_op(speaker, finding.ops[0]))} shows {seen}, which no committed record that clients see has."
 
 
+def _no_location(speaker: Speaker, finding: Finding) -> str:
+    tablet = f"the tablet of partition {finding.facts['bucket']} of {_name(finding)}"
+    told = f"shows {tablet} RUNNING and names no replica of it"
+    return f"{_first(_op(speaker, finding.ops[0]))} {told}. Where a tablet is stands in its record."
+
+
 def _half_made(speaker: Speaker, finding: Finding) -> str:
     buckets = " ".join(map(str, finding.facts["buckets"])) or "none"
     shown = f"shows partitions {buckets} of {_name(finding)}, which has {finding.facts['of']}"
@@ -137,6 +143,7 @@ def _state(tables: list[list[int]]) -> str:
 _SENTENCES: Final[dict[str, Say]] = {
     "uncommitted-record": _uncommitted,
     "half-made-table": _half_made,
+    "no-location": _no_location,
     "table-twice": _twice,
     "phantom-table": _phantom,
     "flickering-table": _flickering,

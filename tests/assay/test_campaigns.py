@@ -30,6 +30,13 @@ FOUND_BY = {
     "no-timestamp-cache": 1,
     "read-without-lease": 5,
     "wipe-keeps-id": 1,
+    "cold-replica-map": 3,
+    "abort-on-failed-replication": 1,
+    "deposed-master-serves": 1,
+    "create-visible-early": 1,
+    "delete-rpc-early": 1,
+    "unbatched-catalog": 5,
+    "no-full-report": 3,
 }
 """A seed that finds each flaw: by what clients saw, unless the flaw says that an invariant shows it."""
 
