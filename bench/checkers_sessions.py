@@ -18,12 +18,16 @@ from checkers.sessions.synthetic import PageShape, write_page_history
 from checkers.synthetic import RegisterShape, write_register_history
 
 MODELS = ("monotonic-reads", "write-atomicity", "isolation")
+QUORUM = {f"quorum:{model}": model for model in ("monotonic-reads", "write-atomicity", "durable-rows")}
+"""Models on histories of quorum tables, pages of four rows."""
 
 
 def make(model: str, reads: int, path: Path) -> None:
     """A valid history with that many reads: of single cells, of pages of four rows, or of transactions."""
     if model == "monotonic-reads":
         write_register_history(RegisterShape(2 * reads, keys=max(1, reads // 1000), clients=50), path)
+    elif model in QUORUM:
+        write_page_history(PageShape(reads // 2, partitions=max(1, reads // 4000), clients=50, quorum=True), path)
     elif model == "write-atomicity":
         write_page_history(PageShape(reads // 2, partitions=max(1, reads // 4000), clients=50), path)
     else:
@@ -37,7 +41,7 @@ def measure(model: str, reads: int, engine: str, folder: Path) -> str:
         make(model, reads, path)
     begin = time.perf_counter()
     with peak_memory() as peak:
-        verdict = check(path, model, engine=engine)
+        verdict = check(path, QUORUM.get(model, model), engine=engine)
     seconds = time.perf_counter() - begin
     said = f"{model}: {reads} reads, {engine}: {verdict.valid} in {seconds:.1f} s (judging {verdict.seconds:.1f} s)"
     return f"{said}, {peak}; {verdict.details}  [{machine()}]"
@@ -47,11 +51,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reads", type=int, default=1_000_000)
     parser.add_argument("--engine", choices=("local", "spark"), default="local")
-    parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--model", choices=(*MODELS, *QUORUM), action="append")
     parser.add_argument("--folder", type=Path, help="where histories are kept between runs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        for model in arguments.model or MODELS:
+        for model in arguments.model or (*MODELS, *QUORUM):
             folder = arguments.folder or Path(scratch)
             folder.mkdir(parents=True, exist_ok=True)
             measure(model, 1000, "local", folder)

@@ -37,7 +37,8 @@ micro-operation in its operation), `size` (how many the operation has), `kind`, 
 for nil) and the extras asked for."""
 
 _PLACES: Final = 1 << 12
-"""Names of chains tell so many lists of one operation apart."""
+"""Names of chains tell so many lists of one operation apart; one that reads more is refused, for lists of equal names
+would be taken for one."""
 
 _BASE: Final = (*ADDRESS, "invoke", "complete", "place", "size", "kind", "status", "value")
 
@@ -247,6 +248,7 @@ def _with_lists(rows: Columns, values: pa.ListArray, at: Ints, kinds: tuple[int,
         return rows
     keys, count = together([rows[name][read] for name in ADDRESS])
     lists = batch_lists(values, at[read], keys, count)
+    rows["kind"][read[rows["place"][read] >= _PLACES]] = STRANGE
     name = rows["invoke"][read] * _PLACES + np.minimum(rows["place"][read], _PLACES - 1)
     sizes = lists.stop - lists.start
     rows["value"][read], rows["chain"][read] = sizes, name[lists.standing]

@@ -15,6 +15,7 @@ import numpy as np
 from checkers.kernels.columns import NEVER, Ints
 
 _PAIRS_AT_ONCE = 4_000_000
+"""Memory only: what is left of the visits is searched next."""
 
 
 class Appends(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from checkers.kernels.columns import NIL, Ints
+from checkers.kernels.dense import together
 from checkers.kernels.instances import Instances, record
 from checkers.kernels.quorum_pages import first_above
 from checkers.kernels.quorum_table import Bools, Cells, Deletions, Mutations, Pages
@@ -213,11 +214,12 @@ def by_partition(pages: Pages, mutations: Mutations, partitions: int, *, reads: 
 
 def by_session(pages: Pages, mutations: Mutations) -> Sources:
     """A session's own writes bind its reads."""
-    both = np.concatenate((np.stack((pages.group, pages.session)), np.stack((mutations.group, mutations.session))), 1)
-    pairs, ids = np.unique(both, axis=1, return_inverse=True)
-    ids = ids.reshape(-1)
+    group = np.concatenate((pages.group, mutations.group))
+    ids, count = together([group, np.concatenate((pages.session, mutations.session))])
+    partition = np.zeros(count, np.int64)
+    partition[ids] = group
     mine, others = ids[: len(pages.group)], ids[len(pages.group) :]
-    return _sources(mine, others, pairs[0], pages, mutations, False, True)
+    return _sources(mine, others, partition, pages, mutations, False, True)
 
 
 def _sources(

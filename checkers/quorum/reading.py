@@ -99,7 +99,8 @@ def read_quorum_history(source: Source) -> Reading | None:
     for batch in source.batches(("process", "type", "f", "mops.list.element.f", *_COLUMNS)):
         rows = batch.filter(pc.greater_equal(batch.column("process"), 0))
         quorum |= any(rows.column(name).null_count < rows.num_rows for name in LATER_COLUMNS)
-        done = rows.filter(pc.equal(rows.column("type").cast(pa.string()), "ok"))
+        acted = pc.greater(pc.fill_null(pc.list_value_length(rows.column("mops")), 0), 0)
+        done = rows.filter(pc.and_(pc.equal(rows.column("type").cast(pa.string()), "ok"), acted))
         texts = pa.table([done.column(name).cast(pa.string()) for name in _PLACE], names=list(_PLACE))
         for row in texts.group_by(list(_PLACE)).aggregate([]).to_pylist():
             places.setdefault((row["mode"], row["data_centre"], row["replication"]))
@@ -110,6 +111,10 @@ def read_quorum_history(source: Source) -> Reading | None:
         last = max(last, _last_write(rows))
     if not quorum:
         return None
+    if len({replication is None for _, _, replication in places}) > 1:
+        raise UserError(
+            f"{source.path}: some operations state their replication and others don't, so what binds them is not known."
+        )
     ordered = tuple(sorted(places, key=lambda place: tuple(part or "" for part in place)))
     nodes = tuple(sorted({name for name in answers.values() if name is not None}))
     return Reading(ordered, _binding(source, ordered), nodes, answers, marked, last)

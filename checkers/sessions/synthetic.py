@@ -29,7 +29,8 @@ _TICK_NS: Final = 1_000
 @dataclass(frozen=True, slots=True)
 class PageShape:
     """`read_share` of the operations read all `rows` of a partition as one page, the others write some of them;
-    `info_share` of the writes have an unknown outcome. With `stamped` writes carry commit timestamps."""
+    `info_share` of the writes have an unknown outcome. With `stamped` writes carry commit timestamps; with `quorum`
+    their clients' timestamps, at level QUORUM of three replicas."""
 
     operations: int
     partitions: int = 1000
@@ -38,6 +39,7 @@ class PageShape:
     read_share: float = 0.5
     info_share: float = 0.01
     stamped: bool = False
+    quorum: bool = False
     anomaly: Anomaly = "none"
     seed: int = 0
 
@@ -137,6 +139,9 @@ def _record_batch(shape: PageShape, batch: _Batch, first: int, lost: Ints) -> pa
         "mops": _mops(shape, batch),
         "served_ts": pa.array(op, mask=unstamped),
     }
+    if shape.quorum:
+        known["write_ts"] = pa.array(op, mask=~batch.write)
+        known |= {name: pa.array([text] * count) for name, text in (("mode", "QUORUM"), ("replication", "dc1:3"))}
     arrays = [known.get(field.name, pa.nulls(count, field.type)) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=schema())
 

@@ -168,6 +168,11 @@ def test_levels_and_timestamps_must_be_stated_and_possible(verdict, tmp_path):
         check(tmp_path / "plain.parquet", "durable-rows", engine="local")
 
 
+def test_replication_is_stated_throughout_or_not_at_all(verdict):
+    with pytest.raises(UserError, match="others don't"):
+        verdict((W1, read(4, ((A, 1),), replication=None)), "durable-rows")
+
+
 def test_without_replication_what_holds_for_every_factor_binds(verdict):
     for level, bound in ((None, True), ("strong", True), ("QUORUM", True), ("ONE", False), ("TWO", False)):
         calls = (*TWO_WRITES, read(4, NEW, level=level), read(6, OLD, level=level))
