@@ -24,6 +24,7 @@ from cluster.log.snapshots import (
     SNAPSHOTS_PATH,
     SnapshotFile,
     check,
+    files_prefix,
     group_prefix,
     load,
     pieces,
@@ -138,7 +139,7 @@ class NodeLog:
         return image.hard_state, OpId(0, 0) if meta is None else OpId(meta.term, meta.index)
 
     async def destroy(self, group: str) -> None:
-        """Make everything of a group void, durably, and remove its snapshots."""
+        """Make everything of a group void, durably, and remove its snapshots and the files beside its log."""
         view, image = self._views.pop(group, None), self._images.pop(group, None)
         self._waiting.pop(group, None)
         if view is not None:
@@ -151,7 +152,7 @@ class NodeLog:
             self._settling.append(lambda: _resolve(durable))
             self._wake()
             await durable
-        for path in self._disk.list(group_prefix(group)):
+        for path in (*self._disk.list(group_prefix(group)), *self._disk.list(files_prefix(group))):
             await self._disk.remove(path)
 
     # ---- what views call ----

@@ -19,6 +19,7 @@ from cluster.store.parts import gathered
 from harness.ports import Clock, Disk
 
 SNAPSHOTS_PATH = "snapshots"
+FILES_PATH = "sorted"
 
 PIECE_BYTES = 1 << 18
 """How much of a snapshot is written or read in one go."""
@@ -32,6 +33,11 @@ _decode_count = msgspec.msgpack.Decoder(int).decode
 def group_prefix(group: str) -> str:
     """What the paths of a group's snapshots begin with."""
     return f"{SNAPSHOTS_PATH}/{group}/"
+
+
+def files_prefix(group: str) -> str:
+    """What the paths of files begin with that a group keeps beside its log, such as those of its store."""
+    return f"{FILES_PATH}/{group}/"
 
 
 def snapshot_path(group: str, meta: SnapshotMeta, attempt: str) -> str:

@@ -22,7 +22,6 @@ from cluster.store.sorted.blocks import SORTED_FORMAT, BlockPacker
 from cluster.store.sorted.files import FileRef, FileWriter, SortedFile, open_file
 from harness.ports import Ports
 
-SORTED_PATH = "sorted"
 _MANIFEST_KIND = 13
 _MANIFEST = "manifest"
 
@@ -52,11 +51,6 @@ class SortedOptions:
     chunk_bytes: int = 2 << 10
     fan_in: int = 4
     most_inputs: int = 8
-
-
-def files_prefix(group: str) -> str:
-    """What the paths of a store's files begin with."""
-    return f"{SORTED_PATH}/{group}/"
 
 
 class LiveFiles:

@@ -16,6 +16,7 @@ from typing import Any
 from cluster.config import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.log.paced import Pace
+from cluster.log.snapshots import files_prefix
 from cluster.log.view import GroupLog, Quarantined
 from cluster.quorum.journal import Journal, JournalFull
 from cluster.quorum.keys import LOWEST_KEY, TOKENS, KeyBytes, place_of
@@ -26,11 +27,11 @@ from cluster.quorum.slices import Page, Slice
 from cluster.store.sorted.blocks import Place
 from cluster.store.sorted.compaction import HIGHEST_PLACE, LOWEST_PLACE, Forgetting, choose_inputs, compact
 from cluster.store.sorted.files import SortedFile
-from cluster.store.sorted.live import LiveFiles, SortedOptions, files_prefix
+from cluster.store.sorted.live import LiveFiles, SortedOptions
 from cluster.store.sorted.memtable import MemoryCursor, Memtable
 from cluster.store.sorted.merging import Turns
 from cluster.store.sorted.reading import SliceRead, TokenScan
-from harness.ports import Disk, DiskFull, Ports
+from harness.ports import DiskFull, Ports
 
 _COMING_BYTES = 1 << 18
 """Mutations on their way to the log; more wait. One turn of the event loop merges all that one fsync made durable."""
@@ -54,11 +55,30 @@ class _Coming:
     bytes: int = 0
 
 
+class Signal:
+    """What some wait for that others bring about, maybe before anybody waits: waiters look again at what they need."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        """Wait until it is told next."""
+        if self._future is None:
+            self._future = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._future)
+
+    def tell(self) -> None:
+        """Wake all that wait."""
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.set_result(None)
+
+
 class SortedStore:
     """Made by `open`. Implements `cluster.quorum.partition_store.PartitionStore`.
 
     Damage quarantines the replica for good (G7): the log is told, `on_quarantined` is called once, and from then on
-    every call raises Quarantined. What a replica that is deleted leaves behind is for `remove_files`.
+    every call raises Quarantined. Its files go with its group (`cluster.log.node.NodeLog.destroy`).
     """
 
     def __init__(self, ports: Ports, knobs: Knobs, log: GroupLog, options: SortedOptions, purgeable: Purgeable) -> None:
@@ -70,7 +90,7 @@ class SortedStore:
         self._tables: deque[Memtable] = deque([Memtable()])
         self._coming = _Coming()
         self._replaying: list[tuple[int, bytes]] | None = []
-        self._changed: asyncio.Future[None] | None = None
+        self._room, self._full, self._added = Signal(), Signal(), Signal()
         self._compacting = asyncio.Lock()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._damage: Quarantined | None = None
@@ -105,7 +125,7 @@ class SortedStore:
         """
         while self._coming.bytes >= _COMING_BYTES or len(self._tables) > 1 + _FULL_TABLES:
             self._require_whole()
-            await self._change()
+            await self._room.wait()
         self._require_whole()
         data = encode_mutation(mutation)
         self._coming.mutations.append((mutation, len(data)))
@@ -152,7 +172,7 @@ class SortedStore:
             self._begin_table()
         while self._live.flushed < last:
             self._require_whole()
-            await self._change()
+            await self._room.wait()
 
     async def compact_all(self) -> None:
         """Merge all files into one; raises Quarantined."""
@@ -205,7 +225,7 @@ class SortedStore:
         mutation, size = self._coming.mutations.popleft()
         self._coming.bytes -= size
         self._merge(number, mutation, size)
-        self._tell()
+        self._room.tell()
 
     def _merge(self, number: int, mutation: PartitionMutation, size: int) -> None:
         table = self._tables[-1]
@@ -215,7 +235,7 @@ class SortedStore:
 
     def _begin_table(self) -> None:
         self._tables.append(Memtable())
-        self._tell()
+        self._full.tell()
 
     # ---- flushing ----
 
@@ -225,7 +245,7 @@ class SortedStore:
             if len(self._tables) > 1:
                 await self._guarded(self._flush(self._tables[0]))
             else:
-                await self._change()
+                await self._full.wait()
 
     async def _flush(self, table: Memtable) -> None:
         writer = self._live.writer(self._options)
@@ -240,7 +260,8 @@ class SortedStore:
         self._tables.popleft()
         self.stats.flushes += 1
         self._cut()
-        self._tell()
+        self._room.tell()
+        self._added.tell()
 
     def _cut(self) -> None:
         """Let the log forget what is in files; one cut at a time."""
@@ -263,7 +284,7 @@ class SortedStore:
                 if inputs:
                     await self._guarded(self._compact(inputs))
             if not inputs:
-                await self._change()
+                await self._added.wait()
 
     async def _compact(self, inputs: tuple[SortedFile, ...]) -> None:
         def oldest_elsewhere(partition: KeyBytes) -> int | None:
@@ -273,7 +294,6 @@ class SortedStore:
         made = await compact(inputs, self._live.writer(self._options), forgetting, self._clock)
         await self._live.install(made, inputs, None)
         self.stats.compactions += 1
-        self._tell()
 
     def _oldest_elsewhere(self, partition: KeyBytes, inputs: tuple[SortedFile, ...]) -> int | None:
         """The lowest timestamp of a partition in memory, on its way there, or in other files."""
@@ -299,7 +319,7 @@ class SortedStore:
             self._journal.close()
             for task in list(self._tasks):
                 task.cancel()
-            self._tell()
+            self._room.tell()
             self._on_quarantined(self._damage)
         return self._damage
 
@@ -307,27 +327,7 @@ class SortedStore:
         if self._damage is not None:
             raise self._damage
 
-    # ---- waiting ----
-
-    async def _change(self) -> None:
-        """Wait until a memtable was begun or flushed, files have changed, or something became durable."""
-        if self._changed is None:
-            self._changed = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._changed)
-
-    def _tell(self) -> None:
-        changed, self._changed = self._changed, None
-        if changed is not None and not changed.done():
-            changed.set_result(None)
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._log.spawn(work)
         self._tasks[task] = None
         task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
-
-
-async def remove_files(disk: Disk, group: str) -> None:
-    """Remove what the store of a deleted replica left; the manifest goes first, for it names the others."""
-    prefix = files_prefix(group)
-    for path in sorted(disk.list(prefix), key=lambda path: not path.endswith("/manifest")):
-        await disk.remove(path)

@@ -13,7 +13,6 @@ from cluster.quorum.mutation import MutationBuilder, PartitionMutation
 from cluster.quorum.rows import merge_contents
 from cluster.quorum.slices import Slice, page_of, page_token, resumed, visible_rows
 from cluster.store.sorted.live import SortedOptions
-from cluster.store.sorted.store import remove_files
 from harness.ports import DiskFull
 from tests.cluster.store.sorted.sorted_stores import GROUP, KNOBS, StoreMachine, simulate
 
@@ -288,16 +287,17 @@ def test_what_a_deleted_replica_left_does_not_come_back() -> None:
         await machine.store.apply(rows(1, 1))
         await machine.store.flush()
         await machine.store.close()
+        left = {path: machine.disk.peek(path) for path in machine.files()}
         await machine.log.destroy(GROUP)
+        assert len(left) > 1 and machine.files() == []
+        for path, data in left.items():
+            machine.disk.put(path, data)
         machine.begun = False
-        await machine.restart()  # a crash before the files were removed: the group is new, they are not its own
+        await machine.restart()  # as after a crash before they were removed: the group is new, they are not its own
         assert (await machine.contents(P)).empty
         await machine.store.apply(rows(2, 2))
         await machine.store.flush()
         assert shown(await machine.store.read(Slice(P))) == [2]
-        await machine.store.close()
-        await remove_files(machine.ports.disk, GROUP)
-        assert machine.files() == []
 
     simulate(scenario)
 
