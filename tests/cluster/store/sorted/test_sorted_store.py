@@ -8,6 +8,7 @@ import pytest
 
 from cluster.log.view import Quarantined
 from cluster.quorum.deletions import Deletion
+from cluster.quorum.journal import Journal
 from cluster.quorum.keys import encode_key, span_of, token_of
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation
 from cluster.quorum.rows import merge_contents
@@ -198,6 +199,58 @@ def test_deletions_go_when_they_may_and_never_before_what_they_cover() -> None:
         assert shown(await machine.store.read(Slice(P))) == [1, 3]
 
     simulate(scenario, options=SortedOptions(), purgeable=purgeable)
+
+
+async def deleted_row(machine: StoreMachine) -> None:
+    """One file has rows, another the deletion of one of them, which may be forgotten as far as the caller knows."""
+    await machine.start()
+    await machine.store.apply(rows(1, 1, 2, 3))
+    await machine.store.flush()
+    await machine.store.apply(deletion_of_row(5, 2))
+    await machine.store.flush()
+
+
+def test_a_deletion_stays_while_another_file_has_what_it_covers() -> None:
+    async def scenario(machine: StoreMachine) -> None:
+        await deleted_row(machine)
+        older, newer = machine.store.files
+        await machine.store._compact((newer,))
+        assert shown(await machine.store.read(Slice(P))) == [1, 3]
+        await machine.store.compact_all()
+        assert len((await machine.contents(P)).rows) == 2 and older not in machine.store.files
+
+    simulate(scenario, options=SortedOptions(), purgeable=lambda partition, deletion: True)
+
+
+def test_a_deletion_stays_while_what_it_covers_is_on_its_way_through_the_log() -> None:
+    async def scenario(machine: StoreMachine) -> None:
+        await deleted_row(machine)
+        machine.disk.extra_sync_ns = 50_000_000
+        write = asyncio.ensure_future(machine.store.apply(rows(4, 2, 7)))
+        await machine.clock.sleep(0)
+        await machine.store.compact_all()
+        await write
+        assert shown(await machine.store.read(Slice(P))) == [1, 3, 7]
+
+    simulate(scenario, options=SortedOptions(), purgeable=lambda partition, deletion: True)
+
+
+def test_what_is_in_files_is_not_taken_from_the_log_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash before the log forgets must not bring back what was deleted, its deletion being forgotten."""
+
+    async def scenario(machine: StoreMachine) -> None:
+        await machine.start()
+        await machine.store.apply(deletion_of_row(5, 2))
+        await machine.store.flush()
+        await machine.clock.sleep(0.5)  # the log has forgotten the deletion, and will not forget what it covers
+        monkeypatch.setattr(Journal, "cut", lambda *_: None)
+        await machine.store.apply(rows(4, 1, 2, 3))
+        await machine.store.flush()
+        await machine.store.compact_all()
+        await machine.restart()
+        assert shown(await machine.store.read(Slice(P))) == [1, 3]
+
+    simulate(scenario, options=SortedOptions(), purgeable=lambda partition, deletion: True)
 
 
 def test_a_partition_of_which_nothing_is_left_is_gone() -> None:
