@@ -84,11 +84,14 @@ def _silent(facts: ClusterFacts) -> Iterator[Problem]:
 
 
 def _masters(facts: ClusterFacts) -> Iterator[Problem]:
-    """One leads, and all know the same configuration."""
-    replicas = facts.groups(MASTER).get(CATALOG_GROUP, {})
-    if not replicas:
+    """One leads, and all members know the same configuration; a master that was removed may not have heard of it."""
+    found = facts.groups(MASTER).get(CATALOG_GROUP, {})
+    if not found:
         yield Problem("masters", CATALOG_GROUP, "no master holds the catalog")
         return
+    newest = max(found.values(), key=lambda status: (status.config_index, status.term))
+    members = [node_of(member) for member in (*newest.voters, *newest.learners)]
+    replicas = {name: status for name, status in found.items() if name in members}
     leaders = [name for name, status in replicas.items() if status.role == "leader"]
     if len(leaders) != 1:
         who = ", ".join(leaders) or "nobody"
@@ -100,7 +103,6 @@ def _masters(facts: ClusterFacts) -> Iterator[Problem]:
     if len(set(configurations.values())) > 1:
         told = _by_name(configurations)
         yield Problem("masters", CATALOG_GROUP, f"the masters know configurations of different entries: {told}")
-    newest = max(replicas.values(), key=lambda status: (status.config_index, status.term))
     for voter in newest.voters:
         if node_of(voter) not in replicas:
             yield Problem("masters", voter, "is a voter of the masters' group and holds no replica of it")

@@ -26,9 +26,10 @@ from harness.protocols import node_of
 BROKEN = (FAILED, QUARANTINED)
 CHANGE_TIMEOUT_S = 2.0
 LEAST_VOTERS = 3
+MAX_GRACE_NS = 5_000_000_000
 GRACE_SHARE = 4
-"""A tablet that lacks a replica is given a share of `replica_dead_ms` before a new server is chosen: whoever removed
-the replica may be about to add one."""
+"""A tablet that lacks a replica is given a share of `replica_dead_ms`, and not long, before a new server is chosen:
+whoever removed the replica may be about to add one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ def _overdue(
         leadership.lacking_since_ns.pop(tablet.tablet_id, None)
         return False
     since_ns = leadership.lacking_since_ns.setdefault(tablet.tablet_id, now_ns)
-    return now_ns - since_ns >= manager.knobs.replica_dead_ms * 1_000_000 // GRACE_SHARE
+    return now_ns - since_ns >= min(MAX_GRACE_NS, manager.knobs.replica_dead_ms * 1_000_000 // GRACE_SHARE)
 
 
 def _leader(leadership: Leadership, tablet: TabletRecord) -> Replica | None:

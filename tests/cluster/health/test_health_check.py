@@ -148,6 +148,13 @@ def test_what_is_wrong_is_told(name: str) -> None:
     assert "NOT HEALTHY" in told(report) and sentence in told(report)
 
 
+def test_a_master_that_was_removed_may_know_an_older_configuration() -> None:
+    facts = healthy()
+    for node in ("m1", "m2"):
+        facts = with_group(node, "catalog", voters=("m1", "m2"), config_index=9)(facts)
+    assert [problem for problem in examine(facts).problems if problem.section == "masters"] == []
+
+
 def test_replicas_at_different_indices_are_not_compared() -> None:
     assert examine(with_group("t2", "tablet-0", digest=78, applied_index=8)(healthy())).healthy
 
