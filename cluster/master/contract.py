@@ -79,6 +79,8 @@ async def carry_out(manager: CatalogManager, leadership: Leadership, operation: 
             # 5. Commit: `Caches.commit`, where the batch is applied, before `replicate` returns; tablets before tables.
             reply = await _replicate(manager, operation, mutation)
             # 6. Disk and memory of this master agree.
+        if reply != mutation.reply:
+            return reply  # Refused at apply (the session had ended), or answered before: nothing of this took effect.
         # 7. Only now tablet servers are told. What is lost is owed (`ServerCalls`), nudged (M8) or reported again (M4).
         manager.calls.send(mutation.calls)
         return reply
