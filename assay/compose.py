@@ -15,6 +15,7 @@ from assay.swarm import draw_cluster, draw_faults, drawn_words
 from assay.worlds import WorldSpec, draw_world, told_knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import cluster_nodes
+from cluster.deploy.partitions import QUORUM_WORKLOADS
 from cluster.wire.messages import WIRE_VERSION
 from harness import rundir as rundirs
 from harness.adequacy import parse_floors
@@ -118,9 +119,10 @@ def make_world(options: RunOptions, spec: WorldSpec) -> World:
 
 def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> SimDatabase:
     """The reference cluster in that world."""
-    return SimDatabase(
-        world, options.masters, options.nodes, options.flaw, spec.knobs, spec.zones, data_centres(options)
-    )
+    places = data_centres(options)
+    database = SimDatabase(world, options.masters, options.nodes, options.flaw, spec.knobs, spec.zones, places)
+    database.leaderless = options.workload in QUORUM_WORKLOADS
+    return database
 
 
 def data_centres(options: RunOptions) -> int:
@@ -163,6 +165,7 @@ def run_in_docker(
         database = DockerDatabase(
             environment, options.masters, options.nodes, options.flaw, knobs, seed=options.seed, environment=variables
         )
+        database.leaderless = options.workload in QUORUM_WORKLOADS
         test = make_test(options, environment, database, started, tell)
         containers = f"assay-{environment.run_id}-NODE"
         left = f"the nodes' logs stay in the containers {containers}, at {LOG_PATH}, until `assay doctor --clean`"

@@ -33,8 +33,9 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Heartbeats to one node are gathered for `heartbeat_gather_ms`. A group that was at rest for `quiesce_after_ms` falls
     silent, 0: never. Snapshots are written and sent below `bulk_bytes_per_s` each; at most `bulk_queue_bytes` of their
     chunks wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of clients at a time
-    (G7). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock. A replica that its leader has not heard
-    of for `replica_dead_ms` is evicted and replaced by another (M11).
+    (G7). Replicas of quorum tables keep deletions for `deletion_grace_ms`, within which repair has to bring them
+    everywhere (Q2). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock. A replica that its leader has
+    not heard of for `replica_dead_ms` is evicted and replaced by another (M11).
     """
 
     election_timeout_ms: int = 600
@@ -72,6 +73,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     bulk_queue_bytes: int = 8 << 20
     bulk_patience_ms: int = 2_000
     max_requests: int = 10_000
+    deletion_grace_ms: int = 864_000_000
     replica_dead_ms: int = 60_000
 
     def __post_init__(self) -> None:

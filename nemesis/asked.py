@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness.errors import UserError
+from nemesis.quorum import LEADERLESS
 from nemesis.registry import AIMED, KINDS, NEMESES
 from nemesis.scripts import SCRIPTS
 
@@ -118,11 +119,14 @@ def _number(name: str, key: str, text: str, low: float, high: float) -> float:
 def expand(asked: Sequence[Asked], offered: frozenset[str]) -> tuple[Asked, ...]:
     """The kinds asked for, each once: `all` is every kind, scripts too, that can be done with what is offered.
 
-    Kinds that do at one role what others do anywhere have to be named.
+    Kinds that do at one role what others do anywhere have to be named. Where the tables know no leaders, scripts about
+    leaders are left out.
     """
     named = {each.name: each for each in asked if each.name != ALL}
     if len(named) < len(asked):
         possible = [name for name, info in NEMESES.items() if info.needs <= offered and name not in AIMED]
+        if LEADERLESS in offered:
+            possible = [name for name in possible if not scripted(name) or LEADERLESS in SCRIPTS[name].needs]
         named |= {name: Asked(name) for name in possible if name not in named}
     return tuple(named.values())
 

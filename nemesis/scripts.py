@@ -14,6 +14,7 @@ from nemesis.faults import NO_CUT, Partition
 from nemesis.grudges import split
 from nemesis.leases import skewed_lease
 from nemesis.membership import membership
+from nemesis.quorum import LEADERLESS, partial_write, short_read
 from nemesis.scene import Scene, Script
 from nemesis.storage import power_cut, snapshot_race
 from nemesis.successors import deposed_leader, late_acks, unheard_commit
@@ -127,5 +128,17 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "has an operator add learners, promote them and remove voters, while leaders are cut off and restarted",
         frozenset({"partition", "kill", "failpoint", "membership", "status"}),
         "#7d8b1f",
+    ),
+    "partial-write": ScriptInfo(
+        partial_write,
+        "lets a write of a table without leaders reach one replica, and kills its coordinator before it leaves hints",
+        frozenset({"partition", "kill", "pause", "failpoint", "status", LEADERLESS}),
+        "#8a4f7d",
+    ),
+    "short-read": ScriptInfo(
+        short_read,
+        "lets a replica miss deletions, and holds a coordinator that is about to ask a replica for more rows",
+        frozenset({"partition", "pause", "failpoint", "status", LEADERLESS}),
+        "#4f7d8a",
     ),
 }

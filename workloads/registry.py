@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from harness.errors import UserError
-from workloads import catalog, register, snapshots
+from workloads import catalog, quorum, register, snapshots
 from workloads.api import Workload
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (register.WORKLOAD, snapshots.WORKLOAD, catalog.WORKLOAD)
+    workload.name: workload for workload in (register.WORKLOAD, snapshots.WORKLOAD, catalog.WORKLOAD, *quorum.WORKLOADS)
 }
 
 

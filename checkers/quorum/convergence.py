@@ -1,9 +1,10 @@
 """The model `convergence` on quorum tables: at the end all replicas hold the same, row by row.
 
-Final reads are those of the phase `final`, or where a history marks none, those that began after the last write had
-ended. Of each replica and cell the last that covers it counts, and a row that its page does not list is absent there.
-Whose replica a read shows is who answered it, if the history says that one did, else its node. An answer that was made
-of several says nothing about any. A partition that was not read from as many replicas as it has is not decided.
+Final reads are those of the phases `final` and `each-node`, or where a history marks none, those that began after the
+last write had ended. Of each replica and cell the last that covers it counts, and a row that its page does not list is
+absent there. Whose replica a read shows is who answered it, if the history says that one did, else its node. An answer
+that was made of several says nothing about any. A partition that was not read from as many replicas as it has is not
+decided.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ DELETE: Final = 2
 PAGE: Final = 3
 
 PHASE_FINAL: Final = "final"
+PHASE_EACH_NODE: Final = "each-node"
+"""Final reads that went to one node each."""
 
 _PLACE: Final = ("mode", "data_centre", "replication")
 _ANSWER: Final = ("replicas", "node")
@@ -59,7 +61,7 @@ class Reading:
             codes={
                 "level": (_PLACE, {place: code for code, place in enumerate(self.places)}),
                 "node": (_ANSWER, self._node_codes()),
-                "final": (("phase",), {(PHASE_FINAL,): 1}),
+                "final": (("phase",), {(PHASE_FINAL,): 1, (PHASE_EACH_NODE,): 1}),
             },
         )
 

@@ -34,6 +34,9 @@ from harness.ports import Clock, Ports
 from harness.protocols import Client, Damage, DamageKind, DiskState, Failpoint, Node, NodeStatus, ProcessState, node_of
 
 CAPABILITIES = frozenset({"kill", "pause", "stop", "status", "failpoint", "flood", "membership", "disk"})
+RAFT_ONLY = frozenset({"flood", "membership"})
+"""What tables without leaders don't have; they have `leaderless` instead."""
+
 ADMIN = "admin"
 """The harness's own machine: statuses and readiness are asked from there; no fault touches it."""
 
@@ -50,7 +53,10 @@ READINESS_CALL_TIMEOUT_S = 2.0
 
 
 class ReferenceDatabase(ABC):
-    """Masters `m1`…, tablet servers `t1`…, one process each; where it runs adds processes, statuses and clients."""
+    """Masters `m1`…, tablet servers `t1`…, one process each; where it runs adds processes, statuses and clients.
+
+    `leaderless` is to be set if its tables are to be written and read at levels (Q1).
+    """
 
     setup_timeout_s: ClassVar[float]
 
@@ -59,6 +65,7 @@ class ReferenceDatabase(ABC):
         self._knobs = Knobs() if knobs is None else knobs
         self._flooder: ClusterClient | None = None
         self._partitions: Mapping[str, Any] | None = None
+        self.leaderless = False
 
     @property
     def name(self) -> str:
@@ -72,7 +79,8 @@ class ReferenceDatabase(ABC):
     def capabilities(self) -> frozenset[str]:
         """What its processes can take; `zones`, if its nodes are spread over several."""
         zones = {node.zone for node in self._nodes}
-        return CAPABILITIES | ({"zones"} if len(zones) > 1 else frozenset[str]())
+        found = (CAPABILITIES - RAFT_ONLY) | {"leaderless"} if self.leaderless else CAPABILITIES
+        return found | ({"zones"} if len(zones) > 1 else frozenset[str]())
 
     @property
     def operations(self) -> frozenset[str]:

@@ -44,6 +44,9 @@ from cluster.wire.messages import Fault
 from harness.failpoints import pass_by
 from harness.ports import Ports
 
+_PATIENCE = 0.3
+"""Of a read's time a replica gets so much to answer, so that another one can stand in for it."""
+
 
 class Coordinator:
     """Carries out what clients ask of partitions; `data_centre` is where it stands."""
@@ -205,4 +208,4 @@ class _Exchange:
         if isinstance(instruction, AskForData) and instruction.again:
             await pass_by(self._ports.failpoints, "quorum.before_follow_up", tablet_id)
         fetch = FetchRows(tablet_id, epoch, instruction.slice, isinstance(instruction, AskForDigest))
-        return await self._calls.ask(endpoint, fetch, self._timeout_s)
+        return await self._calls.ask(endpoint, fetch, self._timeout_s * _PATIENCE)

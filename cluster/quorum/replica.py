@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from cluster.config import Knobs
 from cluster.group import OnFailure, Transport
 from cluster.log.frames import OtherVersion
 from cluster.log.view import GroupLog
-from cluster.quorum.memory_store import MemoryPartitions
+from cluster.quorum.deletions import Deletion
+from cluster.quorum.keys import KeyBytes
 from cluster.quorum.messages import (
     QuorumReply,
     ReplicaRequest,
@@ -25,6 +27,7 @@ from cluster.quorum.mutation import InvalidMutation, decode_mutation
 from cluster.quorum.partition_store import PartitionStore
 from cluster.quorum.slices import Page, Slice, page_digest
 from cluster.raft.types import Configuration, Member, Message
+from cluster.store.sorted.store import SortedStore
 from cluster.wire.messages import (
     LEADERLESS,
     AlterTablet,
@@ -39,16 +42,17 @@ from cluster.wire.messages import (
     encode,
 )
 from harness.failpoints import pass_by
-from harness.ports import DiskFull, Failpoints
+from harness.ports import DiskFull, Ports
 
+_NS_PER_MS = 1_000_000
 _NOT_OPEN = Fault("SHUTTING_DOWN", "this replica is not serving", definite=True)
 
 
 class PartitionReplica:
     """A `cluster.tserver.strategy.Strategy` for `legacy` tablets."""
 
-    def __init__(self, created: CreateTablet, failpoints: Failpoints) -> None:
-        self.created, self._failpoints = created, failpoints
+    def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs) -> None:
+        self.created, self._ports, self._knobs = created, ports, knobs
         self._store: PartitionStore | None = None
         self._schema_version = created.schema_version
         self._on_change: Callable[[], None] = lambda: None
@@ -58,7 +62,10 @@ class PartitionReplica:
     ) -> None:
         """Recover what is stored, or begin with nothing; raises Quarantined."""
         self._on_change = on_change
-        self._store = await MemoryPartitions.open(log)
+        purgeable = self._after_grace
+        self._store = await SortedStore.open(
+            self._ports, self._knobs, log, purgeable=purgeable, on_quarantined=on_failure
+        )
 
     async def close(self) -> None:
         """Stop serving."""
@@ -81,8 +88,13 @@ class PartitionReplica:
         """What this replica holds of a slice; None while it is not open."""
         return None if self._store is None else await self._store.read(asked)
 
+    def _after_grace(self, partition: KeyBytes, deletion: Deletion) -> bool:
+        """Deletions are kept long enough for hints and repair to bring them everywhere, and no longer."""
+        age_ms = self._ports.clock.wall_ns() // _NS_PER_MS - deletion.local_time_ms
+        return age_ms >= self._knobs.deletion_grace_ms
+
     async def _take(self, store: PartitionStore, encoded: bytes) -> QuorumReply:
-        failpoints, tablet_id = self._failpoints, self.created.tablet_id
+        failpoints, tablet_id = self._ports.failpoints, self.created.tablet_id
         try:
             mutation = decode_mutation(encoded)
             if failpoints.armed:
@@ -114,8 +126,24 @@ class PartitionReplica:
         )
 
     def status(self) -> GroupState | None:
-        """Nothing: statuses are of Raft groups."""
-        return None
+        """That it is there, and with whom; nothing of terms and logs, of which it has none."""
+        return GroupState(
+            group=self.created.tablet_id,
+            role="replica",
+            term=0,
+            leader=None,
+            commit_index=0,
+            applied_index=0,
+            last_index=0,
+            first_index=1,
+            last_term=0,
+            lease_valid=False,
+            voters=tuple(replica.node_id for replica in self.created.voters),
+            learners=(),
+            config_term=0,
+            config_index=0,
+            digest=0,
+        )
 
     @property
     def leads(self) -> bool:

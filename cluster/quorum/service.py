@@ -79,7 +79,7 @@ class QuorumService:
     async def _own(self, request: ReplicaRequest) -> QuorumReply:
         replica = self._find(request.tablet_id)
         if not isinstance(replica, PartitionReplica):
-            return Fault("NOT_FOUND", f"no replica of {request.tablet_id} serves here", definite=True)
+            return _absent(request.tablet_id, replica)
         return await replica.answer(request)
 
     async def _read_own(self, request: ReadReplica) -> QuorumReply:
@@ -90,7 +90,7 @@ class QuorumService:
         replica = self._find(replicas.tablet_id)
         page = await replica.read(request.slice) if isinstance(replica, PartitionReplica) else None
         if page is None:
-            return Fault("NOT_FOUND", f"no replica of {replicas.tablet_id} serves here", definite=True)
+            return _absent(replicas.tablet_id, replica)
         return PageRead(page, (self._ports.node_id,))
 
     def _client(self) -> ClusterClient:
@@ -100,3 +100,9 @@ class QuorumService:
     def _hints_view(self) -> GroupLog:
         assert self._log is not None
         return self._log.group(HINTS_GROUP)
+
+
+def _absent(tablet_id: str, replica: object) -> Fault:
+    """Nothing was done; a replica that does not serve may come back, and its hints are kept for it."""
+    kind = "NOT_FOUND" if replica is None else "SHUTTING_DOWN"
+    return Fault(kind, f"no replica of {tablet_id} serves here", definite=True)

@@ -99,7 +99,7 @@ MakeReplica: TypeAlias = Callable[[Host, CreateTablet], Strategy]
 
 
 def _legacy(host: Host, created: CreateTablet) -> Strategy:
-    return PartitionReplica(created, host.ports.failpoints)
+    return PartitionReplica(host.ports, created, host.knobs)
 
 
 STRATEGIES: dict[str, MakeReplica] = {"raft": _ranges, "legacy": _legacy}

@@ -13,6 +13,7 @@ from harness.ops import Op
 from harness.protocols import ProcessState
 from nemesis.faults import NO_CUT
 from nemesis.nemesis import FaultNemesis, Patience
+from nemesis.quorum import LEADERLESS
 from nemesis.scene import Scene
 from nemesis.scripts import SCRIPTS
 
@@ -41,7 +42,7 @@ class Episode:
         return running and not self.environment.links_cut
 
 
-@pytest.mark.parametrize("script", sorted(SCRIPTS))
+@pytest.mark.parametrize("script", sorted(name for name, info in SCRIPTS.items() if LEADERLESS not in info.needs))
 @pytest.mark.parametrize("seed", range(5))
 def test_only_the_core_of_a_script_is_observed_and_it_heals(script: str, seed: int) -> None:
     async def scenario() -> None:

@@ -1,0 +1,85 @@
+"""What legacy replication keeps and what it breaks, combination by combination (Q2): tears are not made up.
+
+Each line of the table in `docs/design/quorum.md` is a few short runs whose histories are judged by both models. Where a
+line says that something breaks, it must be found in one of the seeds; where it says that it holds, in none.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.compose import carry_out
+from assay.options import RunOptions
+from checkers.api import check_run
+from harness.rundir import RunDir
+from harness.spec import Silent
+
+MODELS = ("write-atomicity", "monotonic-reads")
+CALM = "severity=mild,latency=lan"
+
+
+def nobody(_: RunDir) -> dict[str, Any]:
+    return {}
+
+
+def judged(tmp_path: Path, nemesis: str, seed: int, **settings: str) -> tuple[bool, bool]:
+    """Whether the run's reads were atomic, and monotonic."""
+    options = RunOptions(
+        "write-atomicity",
+        nemesis=(nemesis,),
+        time_limit=15,
+        rate=60,
+        concurrency=8,
+        seed=seed,
+        world=CALM,
+        workload_options={
+            "keys": "1",
+            "rows": "8",
+            **{name.replace("_", "-"): each for name, each in settings.items()},
+        },
+        store=tmp_path,
+    )
+    finished = carry_out(options, nobody, Silent(), datetime(2026, 1, 1), lambda _: None)
+    verdicts = check_run(finished.outcome.rundir.history_parquet, MODELS, engine="local")
+    assert all(verdict.valid in (True, False) for verdict in verdicts.values())
+    return verdicts[MODELS[0]].valid is True, verdicts[MODELS[1]].valid is True
+
+
+def test_blocking_read_repair_is_monotonic_and_tears(tmp_path: Path) -> None:
+    found = []
+    for seed in (4, 8, 9, 10, 11, 12, 13, 14):
+        atomic, monotonic = judged(tmp_path / str(seed), "partial-write", seed, slices="0.8", limits="0")
+        assert monotonic, seed
+        found.append(atomic)
+        if not atomic:
+            return
+    raise AssertionError(f"{len(found)} runs, and nothing was torn")
+
+
+def test_short_read_protection_tears_reads_of_whole_partitions(tmp_path: Path) -> None:
+    found = []
+    for seed in (1, 3, 4, 5, 6, 7):
+        atomic, monotonic = judged(tmp_path / str(seed), "short-read", seed, slices="0", limits="0.8")
+        assert monotonic, seed
+        found.append(atomic)
+        if not atomic:
+            return
+    raise AssertionError(f"{len(found)} runs, and nothing was torn")
+
+
+def test_without_read_repair_reads_flap_and_are_atomic_where_there_is_no_limit(tmp_path: Path) -> None:
+    found = [
+        judged(tmp_path / str(seed), "partial-write", seed, slices="0.8", limits="0", read_repair="none")
+        for seed in (1, 2)
+    ]
+    assert all(atomic for atomic, _ in found)
+    assert not all(monotonic for _, monotonic in found)
+
+
+@pytest.mark.parametrize("nemesis", ["partial-write", "short-read"])
+def test_reads_as_wide_as_the_writes_without_limits_are_atomic_and_monotonic(tmp_path: Path, nemesis: str) -> None:
+    assert judged(tmp_path, nemesis, 4, slices="0", limits="0") == (True, True)

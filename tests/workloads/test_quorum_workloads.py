@@ -1,0 +1,55 @@
+"""The workloads of quorum tables: timestamps are unique, operations state what judges need, schemas differ."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from harness.errors import UserError
+from harness.generators import limit
+from harness.generators.core import Context
+from harness.levels import LEVELS
+from harness.ops import Op
+from workloads.api import Workload, resolve_options
+from workloads.quorum import WORKLOADS
+
+
+def played(workload: Workload, seed: int, count: int, **given: object) -> list[Op]:
+    """Invocations a millisecond apart, each of which is answered at once."""
+    options = resolve_options(workload, {name.replace("_", "-"): value for name, value in given.items()})
+    generator, ops = limit(count, workload.generator(options, Random(seed))), []
+    while generator is not None:
+        op, generator = generator.step(Context(len(ops) * 1_000_000, (0, 1, 2), 14, 14))
+        if not isinstance(op, Op):
+            break
+        ops.append(op)
+    return ops
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+def test_operations_state_what_judges_need_and_timestamps_are_unique(workload: Workload) -> None:
+    ops = played(workload, 3, 2_000, data_centres=2, replication=3)
+    assert ops == played(workload, 3, 2_000, data_centres=2, replication=3)
+    assert {op.f for op in ops} == set(workload.fs)
+    assert all(op.mode in LEVELS and op.data_centre in ("dc1", "dc2") for op in ops)
+    assert {op.replication for op in ops} == {"dc1:3,dc2:3"}
+    writes = [op for op in ops if op.f != "read"]
+    stamps = [op.write_ts for op in writes]
+    assert None not in stamps and len(set(stamps)) == len(stamps) and min(stamps) > 0
+    assert stamps != sorted(stamps), "clients' clocks are not in the order of real time"
+    assert all(op.write_ts is None and op.mops[0].f == "page" for op in ops if op.f == "read")
+    for op in writes:
+        cells = [(mop.partition, mop.row, mop.column) for mop in op.mops if mop.f == "w"]
+        assert len(set(cells)) == len(cells) and len({mop.partition for mop in op.mops}) == 1
+        assert op.f == "delete" or 2 <= len({mop.row for mop in op.mops}) <= 50
+
+
+def test_reads_are_of_slices_with_limits_or_of_all_as_they_were_asked_for() -> None:
+    (atomicity, *_) = WORKLOADS
+    drawn = [op.mops[0].values for op in played(atomicity, 1, 1_000) if op.f == "read"]
+    assert len({tuple(each or ()) for each in drawn}) > 30
+    wide = played(atomicity, 1, 1_000, slices=0, limits=0)
+    assert {op.mops[0].values for op in wide if op.f == "read"} == {(None, None, None, None)}
+    with pytest.raises(UserError, match="'read-repair' is one of blocking, none, not 'later'"):
+        resolve_options(atomicity, {"read-repair": "later"})

@@ -1,0 +1,120 @@
+"""Workloads on tables that are written and read at levels (Q1): what is torn, goes back, is lost, or differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from harness.generators.core import Generator, draw
+from harness.ops import Op
+from workloads.api import Option, Options, WordOption, Workload
+from workloads.partitions import (
+    DELETE,
+    READ,
+    TABLE_OPTIONS,
+    WRITE,
+    any_operation,
+    at_level,
+    level_option,
+    load_options,
+    whole_partition,
+)
+
+MIXED_READS = ("ONE", "TWO", "QUORUM", "LOCAL_QUORUM", "ALL", "LOCAL_ONE", "QUORUM", "QUORUM")
+MIXED_WRITES = ("QUORUM", "ONE", "LOCAL_QUORUM", "QUORUM", "EACH_QUORUM", "ALL")
+"""Levels as often as they are drawn; the judges know which of them bind which."""
+
+_LEVELS: tuple[Option | WordOption, ...] = (
+    level_option("write-level", "QUORUM", "the level of writes"),
+    level_option("read-level", "QUORUM", "the level of reads"),
+)
+_FINAL_READS_OF_EACH = 2
+
+
+def one_level(options: Options) -> tuple[Sequence[str], Sequence[str]]:
+    """The levels of reads and of writes that the user has chosen."""
+    return (options["read-level"],), (options["write-level"],)
+
+
+def mixed_levels(options: Options) -> tuple[Sequence[str], Sequence[str]]:
+    """Any levels; those of which three replicas are needed in one data centre are left out where there are fewer."""
+    few = int(options["replication"]) * int(options["data-centres"]) < 2
+    return tuple(level for level in MIXED_READS if not (few and level == "TWO")), MIXED_WRITES
+
+
+Levels = Callable[[Options], tuple[Sequence[str], Sequence[str]]]
+
+
+def load(levels: Levels) -> Callable[[Options, Random], Generator]:
+    """The endless mix of operations."""
+
+    def generator(options: Options, entropy: Random) -> Generator:
+        reads_at, writes_at = levels(options)
+        return draw(
+            entropy.getrandbits(53),
+            lambda context, chance, n: any_operation(options, reads_at, writes_at, context, chance, n),
+        )
+
+    return generator
+
+
+def final_reads(options: Options, entropy: Random) -> Generator:
+    """Every partition, whole, at the level whose reads see most: each replica has to answer."""
+    keys = int(options["keys"])
+
+    def read(_: object, chance: object, n: int) -> Op | None:
+        return whole_partition(n % keys) if n < _FINAL_READS_OF_EACH * keys else None
+
+    return draw(
+        entropy.getrandbits(53),
+        lambda context, chance, n: (
+            None if (op := read(context, chance, n)) is None else at_level(op, "ALL", options, chance)
+        ),
+    )
+
+
+def _workload(
+    name: str, description: str, levels: Levels, options: tuple[Option | WordOption, ...], checkers: tuple[str, ...]
+) -> Workload:
+    return Workload(
+        name=name,
+        description=description,
+        options=(*TABLE_OPTIONS, *options),
+        generator=load(levels),
+        final_generator=final_reads,
+        checkers=checkers,
+        operations=frozenset({"r", "w", "page", "delete"}),
+        fs=(READ, WRITE, DELETE),
+    )
+
+
+WORKLOADS = (
+    _workload(
+        "write-atomicity",
+        "writes of many rows of few partitions, read in slices and with limits: each is seen whole or not at all",
+        one_level,
+        (*_LEVELS, *load_options(keys=3, rows=12, slices=0.5, limits=0.4, deletes=0.25)),
+        ("write-atomicity", "stats"),
+    ),
+    _workload(
+        "monotonic-reads",
+        "reads at any levels: what was seen is not unseen later, where the two levels promise it",
+        mixed_levels,
+        load_options(keys=3, rows=8, slices=0.3, limits=0.2, deletes=0.2),
+        ("monotonic-reads", "stats"),
+    ),
+    _workload(
+        "durable-rows",
+        "writes and deletions at any levels: nothing acknowledged is lost, nothing deleted comes back",
+        mixed_levels,
+        load_options(keys=12, rows=8, slices=0.2, limits=0.1, deletes=0.3),
+        ("durable-rows", "stats"),
+    ),
+    _workload(
+        "convergence",
+        "writes at any levels; at the end all replicas hold the same rows",
+        mixed_levels,
+        load_options(keys=8, rows=8, slices=0.2, limits=0.1, deletes=0.3),
+        ("convergence", "stats"),
+    ),
+)
