@@ -69,13 +69,15 @@ async def divided(scene: Scene, group: str) -> None:
 
     Of four voters each change leaves three, and two majorities of two that have nobody in common: the successor must
     refuse (Ongaro, raft-dev, July 10th 2015). Then the first leader returns, with the change that it kept to itself.
+    Nodes of other roles are kept from it: masters that hear of its removal would have its replica deleted.
     """
     now = await four_voters(scene, group)
     if now is None:
         return
     first, others = now.leader, now.leader.others
     dropped = scene.entropy.choice([each for each in now.voters if node_of(each) in others])
-    away = split([first.node], others)
+    strangers = other_roles(scene, first.node)
+    away = split([first.node], [*others, *strangers])
     await scene.act(Partition(away))
     await change(scene, now, "remove", dropped, IMPATIENT_S)
     await scene.act(Hold(others, "before_vote", group))
@@ -92,9 +94,16 @@ async def divided(scene: Scene, group: str) -> None:
     if elected is not None:
         mine = next(each for each in now.voters if node_of(each) == first.node)
         await change(scene, replace(now, leader=elected), "remove", mine, IMPATIENT_S)
-        await scene.act(Partition(split([first.node, deaf], [second, partner])))
+        await scene.act(Partition(split([first.node, deaf], [second, partner, *strangers])))
         await served(scene, group, elected.term, (first.node, deaf))
         await scene.hold(0.3, 1.5)
+
+
+def other_roles(scene: Scene, name: str) -> list[str]:
+    """The nodes of other roles than this node's."""
+    nodes = scene.observer.database.nodes
+    own = next(node.role for node in nodes if node.name == name)
+    return [node.name for node in nodes if node.role != own]
 
 
 async def four_voters(scene: Scene, group: str) -> Members | None:
