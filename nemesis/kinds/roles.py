@@ -213,6 +213,7 @@ KINDS: Final = (
             for beyond in (False, True)
         },
         {"beyond": TIMES_BEYOND},
+        alone=True,  # of its clock only a node that runs can tell
     ),
     FaultKind(
         "tserver-kill",
