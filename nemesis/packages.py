@@ -13,6 +13,7 @@ from harness.protocols import Database, Environment, Nemesis
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted
 from nemesis.cycles import SEED_BITS, Kind, Pace, Timed, end_op
 from nemesis.nemesis import FaultNemesis, Patience
+from nemesis.quorum import LEADERLESS
 from nemesis.registry import KINDS, NEMESES, PlotStyle
 from nemesis.schedule import Schedule, Steps
 
@@ -127,7 +128,8 @@ def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: 
     if scripted(name):
         return Kind(name, (name,), True, asked.every_s, asked.for_s)
     variants = KINDS[name].variants
-    among = asked.variants or tuple(variants)
+    led = LEADERLESS not in offered
+    among = asked.variants or tuple(v for v in variants if led or not v.startswith("leaseholder"))
     possible = tuple(v for v in among if variants[v].needs <= offered and node_count >= variants[v].least_nodes)
     if not possible:
         least = min(variants[v].least_nodes for v in among)
