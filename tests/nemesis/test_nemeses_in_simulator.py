@@ -17,6 +17,7 @@ from harness.run import Test, run
 from harness.rundir import create
 from harness.sim.world import World
 from nemesis.packages import NemesisOptions, package
+from nemesis.quorum import LEADERLESS
 from nemesis.registry import NEMESES
 from workloads.api import resolve_options
 from workloads.register import WORKLOAD
@@ -41,7 +42,11 @@ class Watched(SimDatabase):
         await super().teardown()
 
 
-@pytest.mark.parametrize("kinds", [("partition", "kill", "pause"), *((name,) for name in NEMESES)], ids=",".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [("partition", "kill", "pause"), *((name,) for name, info in NEMESES.items() if LEADERLESS not in info.needs)],
+    ids=",".join,
+)
 def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, ...], tmp_path: Path) -> None:
     rundir = create(tmp_path, "register", datetime(2026, 2, 3, 4, 5, 6))
     with World(7, version=WIRE_VERSION) as world:

@@ -17,12 +17,14 @@ from harness.generators.simulate import simulate
 from harness.ops import Op, OpType
 from nemesis.cycles import Timed
 from nemesis.packages import NemesisOptions, package
+from nemesis.quorum import LEADERLESS
 from nemesis.registry import NEMESES
 from nemesis.schedule import Schedule, Steps
 from nemesis.scripts import SCRIPTS
 
 SECOND_NS = 1_000_000_000
-names = st.lists(st.sampled_from(sorted(NEMESES)), min_size=1, unique=True)
+OFFERED = sorted(name for name, info in NEMESES.items() if LEADERLESS not in info.needs)
+names = st.lists(st.sampled_from(OFFERED), min_size=1, unique=True)
 
 
 def slow(op: Op, number: int) -> tuple[int, OpType]:
