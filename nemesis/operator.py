@@ -1,7 +1,7 @@
 """What an operator does for a node that lost its disk, or a part of it: the lost replicas are replaced (G1, G7).
 
-A replica is removed from its group's configuration and another one of the node added as a learner and promoted. That
-the cluster does this by itself is not asked for yet.
+A replica is removed from its group's configuration and another one of the node added as a learner and promoted. Masters
+do the same for replicas that they hear are broken (M11); for lost ones they wait longer than a run likes to.
 """
 
 from __future__ import annotations
