@@ -35,7 +35,7 @@ FOUND_BY = {
     "deposed-master-serves": 1,
     "create-visible-early": 1,
     "delete-rpc-early": 1,
-    "unbatched-catalog": 5,
+    "unbatched-catalog": 10,
     "no-full-report": 3,
 }
 """A seed that finds each flaw: by what clients saw, unless the flaw says that an invariant shows it."""
