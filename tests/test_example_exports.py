@@ -19,6 +19,8 @@ from harness.errors import UserError
 EXAMPLES = {e.file: e for group in groups() for e in group.examples if e.path.suffix != ".log"}
 
 UNSOLICITED = "an unsolicited event (feed-row) has micro-operations"
+OPEN = "can't be said in EDN as Jepsen has it"
+"""Lists with nothing at a place: the open bounds of pages and deletions, columns that a schema leaves out."""
 
 
 def rows(source: Source) -> list[dict[str, Any]]:
@@ -32,6 +34,17 @@ def verdict(example: Example, path: Path) -> tuple[Any, ...]:
     return found.valid, found.counts, found.strongest, found.rules_out
 
 
+def refusal(group: str, source: Source) -> str | None:
+    """Why a history can't be exported, if it can't."""
+    found = rows(source)
+    if group == "change-feed" and any(row["f"] == "feed-row" for row in found):
+        return UNSOLICITED
+    if any(row["f"] == "list" and row["mops"] is None for row in found):
+        return "can't be exported"  # A listing of nothing has no key, and others have one.
+    lists = [mop["values"] for row in found for mop in row["mops"] or () if mop["values"]]
+    return OPEN if any(None in values for values in lists) else None
+
+
 @pytest.mark.parametrize("group", sorted({name.split("/")[0] for name in EXAMPLES}))
 def test_examples_survive(tmp_path: Path, group: str) -> None:
     for example in EXAMPLES.values():
@@ -39,10 +52,10 @@ def test_examples_survive(tmp_path: Path, group: str) -> None:
             continue
         path = READERS.get(example.path.suffix, lambda path, _: path)(example.path, tmp_path)
         source, copy = open_source(path), tmp_path / "copy.edn"
-        if group == "change-feed" and any(row["f"] == "feed-row" for row in rows(source)):
+        if (reason := refusal(group, source)) is not None:
             with pytest.raises(UserError) as refused:
                 write_edn(source, copy)
-            assert UNSOLICITED in str(refused.value)
+            assert reason in str(refused.value)
             continue
         write_edn(source, copy)
         back = open_source(copy)

@@ -17,7 +17,7 @@ from checkers.quorum.reading import Reading, read_quorum_history
 from checkers.quorum.verdicts import refuse
 from checkers.quorum.words import explain_all
 from checkers.source import Source
-from checkers.verdict import Validity, Verdict
+from checkers.verdict import NOTHING_SUCCEEDED, Validity, Verdict
 from harness.errors import UserError
 
 DURABLE_SUMMARY: Final = "nothing acknowledged that reads must see is lost, nothing deleted comes back"
@@ -32,6 +32,8 @@ _JUDGED_SESSIONS: Final = frozenset({MONOTONIC_READS, READ_YOUR_WRITES, SESSIONS
 def judge_durable_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Every read whose level binds it shows what was acknowledged before it began, or something later."""
     reading = read_quorum_history(source)
+    if reading is None and not source.any_succeeded():
+        return Verdict("unknown", DURABLE_ROWS, engine=engine.name, reason=NOTHING_SUCCEEDED)
     if reading is None:
         raise UserError(
             f"{source.path} states no write timestamps (write_ts), so the model {DURABLE_ROWS} can't judge it."

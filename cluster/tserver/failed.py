@@ -118,3 +118,8 @@ class FailedReplica:
 
     def _refusal(self) -> Fault:
         return Fault("NOT_THE_LEADER", f"this replica is {self.state}: {self.reason}", definite=True)
+
+
+def unreadable_report(tablet_id: str) -> TabletReport:
+    """What masters are told of a replica whose own record is damaged, so that they have it replaced (M11)."""
+    return TabletReport(tablet_id, "", QUARANTINED, 0, None, (), (), 0, 0)

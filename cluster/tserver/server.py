@@ -23,7 +23,7 @@ from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.clock_probes import ClockProbes
 from cluster.tserver.evictions import Evictions
-from cluster.tserver.failed import FAILED, QUARANTINED, FailedReplica
+from cluster.tserver.failed import FAILED, QUARANTINED, FailedReplica, unreadable_report
 from cluster.tserver.heartbeats import HeartbeatSender
 from cluster.tserver.metadata import TabletMeta, Tombstone
 from cluster.tserver.strategy import STRATEGIES, Host, Strategy
@@ -396,8 +396,9 @@ class TabletServer:
         return dict.fromkeys(voter.address for voter in voters if voter.address != self._config.address)
 
     def _reports(self, tablet_ids: Iterable[str] | None) -> tuple[TabletReport, ...]:
-        chosen = self._replicas if tablet_ids is None else tablet_ids
-        return tuple(self._replicas[tablet_id].report() for tablet_id in chosen if tablet_id in self._replicas)
+        chosen = (*self._replicas, *self._unreadable) if tablet_ids is None else tuple(tablet_ids)
+        here = (self._replicas[tablet_id].report() for tablet_id in chosen if tablet_id in self._replicas)
+        return (*here, *(unreadable_report(tablet_id) for tablet_id in chosen if tablet_id in self._unreadable))
 
     def _status(self) -> bytes:
         groups = tuple(replica.status() for replica in self._replicas.values())

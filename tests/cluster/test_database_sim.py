@@ -276,7 +276,7 @@ def test_it_is_a_database_of_the_harness() -> None:
             ("t4", "tserver", "z2"),
         ]
         assert {"kill", "pause", "status"} <= database.capabilities
-        assert database.operations == {"r", "w", "cas"}
+        assert {"r", "w", "cas", "create", "delete", "page"} <= database.operations
         client: Client = world.run(database.open_client(0, 1.0))
         world.run(client.close())
 

@@ -28,6 +28,7 @@ from cluster.wire.messages import (
     Reply,
     StatusReply,
     WriteRow,
+    decode_reports,
     decode_request,
     encode,
 )
@@ -263,16 +264,16 @@ def test_every_master_hears_of_every_change_once_and_a_new_leader_of_everything(
             for name in NAMES:
                 beats = master.of(name)
                 assert beats[0].full
-                assert [report for beat in beats for report in beat.reports][-1].leader == leader
+                assert [report for beat in beats for report in decode_reports(beat.reports)][-1].leader == leader
                 assert not any(beat.full for beat in beats[1:])
-                assert all(beat.reports == () for beat in beats[-3:])
+                assert all(decode_reports(beat.reports) == () for beat in beats[-3:])
                 assert [beat.sequence for beat in beats] == list(range(1, len(beats) + 1))
         masters["m2"].leader_term = 2
         seen = len(masters["m2"].beats)
         await servers.clock.sleep(1.5)
         for name in NAMES:
             late = [beat for beat in masters["m2"].beats[seen:] if beat.node_id == name]
-            assert [beat.full for beat in late if beat.reports] == [True]
+            assert [beat.full for beat in late if decode_reports(beat.reports)] == [True]
 
     simulate(11, scenario)
 

@@ -11,7 +11,7 @@ import pytest
 from cluster.deploy.database_docker import DockerDatabase
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import HarnessError
-from harness.protocols import DiskState, ProcessState
+from harness.protocols import DiskState, GroupStatus, ProcessState
 from harness.real.clock import RealClock
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
@@ -54,6 +54,16 @@ class Nodes:
         await self.database.start(node)
         await self.database.await_ready(READY_S)
         await self.write()
+
+    async def whole(self) -> None:
+        """Wait until every tablet has three voters again: masters replace a damaged replica, one change at a time."""
+        async with asyncio.timeout(READY_S):
+            while not all(len(group.voters) == 3 for group in await self.tablets()):
+                await self.environment.clock.sleep(0.2)
+
+    async def tablets(self) -> list[GroupStatus]:
+        statuses = (await self.database.statuses()).values()
+        return [group for status in statuses if status for group in status.groups if group.group != "catalog"]
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +154,7 @@ def test_a_flipped_bit_is_read_back_and_loses_nothing(nodes: Nodes, seed: int) -
 def test_a_wiped_node_is_another_server(nodes: Nodes) -> None:
     async def scenario() -> None:
         assert await nodes.database.server_id("t3") == "t3"
+        await nodes.whole()
         await nodes.database.kill("t3")
         await nodes.database.wipe("t3")
         await nodes.back("t3")

@@ -49,3 +49,33 @@ def test_quarantined_replicas_begin_anew_and_break_no_invariant() -> None:
     with World(3, version=WIRE_VERSION) as world:
         world.run(scenario(world))
     assert b": quarantined: " in log, "masters remove such a replica as soon as they hear of it; the log tells"
+
+
+def test_masters_replace_a_replica_whose_own_record_is_damaged() -> None:
+    async def scenario(world: World) -> None:
+        database = SimDatabase(world, 1, 3)
+        environment = SimEnvironment(world)
+        await environment.setup(database.nodes)
+        await database.install()
+        for node in database.nodes:
+            await database.start(node.name)
+        await database.await_ready(30)
+        await database.setup_workload("register", {"buckets": 1})
+        await database.kill("t1")
+        disk = world.node("t1").disk
+        (path,) = [path for path in disk.paths() if path.startswith("tablets/")]
+        for byte in range(len(disk.peek(path))):
+            disk.flip_bit(path, 8 * byte)
+        await database.start("t1")
+        await asyncio.sleep(0.2)
+        status = await database.status("t1")
+        assert status is not None and status.groups == (), "it is not served"
+        await asyncio.sleep(20)
+        status = await database.status("t1")
+        assert status is not None
+        (replica,) = status.groups
+        assert (replica.voters.count("t1"), len(replica.voters), replica.applied_index > 0) == (1, 3, True)
+        assert (await database.invariants()).broken == {}
+
+    with World(5, version=WIRE_VERSION) as world:
+        world.run(scenario(world))
