@@ -38,11 +38,12 @@ def main() -> None:
 
 
 def tell(path: str, offset_ns: int) -> None:
-    """Replace the file at once, so that nobody reads half of it."""
+    """Replace the file at once, so that nobody reads half of it, be there two of us for a moment."""
     sign, whole_ns = "-" if offset_ns < 0 else "+", abs(offset_ns)
-    with open(path + ".new", "w") as file:
+    new = f"{path}.{os.getpid()}"
+    with open(new, "w") as file:
         file.write(f"{sign}{whole_ns // 10**9}.{whole_ns % 10**9:09d}\n")
-    os.replace(path + ".new", path)
+    os.replace(new, path)
 
 
 if __name__ == "__main__":

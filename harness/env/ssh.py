@@ -10,6 +10,7 @@ import asyncio
 import base64
 import io
 import shlex
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -176,15 +177,23 @@ class SshHost:
 
 
 class Conversation:
-    """A program on a machine that answers each line with one line; one question at a time."""
+    """A program on a machine that answers each line with one line; one question at a time.
+
+    A question whose asker has given up is answered first: its thread goes on, and would else take the next answer.
+    """
 
     def __init__(self, channel: Any, failure: Callable[[BaseException], HarnessError]) -> None:
         self._channel = channel
         self._failure = failure
         self._buffer = b""
+        self._turn = threading.Lock()
 
     def ask(self, line: bytes, timeout_s: float) -> bytes:
         """Send a line and await the answering line (both without line ends); raises HarnessError."""
+        with self._turn:
+            return self._ask(line, timeout_s)
+
+    def _ask(self, line: bytes, timeout_s: float) -> bytes:
         try:
             self._channel.settimeout(timeout_s)
             self._channel.sendall(line + b"\n")

@@ -1,0 +1,50 @@
+"""Conversations with programs on machines, on a channel that is none."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from harness.env.ssh import Conversation
+from harness.errors import HarnessError
+
+
+class Echo:
+    """A channel to a program that takes a while for each answer; two answers may arrive together."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+
+    def settimeout(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+
+    def sendall(self, data: bytes) -> None:
+        self._lines.append(data)
+
+    def recv(self, size: int) -> bytes:
+        time.sleep(0.02)
+        deadline_s = time.monotonic() + self._timeout_s
+        while not self._lines:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError
+            time.sleep(0.001)
+        lines, self._lines = self._lines, []
+        return b"".join(lines)
+
+    def close(self) -> None:
+        pass
+
+
+def test_who_asks_beside_another_gets_his_own_answer() -> None:
+    conversation = Conversation(Echo(), lambda error: HarnessError(repr(error)))
+    answers: dict[bytes, bytes] = {}
+
+    def ask(line: bytes) -> None:
+        answers[line] = conversation.ask(line, 0.5)
+
+    threads = [threading.Thread(target=ask, args=(b"%d" % number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {b"%d" % number: b"%d" % number for number in range(8)}
