@@ -33,7 +33,10 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class ClusterReport(msgspec.Struct, frozen=True):
-    """What was looked at, by section, and all that is wrong with it; `healthy` if nothing is."""
+    """What was looked at, by section, and all that is wrong with it; `healthy` if nothing is.
+
+    Raises ValueError where the two contradict each other, as in a file that was edited.
+    """
 
     healthy: bool
     problems: tuple[Problem, ...]
@@ -41,6 +44,10 @@ class ClusterReport(msgspec.Struct, frozen=True):
     tservers: tuple[Row, ...] = ()
     tables: tuple[Row, ...] = ()
     checked: dict[str, int] = {}
+
+    def __post_init__(self) -> None:
+        if self.healthy == bool(self.problems):
+            raise ValueError("it contradicts itself about what is wrong")
 
 
 def examine(facts: ClusterFacts) -> ClusterReport:

@@ -164,6 +164,13 @@ def test_a_report_is_read_again_as_it_was_written() -> None:
     assert msgspec.json.decode(msgspec.json.encode(report), type=ClusterReport) == report
 
 
+def test_a_report_that_contradicts_itself_is_not_read() -> None:
+    for healthy, problems in ((True, [{"section": "masters", "subject": "m1", "message": "is gone"}]), (False, [])):
+        saved = msgspec.json.encode({"healthy": healthy, "problems": problems})
+        with pytest.raises(msgspec.ValidationError, match="contradicts itself"):
+            msgspec.json.decode(saved, type=ClusterReport)
+
+
 def test_what_an_examination_finds_is_a_broken_invariant() -> None:
     record = InvariantsRecord({"no-panic": 3})
     assert as_checker(with_examination(record, Examination((), None)))["valid"] is True
