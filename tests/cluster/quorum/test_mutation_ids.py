@@ -1,0 +1,185 @@
+"""Q3: ids of mutations rise at each node and are never given twice, whatever clocks and restarts do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.log.envelope import CorruptLog, twice
+from cluster.quorum.ids import (
+    ID_BYTES,
+    IDS_FILE,
+    RESERVED_NS,
+    TICK_BITS,
+    IdTimes,
+    MutationId,
+    MutationIds,
+    decode_id,
+    encode_id,
+    fingerprint,
+)
+from harness.ports import DiskFull
+
+NAMES = st.text("tm.0123456789abcdef", min_size=1, max_size=16)
+IDS = st.builds(MutationId, time=st.integers(0, (1 << 63) - 1), node=NAMES)
+SECOND = 1_000_000_000
+
+
+class SetClock:
+    """A wall clock that shows what it is told to."""
+
+    def __init__(self, wall_ns: int = 1_000 * SECOND) -> None:
+        self.wall = wall_ns
+
+    def wall_ns(self) -> int:
+        return self.wall
+
+    def monotonic_ns(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("nobody waits for ids")
+
+
+@given(IDS, IDS)
+def test_bytes_of_ids_sort_as_the_ids_do_and_come_back(one: MutationId, other: MutationId) -> None:
+    assert len(encode_id(one)) == ID_BYTES and decode_id(encode_id(one)) == one
+    assert (encode_id(one) < encode_id(other)) == (one < other)
+    assert (fingerprint(one) == fingerprint(other)) == (one == other)
+
+
+def test_a_name_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than 16 bytes"):
+        encode_id(MutationId(1, "a" * 17))
+    with pytest.raises(ValueError, match="24 bytes"):
+        decode_id(b"\0" * 23)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(-10 * SECOND, 10 * SECOND)), max_size=60))
+def test_times_rise_over_restarts_with_any_clock(steps: list[tuple[bool, int]]) -> None:
+    """Each step restarts or not, and moves the clock either way; only what was reserved outlives a restart."""
+    wall, times, given_out = 1_000 * SECOND, IdTimes(), [0]
+    for restart, jump in steps:
+        wall = max(0, wall + jump)
+        times = IdTimes(times.reserved) if restart else times
+        time = times.take(wall)
+        if time is None:
+            assert times.used_up(wall)
+            times.reserved = times.wanted(wall)
+            time = times.take(wall)
+        assert time is not None and given_out[-1] < time < times.reserved
+        given_out.append(time)
+
+
+def test_times_of_one_tick_follow_each_other() -> None:
+    times = IdTimes()
+    times.reserved = 10 << TICK_BITS
+    assert [times.take((3 << TICK_BITS) + 5) for _ in range(3)] == [(3 << TICK_BITS) + each for each in range(3)]
+    times.rise_above(4 << TICK_BITS)
+    assert times.take(3 << TICK_BITS) == (4 << TICK_BITS) + 1
+
+
+class Files:
+    """As much of a disk as a reservation needs."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.writes, self.full = 0, False
+
+    def list(self, prefix: str) -> list[str]:
+        return [path for path in self.files if path.startswith(prefix)]
+
+    async def read(self, path: str) -> bytes:
+        return self.files[path]
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        await asyncio.sleep(0)
+        if self.full:
+            raise DiskFull
+        self.writes += 1
+        self.files[path] = data
+
+
+class Machine:
+    """A machine whose program is started again and again, and the ids that its lives have made."""
+
+    def __init__(self, *flaws: str) -> None:
+        self.clock, self.disk, self.flaws = SetClock(), Files(), flaws
+        self.made: list[MutationId] = []
+
+    def start(self, server_id: str = "t1") -> MutationIds:
+        return MutationIds(server_id, self.clock, self.disk, self.flaws)  # type: ignore[arg-type]
+
+    async def live(self, count: int, server_id: str = "t1") -> None:
+        ids = self.start(server_id)
+        await ids.recover()
+        self.made += [await ids.next() for _ in range(count)]
+
+
+def test_a_restarted_server_goes_on_above_its_ids_though_its_clock_went_back() -> None:
+    async def scenario() -> None:
+        for _ in range(5):
+            await machine.live(20)
+            machine.clock.wall -= 30 * SECOND
+
+    machine = Machine()
+    asyncio.run(scenario())
+    assert machine.made == sorted(set(machine.made)) and len(machine.made) == 100
+
+
+def test_with_the_flaw_it_goes_by_its_clock_and_uses_ids_again() -> None:
+    async def scenario() -> None:
+        await machine.live(20)
+        await machine.live(20)
+
+    machine = Machine("mutation-id-reuse")
+    asyncio.run(scenario())
+    assert len(set(machine.made)) == 20
+
+
+def test_a_wiped_node_makes_ids_of_another_server() -> None:
+    async def scenario() -> None:
+        await machine.live(20)
+        machine.disk.files.clear()
+        machine.clock.wall -= SECOND // 100
+        await machine.live(20, "t1.9f3a0b1c")
+
+    machine = Machine()
+    asyncio.run(scenario())
+    assert len(set(machine.made)) == 40 and {each.node for each in machine.made} == {"t1", "t1.9f3a0b1c"}
+
+
+def test_many_who_ask_at_once_get_ids_of_their_own_and_one_reservation() -> None:
+    async def scenario() -> None:
+        ids = machine.start()
+        await ids.recover()
+        machine.made += await asyncio.gather(*(ids.next() for _ in range(50)))
+
+    machine = Machine()
+    asyncio.run(scenario())
+    assert len(set(machine.made)) == 50 and machine.disk.writes == 1
+    assert max(machine.made).time < machine.clock.wall + RESERVED_NS
+
+
+def test_without_room_for_a_reservation_no_id_is_made() -> None:
+    async def scenario() -> None:
+        ids = machine.start()
+        machine.disk.full = True
+        with pytest.raises(DiskFull):
+            await ids.next()
+        machine.disk.full = False
+        await ids.next()
+
+    machine = Machine()
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("contents", [b"nonsense", twice(20, b"short")])
+def test_a_damaged_reservation_stops_the_node(contents: bytes) -> None:
+    machine = Machine()
+    machine.disk.files[IDS_FILE] = contents
+    with pytest.raises(CorruptLog):
+        asyncio.run(machine.live(1))
