@@ -23,7 +23,7 @@ TICK_BITS = 20
 """Times of ids made in one tick of the wall clock, 1.05 ms, follow each other without a gap."""
 
 RESERVED_NS = 2_000_000_000
-"""A reservation reaches so far ahead: a node writes one in this time at most, and begins so far ahead after a restart."""
+"""A reservation reaches so far ahead: a node writes one in this time at most, and a restart skips as much."""
 
 NODE_BYTES = 16
 ID_BYTES = 8 + NODE_BYTES
