@@ -118,6 +118,11 @@ class GroupLog:
         """Whether the disk is full, so that nothing more becomes durable."""
         return self._owner.full
 
+    def entry(self, index: int) -> Entry | None:
+        """The entry of this index, as long as no base has taken its place."""
+        at = index - self._image.snapshot_index - 1
+        return self._image.entries[at] if 0 <= at < len(self._image.entries) else None
+
     def stalled(self, now_ns: int) -> bool:
         """Whether something waits here while the disk has not answered for `disk_stall_ms`."""
         return self.busy and self._owner.stalled(now_ns)

@@ -56,6 +56,11 @@ class Journal:
         """About how much of the log the records take that are kept."""
         return self._log.log_bytes
 
+    def read(self, number: int) -> bytes | None:
+        """A record that is kept; None for one that a cut has taken, or that never was."""
+        entry = self._log.entry(number)
+        return None if entry is None else entry.data
+
     async def put(self, data: bytes) -> None:
         """Make a record durable, and return once `on_durable` has had it; raises JournalFull."""
         if self._log.full or self._closed:

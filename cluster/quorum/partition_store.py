@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from cluster.quorum.deletions import Deletion
+from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.mutation import PartitionMutation
 from cluster.quorum.rows import PartitionContents
@@ -63,11 +64,24 @@ class PartitionStore(Protocol):
 
     stats: StoreStats
 
-    async def apply(self, mutation: PartitionMutation) -> None:
+    async def apply(self, mutation: PartitionMutation, each: MutationId | None = None) -> None:
         """Make a mutation durable, then visible, as a whole; raises DiskFull where it was not taken.
 
         Whoever is cancelled meanwhile doesn't know: the mutation may become durable.
         """
+
+    def logged(self, number: int) -> bytes | None:
+        """The mutation at a place of the log, encoded; None where the log keeps it no more."""
+
+    async def note(self, note: bytes) -> None:
+        """Keep these bytes durably beside the mutations, in place of those before; raises DiskFull."""
+
+    @property
+    def noted(self) -> bytes | None:
+        """The last note that is durable."""
+
+    def release(self) -> None:
+        """The owner needs less of the log than before."""
 
     async def read(self, asked: Slice) -> Page:
         """The slice as it was at one moment: the moment of the call, every mutation of it seen whole or not at all."""

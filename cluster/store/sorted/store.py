@@ -18,6 +18,7 @@ from cluster.log.envelope import CorruptLog
 from cluster.log.paced import Pace
 from cluster.log.snapshots import files_prefix
 from cluster.log.view import GroupLog, Quarantined
+from cluster.quorum.ids import MutationId
 from cluster.quorum.journal import Journal, JournalFull
 from cluster.quorum.keys import LOWEST_KEY, TOKENS, KeyBytes, place_of
 from cluster.quorum.mutation import PartitionMutation, decode_mutation, encode_mutation
@@ -31,6 +32,7 @@ from cluster.store.sorted.live import LiveFiles, SortedOptions
 from cluster.store.sorted.memtable import MemoryCursor, Memtable
 from cluster.store.sorted.merging import Turns
 from cluster.store.sorted.reading import SliceRead, TokenScan
+from cluster.store.sorted.records import Ledger, MutationRecord, NoteRecord, decode_record, encode_record, note_in
 from harness.ports import DiskFull, Ports
 
 _COMING_BYTES = 1 << 18
@@ -51,7 +53,7 @@ def ignore_quarantine(_: Quarantined) -> None:
 class _Coming:
     """Mutations that are not durable yet, in the order of the log, with what they take there."""
 
-    mutations: deque[tuple[PartitionMutation, int]] = field(default_factory=deque)
+    mutations: deque[tuple[PartitionMutation, MutationId | None, int]] = field(default_factory=deque)
     bytes: int = 0
 
 
@@ -83,6 +85,8 @@ class SortedStore:
 
     def __init__(self, ports: Ports, knobs: Knobs, log: GroupLog, options: SortedOptions, purgeable: Purgeable) -> None:
         self.stats = StoreStats()
+        self.noted: bytes | None = None
+        self._ledger: Ledger | None = None
         self._clock, self._log, self._options, self._purgeable = ports.clock, log, options, purgeable
         pace = Pace(knobs.bulk_bytes_per_s, knobs.disk_retry_ms / 1e3)
         self._live = LiveFiles(ports, files_prefix(log.group), pace, self.stats, self._spawn)
@@ -107,10 +111,11 @@ class SortedStore:
         options: SortedOptions | None = None,
         purgeable: Purgeable = keep_all,
         on_quarantined: OnQuarantined = ignore_quarantine,
+        ledger: Ledger | None = None,
     ) -> SortedStore:
-        """Recover what is stored, or begin; raises Quarantined, OtherVersion."""
+        """Recover what is stored, or begin; `ledger` hears of mutations with ids. Raises Quarantined, OtherVersion."""
         store = cls(ports, knobs, log, options or SortedOptions(), purgeable)
-        store._on_quarantined = on_quarantined
+        store._on_quarantined, store._ledger = on_quarantined, ledger
         await store._recover()
         store._spawn(store._flushing())
         store._spawn(store._compactions())
@@ -118,7 +123,7 @@ class SortedStore:
 
     # ---- PartitionStore ----
 
-    async def apply(self, mutation: PartitionMutation) -> None:
+    async def apply(self, mutation: PartitionMutation, each: MutationId | None = None) -> None:
         """Make a mutation durable, then visible, as a whole; raises DiskFull where it was not taken, Quarantined.
 
         Whoever is cancelled meanwhile doesn't know: the mutation may become durable.
@@ -127,8 +132,8 @@ class SortedStore:
             self._require_whole()
             await self._room.wait()
         self._require_whole()
-        data = encode_mutation(mutation)
-        self._coming.mutations.append((mutation, len(data)))
+        data = encode_record(MutationRecord(each, encode_mutation(mutation)))
+        self._coming.mutations.append((mutation, each, len(data)))
         self._coming.bytes += len(data)
         waiting = self._journal.put(data)
         try:
@@ -140,6 +145,24 @@ class SortedStore:
         except asyncio.CancelledError:
             self._require_whole()
             raise
+
+    def logged(self, number: int) -> bytes | None:
+        """The mutation at a place of the log, encoded; None where the log keeps it no more."""
+        data = self._journal.read(number)
+        record = None if data is None else decode_record(data)
+        return record.mutation if isinstance(record, MutationRecord) else None
+
+    async def note(self, note: bytes) -> None:
+        """Keep these bytes durably beside the mutations, in place of those before; raises DiskFull, Quarantined."""
+        self._require_whole()
+        try:
+            await self._journal.put(encode_record(NoteRecord(note)))
+        except JournalFull as error:
+            raise DiskFull("the node's log takes nothing now") from error
+
+    def release(self) -> None:
+        """The ledger needs less of the log than before."""
+        self._cut()
 
     async def read(self, asked: Slice) -> Page:
         """The slice as it was at the moment of the call; raises Quarantined."""
@@ -201,6 +224,7 @@ class SortedStore:
             await self._live.open(leftovers=self._log.recover().fresh)
             await self._journal.recover(base.append)
             self._cut_at = int.from_bytes(base[0], "big") if base else 0
+            self.noted = base[1] if len(base) > 1 else None
             if self._cut_at > self._live.flushed:
                 raise CorruptLog("the manifest is older than the log says")
         except Quarantined:
@@ -209,23 +233,41 @@ class SortedStore:
             raise self._harm(error) from error
         found, self._replaying = self._replaying or [], None
         for at, (number, data) in enumerate(found):
-            if number > self._live.flushed:
-                self._merge(number, decode_mutation(data), len(data))
+            self._replay(number, data)
             if at % _REPLAY_TURN == _REPLAY_TURN - 1:
                 await self._clock.sleep(0)
         self._cut()
 
+    def _replay(self, number: int, data: bytes) -> None:
+        """What is in files already is known by its id only."""
+        record = decode_record(data)
+        if isinstance(record, NoteRecord):
+            self.noted = record.note
+            return
+        mutation = decode_mutation(record.mutation)
+        if number > self._live.flushed:
+            self._merge(number, mutation, len(data))
+        self._tell(number, record.id, mutation)
+
     # ---- the log's side ----
 
     def _durable(self, number: int, data: bytes) -> None:
-        """A mutation is durable: it becomes visible."""
+        """A mutation is durable: it becomes visible, and known by its id in the same turn."""
         if self._replaying is not None:
             self._replaying.append((number, data))
             return
-        mutation, size = self._coming.mutations.popleft()
+        if (note := note_in(data)) is not None:
+            self.noted = note
+            return
+        mutation, each, size = self._coming.mutations.popleft()
         self._coming.bytes -= size
         self._merge(number, mutation, size)
+        self._tell(number, each, mutation)
         self._room.tell()
+
+    def _tell(self, number: int, each: MutationId | None, mutation: PartitionMutation) -> None:
+        if each is not None and self._ledger is not None:
+            self._ledger.stored(number, each, mutation.partition)
 
     def _merge(self, number: int, mutation: PartitionMutation, size: int) -> None:
         table = self._tables[-1]
@@ -264,11 +306,14 @@ class SortedStore:
         self._added.tell()
 
     def _cut(self) -> None:
-        """Let the log forget what is in files; one cut at a time."""
-        number = self._live.flushed
+        """Let the log forget what is in files, and what the ledger does not need; one cut at a time."""
+        number, needed = self._live.flushed, None if self._ledger is None else self._ledger.needs_from
+        if needed is not None:
+            number = min(number, needed - 1)
         if self._cutting is None and number > self._cut_at:
             self._cutting = number
-            self._journal.cut(number, iter([number.to_bytes(8, "big")]), self._was_cut)
+            base = [number.to_bytes(8, "big"), *([] if self.noted is None else [self.noted])]
+            self._journal.cut(number, iter(base), self._was_cut)
 
     def _was_cut(self) -> None:
         self._cut_at, self._cutting = self._cutting or 0, None
@@ -299,7 +344,9 @@ class SortedStore:
         """The lowest timestamp of a partition in memory, on its way there, or in other files."""
         place = place_of(partition)
         found = [table.oldest(place) for table in self._tables]
-        found += [oldest_timestamp(each.contents) for each, _ in self._coming.mutations if each.partition == partition]
+        found += [
+            oldest_timestamp(each.contents) for each, _, _ in self._coming.mutations if each.partition == partition
+        ]
         found.append(self._live.oldest_elsewhere(place, inputs))
         return min((each for each in found if each is not None), default=None)
 

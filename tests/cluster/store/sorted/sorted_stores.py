@@ -15,6 +15,7 @@ from cluster.quorum.partition_store import Purgeable, keep_all
 from cluster.quorum.rows import PartitionContents, join_contents
 from cluster.quorum.slices import Slice
 from cluster.store.sorted.live import SortedOptions
+from cluster.store.sorted.records import Ledger
 from cluster.store.sorted.store import SortedStore
 from harness.ports import Crashed, Ports
 from harness.protocols import ProcessState
@@ -39,6 +40,7 @@ class StoreMachine:
         self.quarantined: list[BaseException] = []
         self.failures: list[BaseException] = []
         self.begun = False
+        self.ledger: Ledger | None = None
         self._ports: Ports | None = None
         self._context = contextvars.copy_context()
         self._store: SortedStore | None = None
@@ -70,7 +72,7 @@ class StoreMachine:
                 self._log = await NodeLog.open(ports, self.knobs, "tablet", groups, self.failures.append)
                 view = self._log.group(GROUP)
                 self._store = await SortedStore.open(
-                    ports, self.knobs, view, self.options, self.purgeable, self.quarantined.append
+                    ports, self.knobs, view, self.options, self.purgeable, self.quarantined.append, self.ledger
                 )
                 self.begun = True
             except Exception as error:  # noqa: BLE001 - the test looks at it
