@@ -7,6 +7,7 @@ others, and what a session writes comes in the order that its client chose: `mon
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from checkers.engines.api import Engine
@@ -48,8 +49,10 @@ def judge_quorum(model: str, reading: Reading, source: Source, engine: Engine, o
         engine, source, reading.projection, ("table", "partition"), kernel, options.explain, in_slices=True
     )
     refuse(source, model, found)
-    valid: Validity = False if found.counts else "unknown" if found.undecided else True
+    nothing = _nothing_compared(found.figures)
+    valid: Validity = False if found.counts else "unknown" if found.undecided or nothing else True
     details = {"partitions": found.keys} | found.figures
+    reasons = (*found.reasons, *((nothing,) if nothing else ()))
     return Verdict(
         valid,
         model,
@@ -57,9 +60,18 @@ def judge_quorum(model: str, reading: Reading, source: Source, engine: Engine, o
         found.counts,
         found.ops,
         engine=engine.name,
-        reason=" ".join(found.reasons) if valid == "unknown" else None,
+        reason=" ".join(reasons) if valid == "unknown" else None,
         details=details | ({"undecided": found.undecided} if found.undecided else {}),
     )
+
+
+def _nothing_compared(figures: Mapping[str, int]) -> str | None:
+    """Why a judge that found nothing wrong had nothing to look at, if so."""
+    if not figures.get("pages"):
+        return "No read succeeded, so there was nothing to judge."
+    if figures.get("comparisons") == 0:
+        return "No read is bound by its level to show what another operation did, so nothing was compared."
+    return None
 
 
 def judge_session_model(model: str, reading: Reading, source: Source, engine: Engine, options: CheckOptions) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -32,9 +33,13 @@ PHASE_EACH_NODE: Final = "each-node"
 
 _PLACE: Final = ("mode", "data_centre", "replication")
 _ANSWER: Final = ("replicas", "node")
-_FACTORS: Final = range(1, 8)
-"""Where no replication is stated, levels bind that do so with each of these numbers of replicas: more change nothing,
-for what is compared are small constants and halves."""
+
+
+def _possible_factors(centres: tuple[str, ...]) -> tuple[dict[str, int], ...]:
+    """Replication factors that stand for all that a history with these data centres may have had: more replicas change
+    nothing, for what is compared are small constants and halves."""
+    each = range(1, 8) if len(centres) == 1 else range(1, 4)
+    return tuple(dict(zip(centres, factors, strict=True)) for factors in product(each, repeat=len(centres)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,27 +150,31 @@ def _last_write(rows: pa.RecordBatch) -> int:
 
 
 def _binding(source: Source, places: tuple[Place, ...]) -> npt.NDArray[np.bool_]:
+    possible = _possible_factors(tuple(dict.fromkeys(str(here) for _, here, _ in places)))
     try:
-        matrix = [[_binds(one, other) for other in places] for one in places]
+        matrix = [[_binds(one, other, possible) for other in places] for one in places]
     except UserError as error:
         raise UserError(f"{source.path}: an operation succeeded that could not have. {error}") from error
     return np.array(matrix, np.bool_).reshape(len(places), len(places))
 
 
-def _binds(one: Place, other: Place) -> bool:
-    """Q1's rule for two places; operations under different replication factors don't bind each other."""
+def _binds(one: Place, other: Place, possible: tuple[dict[str, int], ...]) -> bool:
+    """Q1's rule for two places. Operations under different replication factors don't bind each other; where none are
+    stated those do that bind with all `possible` ones."""
     (level, here, replication), (level_of_other, there, replication_of_other) = one, other
-    if replication is not None and replication == replication_of_other:
+    if replication is not None and replication_of_other is not None:
         if level is None or level_of_other is None:
             raise UserError("Its replication is stated, but no consistency level.")
-        return binds((level.upper(), here), (level_of_other.upper(), there), read_replication(replication))
-    if replication is not None or replication_of_other is not None:
-        return False
+        factors = read_replication(replication)
+        if factors != read_replication(replication_of_other):
+            return False
+        return binds((level.upper(), here), (level_of_other.upper(), there), factors)
     levels = {None if level is None else level.upper(), None if level_of_other is None else level_of_other.upper()}
     if not levels <= set(LEVELS):
         return all(name is None or name.lower() in STRONG_MODES for name in levels)
-    return here == there and all(
-        binds((str(level).upper(), None), (str(level_of_other).upper(), None), {"": factor})
-        for factor in _FACTORS
-        if factor >= max({"TWO": 2, "THREE": 3}.get(str(name), 1) for name in levels)
+    needed = max({"TWO": 2, "THREE": 3}.get(str(name), 1) for name in levels)
+    return all(
+        binds((str(level).upper(), str(here)), (str(level_of_other).upper(), str(there)), factors)
+        for factors in possible
+        if sum(factors.values()) >= needed
     )
