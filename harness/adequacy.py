@@ -17,7 +17,7 @@ KEY_ASKED_OFTEN = 5
 class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a run must reach, as shares of what was asked; low, since faults are meant to hurt.
 
-    `rate`: operations a second that succeeded, of the asked rate. `each_f`: successes of every kind of operation, of
+    `load`: time for which the load went on, of the time limit. `rate`: operations a second that succeeded, of the asked rate. `each_f`: successes of every kind of operation, of
     its even part of all that were asked for. `success`: operations that succeeded, of all. `keys`: keys that answered
     at least once, of those asked for often. `final_reads`: final reads that succeeded, of all; of those that went to
     each node in turn, the ones that it answered, and the keys that some node served. `nodes`: nodes that answered then.
@@ -27,6 +27,7 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `effect_s`: the same in seconds, over all its instances.
     """
 
+    load: float = 0.9
     rate: float = 0.2
     each_f: float = 0.02
     success: float = 0.3
@@ -54,7 +55,7 @@ class NodesAsked(msgspec.Struct, frozen=True):
 class Done(msgspec.Struct, frozen=True):
     """What a run did: `counts` by `f` and type in the load, `keys` (asked for often, of these answered) in the load,
     `final_counts` by type (None where the run has no final reads), `each_node` (None where nodes can't be asked one by
-    one), `load_s`, the asked `rate_hz` (None: none)."""
+    one), `load_s`, the asked `rate_hz` (None: none) and `time_limit_s`."""
 
     fs: tuple[str, ...]
     counts: Mapping[str, Mapping[str, int]]
@@ -63,6 +64,7 @@ class Done(msgspec.Struct, frozen=True):
     keys: tuple[int, int] | None = None
     final_counts: Mapping[str, int] | None = None
     each_node: NodesAsked | None = None
+    time_limit_s: float = 0.0
 
     @property
     def ok(self) -> int:
@@ -80,6 +82,9 @@ class Done(msgspec.Struct, frozen=True):
 
 def shortfalls(done: Done, floors: Floors) -> Iterator[str]:
     """A sentence for everything in which the load fell short."""
+    if done.load_s < floors.load * done.time_limit_s:
+        lasted = f"the load lasted {done.load_s:.1f} of {done.time_limit_s:g} s"
+        yield f"{lasted}; the floor is {floors.load:.0%}"
     yield from _too_few_of_a_kind(done, floors)
     if done.rate_hz is not None and done.ok_rate_hz < floors.rate * done.rate_hz:
         yield (

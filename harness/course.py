@@ -39,6 +39,7 @@ from harness.leaderships import Led, since
 from harness.ops import Op
 from harness.protocols import Directed, Examined, Sharded, Watched
 from harness.provenance import provenance
+from harness.run_seal import seal_run
 from harness.rundir import RunDir
 from harness.spec import Judge, Progress, Silent, Test
 from harness.standing import Standing, standing
@@ -442,6 +443,7 @@ class Course:
 
     def _save_outcome(self) -> None:
         self._attempt("save", lambda: self._rundir.write_json(self._rundir.outcome_json, self._outcome()))
+        self._attempt("save", lambda: seal_run(self._rundir))
 
     def _outcome(self) -> OutcomeRecord:
         return OutcomeRecord(

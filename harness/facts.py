@@ -16,6 +16,7 @@ from harness.history.served import served_in_events, served_in_parquet
 from harness.history.summary import Summary, summarise_events, summarise_parquet
 from harness.invariants import InvariantsRecord
 from harness.recovery import Hurt, overlapping, recoveries, used_instances
+from harness.run_seal import broken_seal
 from harness.rundir import RunDir
 from harness.verdict import Facts, Recovery, RunVerdict, conclude
 
@@ -83,6 +84,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         keys=summary.keys_of_phase("main", KEY_ASKED_OFTEN),
         final_counts=summary.types_of_phase("final") if record.final_reads else None,
         each_node=_each_node(record, summary),
+        time_limit_s=record.time_limit_s,
     )
     return Facts(
         done=done,
@@ -94,6 +96,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         interrupted=outcome.interrupted if outcome else False,
         ended=ended,
         logs_left=record.logs_left,
+        unsealed=broken_seal(rundir) if ended else (),
         hurt=_hurt(rundir, record, summary, done.load_s),
         invariants=load_invariants(rundir) or (InvariantsRecord({}) if record.watched else None),
     )

@@ -70,9 +70,20 @@ class RunDir:
         return self.path / "outcome.json"
 
     @property
+    def seal_json(self) -> Path:
+        """A digest of each of `judged_files` (`harness.run_seal`)."""
+        return self.path / "seal.json"
+
+    @property
     def verdict_json(self) -> Path:
         """Written last."""
         return self.path / "verdict.json"
+
+    @property
+    def judged_files(self) -> tuple[Path, ...]:
+        """What a verdict is made of, and so what has to fit together."""
+        told = (self.faults_json, self.invariants_json, self.cluster_json, self.leaders_json, self.outcome_json)
+        return (self.run_json, self.history_parquet, *told)
 
     @property
     def report_html(self) -> Path:

@@ -37,7 +37,8 @@ class Recovery(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """What is known of a run beside the checkers' verdicts: what it did and the floors of that, faults, failures.
 
-    `invariants` are those that were checked meanwhile, if the database has any.
+    `invariants` are those that were checked meanwhile, if the database has any; `unsealed` says of the saved files
+    which are not as the run left them.
     """
 
     done: Done
@@ -49,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True):
     interrupted: bool = False
     ended: bool = True
     logs_left: str = ""
+    unsealed: tuple[str, ...] = ()
     invariants: InvariantsRecord | None = None
     hurt: Hurt | None = None
 
@@ -189,6 +191,8 @@ def judge_harness(facts: Facts) -> Answer:
         for fault in facts.faults
         if fault.blame == "harness"
     ]
+    if facts.unsealed:
+        reasons.append(f"the saved files are not those of one whole run: {', '.join(facts.unsealed)}")
     if not facts.ended:
         left = f"; {facts.logs_left}" if facts.logs_left else ""
         reasons.append(f"the harness ended before the run did; what it had saved is judged{left}")

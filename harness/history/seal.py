@@ -53,17 +53,28 @@ def seal(path: Path) -> None:
         file.write(_SEAL.pack(_MAGIC, checksum) + footer)
 
 
+def sealed_checksum(path: Path) -> int | None:
+    """What the file's seal says, unchecked; None if it has none, OSError if it can't be read."""
+    with path.open("rb") as file:
+        return _sealed(file, _footer(file)[0])
+
+
 def check_seal(path: Path) -> bool:
     """Whether the file has a seal; raises UserError if what it says is not so, OSError if it can't be read."""
     with path.open("rb") as file:
         begin, size = _footer(file)
-        pages = begin - _SEAL.size
-        if pages < 0:
+        checksum = _sealed(file, begin)
+        if checksum is None:
             return False
-        file.seek(pages)
-        magic, checksum = _SEAL.unpack(file.read(_SEAL.size))
-        if magic != _MAGIC:
-            return False
-        if _checksum(file, begin, size, _checksum(file, 0, pages)) != checksum:
+        if _checksum(file, begin, size, _checksum(file, 0, begin - _SEAL.size)) != checksum:
             raise UserError(f"{path} is damaged: its checksum does not match.")
     return True
+
+
+def _sealed(file: BinaryIO, footer: int) -> int | None:
+    """The checksum in the seal before the footer; None if there is no seal."""
+    if footer < _SEAL.size:
+        return None
+    file.seek(footer - _SEAL.size)
+    magic, checksum = _SEAL.unpack(file.read(_SEAL.size))
+    return int(checksum) if magic == _MAGIC else None

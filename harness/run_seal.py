@@ -1,0 +1,76 @@
+"""The seal of a saved run: a digest of each of its files, so that files that don't fit together are told.
+
+`seal.json` is written after everything that a verdict is made of. It keeps files from being edited, cut, lost or mixed
+with those of another run unnoticed; who makes a new seal for what he forged is not kept from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from harness.errors import HarnessError, UserError
+from harness.history.seal import sealed_checksum
+from harness.rundir import RunDir
+
+_VERSION = 1
+
+
+class RunSeal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`seal.json`: the digest of each file that was there when the run was saved, by its name."""
+
+    version: int
+    files: Mapping[str, str]
+
+
+def seal_run(rundir: RunDir) -> None:
+    """Write the seal of what is saved now; raises HarnessError."""
+    try:
+        files = _digests(rundir)
+    except OSError as error:
+        raise HarnessError(f"{rundir.path} can't be sealed: {error.strerror}") from error
+    rundir.write_json(rundir.seal_json, RunSeal(_VERSION, files))
+
+
+def broken_seal(rundir: RunDir) -> tuple[str, ...]:
+    """A sentence's part for each file that is not as it was when the run was saved; raises UserError for no seal file
+    of ours, or for files that can't be read."""
+    saved = rundir.read_json(rundir.seal_json)
+    if saved is None:
+        return (f"{rundir.seal_json.name} is missing",)
+    try:
+        was = msgspec.convert(saved, RunSeal).files
+        now = _digests(rundir)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{rundir.seal_json} is not what a run of this version saves: {error}.") from error
+    except OSError as error:
+        raise UserError(f"{rundir.path} can't be read: {error.strerror}.") from error
+    words = {name: _difference(was.get(name), now.get(name)) for name in {**was, **now}}
+    return tuple(f"{name} {word}" for name, word in words.items() if word is not None)
+
+
+def _difference(was: str | None, now: str | None) -> str | None:
+    if was == now:
+        return None
+    if was is None:
+        return "was added"
+    return "is missing" if now is None else "was changed"
+
+
+def _digests(rundir: RunDir) -> dict[str, str]:
+    return {path.name: _digest(path) for path in rundir.judged_files if path.exists()}
+
+
+def _digest(path: Path) -> str:
+    """Of a history that has a seal of its own, which is checked whenever it is read, that and its size."""
+    if path.is_dir():
+        parts = [f"{part.relative_to(path)} {_digest(part)}" for part in sorted(path.rglob("*")) if part.is_file()]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    checksum = sealed_checksum(path) if path.suffix == ".parquet" else None
+    if checksum is not None:
+        return f"crc32 {checksum:08x} of {path.stat().st_size} bytes"
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

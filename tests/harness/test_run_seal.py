@@ -1,0 +1,132 @@
+"""A saved run is edited, cut, robbed of files, or mixed with another: judged again it is never valid."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UserError
+from harness.facts import conclude_run
+from harness.rundir import RunDir, open_run
+from tests.harness.memory_runs import KillNemesis, Setup
+from tests.harness.test_invariants_verdict import WatchedMemory
+
+VALID = {"values": {"valid": True}}
+FILES = ("run.json", "history.parquet", "faults.json", "invariants.json", "outcome.json", "seal.json")
+ADDED = ("leaders.json", "cluster.json")
+
+
+def valid_run(folder: Path, seed: int = 7) -> RunDir:
+    setup = Setup(folder, seed)
+    database = WatchedMemory(setup.environment.clock)
+    outcome = setup.run(database=database, nemesis=KillNemesis(database))
+    assert outcome.verdict.overall == "valid", outcome.verdict.reasons
+    return outcome.rundir
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return valid_run(tmp_path_factory.mktemp("one"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return valid_run(tmp_path_factory.mktemp("other"), seed=8)
+
+
+@pytest.fixture
+def run(saved: RunDir, tmp_path: Path) -> RunDir:
+    return open_run(Path(shutil.copytree(saved.path, tmp_path / "run")))
+
+
+def judged(run: RunDir) -> str:
+    """The word for a run whose checkers find nothing: only the files decide."""
+    try:
+        return conclude_run(run, VALID).overall
+    except UserError:
+        return "refused"
+
+
+def test_a_run_that_was_copied_whole_is_still_valid(run: RunDir) -> None:
+    assert judged(run) == "valid"
+    assert {path.name for path in run.path.iterdir()} >= set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_was_lost(run: RunDir, name: str) -> None:
+    if name == "history.parquet":
+        (run.path / "history.journal").rename(run.path / "kept")
+        (run.path / "kept").rename(run.path / "history.journal")
+    (run.path / name).unlink()
+    if name == "run.json":
+        assert judged(run) == "refused"
+    else:
+        assert judged(run) in ("unknown", "refused")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.98])
+def test_a_file_that_was_cut(run: RunDir, name: str, share: float) -> None:
+    path = run.path / name
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    assert judged(run) in ("unknown", "refused")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_another_run(run: RunDir, other: RunDir, name: str) -> None:
+    same = (run.path / name).read_bytes() == (other.path / name).read_bytes()
+    shutil.copy(other.path / name, run.path / name)
+    assert judged(run) == ("valid" if same else "unknown")
+    assert same == (name == "invariants.json")
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_file_that_was_added(run: RunDir, name: str) -> None:
+    (run.path / name).write_text("[]")
+    assert judged(run) == "unknown"
+
+
+def emptied(value: object) -> object:
+    return {} if isinstance(value, dict) else []
+
+
+EDITS: dict[str, tuple[str, Callable[[dict], None]]] = {
+    "no fault was asked for": ("run.json", lambda run: run.update(requested_faults=[])),
+    "no kind has to succeed": ("run.json", lambda run: run.update(fs=[])),
+    "floors on the ground": ("run.json", lambda run: run["floors"].update(rate=0.0, keys=0.0)),
+    "no final reads": ("run.json", lambda run: run.update(final_reads=False)),
+    "nothing was watched": ("run.json", lambda run: run.update(watched=False)),
+    "another budget": ("run.json", lambda run: run.update(recovery_budget_s=1e6)),
+    "recovered in no time": ("outcome.json", lambda outcome: outcome["recovery"].update(seconds=0.0)),
+    "a longer load": ("outcome.json", lambda outcome: outcome.update(load_s=1.0)),
+    "an invariant more": ("invariants.json", lambda record: record["checked"].update(more=1)),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_file_that_was_edited(run: RunDir, edit: str) -> None:
+    name, change = EDITS[edit]
+    value = json.loads((run.path / name).read_text())
+    change(value)
+    (run.path / name).write_text(json.dumps(value))
+    verdict = conclude_run(run, VALID)
+    assert verdict.overall == "unknown"
+    assert verdict.harness.reasons == (f"the saved files are not those of one whole run: {name} was changed",)
+
+
+def test_faults_that_were_written_in(run: RunDir) -> None:
+    faults = json.loads(run.faults_json.read_text())
+    faults[0]["spans"] = [[faults[0]["begun_ns"], faults[0]["healed_ns"]]]
+    run.faults_json.write_text(json.dumps(faults + [{**faults[0], "kind": "pause"}]))
+    assert judged(run) == "unknown"
+
+
+def test_the_files_of_a_run_that_ended_early_are_told_as_before(run: RunDir) -> None:
+    run.outcome_json.unlink()
+    run.seal_json.unlink()
+    verdict = conclude_run(run, VALID)
+    assert verdict.overall == "unknown" and "the harness ended before the run did" in verdict.harness.reasons[0]
