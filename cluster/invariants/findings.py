@@ -47,6 +47,10 @@ class Scope:
         self._findings, self.group = findings, group
         self.checked = findings.checked
 
+    def same_node(self, life: int, other: int) -> bool:
+        """Whether these are lives of one node: the earlier one has ended."""
+        return self._findings.lives.node(life) == self._findings.lives.node(other)
+
     def tell(self, invariant: str, message: str, *lives: int) -> None:
         """An invariant of the group has broken just now."""
         self._findings.tell(invariant, message, lives, self.group)

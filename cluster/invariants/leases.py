@@ -18,7 +18,8 @@ class Leases:
     """Fed with reads that are served by a lease, and with lease records as they are applied.
 
     The replica that served last is the holder. Its Raft state is asked again when another one serves: a lease that was
-    given up or whose holder has stepped down binds nobody.
+    given up or whose holder has stepped down binds nobody. Nor does one of an earlier life bind the same node: who has
+    ended serves no more, and as its group's only voter it had that lease for ever.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -48,7 +49,7 @@ class Leases:
         holder = self._holder
         if holder is None or holder[0] != life:
             self._holder = (life, raft, clock)
-            if holder is not None:
+            if holder is not None and not self._scope.same_node(holder[0], life):
                 self._compare(holder, life, raft, clock.true_ns(now_ns))
 
     def recorded(self, life: int, before: Lease | None, lease: Lease) -> None:

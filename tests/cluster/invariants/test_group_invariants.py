@@ -199,6 +199,16 @@ def test_a_lease_that_was_given_up_binds_nobody() -> None:
     assert cluster.breaches == []
 
 
+def test_the_lease_of_a_life_that_has_ended_does_not_bind_the_same_node() -> None:
+    """`assay run register --nemesis all --swarm --seed 32`: the only master was stopped and started again."""
+    cluster = Cluster()
+    cluster.a.served_by_lease(GROUP, View(1, lease_until_ns=1 << 62), 9 * SECOND)
+    cluster.life("a", 2).served_by_lease(GROUP, View(2, lease_until_ns=1 << 62), 10 * SECOND)
+    assert cluster.breaches == []
+    cluster.b.served_by_lease(GROUP, View(3, lease_until_ns=12 * SECOND), 11 * SECOND)
+    assert cluster.breaches == [("leases-disjoint", ("a", "b"))]
+
+
 @pytest.mark.parametrize("until_ns", [0, 2 * SECOND])
 def test_nobody_serves_by_a_lease_that_is_over(until_ns: int) -> None:
     cluster = Cluster()
