@@ -53,7 +53,8 @@ class Pace(msgspec.Struct, frozen=True):
     """How long things last: a fault 0.4 to 1.2 intervals, a script's episode 1.5 to 3, quiet time 0.5 to 1.
 
     In the first round, while some kind has had no instance, cycles are short enough for it to end by `first_round_s`;
-    but no fault lasts less than `least_s`, and a script may go on for `extend_s` until its core is reached.
+    but no fault lasts less than `least_s`, and a script may go on for `extend_s` until its core is reached. With
+    `extend_s`, what was not observed yet has every later cycle, without every other one.
     """
 
     interval_s: float = 5.0
@@ -91,7 +92,8 @@ def plan_cycle(
 ) -> Plan:
     """The next cycle, given how many instances of each kind there were before, and the kinds that were observed."""
     chance = Chance(child(seed, cycle))
-    chosen = _choose(kinds, cycle, chance, [i for i, kind in enumerate(kinds) if kind.name not in seen])
+    unseen = [i for i, kind in enumerate(kinds) if kind.name not in seen]
+    chosen = _choose(kinds, cycle, chance, unseen, every=1 if pace.extend_s else 2)
     hold_s, quiet_s = _lengths(kinds, pace, cycle, chosen, chance)
     begins, ends = [], []
     for kind in chosen:
@@ -111,12 +113,12 @@ def plan_cycle(
     return Plan(tuple(Timed(wait, op) for wait, op in zip(waits, (*begins, *ends), strict=True)), counts)
 
 
-def _choose(kinds: tuple[Kind, ...], cycle: int, chance: Chance, unseen: list[int]) -> list[int]:
-    """Each kind once, then any, maybe two; in every other cycle one of those of which no instance was observed yet."""
+def _choose(kinds: tuple[Kind, ...], cycle: int, chance: Chance, unseen: list[int], every: int) -> list[int]:
+    """Each kind once, then any, maybe two; in one of `every` cycles a kind of which no instance was observed yet."""
     if cycle < len(kinds):
         return [cycle]
-    if unseen and cycle % 2 == 0:
-        return [unseen[cycle // 2 % len(unseen)]]
+    if unseen and cycle % every == 0:
+        return [unseen[cycle // every % len(unseen)]]
     first = chance.below(len(kinds))
     partners = [i for i, kind in enumerate(kinds) if i != first and not (kind.scripted or kind.alone)]
     if kinds[first].scripted or kinds[first].alone or not partners or chance.uniform() >= OVERLAP_SHARE:
