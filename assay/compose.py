@@ -18,7 +18,7 @@ from cluster.deploy.layout import cluster_nodes
 from cluster.deploy.partitions import QUORUM_WORKLOADS
 from cluster.wire.messages import WIRE_VERSION
 from harness import rundir as rundirs
-from harness.adequacy import parse_floors
+from harness.adequacy import parse_floors, without_availability
 from harness.env.sim import SimEnvironment
 from harness.protocols import Database, Environment
 from harness.run import Judge, Progress, RunOutcome, Test, run
@@ -66,6 +66,9 @@ def make_test(
         NemesisOptions(probe_s=options.probe_period, time_limit_s=options.time_limit, drawn=options.swarm),
         child(entropy),
     )
+    floors = parse_floors(options.floors)
+    if faults.unavailable:
+        tell("some groups can't be served meanwhile: the run is asked for safety and recovery only")
     if ALL in nemeses:
         tell(f"faults: {', '.join(faults.kinds) or 'none can be made here'}")
     return Test(
@@ -86,7 +89,7 @@ def make_test(
         heal_generator=faults.final_generator if faults.kinds else None,
         fs=chosen.fs,
         requested_faults=faults.kinds,
-        floors=parse_floors(options.floors),
+        floors=without_availability(floors) if faults.unavailable else floors,
         op_timeout_s=options.op_timeout,
         recovery_budget_s=options.recovery_budget,
         workload_options=values,

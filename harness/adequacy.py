@@ -17,13 +17,15 @@ KEY_ASKED_OFTEN = 5
 class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a run must reach, as shares of what was asked; low, since faults are meant to hurt.
 
-    `load`: time for which the load went on, of the time limit. `rate`: operations a second that succeeded, of the asked rate. `each_f`: successes of every kind of operation, of
-    its even part of all that were asked for. `success`: operations that succeeded, of all. `keys`: keys that answered
-    at least once, of those asked for often. `final_reads`: final reads that succeeded, of all; of those that went to
-    each node in turn, the ones that it answered, and the keys that some node served. `nodes`: nodes that answered then.
+    `load`: time for which the load went on, of the time limit. `rate`: operations a second that succeeded, of the asked
+    rate. `each_f`: successes of every kind of operation, of its even part of all that were asked for. `success`:
+    operations that succeeded, of all. `keys`: keys that answered at least once, of those asked for often.
+    `final_reads`: final reads that succeeded, of all; of those that went to each node in turn, the ones that it
+    answered, and the keys that some node served. `nodes`: nodes that answered then.
     `overlap`: operations of the load during which a fault was seen in effect. `used`: of the faults that hit nodes,
-    those that hit one which clients used.
-    `effect`: share of the time for which each requested plain fault was to last in which probes saw it in effect;
+    those that hit one which clients used. `roles`: of the faults of a kind that were aimed at a role, those that hit
+    nodes which held it. `effect`: share of the time for which each requested plain fault was to last in which probes
+    saw it in effect;
     `effect_s`: the same in seconds, over all its instances.
     """
 
@@ -36,6 +38,7 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: float = 1.0
     overlap: float = 0.01
     used: float = 0.25
+    roles: float = 0.5
     effect: float = 0.5
     effect_s: float = 0.25
 
@@ -142,6 +145,18 @@ def effect_shortfall(kind: str, effect_s: float, asked_s: float, floors: Floors)
     elif effect_s < floors.effect * asked_s:
         lasted = f"{effect_s:.1f} of {asked_s:.1f} s asked"
         yield f"the fault {kind} was in effect for {lasted}; the floor is {floors.effect:.0%}"
+
+
+def role_shortfall(kind: str, aimed: int, held: int, floors: Floors) -> Iterator[str]:
+    """A sentence if faults aimed at roles hit nodes that no longer had them."""
+    if held < floors.roles * aimed:
+        hit = f"only {held} of {aimed} {kind} faults aimed at a role hit a node that held it"
+        yield f"{hit}; the floor is {floors.roles:.0%}"
+
+
+def without_availability(floors: Floors) -> Floors:
+    """The floors of a run whose faults leave too few nodes to serve: safety and recovery are all that is asked."""
+    return msgspec.structs.replace(floors, rate=0.0, each_f=0.0, success=0.0, keys=0.0)
 
 
 def _too_few_of_a_kind(done: Done, floors: Floors) -> Iterator[str]:

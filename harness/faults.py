@@ -4,7 +4,8 @@ Convention for a nemesis operation's `value`: `{"fault": KIND, "instance": N, "v
 "end"}` (an `end` with a null instance ends the one in effect, if any: its completion has the number). A completion adds
 `targets`, `observed` (whether the effect, or at the end the recovery, was seen from inside the nodes), `observed_ns`
 ((ns since the run's start) and `evidence`; that of an `end` the `spans` in which probes saw the fault, and `blame`
-(`harness` or `database`) if it was not seen to be gone. Operations with other values are not faults.
+(`harness` or `database`) if it was not seen to be gone. `roles` are those for which nodes were hit (`node`, `role`,
+`group`, `term`, and whether it was `held` then). Operations with other values are not faults.
 
 A script of faults says with every step whether it is its `core`: the state that it waits for was reached, and what it
 did there was seen in effect. Only that makes the instance observed.
@@ -20,13 +21,24 @@ import msgspec
 from harness.ops import Op
 
 
+class RoleHit(msgspec.Struct, frozen=True):
+    """A node that was hit for its role in a group and term, and whether it was seen to have it at that moment."""
+
+    node: str
+    role: str
+    group: str
+    term: int
+    held: bool
+
+
 class Fault(msgspec.Struct, frozen=True):
     """One instance of a fault; times in ns since the run's start, None for what never happened (or was not seen).
 
     `begun_ns` is when it was done, as far as we could tell ourselves. `spans` are those in which probes, which went on
     for as long as it was to last, saw it in effect; None where nobody probed on. `blame` says whose failure it is that
-    it was not seen to be gone (`harness` or `database`), and `left` is the evidence of that. `cores` says how often a
-    script reached its core; None for a fault that is no script.
+    it was not seen to be gone (`harness` or `database`), and `left` is the evidence of that. `ended` is the evidence of
+    an end that was seen, which tells what happened meanwhile as well. `cores` says how often a script reached its core;
+    None for a fault that is no script. `roles` are those for which nodes were hit, with whether they were held.
     """
 
     kind: str
@@ -43,6 +55,8 @@ class Fault(msgspec.Struct, frozen=True):
     spans: tuple[tuple[int, int], ...] | None = None
     blame: str | None = None
     left: Any = None
+    ended: Any = None
+    roles: tuple[RoleHit, ...] = ()
 
     @property
     def asked_s(self) -> float:
@@ -112,6 +126,13 @@ def asked_s(kind: str, faults: Sequence[Fault]) -> float:
     return sum(fault.asked_s for fault in faults if fault.kind == kind)
 
 
+def roles_hit(kind: str, faults: Sequence[Fault]) -> tuple[int, int]:
+    """Of the observed instances of a kind that were aimed at roles: how many there were, and how many hit nodes that
+    held them."""
+    aimed = [fault for fault in faults if fault.kind == kind and fault.observed_ns is not None and fault.roles]
+    return len(aimed), sum(all(role.held for role in fault.roles) for fault in aimed)
+
+
 def why_unobserved(kind: str, faults: Sequence[Fault]) -> str:
     """A sentence on a kind of which no instance was observed."""
     sentence = f"the fault {kind} was never observed in effect"
@@ -139,6 +160,8 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
         told: dict[str, Any] = {"spans": _spans(value)}
         if seen_ns is None:
             told |= {"blame": value.get("blame"), "left": value.get("evidence")}
+        else:
+            told["ended"] = value.get("evidence") or None
         return msgspec.structs.replace(fault, healed_ns=healed_ns, recovered_ns=seen_ns, **told)
     cores = fault.cores
     if isinstance(core := value.get("core"), bool):
@@ -149,9 +172,8 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
     evidence = value.get("evidence") or fault.evidence
     variant = fault.variant if fault.variant is not None else value.get("variant")
     begun_ns = (event.time if first_ns is None else first_ns) if fault.begun_ns is None else fault.begun_ns
-    return msgspec.structs.replace(
-        fault, begun_ns=begun_ns, observed_ns=first_ns, targets=targets, evidence=evidence, variant=variant, cores=cores
-    )
+    told = {"targets": targets, "evidence": evidence, "variant": variant, "roles": (*fault.roles, *_roles(value))}
+    return msgspec.structs.replace(fault, begun_ns=begun_ns, observed_ns=first_ns, cores=cores, **told)
 
 
 def _seen_ns(value: dict[str, Any], invoked_ns: int, completed_ns: int) -> int | None:
@@ -165,6 +187,10 @@ def _seen_ns(value: dict[str, Any], invoked_ns: int, completed_ns: int) -> int |
 def _spans(value: dict[str, Any]) -> tuple[tuple[int, int], ...] | None:
     told = value.get("spans")
     return None if told is None else tuple((int(first), int(last)) for first, last in told)
+
+
+def _roles(value: dict[str, Any]) -> tuple[RoleHit, ...]:
+    return msgspec.convert(value.get("roles") or (), tuple[RoleHit, ...])
 
 
 def _targets(value: dict[str, Any]) -> tuple[str, ...]:

@@ -11,9 +11,18 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from harness.adequacy import Done, Floors, effect_shortfall, final_shortfall, hurt_shortfall, node_shortfall, shortfalls
+from harness.adequacy import (
+    Done,
+    Floors,
+    effect_shortfall,
+    final_shortfall,
+    hurt_shortfall,
+    node_shortfall,
+    role_shortfall,
+    shortfalls,
+)
 from harness.failures import HarnessFailure
-from harness.faults import Fault, asked_s, in_effect_s, missed, unobserved_kinds, why_unobserved
+from harness.faults import Fault, asked_s, in_effect_s, missed, roles_hit, unobserved_kinds, why_unobserved
 from harness.invariants import CHECKER, InvariantsRecord, as_checker
 from harness.recovery import Hurt
 
@@ -136,6 +145,7 @@ def judge_adequacy(facts: Facts) -> Answer:
             reasons += effect_shortfall(
                 kind, in_effect_s(kind, facts.faults), asked_s(kind, facts.faults), facts.floors
             )
+            reasons += role_shortfall(kind, *roles_hit(kind, facts.faults), facts.floors)
     observed = [fault for fault in facts.faults if fault.observed_ns is not None]
     if facts.hurt is not None and observed:
         lasting = any(fault.cores is None for fault in observed)
@@ -228,6 +238,8 @@ def _fault_counts(facts: Facts) -> dict[str, dict[str, float]]:
 
 def _counts(faults: Sequence[Fault]) -> dict[str, float]:
     lasting = [fault for fault in faults if fault.cores is None and fault.healed_ns is not None]
+    aimed = [fault for fault in faults if fault.roles]
+    held = sum(all(role.held for role in fault.roles) for fault in aimed)
     return {
         "requested": len(faults),
         "observed": sum(fault.observed_ns is not None for fault in faults),
@@ -235,4 +247,5 @@ def _counts(faults: Sequence[Fault]) -> dict[str, float]:
         "recovered": sum(fault.recovered_ns is not None for fault in faults),
         "asked_s": round(sum(fault.asked_s for fault in lasting), 3),
         "in_effect_s": round(sum(fault.effect_s for fault in lasting), 3),
+        **({"aimed": len(aimed), "held": held} if aimed else {}),
     }

@@ -1,7 +1,8 @@
 """The nemesis of a run: carries out the fault steps that the schedule asks for, and reports what was observed.
 
 Every step's `value` is JSON-able and names `fault`, `variant`, `instance` and `step` (`begin`, `step` or `end`); the
-completion adds `targets`, `action` (in words), `observed`, `observed_ns` (ns since the run's start) and `evidence`.
+completion adds `targets`, `action` (in words), `observed`, `observed_ns` (ns since the run's start) and `evidence`, and
+the `roles` for which nodes were hit, each with whether the node was seen to have `held` it when it was.
 A fault is looked at for as long as it lasts (`nemesis/watch.py`): the completion of its end has the `spans` (ns since
 the run's start) in which probes saw it, and, where it was not seen to be gone, whose failure that is (`blame`; nobody's
 while other faults are in effect, which may be what is seen). Of clocks it has the `readings` of each node as well:
@@ -12,10 +13,11 @@ looked at, and only that makes it observed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
+from harness.leaderships import Led
 from harness.ops import Op
 from harness.protocols import Database, Environment
 from nemesis.injectors import Injectors
@@ -25,6 +27,7 @@ from nemesis.registry import FAMILIES, KINDS
 from nemesis.scene import Scene
 from nemesis.scripts import SCRIPTS
 from nemesis.stage import Offer, Stage
+from nemesis.targets import Held, held_when_hit
 from nemesis.view import View, names
 from nemesis.watch import Watch
 
@@ -117,9 +120,17 @@ class FaultNemesis:
             return Observation(False)
         self._describe(plan.action, report)
         await self._injectors.carry_out(number, plan.action)
+        if plan.roles:
+            report["roles"] = await self._roles(plan.roles, self._clock.monotonic_ns())
         seen = await self._observer.until(lambda: self._in_effect(number), self._patience.observe_s)
         self._watch.begin(number, seen.at_ns)
         return seen
+
+    async def _roles(self, roles: tuple[Held, ...], hit_ns: int) -> list[dict[str, Any]]:
+        """Those for which nodes were hit just now, and whether they had them then."""
+        after = await self._observer.view()
+        known = self._database.leaderships.all() if isinstance(self._database, Led) else ()
+        return [{**asdict(held), "held": held_when_hit(held, after, known, hit_ns)} for held in roles]
 
     async def _in_effect(self, number: int) -> Sight:
         if number not in self._injectors.instances():

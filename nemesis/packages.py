@@ -34,13 +34,17 @@ class NemesisOptions:
 
 @dataclass(frozen=True, slots=True)
 class NemesisPackage:
-    """What a run needs of its nemeses; each of `kinds` must be observed at least once."""
+    """What a run needs of its nemeses; each of `kinds` must be observed at least once.
+
+    `unavailable`: targets were asked for that can't be served meanwhile.
+    """
 
     nemesis: Nemesis
     generator: Generator
     final_generator: Generator
     kinds: tuple[str, ...]
     styles: Mapping[str, PlotStyle]
+    unavailable: bool = False
 
 
 FIRST_ROUND_SHARE = 0.7
@@ -83,6 +87,7 @@ def package(
         Steps(tuple(Timed(0.0, end_op(kind.name, None)) for kind in kinds)),
         tuple(kind.name for kind in kinds),
         {kind.name: NEMESES[kind.name].style for kind in kinds},
+        any(KINDS[each.name].variants[v].unavailable for each in chosen for v in each.variants),
     )
 
 
@@ -129,7 +134,8 @@ def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: 
         return Kind(name, (name,), True, asked.every_s, asked.for_s)
     variants = KINDS[name].variants
     led = LEADERLESS not in offered
-    among = asked.variants or tuple(v for v in variants if led or not v.startswith("leaseholder"))
+    unnamed = (v for v in variants if not variants[v].named)
+    among = asked.variants or tuple(v for v in unnamed if led or not v.startswith("leaseholder"))
     possible = tuple(v for v in among if variants[v].needs <= offered and node_count >= variants[v].least_nodes)
     if not possible:
         least = min(variants[v].least_nodes for v in among)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from harness.protocols import Database
 from nemesis.observe import Observer, Sight
+from nemesis.targets import Held
 from nemesis.view import View
 
 
@@ -91,10 +92,12 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do (None: its targets could not be found) and what the statuses said that chose the targets."""
+    """What to do (None: its targets could not be found), what the statuses said that chose the targets, and the roles
+    for which they are hit."""
 
     action: Action | None
     evidence: dict[str, Any] = field(default_factory=dict)
+    roles: tuple[Held, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +117,17 @@ class Moment:
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One way in which a kind hits: a pure choice, the capabilities it needs beside the kind's own, and of how many
-    nodes at least."""
+    nodes at least.
+
+    `named`: it is taken only by who asks for it. `unavailable`: what it hits can't be served meanwhile, so that nothing
+    but safety and recovery is asked of the run.
+    """
 
     choose: Callable[[Moment], Plan]
     needs: frozenset[str] = frozenset()
     least_nodes: int = 1
+    named: bool = False
+    unavailable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,9 @@ class FaultKind:
         """A value for each setting: the chosen one, or its default."""
         return {name: chosen.get(name, setting.default) for name, setting in self.settings.items()}
 
+
+NAMED: Mapping[str, bool] = {"learner": False, "one-too-many": True}
+"""Targets that only who names them gets: learners come and go, one too many costs availability (True)."""
 
 MakeInjector: TypeAlias = Callable[[Observer, Claims], Injector]
 

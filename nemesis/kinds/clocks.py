@@ -265,10 +265,10 @@ def _variant(selector: str, skew: Callable[[Moment], Skew], action: Callable[...
     def plan(moment: Moment) -> Plan:
         choice = select(selector, moment.view, (), moment.entropy)
         if not choice.targets:
-            return Plan(None, choice.evidence)
+            return Plan(None, choice.evidence, choice.roles)
         skews = tuple((name, skew(moment)) for name in choice.targets)
         made = action(skews) if action is SetClocks else action(skews, moment.entropy)
-        return Plan(made, {**choice.evidence, "bound_s": moment.view.max_clock_offset_ns / 1e9})
+        return Plan(made, {**choice.evidence, "bound_s": moment.view.max_clock_offset_ns / 1e9}, choice.roles)
 
     return Variant(plan)
 

@@ -132,7 +132,7 @@ def _variant(trouble: Trouble, selector: str) -> Variant:
     def plan(moment: Moment) -> Plan:
         choice = select(selector, moment.view, moment.busy, moment.entropy)
         action = TroubleDisks(choice.targets, trouble, moment.settings.get("seconds", 0.0))
-        return Plan(action if choice.targets else None, choice.evidence)
+        return Plan(action if choice.targets else None, choice.evidence, choice.roles)
 
     return Variant(plan, frozenset({"status"}) if selector in STATUS_SELECTORS else frozenset())
 

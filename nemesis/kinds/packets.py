@@ -215,7 +215,7 @@ def _variant(needs: str, draw: Draw) -> Variant:
         known = [each for each in SENDERS if moment.view.statuses or each not in STATUS_SELECTORS]
         choice = select(moment.entropy.choice(known), moment.view, (), moment.entropy)
         impairment = draw(moment.entropy)
-        return Plan(Impair(choice.targets, impairment) if choice.targets else None, choice.evidence)
+        return Plan(Impair(choice.targets, impairment) if choice.targets else None, choice.evidence, choice.roles)
 
     return Variant(plan, frozenset({needs}), least_nodes=2)
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from harness.protocols import CLIENTS
 from nemesis.faults import Partition
 from nemesis.grudges import Grudge, Link, between, bridge, grudge, halves, isolate, majorities_ring, one_way, split
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
+from nemesis.kinds.api import NAMED, Claims, Family, FaultKind, Moment, Plan, Variant
 from nemesis.observe import Observer, Sight
 from nemesis.targets import STATUS_SELECTORS, Choice, select
 from nemesis.view import names
@@ -92,7 +92,8 @@ def _cut_off(selector: str) -> Variant:
         choice = select(selector, moment.view, (), moment.entropy)
         return _partition(choice, isolate(names(moment.view.nodes), choice.targets))
 
-    return Variant(plan, STATUS if selector in STATUS_SELECTORS else frozenset(), least_nodes=2)
+    needs = STATUS if selector in STATUS_SELECTORS else frozenset[str]()
+    return Variant(plan, needs, 2, named=selector in NAMED, unavailable=NAMED.get(selector, False))
 
 
 def _one_way(selector: str, outbound: bool) -> Variant:
@@ -162,7 +163,7 @@ def _ring(moment: Moment) -> Plan:
 
 
 def _partition(choice: Choice, links: Grudge) -> Plan:
-    return Plan(Partition(links) if links else None, choice.evidence)
+    return Plan(Partition(links) if links else None, choice.evidence, choice.roles)
 
 
 PARTITION = FaultKind(
@@ -185,6 +186,9 @@ PARTITION = FaultKind(
         "bridge": Variant(_bridge, least_nodes=3),
         "one-way-out": _one_way("leaseholder", outbound=True),
         "one-way-in": _one_way("one", outbound=False),
+        "follower-master": _cut_off("follower-master"),
+        "learner": _cut_off("learner"),
+        "one-too-many": _cut_off("one-too-many"),
     },
 )
 

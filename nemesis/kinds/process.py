@@ -10,7 +10,7 @@ from harness.errors import HarnessError
 from harness.protocols import Armable, ProcessState
 from nemesis.concurrently import all_to_the_end
 from nemesis.faults import Bounce, Hold, Kill, Pause, Restart, Stop
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
+from nemesis.kinds.api import NAMED, Claims, Family, FaultKind, Moment, Plan, Variant
 from nemesis.observe import Observer, Sight
 from nemesis.targets import STATUS_SELECTORS, select
 
@@ -124,6 +124,16 @@ class Processes:
         self._claims.release(name)
 
 
+MORE_TARGETS = (
+    "follower-master",
+    "quorum-safe-with-leader",
+    "quorum-safe-without-leader",
+    "majority",
+    "learner",
+    "one-too-many",
+)
+
+
 def _variants(fault: type[Kill | Stop | Pause], *selectors: str) -> dict[str, Variant]:
     return {selector: _variant(fault, selector) for selector in selectors}
 
@@ -131,9 +141,10 @@ def _variants(fault: type[Kill | Stop | Pause], *selectors: str) -> dict[str, Va
 def _variant(fault: type[Kill | Stop | Pause], selector: str) -> Variant:
     def plan(moment: Moment) -> Plan:
         choice = select(selector, moment.view, moment.busy, moment.entropy)
-        return Plan(fault(choice.targets) if choice.targets else None, choice.evidence)
+        return Plan(fault(choice.targets) if choice.targets else None, choice.evidence, choice.roles)
 
-    return Variant(plan, frozenset({"status"}) if selector in STATUS_SELECTORS else frozenset())
+    needs = frozenset({"status"}) if selector in STATUS_SELECTORS else frozenset[str]()
+    return Variant(plan, needs, named=selector in NAMED, unavailable=NAMED.get(selector, False))
 
 
 KILL = FaultKind(
@@ -141,7 +152,9 @@ KILL = FaultKind(
     "kill -9 and restart: leader master, leaseholder, one, several or all nodes",
     "#c8375b",
     frozenset({"kill"}),
-    _variants(Kill, "leader-master", "leaseholder", "one", "random", "group-majority", "quorum-safe", "all"),
+    _variants(
+        Kill, "leader-master", "leaseholder", "one", "random", "group-majority", "quorum-safe", "all", *MORE_TARGETS
+    ),
 )
 
 STOP = FaultKind(
@@ -149,7 +162,7 @@ STOP = FaultKind(
     "stops processes gracefully and starts them: leader master, leaseholder, one, several or all nodes",
     "#d4708a",
     frozenset({"stop"}),
-    _variants(Stop, "leaseholder", "leader-master", "one", "random", "quorum-safe", "all"),
+    _variants(Stop, "leaseholder", "leader-master", "one", "random", "quorum-safe", "all", *MORE_TARGETS),
 )
 
 PAUSE = FaultKind(
@@ -157,7 +170,7 @@ PAUSE = FaultKind(
     "stops processes and lets them go on: leaders, one, a minority, a majority of a group",
     "#3a7ca5",
     frozenset({"pause"}),
-    _variants(Pause, "leaseholder", "leader-master", "one", "minority", "group-majority", "quorum-safe"),
+    _variants(Pause, "leaseholder", "leader-master", "one", "minority", "group-majority", "quorum-safe", *MORE_TARGETS),
 )
 
 FAMILY = Family(Processes, (KILL, STOP, PAUSE))

@@ -162,7 +162,7 @@ def _crash_loop(selector: str) -> Variant:
     def plan(moment: Moment) -> Plan:
         choice = select(selector, moment.view, moment.busy, moment.entropy)
         action = CrashLoop(choice.targets, moment.settings["alive"], moment.entropy.getrandbits(53))
-        return Plan(action if choice.targets else None, choice.evidence)
+        return Plan(action if choice.targets else None, choice.evidence, choice.roles)
 
     return Variant(plan, frozenset({"status"}) if selector in STATUS_SELECTORS else frozenset())
 

@@ -26,11 +26,6 @@ Among = Callable[[View, Sequence[str], Random], Sequence[str]]
 """Chooses among the free nodes of a role."""
 
 
-def _leader(view: View) -> str | None:
-    """The leader of the masters' group."""
-    return next((leader.node for leader in view.leaders(MASTER)), None)
-
-
 def _one(view: View, free: Sequence[str], entropy: Random) -> Sequence[str]:
     return [entropy.choice(list(free))] if free else []
 
@@ -41,11 +36,6 @@ def _minority(view: View, free: Sequence[str], entropy: Random) -> Sequence[str]
 
 def _majority(view: View, free: Sequence[str], entropy: Random) -> Sequence[str]:
     return shuffle(free, entropy)[: len(free) // 2 + 1]
-
-
-def _followers(view: View, free: Sequence[str], entropy: Random) -> Sequence[str]:
-    """All but the leader master, one of them spared: the group keeps its majority where it has three."""
-    return shuffle([name for name in free if name != _leader(view)], entropy)[:1]
 
 
 def _every(view: View, free: Sequence[str], entropy: Random) -> Sequence[str]:
@@ -60,6 +50,10 @@ def _select_role(role: str, among: Among, moment: Moment, busy: Collection[str])
 
 def _of_leader(role: str, moment: Moment, busy: Collection[str]) -> Choice:
     return select("leader-master" if role == MASTER else "leaseholder", moment.view, busy, moment.entropy)
+
+
+def _following(moment: Moment, busy: Collection[str]) -> Choice:
+    return select("follower-master", moment.view, busy, moment.entropy)
 
 
 Select = Callable[[Moment, Collection[str]], Choice]
@@ -77,7 +71,7 @@ def _chosen(role: str, among: Among) -> Select:
 MASTERS: Final[Mapping[str, Select]] = {
     "leader": _leading(MASTER),
     "one": _chosen(MASTER, _one),
-    "follower": _chosen(MASTER, _followers),
+    "follower": _following,
     "majority": _chosen(MASTER, _majority),
     "all": _chosen(MASTER, _every),
 }
@@ -96,7 +90,7 @@ TSERVERS: Final[Mapping[str, Select]] = {
 def _ended(fault: type[Kill | Pause], targets: Select) -> Variant:
     def plan(moment: Moment) -> Plan:
         choice = targets(moment, moment.busy)
-        return Plan(fault(choice.targets) if choice.targets else None, choice.evidence)
+        return Plan(fault(choice.targets) if choice.targets else None, choice.evidence, choice.roles)
 
     return Variant(plan, STATUS)
 
@@ -105,7 +99,7 @@ def _cut(links: Callable[[Moment, tuple[str, ...]], Grudge], targets: Select, ne
     def plan(moment: Moment) -> Plan:
         choice = targets(moment, ())
         found = links(moment, choice.targets) if choice.targets else ()
-        return Plan(Partition(found) if found else None, choice.evidence)
+        return Plan(Partition(found) if found else None, choice.evidence, choice.roles)
 
     return Variant(plan, STATUS | needs, least_nodes=2)
 
@@ -164,9 +158,10 @@ def _wrong(targets: Select, beyond: bool) -> Variant:
     def plan(moment: Moment) -> Plan:
         choice = targets(moment, ())
         if not choice.targets:
-            return Plan(None, choice.evidence)
+            return Plan(None, choice.evidence, choice.roles)
         skews = tuple((name, Skew(offset_ns(moment, beyond))) for name in choice.targets)
-        return Plan(SetClocks(skews), {**choice.evidence, "bound_s": moment.view.max_clock_offset_ns / 1e9})
+        evidence = {**choice.evidence, "bound_s": moment.view.max_clock_offset_ns / 1e9}
+        return Plan(SetClocks(skews), evidence, choice.roles)
 
     return Variant(plan)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.faults import Fault, faults_of, in_effect_s, missed, unobserved_kinds, why_unobserved
+from harness.faults import Fault, RoleHit, faults_of, in_effect_s, missed, roles_hit, unobserved_kinds, why_unobserved
 from harness.ops import Op
 
 
@@ -48,6 +48,19 @@ def test_a_fault_that_went_as_it_should() -> None:
     fault = Fault("partition", 1, "halves", ("t1", "t2"), 100, 105, 200, 207, {"cut": 4}, begun_ns=105)
     assert faults_of(events) == (fault,)
     assert missed([fault]) == ()
+
+
+def test_the_end_of_a_fault_tells_what_it_did_and_its_roles_are_kept() -> None:
+    role = {"node": "t1", "role": "leaseholder", "group": "g", "term": 3, "held": False}
+    [fault] = faults_of(
+        [
+            *step(100, "begin", observed=True, roles=[role], evidence={"armed": 5}),
+            *step(200, "end", observed=True, evidence={"reached": {"log.before_sync": 3}}),
+        ]
+    )
+    assert (fault.evidence, fault.ended) == ({"armed": 5}, {"reached": {"log.before_sync": 3}})
+    assert fault.roles == (RoleHit(**role),)
+    assert roles_hit("partition", [fault]) == (1, 0)
 
 
 def test_in_effect_is_what_probes_saw_of_what_was_asked() -> None:

@@ -121,7 +121,7 @@ def test_a_file_that_was_edited(run: RunDir, edit: str) -> None:
 def test_faults_that_were_written_in(run: RunDir) -> None:
     faults = json.loads(run.faults_json.read_text())
     faults[0]["spans"] = [[faults[0]["begun_ns"], faults[0]["healed_ns"]]]
-    run.faults_json.write_text(json.dumps(faults + [{**faults[0], "kind": "pause"}]))
+    run.faults_json.write_text(json.dumps([*faults, {**faults[0], "kind": "pause"}]))
     assert judged(run) == "unknown"
 
 

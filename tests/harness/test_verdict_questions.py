@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.adequacy import Done, Floors, parse_floors
 from harness.errors import UserError
 from harness.failures import HarnessFailure
-from harness.faults import Fault
+from harness.faults import Fault, RoleHit
 from harness.verdict import Facts, Recovery, conclude, saved_form
 
 S = 1_000_000_000
@@ -31,6 +31,7 @@ DONE = Done(
 )
 GOOD = Facts(DONE, Floors(), ("partition",), CUTS, Recovery(True, 10.0, 1.5))
 VALID = {"register": {"valid": True}, "stats": {"valid": True}}
+LOST = RoleHit("t1", "leaseholder", "g", 2, held=False)
 OUR_BUG = HarnessFailure("client", "KeyError: x", 3)
 
 
@@ -69,6 +70,12 @@ def test_a_good_run_is_valid_and_lists_the_instances_that_missed() -> None:
             "only 250 of 1000 operations succeeded; the floor is 30%",
         ),
         ({"faults": (Fault("partition", 1, "ring", (), 0, S, S + S // 10, 2 * S),)}, "in effect for 0.10 s; the floor"),
+        ({"time_limit_s": 60.0}, r"the load lasted 10.0 of 60 s; the floor is 90%"),
+        (
+            {"faults": (Fault("partition", 1, "leaseholder", ("t1",), 0, S, 9 * S, 9 * S, roles=(LOST,)),)},
+            "only 0 of 1 partition faults aimed at a role hit a node that held it; the floor is 50%",
+        ),
+        ({"unsealed": ("faults.json was changed",)}, "not those of one whole run: faults.json was changed"),
         ({"interrupted": True}, "stopped before its end"),
         ({"recovery": Recovery(None, 10.0)}, "recovery was not observed"),
         ({"failures": (OUR_BUG,)}, r"the harness failed \(client\): KeyError: x \(3 times\)"),

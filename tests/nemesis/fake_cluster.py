@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.failpoints import SYNC, Action
+from harness.leaderships import Leaderships
 from harness.protocols import (
     CLIENTS,
     Client,
@@ -34,6 +35,7 @@ TURNS = 10
 
 PACKETS = frozenset(needs for needs, _ in DRAWS.values())
 GROUPS = {"catalog": ("m1", "m2", "m3"), "tablet": ("t1", "t2", "t3")}
+LEARNERS = {"t4": "tablet"}
 
 
 class FakeClock:
@@ -169,6 +171,8 @@ class FakeDatabase:
     disks: dict[str, DiskState] = field(default_factory=dict)
     acts: dict[tuple[str, str], int] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    leaderships: Leaderships = field(default_factory=Leaderships)
+    now_ns: Callable[[], int] = lambda: 0
 
     async def install(self) -> None: ...
 
@@ -270,15 +274,17 @@ class FakeDatabase:
         if self.states[node] is not ProcessState.RUNNING or node in self.mute:
             return None
         groups = tuple(self._replica(group, node) for group, voters in GROUPS.items() if node in voters)
+        if node in LEARNERS:
+            groups = (replace(self._replica(LEARNERS[node], node), role="learner", lease_valid=False),)
         role = next(n.role for n in NODES if n.name == node)
         return NodeStatus(node, role, self.incarnations[node], groups, self.wall_ns(node))
 
     def _replica(self, group: str, node: str) -> GroupStatus:
         running = [name for name in GROUPS[group] if self.states[name] is ProcessState.RUNNING]
         leader, term = self.leaders.get(group, ("", 0))
-        if leader not in running:
+        if leader not in running and running:
             leader, term = running[0], term + 1
-            self.leaders[group] = (leader, term)
+            self._leads(group, leader, term)
         follower = GroupStatus(group, "follower", term, leader, 9, 9, 9, term, False, GROUPS[group])
         return replace(follower, role="leader", lease_valid=True) if node == leader else follower
 
@@ -286,7 +292,11 @@ class FakeDatabase:
         """The next voter in line leads from now on, in a new term."""
         leader, term = self.leaders[group]
         voters = GROUPS[group]
-        self.leaders[group] = (voters[(voters.index(leader) + 1) % len(voters)], term + 1)
+        self._leads(group, voters[(voters.index(leader) + 1) % len(voters)], term + 1)
+
+    def _leads(self, group: str, leader: str, term: int) -> None:
+        self.leaders[group] = (leader, term)
+        self.leaderships.leads(group, term, leader, self.now_ns())
 
     async def await_ready(self, timeout_s: float) -> None: ...
 

@@ -11,6 +11,7 @@ from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
 from harness.errors import HarnessError
 from harness.ops import Op
 from harness.protocols import CLIENTS, ProcessState
+from nemesis.injectors import Injectors
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.registry import KINDS
 
@@ -25,7 +26,7 @@ class Stand:
 
     def __init__(self) -> None:
         self.environment = FakeEnvironment()
-        self.database = FakeDatabase(wall_ns=self.environment.wall_ns)
+        self.database = FakeDatabase(wall_ns=self.environment.wall_ns, now_ns=self.environment.clock.monotonic_ns)
         self.nemesis = FaultNemesis(self.database, self.environment, QUICK)
 
     async def step(self, fault: str, step: str, instance: int | None, variant: str = "one", seed: int = 5) -> Op:
@@ -186,6 +187,40 @@ def test_a_leader_cut_off_was_the_leader() -> None:
         assert begun["targets"] == [begun["evidence"]["leader"]["node"]] == ["t1"]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause", "partition", "clock-jump"])
+def test_whether_a_role_was_held_is_looked_at_when_the_node_is_hit(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """Between the choice and the hit another leader may have been elected."""
+
+    async def scenario(deposed: bool) -> dict[str, Any]:
+        stand = Stand()
+        done = Injectors.carry_out
+
+        async def carry_out(injectors: Injectors, instance: int, action: Any) -> None:
+            if deposed:
+                stand.database.depose("tablet")
+                await stand.environment.clock.sleep(0.01)
+            await done(injectors, instance, action)
+
+        monkeypatch.setattr(Injectors, "carry_out", carry_out)
+        try:
+            return await stand.begin(fault, "leaseholder" if fault != "clock-jump" else "leaseholder-within")
+        finally:
+            monkeypatch.undo()
+
+    for deposed in (False, True):
+        begun = asyncio.run(scenario(deposed))
+        role = {"node": "t1", "role": "leaseholder", "group": "tablet", "term": 1}
+        assert begun["roles"] == [{**role, "held": not deposed}]
+        assert begun["observed"] is True, "the fault itself is there all the same"
+
+
+def test_who_is_hit_for_no_role_has_none() -> None:
+    async def scenario() -> dict[str, Any]:
+        return await Stand().begin("kill", "one")
+
+    assert "roles" not in asyncio.run(scenario())
 
 
 def test_no_leader_no_fault() -> None:

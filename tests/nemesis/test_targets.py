@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.protocols import GroupStatus, Node, NodeStatus
 from nemesis.kinds.api import Moment
 from nemesis.registry import KINDS
-from nemesis.targets import SELECTORS, STATUS_SELECTORS, select
+from nemesis.targets import SELECTORS, STATUS_SELECTORS, Held, select
 from nemesis.view import View
 
 MASTERS = tuple(Node(f"m{i}", "master") for i in (1, 2, 3))
@@ -69,6 +69,33 @@ def test_quorum_safe_leaves_every_group_a_majority(view: View, busy: set[str], s
 
 @settings(deadline=None)
 @given(views(), st.integers(0, 999))
+def test_quorum_safe_sets_have_a_leader_or_none(view: View, seed: int) -> None:
+    leaders = {leader.node for leader in view.leaders()}
+    with_leader = select("quorum-safe-with-leader", view, (), Random(seed))
+    assert not with_leader.targets or with_leader.roles[0].node in leaders & set(with_leader.targets)
+    assert not leaders & set(select("quorum-safe-without-leader", view, (), Random(seed)).targets)
+
+
+@settings(deadline=None)
+@given(views(), st.integers(0, 999))
+def test_one_too_many_takes_some_group_its_majority(view: View, seed: int) -> None:
+    choice = select("one-too-many", view, (), Random(seed))
+    if choice.targets:
+        voters = view.voters(choice.evidence["unavailable"])
+        assert sum(name not in choice.targets for name in voters) < len(voters) // 2 + 1
+
+
+def test_a_learner_and_a_follower_master_are_what_they_are_hit_for() -> None:
+    learner = replica("g", "learner", 3, ("t1", "t2", "t3"))
+    statuses = {**view_of({"catalog": (("m1", "m2", "m3"), "m2", 4)}).statuses}
+    statuses["t4"] = NodeStatus("t4", "tserver", 1, (learner,))
+    view = View(NODES, statuses)
+    assert select("learner", view, (), Random(1)).roles == (Held("t4", "learner", "g", 3),)
+    assert {select("follower-master", view, (), Random(seed)).targets for seed in range(9)} == {("m1",), ("m3",)}
+
+
+@settings(deadline=None)
+@given(views(), st.integers(0, 999))
 def test_leaders_were_leaders_by_their_own_words(view: View, seed: int) -> None:
     for selector, role in (("leader-master", "master"), ("leaseholder", "tserver")):
         choice = select(selector, view, (), Random(seed))
@@ -122,7 +149,7 @@ def test_nobody_knows_a_leader_when_nobody_answers() -> None:
         (kind.name, name): variant.choose(Moment(View(NODES, {}), (), Random(1), kind.settings_with({})))
         for kind in KINDS.values()
         for name, variant in kind.variants.items()
-        if name in STATUS_SELECTORS - {"quorum-safe"}
+        if name in STATUS_SELECTORS and not name.startswith("quorum-safe")
     }
     assert plans
     for name, plan in plans.items():
