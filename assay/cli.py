@@ -262,6 +262,20 @@ def cluster_call(
     return call_cluster(store, name, arguments or [])
 
 
+@cluster_app.command(name="repair")
+def cluster_repair(
+    table: Annotated[str, typer.Argument(help="A table of the design `legacy`.")],
+    timeout: Annotated[float, typer.Option(help="Give up after so many seconds; what was streamed stays.")] = 600.0,
+    store: Store = Path("store"),
+    debug: Debug = False,
+) -> int:
+    """Compare all replicas of a table by Merkle trees and stream what differs; ctrl-c stops it."""
+    state_debug(debug)
+    from assay.cluster_command import repair_cluster
+
+    return repair_cluster(store, table, timeout)
+
+
 @app.command()
 def doctor(
     clean: Annotated[bool, typer.Option("--clean", help="Remove what crashed runs left behind in Docker.")] = False,

@@ -1,4 +1,4 @@
-"""`assay cluster up | status | check | call`: a cluster in containers to work with, and a look at it as an operator.
+"""`assay cluster up | status | check | call | repair`: a cluster in containers to work with, seen as an operator.
 
 The cluster that is up is told of in a file in the store, which is there as long as it is up.
 """
@@ -17,9 +17,11 @@ import msgspec
 
 from assay.cluster_call import prepared
 from cluster.client.client import ClusterClient
+from cluster.client.quorum import repair_table
 from cluster.deploy.adapter import node_status
 from cluster.health.check import ClusterReport
 from cluster.health.look import look, told
+from cluster.quorum.messages import Repaired
 from cluster.wire.messages import WIRE_VERSION
 from harness.errors import DefiniteError, HarnessError, IndefiniteError, UserError
 from harness.ports import Hello, Ports
@@ -87,6 +89,30 @@ def call_cluster(store: Path, name: str, words: Sequence[str]) -> int:
         return 1
     print(as_json(answer))
     return 0
+
+
+def repair_cluster(store: Path, table: str, timeout_s: float) -> int:
+    """Repair a legacy table and print what was done as JSON; 0 if it was done, 1 if not. Ctrl-c stops it."""
+    up = read_up(store)
+    try:
+        with client_ports(up) as ports:
+            answer = asyncio.run(_repair(ports, up, table, timeout_s))
+    except (DefiniteError, IndefiniteError) as error:
+        print(f"{table} was not repaired, or in part ({error.kind}): {error}")
+        return 1
+    print(as_json(answer))
+    return 0
+
+
+async def _repair(ports: Ports, up: UpCluster, table: str, timeout_s: float) -> Repaired:
+    try:
+        servers = await ClusterClient(ports, up.masters, CALL_TIMEOUT_S).tablet_servers()
+        live = [server for server in servers.servers if server.node_id in servers.live]
+        if not live:
+            raise DefiniteError("no-coordinator", "no tablet server is alive")
+        return await repair_table(ports.network, live[0].address, table, timeout_s)
+    finally:
+        await ports.network.close()
 
 
 def saved_report(run: Path) -> ClusterReport:

@@ -34,8 +34,9 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     silent, 0: never. Snapshots are written and sent below `bulk_bytes_per_s` each; at most `bulk_queue_bytes` of their
     chunks wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of clients at a time
     (G7). Replicas of quorum tables keep deletions for `deletion_grace_ms`, within which repair has to bring them
-    everywhere (Q2). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock. A replica that its leader has
-    not heard of for `replica_dead_ms` is evicted and replaced by another (M11).
+    everywhere (Q2): every `repair_period_ms`, 0: never, replicas of legacy tables are compared by trees of
+    2 ** `repair_tree_depth` hashes. Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock. A replica
+    that its leader has not heard of for `replica_dead_ms` is evicted and replaced by another (M11).
     """
 
     election_timeout_ms: int = 600
@@ -74,6 +75,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     bulk_patience_ms: int = 2_000
     max_requests: int = 10_000
     deletion_grace_ms: int = 864_000_000
+    repair_period_ms: int = 0
+    repair_tree_depth: int = 10
     replica_dead_ms: int = 60_000
 
     def __post_init__(self) -> None:
@@ -94,8 +97,11 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         sessions = (self.session_silence_ms, self.max_sessions, self.session_answers, self.max_requests)
         bulk = (self.bulk_bytes_per_s, self.bulk_queue_bytes, self.bulk_patience_ms)
         from_zero = (self.quiesce_after_ms, self.retained_entries, self.check_quorum_ms, self.version_retention_ms)
+        repair = (self.repair_period_ms, self.repair_tree_depth)
         above_zero = (*sizes, *log, *streams, *bulk, *times, *clocks, *sessions)
-        if self.tablet_lease_ms < 0 or min(above_zero) < 1 or min(from_zero) < 0:
+        if self.repair_tree_depth > 20:
+            raise ValueError("repair_tree_depth must be at most 20")
+        if self.tablet_lease_ms < 0 or min(above_zero) < 1 or min(*from_zero, *repair) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")
 
     @property

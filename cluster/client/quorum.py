@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from cluster.quorum.messages import (
     QuorumRequest,
     ReadPartition,
     ReadReplica,
+    Repaired,
+    RepairTable,
+    StopRepairs,
     WritePartition,
     Written,
     decode_quorum_reply,
@@ -26,7 +30,7 @@ from cluster.quorum.slices import Slice
 from cluster.wire.messages import Replica
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.levels import data_centre_of
-from harness.ports import Ports
+from harness.ports import Network, Ports
 from harness.protocols import ELSEWHERE
 
 Routing: TypeAlias = Literal["near", "random"]
@@ -35,6 +39,9 @@ Routing: TypeAlias = Literal["near", "random"]
 RETRIED_AT_QUORUM = (*RETRIED_FAULTS, "UNAVAILABLE", "NOT_LOCATED", "NOT_FOUND")
 _COORDINATORS_SHARE = 0.8
 """Of an attempt's time: the coordinator's part, so that its answer still arrives."""
+
+_REPAIR_SLACK_S = 5.0
+"""How much longer than a repair its caller waits for the answer."""
 
 _SERVERS_FRESH_NS = 5 * NANOS_PER_S
 
@@ -59,6 +66,25 @@ class QuorumTable:
     read_repair: str = BLOCKING
     routing: Routing = "random"
     retry_unknown: bool = False
+
+
+async def repair_table(network: Network, address: str, table: str, timeout_s: float) -> Repaired:
+    """Have the tablet server at this address repair a legacy table (Q2); if this is cancelled, so is the repair.
+
+    Raises DefiniteError, IndefiniteError: a part may be done, and asking again is harmless.
+    """
+    request = encode_quorum_request(RepairTable(table, timeout_s))
+    try:
+        reply = await attempt_as(decode_quorum_reply, network, address, request, timeout_s + _REPAIR_SLACK_S)
+    except asyncio.CancelledError:
+        stop = encode_quorum_request(StopRepairs())
+        await attempt_as(decode_quorum_reply, network, address, stop, _REPAIR_SLACK_S)
+        raise
+    if isinstance(reply, Missed):
+        raise (IndefiniteError if reply.possible else DefiniteError)(reply.kind, reply.message)
+    if not isinstance(reply, Repaired):
+        raise HarnessError(f"a {type(reply).__name__} came back where a {Repaired.__name__} was due")
+    return reply
 
 
 class QuorumClient:

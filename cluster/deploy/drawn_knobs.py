@@ -45,6 +45,8 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "bulk_queue_bytes": ((8 << 20,), (4_096, 8 << 20)),
     "bulk_patience_ms": ((2_000,), (200, 2_000)),
     "max_requests": ((10_000,), (4, 10_000)),
+    "repair_period_ms": ((0,), (0, 3_000)),
+    "repair_tree_depth": ((10,), (0, 3, 10)),
 }
 """What mild and harsh worlds draw for a knob, each value equally likely."""
 

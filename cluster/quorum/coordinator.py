@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
+
 from cluster.quorum.calls import ReplicaCalls, Unanswered
 from cluster.quorum.choosing import contacts
 from cluster.quorum.hinting import Hinting
@@ -25,7 +27,7 @@ from cluster.quorum.messages import (
     WritePartition,
     Written,
 )
-from cluster.quorum.mutation import PartitionMutation, encode_mutation
+from cluster.quorum.mutation import PartitionMutation, deletes, encode_mutation, stamped
 from cluster.quorum.reading import (
     AskForData,
     AskForDigest,
@@ -44,6 +46,7 @@ from cluster.wire.messages import Fault
 from harness.failpoints import pass_by
 from harness.ports import Ports
 
+_NS_PER_MS = 1_000_000
 _PATIENCE = 0.3
 """Of a read's time a replica gets so much to answer, so that another one can stand in for it."""
 
@@ -68,11 +71,15 @@ class Coordinator:
     async def write(self, request: WritePartition) -> QuorumReply:
         """Send a mutation to all replicas; answered when the level is met or its outcome is known."""
         try:
-            mutation = checked_mutation(request.mutation, self._ports.clock.wall_ns())
+            wall_ns = self._ports.clock.wall_ns()
+            mutation = checked_mutation(request.mutation, wall_ns)
             replicas = await self._locator.locate(request.table, mutation.partition)
             wanted = local_demand(request.level, self._data_centre, replicas)
         except (Invalid, NotLocated) as error:
             return error.fault
+        if deletes(mutation):
+            taken = encode_mutation(stamped(mutation, wall_ns // _NS_PER_MS))
+            request = msgspec.structs.replace(request, mutation=taken)
         await pass_by(self._ports.failpoints, "quorum.before_write", replicas.tablet_id)
         state = WriteState(replicas, wanted)
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -10,7 +10,7 @@ from cluster.nodelog import node_logger
 from cluster.quorum.calls import ReplicaCalls, Unanswered
 from cluster.quorum.hints import Hint, Hints
 from cluster.quorum.journal import Journal, JournalFull
-from cluster.quorum.messages import StoreMutation
+from cluster.quorum.messages import ANY_EPOCH, StoreMutation
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.writing import Delivery
 from harness.ports import Ports
@@ -94,7 +94,7 @@ class Hinting:
     async def _send(self, endpoint: Endpoint, hint: Hint) -> bool:
         """Whether the hint is over: taken, or for a replica that is there no more."""
         try:
-            await self._calls.ask(endpoint, StoreMutation(hint.tablet_id, 0, hint.mutation), _CALL_TIMEOUT_S)
+            await self._calls.ask(endpoint, StoreMutation(hint.tablet_id, ANY_EPOCH, hint.mutation), _CALL_TIMEOUT_S)
         except Unanswered as error:
             return error.delivery is Delivery.REFUSED and str(error).startswith("NOT_FOUND")
         return True

@@ -69,6 +69,16 @@ def token_of(partition: KeyBytes) -> int:
     return int.from_bytes(blake2b(partition, digest_size=8).digest(), "big")
 
 
+def bucket_of(partition: KeyBytes, buckets: int) -> int:
+    """Which of a table's tablets holds a partition: each has a contiguous range of tokens, all of one length."""
+    return token_of(partition) * buckets // TOKENS
+
+
+def tokens_of(bucket: int, buckets: int) -> tuple[int, int]:
+    """The tokens of a tablet, the first and the last."""
+    return -(-bucket * TOKENS // buckets), -(-(bucket + 1) * TOKENS // buckets) - 1
+
+
 def place_of(partition: KeyBytes) -> bytes:
     """Partitions sort by this: by token, then by key."""
     return blake2b(partition, digest_size=8).digest() + partition

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from cluster.client.client import ClusterClient
-from cluster.quorum.keys import TOKENS, KeyBytes, token_of
+from cluster.quorum.keys import KeyBytes, bucket_of, tokens_of
 from cluster.quorum.replica_sets import ReplicaSet, replica_set
 from cluster.wire.messages import Fault, TableLocationsReply, TabletLocation
 from harness.errors import DefiniteError, IndefiniteError
@@ -25,16 +25,6 @@ class NotLocated(Exception):
         return Fault("NOT_LOCATED", str(self), definite=True)
 
 
-def bucket_of(partition: KeyBytes, buckets: int) -> int:
-    """Which of a table's tablets holds a partition: each has a contiguous range of tokens, all of one length."""
-    return token_of(partition) * buckets // TOKENS
-
-
-def tokens_of(bucket: int, buckets: int) -> tuple[int, int]:
-    """The tokens of a tablet, the first and the last."""
-    return -(-bucket * TOKENS // buckets), -(-(bucket + 1) * TOKENS // buckets) - 1
-
-
 class Locator:
     """Replica sets by table and partition key; one question to the masters at a time for each table."""
 
@@ -48,16 +38,28 @@ class Locator:
 
     async def locate(self, table: str, partition: KeyBytes) -> ReplicaSet:
         """The replicas of a partition; raises NotLocated."""
-        if table not in self._tables:
-            async with self._asking.setdefault(table, asyncio.Lock()):
-                if table not in self._tables:
-                    await self._ask(table)
+        await self._know(table)
         bucket = bucket_of(partition, self._buckets[table])
         found = self._tables[table].get(bucket)
         if found is None:
             self.doubt(table)
             raise NotLocated(f"tablet {bucket} of {table!r} is not running")
         return found
+
+    async def tablets(self, table: str) -> list[tuple[ReplicaSet, tuple[int, int]]]:
+        """All tablets of a table, each with the first and the last of its tokens; raises NotLocated."""
+        await self._know(table)
+        buckets, found = self._buckets[table], self._tables[table]
+        if len(found) < buckets:
+            self.doubt(table)
+            raise NotLocated(f"of {buckets} tablets of {table!r} {len(found)} are running")
+        return [(found[bucket], tokens_of(bucket, buckets)) for bucket in sorted(found)]
+
+    async def _know(self, table: str) -> None:
+        if table not in self._tables:
+            async with self._asking.setdefault(table, asyncio.Lock()):
+                if table not in self._tables:
+                    await self._ask(table)
 
     def doubt(self, table: str) -> None:
         """What is known of the table may be out of date: ask again at next need, unless that was just done."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from cluster.log.frames import OtherVersion
-from cluster.quorum.deletions import Deletion, RangeDeletion, add_range
+from cluster.quorum.deletions import Deletion, RangeDeletion, add_range, joined
 from cluster.quorum.keys import ABOVE, KeyBytes, KeySpan
 from cluster.quorum.rows import PartitionContents, QuorumCell, QuorumRow, canonical, merge_rows
 from cluster.store.cells import Value, is_value
@@ -89,6 +89,37 @@ class MutationBuilder:
         old = self._rows.get(row.key)
         self._rows[row.key] = row if old is None else merge_rows(old, row)
         return self
+
+
+def stamped(mutation: PartitionMutation, local_time_ms: int) -> PartitionMutation:
+    """The mutation with its deletions taken at this time: that of whoever coordinates it, not of its client (Q8)."""
+    contents = mutation.contents
+    deletion = None if contents.deletion is None else _taken(contents.deletion, local_time_ms)
+    ranges = [RangeDeletion(each.start, each.end, _taken(each.deletion, local_time_ms)) for each in contents.ranges]
+    rows = [_row_stamped(row, local_time_ms) for row in contents.rows]
+    return PartitionMutation(mutation.partition, canonical(deletion, joined(ranges), rows))
+
+
+def _taken(deletion: Deletion, local_time_ms: int) -> Deletion:
+    return Deletion(deletion.timestamp, local_time_ms)
+
+
+def _row_stamped(row: QuorumRow, local_time_ms: int) -> QuorumRow:
+    cells = tuple([cell if cell.live else _cell_stamped(cell, local_time_ms) for cell in row.cells])
+    deletion = None if row.deletion is None else _taken(row.deletion, local_time_ms)
+    return QuorumRow(row.key, cells, row.marker, deletion)
+
+
+def _cell_stamped(cell: QuorumCell, local_time_ms: int) -> QuorumCell:
+    return QuorumCell(cell.column, cell.timestamp, None, local_time_ms)
+
+
+def deletes(mutation: PartitionMutation) -> bool:
+    """Whether anything in it is a deletion."""
+    contents = mutation.contents
+    if contents.deletion is not None or contents.ranges:
+        return True
+    return any(row.deletion is not None or not all(cell.live for cell in row.cells) for row in contents.rows)
 
 
 # ---- checking what others sent ----

@@ -6,25 +6,33 @@ tablet as running once all its replicas were reported.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from cluster.config import Knobs
 from cluster.group import OnFailure, Transport
 from cluster.log.frames import OtherVersion
-from cluster.log.view import GroupLog
+from cluster.log.view import GroupLog, Quarantined
+from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
-from cluster.quorum.keys import KeyBytes
+from cluster.quorum.keys import KeyBytes, tokens_of
 from cluster.quorum.messages import (
+    ANY_EPOCH,
+    FetchRows,
+    HashLeaves,
     QuorumReply,
     ReplicaRequest,
     RowsDigest,
     RowsFetched,
     Stored,
     StoreMutation,
+    TakePartitions,
 )
 from cluster.quorum.mutation import InvalidMutation, decode_mutation
 from cluster.quorum.partition_store import PartitionStore
+from cluster.quorum.repairing import hash_leaves, stream_span
+from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.slices import Page, Slice, page_digest
 from cluster.raft.types import Configuration, Member, Message
 from cluster.store.sorted.store import SortedStore
@@ -75,14 +83,47 @@ class PartitionReplica:
 
     # ---- what coordinators ask ----
 
-    async def answer(self, request: ReplicaRequest) -> QuorumReply:
-        """Store or read; a Fault tells that nothing was done."""
+    async def answer(self, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
+        """Store, read, hash, or stream by `calls`; a Fault that is definite tells that nothing was done."""
         if self._store is None:
             return _NOT_OPEN
+        if request.epoch not in (self.epoch, ANY_EPOCH):
+            message = f"the replicas of {request.tablet_id} are those of epoch {self.epoch}, not {request.epoch}"
+            return Fault("WRONG_EPOCH", message, definite=True)
+        try:
+            return await self._answer(self._store, request, calls)
+        except Quarantined as error:
+            # What was being written when the damage was found may be in the log.
+            return Fault("QUARANTINED", str(error), definite=not isinstance(request, StoreMutation | TakePartitions))
+
+    async def _answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
         if isinstance(request, StoreMutation):
-            return await self._take(self._store, request.mutation)
-        page = await self._store.read(request.slice)
-        return RowsDigest(page_digest(page)) if request.digest_only else RowsFetched(page)
+            return await self._take(store, (request.mutation,))
+        if isinstance(request, FetchRows):
+            page = await store.read(request.slice)
+            return RowsDigest(page_digest(page)) if request.digest_only else RowsFetched(page)
+        if isinstance(request, TakePartitions):
+            return await self._take(store, request.mutations)
+        if isinstance(request, HashLeaves):
+            return await hash_leaves(store, request, self._ports.clock)
+        return await stream_span(store, request, calls, self._ports)
+
+    @property
+    def epoch(self) -> int:
+        """That of the replica set that this replica belongs to."""
+        return self.created.awaits_index
+
+    @property
+    def replica_set(self) -> ReplicaSet:
+        """All replicas of the tablet, by their ids."""
+        found = sorted(self.created.voters, key=lambda each: each.node_id)
+        endpoints = tuple(Endpoint(each.node_id, each.address, "") for each in found)
+        return ReplicaSet(self.created.tablet_id, endpoints, self.epoch)
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """The tokens of the partitions that belong here: the first and the last."""
+        return tokens_of(self.created.partition.bucket, self.created.partition.buckets)
 
     async def read(self, asked: Slice) -> Page | None:
         """What this replica holds of a slice; None while it is not open."""
@@ -93,13 +134,13 @@ class PartitionReplica:
         age_ms = self._ports.clock.wall_ns() // _NS_PER_MS - deletion.local_time_ms
         return age_ms >= self._knobs.deletion_grace_ms
 
-    async def _take(self, store: PartitionStore, encoded: bytes) -> QuorumReply:
+    async def _take(self, store: PartitionStore, encoded: tuple[bytes, ...]) -> QuorumReply:
         failpoints, tablet_id = self._ports.failpoints, self.created.tablet_id
         try:
-            mutation = decode_mutation(encoded)
+            mutations = [decode_mutation(each) for each in encoded]
             if failpoints.armed:
                 await pass_by(failpoints, "quorum.before_store", tablet_id)
-            await store.apply(mutation)
+            await asyncio.gather(*map(store.apply, mutations))
             if failpoints.armed:
                 await pass_by(failpoints, "quorum.after_store", tablet_id)
         except (InvalidMutation, OtherVersion) as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig
+from cluster.identity import PeerCheck, stranger
 from cluster.log.node import NodeLog, Quarantined
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
@@ -20,35 +21,44 @@ from cluster.quorum.messages import (
     QuorumReply,
     ReadPartition,
     ReadReplica,
+    RepairTable,
     ReplicaRequest,
+    StopRepairs,
+    Stored,
     WritePartition,
     decode_quorum_request,
     encode_quorum_reply,
 )
+from cluster.quorum.repairing import RepairAborted, RepairRange, Repairs
 from cluster.quorum.replica import PartitionReplica
 from cluster.quorum.replica_sets import Snitch
 from cluster.wire.messages import Fault
 from harness.levels import data_centre_of
-from harness.ports import Ports
+from harness.ports import Peer, Ports
 
 _MASTERS_TIMEOUT_S = 1.0
 
 
 class QuorumService:
-    """Answers requests that follow `cluster.quorum.messages.MARK`; `find` gives this server's replica of a tablet."""
+    """Answers requests that follow `cluster.quorum.messages.MARK`; `replicas` are this server's own, by tablet.
 
-    def __init__(self, ports: Ports, config: NodeConfig, find: Callable[[str], object]) -> None:
-        self._ports, self._config, self._find = ports, config, find
+    What nodes ask each other is taken from peers of this cluster only, as `check` knows them (G9).
+    """
+
+    def __init__(self, ports: Ports, config: NodeConfig, replicas: Mapping[str, object], check: PeerCheck) -> None:
+        self._ports, self._config, self._replicas, self._check = ports, config, replicas, check
         self._log: NodeLog | None = None
         self._locator = Locator(ports.clock, self._client)
         snitch = Snitch(ports.node_id, config.zone)
-        calls = ReplicaCalls(ports.node_id, ports.network, ports.clock, snitch, self._own)
+        calls = self._calls = ReplicaCalls(ports.node_id, ports.network, ports.clock, snitch, self._own)
         self._hinting = Hinting(ports, self._hints_view, self._locator.address, calls)
         self._coordinator = Coordinator(ports, data_centre_of(config.zone), self._locator, snitch, calls, self._hinting)
+        self._repairs = Repairs(ports, config.knobs, calls, self._first_of)
 
     async def start(self, log: NodeLog) -> None:
         """Go on with the hints that the log holds; damaged ones are given up, for repair makes up for hints."""
         self._log = log
+        self._repairs.start()
         if not log.knows(HINTS_GROUP):
             return
         try:
@@ -59,10 +69,11 @@ class QuorumService:
 
     def close(self) -> None:
         """Carry nothing on."""
+        self._repairs.close()
         self._coordinator.close()
         self._hinting.close()
 
-    async def answer(self, payload: bytes) -> bytes:
+    async def answer(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request, given without its mark: an encoded reply or Fault."""
         try:
             request = decode_quorum_request(payload)
@@ -74,24 +85,48 @@ class QuorumService:
             return encode_quorum_reply(await self._coordinator.read(request))
         if isinstance(request, ReadReplica):
             return encode_quorum_reply(await self._read_own(request))
+        if isinstance(request, RepairTable):
+            return encode_quorum_reply(await self._repair(request))
+        if isinstance(request, StopRepairs):
+            self._repairs.stop()
+            return encode_quorum_reply(Stored())
+        if (reason := self._check.refusal(peer)) is not None:
+            return encode_quorum_reply(stranger(reason))
         return encode_quorum_reply(await self._own(request))
 
     async def _own(self, request: ReplicaRequest) -> QuorumReply:
-        replica = self._find(request.tablet_id)
+        replica = self._replicas.get(request.tablet_id)
         if not isinstance(replica, PartitionReplica):
             return _absent(request.tablet_id, replica)
-        return await replica.answer(request)
+        return await replica.answer(request, self._calls)
 
     async def _read_own(self, request: ReadReplica) -> QuorumReply:
         try:
             replicas = await self._locator.locate(request.table, request.slice.partition)
         except NotLocated as error:
             return error.fault
-        replica = self._find(replicas.tablet_id)
+        replica = self._replicas.get(replicas.tablet_id)
         page = await replica.read(request.slice) if isinstance(replica, PartitionReplica) else None
         if page is None:
             return _absent(replicas.tablet_id, replica)
         return PageRead(page, (self._ports.node_id,))
+
+    async def _repair(self, request: RepairTable) -> QuorumReply:
+        try:
+            tablets = await self._locator.tablets(request.table)
+            return await self._repairs.repair([RepairRange(*each) for each in tablets], request.timeout_s)
+        except NotLocated as error:
+            return error.fault
+        except RepairAborted as error:
+            return Fault("REPAIR_ABORTED", str(error), definite=False)
+
+    def _first_of(self) -> Iterator[RepairRange]:
+        """The tablets that this server is the first replica of: one of them repairs each in the background."""
+        for replica in list(self._replicas.values()):
+            if isinstance(replica, PartitionReplica):
+                replicas = replica.replica_set
+                if replicas.endpoints[0].node_id == self._ports.node_id:
+                    yield RepairRange(replicas, replica.tokens)
 
     def _client(self) -> ClusterClient:
         masters = [master.address for master in self._config.masters]

@@ -81,7 +81,7 @@ class TabletServer:
         self._changing: dict[str, asyncio.Lock] = {}
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
         self._evictions = Evictions(ports, config.knobs.replica_dead_ms, lambda: self._replicas)
-        self._quorum = QuorumService(ports, config, self._replicas.get)
+        self._quorum = QuorumService(ports, config, self._replicas, self._streams.check)
         self._node_log: NodeLog | None = None
         self._serving = False
 
@@ -131,7 +131,7 @@ class TabletServer:
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its encoded reply or a Fault."""
         if payload[:1] == MARK:
-            return await self._quorum_request(payload[1:])
+            return await self._quorum_request(peer, payload[1:])
         try:
             request = decode_request(payload)
         except msgspec.MsgspecError as error:
@@ -142,7 +142,7 @@ class TabletServer:
             return OVERLOADED if self._admission.full else await self._row(request)
         return await self._admin(peer, request)
 
-    async def _quorum_request(self, payload: bytes) -> bytes:
+    async def _quorum_request(self, peer: Peer, payload: bytes) -> bytes:
         """Of tables that are written and read at levels, which any tablet server coordinates (Q1)."""
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
@@ -150,7 +150,7 @@ class TabletServer:
             return OVERLOADED
         self._admission.in_flight += 1
         try:
-            return await self._quorum.answer(payload)
+            return await self._quorum.answer(peer, payload)
         finally:
             self._admission.in_flight -= 1
 

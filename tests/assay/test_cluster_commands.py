@@ -41,6 +41,7 @@ def test_the_report_of_a_saved_run_is_shown_again(tmp_path: Path, capsys: pytest
         (["check"], "No cluster is up"),
         (["status"], "No cluster is up"),
         (["call", "ListTables"], "No cluster is up"),
+        (["repair", "orders"], "No cluster is up"),
         (["call", "DropTable"], "There is no call 'DropTable'; there are: CreateTable"),
         (["call", "DeleteTable"], "DeleteTable needs name: DeleteTable name=…"),
         (["call", "DeleteTable", "orders"], "'orders' is no argument of DeleteTable"),

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from cluster.client.quorum import QuorumClient, QuorumTable
+from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
-from cluster.quorum.keys import EVERYTHING, decode_key, encode_key, token_of
-from cluster.quorum.locating import bucket_of
+from cluster.quorum.keys import EVERYTHING, bucket_of, decode_key, encode_key, token_of
 from cluster.quorum.messages import (
     PageRead,
     QuorumReply,
@@ -71,9 +71,16 @@ def everything(limit: int | None = None) -> Slice:
 class QuorumPlay:
     """Five tablet servers; replicas of the table on three (`a`, `b`, `c`), the others (`d`, `e`) only coordinate."""
 
-    def __init__(self, world: World, replication: int = 3, data_centres: int = 1, tservers: int = 5) -> None:
+    def __init__(
+        self,
+        world: World,
+        replication: int = 3,
+        data_centres: int = 1,
+        tservers: int = 5,
+        knobs: Knobs | None = None,
+    ) -> None:
         self.world, self.replication = world, replication
-        self.database = SimDatabase(world, 3, tservers, data_centres=data_centres)
+        self.database = SimDatabase(world, 3, tservers, data_centres=data_centres, knobs=knobs)
         self.ports = world.harness_ports("tester")
         self.replicas: list[str] = []
         self.others: list[str] = []
@@ -137,9 +144,9 @@ class QuorumPlay:
         self.world.network.heal()
 
 
-def play_quorum(scenario: Callable[[QuorumPlay], object], seed: int = 1, **options: int) -> None:
+def play_quorum(scenario: Callable[[QuorumPlay], object], seed: int = 1, **options: object) -> None:
     with World(seed, version=WIRE_VERSION) as world:
-        play = QuorumPlay(world, **options)
+        play = QuorumPlay(world, **options)  # type: ignore[arg-type]
 
         async def run() -> None:
             await play.begin()

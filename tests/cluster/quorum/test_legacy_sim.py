@@ -8,7 +8,7 @@ import pytest
 from quorum_play import TABLE, QuorumPlay, deleted, everything, part, play_quorum, rows_of, wrote
 
 from cluster.failpoints import QUORUM_POINTS
-from cluster.quorum.messages import PageRead, ReadPartition, Written
+from cluster.quorum.messages import PageRead, ReadPartition, RepairTable, Written
 from cluster.quorum.slices import Slice
 from cluster.wire.messages import Fault
 from harness.errors import DefiniteError, IndefiniteError
@@ -171,6 +171,10 @@ def test_every_failpoint_of_coordinators_and_replicas_is_reached_and_can_break_o
         await asyncio.sleep(0.5)
         play.heal()
         await play.read(e, everything(limit=3), (b, a))
+        play.cut(d, a)
+        await play.write(d, wrote(3, "new", 5), "QUORUM", timeout_s=0.3)
+        play.heal()
+        await play.ask(e, RepairTable(TABLE, 10), timeout_s=11)
         acted = [dict(play.world.node(name).body.acted) for name in (*play.replicas, d, e)]
         assert [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)] == []
         play.world.node(d).failpoints.disarm()

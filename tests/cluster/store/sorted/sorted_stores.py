@@ -32,9 +32,11 @@ T = TypeVar("T")
 class StoreMachine:
     """One machine with one log and one store; `start` opens it anew, `kill` cuts the power."""
 
-    def __init__(self, world: World, options: SortedOptions, purgeable: Purgeable, knobs: Knobs) -> None:
+    def __init__(
+        self, world: World, options: SortedOptions, purgeable: Purgeable, knobs: Knobs, name: str = "n"
+    ) -> None:
         self.world, self.options, self.purgeable, self.knobs = world, options, purgeable, knobs
-        self.node = world.node("n")
+        self.node = world.node(name)
         self.disk: SimDisk = self.node.disk
         self.clock = world.harness_ports("h").clock
         self.quarantined: list[BaseException] = []

@@ -1,0 +1,283 @@
+"""Merkle-tree repair of legacy tables: replicas are compared by trees of hashes, and what differs is streamed (Q2).
+
+It makes up for hints that were lost with their coordinator, and brings deletions everywhere before they are forgotten.
+Its costs are the ones that mutation tracking does away with: every replica reads all that it holds from its disk, and a
+leaf that differs is sent with every partition in it, whole.
+
+A repair takes one tablet and needs all of its replicas. Each step is a call that ends soon and says where to go on. So
+whoever coordinates can stop at any time, and a replica that dies or refuses ends it; what was streamed by then stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from cluster.config import Knobs
+from cluster.nodelog import node_logger
+from cluster.quorum.calls import ReplicaCalls, Unanswered
+from cluster.quorum.keys import KeyBytes, token_of
+from cluster.quorum.merkle import LeafHasher, MerkleTree, TokenLeaves, Transfer, older_than, transfers
+from cluster.quorum.messages import (
+    HashLeaves,
+    LeavesHashed,
+    QuorumReply,
+    Repaired,
+    RepairRequest,
+    SpanStreamed,
+    StreamSpan,
+    TakePartitions,
+)
+from cluster.quorum.mutation import PartitionMutation, encode_mutation
+from cluster.quorum.partition_store import PartitionStore, Piece
+from cluster.quorum.replica_sets import Endpoint, ReplicaSet
+from cluster.quorum.rows import PartitionContents, join_contents
+from cluster.wire.messages import Fault, Replica
+from harness.failpoints import Failpoints, pass_by
+from harness.ports import Clock, Ports
+
+CALL_TIMEOUT_S = 30.0
+_TURN_NS = 1_000_000_000
+"""A step works for about so long before it answers."""
+_BATCH_BYTES = 1 << 20
+"""Partitions are sent so many bytes at a time; a larger one goes alone."""
+_NS_PER_MS = 1_000_000
+
+
+class RepairAborted(Exception):
+    """A replica did not take part to the end; says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRange:
+    """What one repair is about: a tablet's replicas, and its tokens, the first and the last."""
+
+    replicas: ReplicaSet
+    tokens: tuple[int, int]
+
+
+# ---- at a replica ----
+
+
+async def hash_leaves(store: PartitionStore, asked: HashLeaves, clock: Clock) -> QuorumReply:
+    """The hashes of the next leaves; raises Quarantined."""
+    try:
+        leaves = TokenLeaves(asked.first, asked.last, asked.depth)
+        begin, _ = leaves.span(asked.first_leaf, asked.first_leaf)
+    except ValueError as error:
+        return Fault("INVALID", str(error), definite=True)
+    hasher = LeafHasher(leaves, asked.first_leaf, older_than(asked.deleted_before_ms))
+    read_before, began_ns, end = store.stats.read_bytes, clock.monotonic_ns(), leaves.count
+    scan = store.scan(begin, asked.last)
+    try:
+        while (piece := await scan.next()) is not None:
+            leaf = hasher.leaf_of(piece)
+            if leaf > asked.first_leaf and piece.first and clock.monotonic_ns() - began_ns >= _TURN_NS:
+                end = leaf
+                break
+            hasher.add(piece)
+    finally:
+        scan.close()
+    return LeavesHashed(hasher.hashes(end), hasher.partitions, store.stats.read_bytes - read_before)
+
+
+async def stream_span(store: PartitionStore, asked: StreamSpan, calls: ReplicaCalls, ports: Ports) -> QuorumReply:
+    """Send the next partitions to the targets; raises Quarantined."""
+    streaming = _Streaming(asked, calls, ports.failpoints)
+    began_ns, last_token = ports.clock.monotonic_ns(), -1
+    scan = store.scan(asked.first, asked.last)
+    try:
+        while (piece := await scan.next()) is not None:
+            token = token_of(piece.partition)
+            if piece.first and token != last_token and ports.clock.monotonic_ns() - began_ns >= _TURN_NS:
+                await streaming.send()
+                return SpanStreamed(streaming.partitions, streaming.sent_bytes, token)
+            last_token = token
+            if streaming.take(piece):
+                await streaming.send()
+        await streaming.send()
+    except Unanswered as error:
+        return Fault("UNAVAILABLE", f"a target did not take what was streamed: {error}", definite=True)
+    finally:
+        scan.close()
+    return SpanStreamed(streaming.partitions, streaming.sent_bytes, None)
+
+
+class _Streaming:
+    """Partitions gathered from pieces, and sent to every target."""
+
+    def __init__(self, asked: StreamSpan, calls: ReplicaCalls, failpoints: Failpoints) -> None:
+        self._asked, self._calls, self._failpoints = asked, calls, failpoints
+        self._pieces: list[PartitionContents] = []
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        self.partitions = self.sent_bytes = 0
+
+    def take(self, piece: Piece) -> bool:
+        """Take the next piece in; whether enough waits to be sent."""
+        self._pieces.append(piece.contents)
+        if piece.last:
+            self._add(piece.partition, join_contents(self._pieces))
+            self._pieces = []
+        return self._bytes >= _BATCH_BYTES
+
+    async def send(self) -> None:
+        """Send what waits; raises Unanswered."""
+        mutations, size = tuple(self._waiting), self._bytes
+        self._waiting, self._bytes = [], 0
+        if not mutations:
+            return
+        await pass_by(self._failpoints, "quorum.before_stream", self._asked.tablet_id)
+        message = TakePartitions(self._asked.tablet_id, self._asked.epoch, mutations)
+        await asyncio.gather(*(self._send(target, message) for target in self._asked.targets))
+        self.partitions += len(mutations) * len(self._asked.targets)
+        self.sent_bytes += size * len(self._asked.targets)
+
+    def _add(self, partition: KeyBytes, contents: PartitionContents) -> None:
+        if not contents.empty:
+            self._waiting.append(encode_mutation(PartitionMutation(partition, contents)))
+            self._bytes += len(self._waiting[-1])
+
+    async def _send(self, target: Replica, message: TakePartitions) -> None:
+        await self._calls.ask(Endpoint(target.node_id, target.address, ""), message, CALL_TIMEOUT_S)
+
+
+# ---- at the coordinator ----
+
+
+class Repairs:
+    """Repairs that this node coordinates: of tablets that it is the first replica of, and those that operators ask for.
+
+    `own` gives the former. `done` counts those that ended well in the background.
+    """
+
+    def __init__(
+        self, ports: Ports, knobs: Knobs, calls: ReplicaCalls, own: Callable[[], Iterable[RepairRange]]
+    ) -> None:
+        self._ports, self._knobs, self._calls, self._own = ports, knobs, calls, own
+        self._log = node_logger(ports.node_id)
+        self._periodic: asyncio.Task[None] | None = None
+        self._running: dict[asyncio.Task[Repaired], None] = {}
+        self._busy: dict[str, asyncio.Lock] = {}
+        self.done = 0
+
+    def start(self) -> None:
+        """Repair in the background, if the knob says so."""
+        if self._knobs.repair_period_ms:
+            self._periodic = asyncio.create_task(self._repair_periodically(), name="repairs")
+
+    def close(self) -> None:
+        """Break everything off."""
+        if self._periodic is not None:
+            self._periodic.cancel()
+        self.stop()
+
+    def stop(self) -> None:
+        """Break off what is under way."""
+        for task in list(self._running):
+            task.cancel()
+
+    async def repair(self, ranges: Sequence[RepairRange], timeout_s: float | None = None) -> Repaired:
+        """Repair tablets one after the other; raises RepairAborted, also where it was stopped or took too long."""
+        task = asyncio.create_task(self._repair_all(ranges), name="repair")
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
+        try:
+            await asyncio.wait((task,), timeout=timeout_s)
+            if not task.done():
+                raise RepairAborted(f"it took longer than {timeout_s} s")
+            if task.cancelled():
+                raise RepairAborted("it was stopped")
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def _repair_periodically(self) -> None:
+        while True:
+            await self._ports.clock.sleep(self._knobs.repair_period_ms / 1e3)
+            for each in list(self._own()):
+                try:
+                    await self.repair([each])
+                    self.done += 1
+                except RepairAborted as error:
+                    self._log.info("no repair of %s: %s", each.replicas.tablet_id, error)
+
+    async def _repair_all(self, ranges: Sequence[RepairRange]) -> Repaired:
+        total = Repaired()
+        for each in ranges:
+            async with self._busy.setdefault(each.replicas.tablet_id, asyncio.Lock()):
+                total = _sum(total, await self._repair_one(each))
+        return total
+
+    async def _repair_one(self, repaired: RepairRange) -> Repaired:
+        replicas = repaired.replicas
+        leaves = TokenLeaves(*repaired.tokens, self._knobs.repair_tree_depth)
+        before_ms = self._ports.clock.wall_ns() // _NS_PER_MS - self._knobs.deletion_grace_ms
+        asked = HashLeaves(replicas.tablet_id, replicas.epoch, leaves.first, leaves.last, leaves.depth, 0, before_ms)
+        trees, read_bytes = await self._trees(replicas, asked, leaves.count)
+        due = transfers(leaves, trees)
+        differing = {leaf for tree in trees.values() for leaf in tree.differing(trees[replicas.endpoints[0].node_id])}
+        result = Repaired(1, len(differing), 0, read_bytes, 0)
+        for each in due:
+            result = _sum(result, await self._carry_out(replicas, each))
+        return result
+
+    async def _trees(self, replicas: ReplicaSet, asked: HashLeaves, count: int) -> tuple[Mapping[str, MerkleTree], int]:
+        """The tree of every replica, and what all of them have read for it."""
+        building = [asyncio.create_task(self._tree(each, asked, count)) for each in replicas.endpoints]
+        try:
+            built = await asyncio.gather(*building)
+        finally:
+            for task in building:
+                task.cancel()
+        trees = {each.node_id: tree for each, (tree, _) in zip(replicas.endpoints, built, strict=True)}
+        return trees, sum(read for _, read in built)
+
+    async def _tree(self, endpoint: Endpoint, asked: HashLeaves, count: int) -> tuple[MerkleTree, int]:
+        hashes: list[bytes] = []
+        read_bytes = 0
+        while len(hashes) < count:
+            step = msgspec.structs.replace(asked, first_leaf=len(hashes))
+            reply = await self._ask(endpoint, step)
+            if not isinstance(reply, LeavesHashed) or not 0 < len(reply.hashes) <= count - len(hashes):
+                raise RepairAborted(f"{endpoint.node_id} answered what nobody asked for")
+            hashes += reply.hashes
+            read_bytes += reply.read_bytes
+        return MerkleTree(hashes), read_bytes
+
+    async def _carry_out(self, replicas: ReplicaSet, transfer: Transfer) -> Repaired:
+        targets = tuple(_address(replicas.named(target)) for target in transfer.targets)
+        token: int | None = transfer.first
+        partitions = sent_bytes = 0
+        while token is not None:
+            step = StreamSpan(replicas.tablet_id, replicas.epoch, token, transfer.last, targets)
+            reply = await self._ask(replicas.named(transfer.source), step)
+            if not isinstance(reply, SpanStreamed):
+                raise RepairAborted(f"{transfer.source} answered what nobody asked for")
+            partitions, sent_bytes = partitions + reply.partitions, sent_bytes + reply.sent_bytes
+            token = reply.next_token
+            await self._ports.clock.sleep(reply.sent_bytes / self._knobs.bulk_bytes_per_s)
+        return Repaired(0, 0, partitions, 0, sent_bytes)
+
+    async def _ask(self, endpoint: Endpoint, request: RepairRequest) -> QuorumReply:
+        try:
+            return await self._calls.ask(endpoint, request, CALL_TIMEOUT_S)
+        except Unanswered as error:
+            raise RepairAborted(f"{endpoint.node_id}: {error}") from error
+
+
+def _sum(one: Repaired, other: Repaired) -> Repaired:
+    return Repaired(
+        one.tablets + other.tablets,
+        one.leaves + other.leaves,
+        one.partitions + other.partitions,
+        one.read_bytes + other.read_bytes,
+        one.sent_bytes + other.sent_bytes,
+    )
+
+
+def _address(endpoint: Endpoint) -> Replica:
+    return Replica(endpoint.node_id, endpoint.address)
