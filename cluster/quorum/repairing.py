@@ -36,8 +36,8 @@ from cluster.quorum.partition_store import PartitionStore, Piece
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.rows import PartitionContents, join_contents
 from cluster.wire.messages import Fault, Replica
-from harness.failpoints import Failpoints, pass_by
-from harness.ports import Clock, Ports
+from harness.failpoints import pass_by
+from harness.ports import Clock, Failpoints, Ports
 
 CALL_TIMEOUT_S = 30.0
 _TURN_NS = 1_000_000_000
