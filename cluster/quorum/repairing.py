@@ -182,18 +182,20 @@ class Repairs:
 
     async def repair(self, ranges: Sequence[RepairRange], timeout_s: float | None = None) -> Repaired:
         """Repair tablets one after the other; raises RepairAborted, also where it was stopped or took too long."""
-        task = asyncio.create_task(self._repair_all(ranges), name="repair")
+        task = asyncio.create_task(self._within(ranges, timeout_s), name="repair")
         self._running[task] = None
         task.add_done_callback(self._running.pop)
+        await asyncio.gather(task, return_exceptions=True)
+        if task.cancelled():
+            raise RepairAborted("it was stopped")
+        return task.result()
+
+    async def _within(self, ranges: Sequence[RepairRange], timeout_s: float | None) -> Repaired:
         try:
-            await asyncio.wait((task,), timeout=timeout_s)
-            if not task.done():
-                raise RepairAborted(f"it took longer than {timeout_s} s")
-            if task.cancelled():
-                raise RepairAborted("it was stopped")
-            return task.result()
-        finally:
-            task.cancel()
+            async with asyncio.timeout(timeout_s):
+                return await self._repair_all(ranges)
+        except TimeoutError:
+            raise RepairAborted(f"it took longer than {timeout_s} s") from None
 
     async def _repair_periodically(self) -> None:
         while True:
