@@ -124,9 +124,7 @@ def test_deletions_whose_grace_is_over_make_no_difference() -> None:
     alone = {MANY[1]: MutationBuilder(MANY[1], 5, 100).delete_partition().build().contents}
     assert kept != forgotten and older_than(101)(Deletion(5, 100)) and not older_than(100)(Deletion(5, 100))
     for before_ms, equal in ((100, False), (101, True)):
-        trees = [
-            tree_of(each, leaves, older_than(before_ms)) for each in ({MANY[0]: kept} | alone, {MANY[0]: forgotten})
-        ]
+        trees = [tree_of(each, leaves, before_ms) for each in ({MANY[0]: kept} | alone, {MANY[0]: forgotten})]
         assert (trees[0].root == trees[1].root) is equal
 
 
