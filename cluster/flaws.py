@@ -181,6 +181,13 @@ FLAWS: dict[str, Flaw] = {
             "heartbeat-loss,master-kill",
             seen_by="end-state",
         ),
+        Flaw(
+            "hints-replayed-as-new",
+            "Q2",
+            "a hint is written anew when it is replayed: what was missed wins over what was written since",
+            "durable-rows",
+            "kill",
+        ),
     )
 }
 """Each is found by the named run, which is valid without it (`tests/assay/test_campaigns.py` has the seeds)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
@@ -11,6 +11,7 @@ from cluster.quorum.calls import ReplicaCalls, Unanswered
 from cluster.quorum.hints import Hint, Hints
 from cluster.quorum.journal import Journal, JournalFull
 from cluster.quorum.messages import ANY_EPOCH, StoreMutation
+from cluster.quorum.mutation import as_new, decode_mutation, encode_mutation
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.writing import Delivery
 from harness.ports import Ports
@@ -31,9 +32,15 @@ class Hinting:
     """
 
     def __init__(
-        self, ports: Ports, view: Callable[[], GroupLog], address: Callable[[str], str | None], calls: ReplicaCalls
+        self,
+        ports: Ports,
+        view: Callable[[], GroupLog],
+        address: Callable[[str], str | None],
+        calls: ReplicaCalls,
+        flaws: Collection[str] = (),
     ) -> None:
         self._ports, self._view, self._address, self._calls = ports, view, address, calls
+        self._as_new = "hints-replayed-as-new" in flaws
         self.hints = Hints()
         self._journal: Journal | None = None
         self._opening = asyncio.Lock()
@@ -94,7 +101,14 @@ class Hinting:
     async def _send(self, endpoint: Endpoint, hint: Hint) -> bool:
         """Whether the hint is over: taken, or for a replica that is there no more."""
         try:
-            await self._calls.ask(endpoint, StoreMutation(hint.tablet_id, ANY_EPOCH, hint.mutation), _CALL_TIMEOUT_S)
+            request = StoreMutation(hint.tablet_id, ANY_EPOCH, self._replayed(hint))
+            await self._calls.ask(endpoint, request, _CALL_TIMEOUT_S)
         except Unanswered as error:
             return error.delivery is Delivery.REFUSED and str(error).startswith("NOT_FOUND")
         return True
+
+    def _replayed(self, hint: Hint) -> bytes:
+        """What a hint's replica is sent: what it missed, as old as it is."""
+        if self._as_new:
+            return encode_mutation(as_new(decode_mutation(hint.mutation), self._ports.clock.wall_ns()))
+        return hint.mutation

@@ -114,6 +114,26 @@ def _cell_stamped(cell: QuorumCell, local_time_ms: int) -> QuorumCell:
     return QuorumCell(cell.column, cell.timestamp, None, local_time_ms)
 
 
+def as_new(mutation: PartitionMutation, timestamp: int) -> PartitionMutation:
+    """The mutation as if it were written at this time: every timestamp in it is replaced."""
+    contents = mutation.contents
+    rows = [
+        QuorumRow(
+            row.key,
+            tuple([QuorumCell(cell.column, timestamp, cell.value, cell.local_time_ms) for cell in row.cells]),
+            None if row.marker is None else timestamp,
+            None if row.deletion is None else Deletion(timestamp, row.deletion.local_time_ms),
+        )
+        for row in contents.rows
+    ]
+    ranges = [
+        RangeDeletion(each.start, each.end, Deletion(timestamp, each.deletion.local_time_ms))
+        for each in contents.ranges
+    ]
+    whole = None if contents.deletion is None else Deletion(timestamp, contents.deletion.local_time_ms)
+    return PartitionMutation(mutation.partition, canonical(whole, joined(ranges), rows))
+
+
 def deletes(mutation: PartitionMutation) -> bool:
     """Whether anything in it is a deletion."""
     contents = mutation.contents

@@ -51,7 +51,7 @@ class QuorumService:
         self._locator = Locator(ports.clock, self._client)
         snitch = Snitch(ports.node_id, config.zone)
         calls = self._calls = ReplicaCalls(ports.node_id, ports.network, ports.clock, snitch, self._own)
-        self._hinting = Hinting(ports, self._hints_view, self._locator.address, calls)
+        self._hinting = Hinting(ports, self._hints_view, self._locator.address, calls, config.flaws)
         self._coordinator = Coordinator(ports, data_centre_of(config.zone), self._locator, snitch, calls, self._hinting)
         self._repairs = Repairs(ports, config.knobs, calls, self._first_of)
 

@@ -37,6 +37,7 @@ FOUND_BY = {
     "delete-rpc-early": 1,
     "unbatched-catalog": 10,
     "no-full-report": 3,
+    "hints-replayed-as-new": 1,
 }
 """A seed that finds each flaw: by what clients saw, unless the flaw says that an invariant shows it."""
 
