@@ -36,7 +36,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     (G7). Replicas of quorum tables keep deletions for `deletion_grace_ms`, within which repair has to bring them
     everywhere (Q2): every `repair_period_ms`, 0: never, replicas of legacy tables are compared by trees of
     2 ** `repair_tree_depth` hashes. Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock. A replica
-    that its leader has not heard of for `replica_dead_ms` is evicted and replaced by another (M11).
+    that its leader has not heard of for `replica_dead_ms` is evicted and replaced by another (M11). A tablet that no
+    leader was reported for within `tablet_creation_ms` is replaced by one with other replicas (M8).
     """
 
     election_timeout_ms: int = 600
@@ -78,6 +79,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     repair_period_ms: int = 0
     repair_tree_depth: int = 10
     replica_dead_ms: int = 60_000
+    tablet_creation_ms: int = 15_000
 
     def __post_init__(self) -> None:
         """Raises ValueError where Raft's lease rules could not hold or a size makes no progress."""
@@ -93,7 +95,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         log = (self.log_segment_bytes, self.log_idle_ms, self.disk_stall_ms, self.max_queued_proposals)
         streams = (self.snapshot_chunk_bytes, self.snapshot_window_chunks, self.catch_up_rounds)
         times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
-        clocks = (self.clock_probe_ms, self.max_clock_offset_ms)
+        clocks = (self.clock_probe_ms, self.max_clock_offset_ms, self.tablet_creation_ms)
         sessions = (self.session_silence_ms, self.max_sessions, self.session_answers, self.max_requests)
         bulk = (self.bulk_bytes_per_s, self.bulk_queue_bytes, self.bulk_patience_ms)
         from_zero = (self.quiesce_after_ms, self.retained_entries, self.check_quorum_ms, self.version_retention_ms)

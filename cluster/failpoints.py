@@ -85,6 +85,7 @@ MASTER_POINTS: Mapping[str, str] = MappingProxyType(
         "master.after_commit": "it is committed and applied, and whoever asked for it has not been told",
         "master.before_call": "the leader master is about to call a tablet server",
         "master.after_call": "the tablet server has answered",
+        "master.before_change": "the leader master is about to ask for a change of a tablet's configuration",
     }
 )
 

@@ -188,26 +188,22 @@ FLAWS: dict[str, Flaw] = {
             "durable-rows",
             "kill",
         ),
-    )
-}
-"""Each is found by the named run, which is valid without it (`tests/assay/test_campaigns.py` has the seeds)."""
-
-UNPINNED: dict[str, Flaw] = {
-    flaw.name: flaw
-    for flaw in (
         Flaw(
             "heartbeat-leader-only",
             "M3",
             "tablet servers follow the leader: a new one knows none of them, and CreateTable fails (KUDU-1358)",
             "catalog",
-            "master-kill",
+            "master-kill(target=leader)",
+            world="tserver-heartbeat-ms=300",
+            seen_by="end-state",
         ),
         Flaw(
             "replacement-visible-early",
             "M6",
             "clients see tablets that never came to be",
             "catalog",
-            "tserver-kill",
+            "unheard-tablets",
+            world="tablet-creation-ms=1000,election-timeout-ms=300,latency=lan",
         ),
         Flaw(
             "delete-orphans",
@@ -215,19 +211,24 @@ UNPINNED: dict[str, Flaw] = {
             "masters delete what they don't know, and nobody checks the cluster: a foreign one deletes live data",
             "register",
             "foreign-cluster",
+            seen_by="deletions-are-committed",
         ),
         Flaw(
             "no-config-cas",
             "M9",
             "two masters both change a configuration: too many replicas, or too few for a quorum",
             "register",
-            "kill,master-kill",
-            world="replica-dead-ms=2000",
+            "late-call",
+            world="replica-dead-ms=3000,tserver-heartbeat-ms=300",
+            time_limit_s=40.0,
+            seen_by="not-over-replicated",
         ),
     )
 }
-"""Each is shown by a step test (`tests/cluster/test_catalog_flaws.py`, `test_replication_flaws.py`); no seed is
-pinned yet that finds it."""
+"""Each is found by the named run, which is valid without it (`tests/assay/test_campaigns.py` has the seeds)."""
+
+UNPINNED: dict[str, Flaw] = {}
+"""Those that only a step test shows: no seed is pinned yet that finds them."""
 
 KNOWN_FLAWS = {**FLAWS, **UNPINNED}
 """What `--flaw` takes."""

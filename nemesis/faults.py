@@ -121,6 +121,21 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Delay:
+    """Whatever passes this point on the node waits so long, and everything else there goes on; 0: no more."""
+
+    node: str
+    point: str
+    seconds: float
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"delay what passes {self.point} on {self.node} by {self.seconds:g} s"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return (self.node,)
+
+
+@dataclass(frozen=True, slots=True)
 class Flood:
     """So many writes are sent to the group's replica on this node, to keys that no workload reads."""
 

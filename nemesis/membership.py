@@ -51,7 +51,7 @@ async def come_and_go(scene: Scene, group: str) -> None:
     """One server becomes a voter, another one ceases to be; each is disturbed, or not."""
     added = await add_voter(scene, group)
     now = await members(scene, group)
-    if added is None or now is None:
+    if added is None or now is None or len(now.voters) <= LEAST_VOTERS:
         return
     leaves = now.leader.node if scene.entropy.random() < 0.3 else scene.entropy.choice(now.voters)
     server = next(each for each in now.voters if node_of(each) == node_of(leaves))
@@ -116,12 +116,17 @@ async def four_voters(scene: Scene, group: str) -> Members | None:
 
 
 async def add_voter(scene: Scene, group: str) -> str | None:
-    """Have a server of the same role become a voter: its id; None if it did not, or there is none to spare."""
+    """Have a server of the same role become a voter: its id; None if it did not, or there is none to spare.
+
+    Where every node is a voter one of them leaves first and comes back; of the least that there may be none does.
+    """
     now = await members(scene, group)
     if now is None:
         return None
     server = spare(scene, now)
     if server is None:
+        if len(now.voters) <= LEAST_VOTERS:
+            return None
         server = scene.entropy.choice([each for each in now.voters if node_of(each) != now.leader.node])
         await change(scene, now, "remove", server)
         now = await members(scene, group) or now

@@ -6,13 +6,14 @@ do the same for replicas that they hear are broken (M11); for lost ones they wai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.errors import IndefiniteError
 from harness.protocols import GroupStatus, ProcessState, Reconfigurable, node_of
 from nemesis.observe import Observer
-from nemesis.view import View
+from nemesis.view import View, names
 
 CHANGE_S = 3.0
 POLL_S = 0.1
@@ -63,18 +64,9 @@ async def replace_lost(observer: Observer, duty: Duty, timeout_s: float) -> None
 
 
 async def _do(observer: Observer, view: View, node: str, group: str) -> None:
-    database, step, leader = observer.database, _next_step(view, node, group), view.leader(group)
-    if step is None or leader is None or not isinstance(database, Reconfigurable):
-        return
-    _, change, server = step
-    status = view.replicas(group)[leader.node]
-    if change is None or status.config_index > status.commit_index:
-        return
-    position = (status.config_term, status.config_index)
-    try:
-        await database.change_replicas(leader.node, group, change, server, position, CHANGE_S)
-    except IndefiniteError:
-        return
+    step = _next_step(view, node, group)
+    if step is not None and step[1] is not None:
+        await _ask(observer, view, group, (step[1], step[2]))
 
 
 def _next_step(view: View, node: str, group: str) -> tuple[str, str | None, str] | None:
@@ -96,6 +88,69 @@ def _next_step(view: View, node: str, group: str) -> tuple[str, str | None, str]
     if server not in (*voters, *learners) or mine is None:
         return f"{server} has no replica", "add-learner", server
     return (f"{server} is a learner", "promote", server) if server in learners else None
+
+
+def voters_of(view: View, group: str) -> tuple[str, ...]:
+    """The nodes whose servers are voters, as the group's leader has it; none where nobody leads."""
+    leader = view.leader(group)
+    return () if leader is None else leader.voters
+
+
+async def make_whole(observer: Observer, group: str, before: Sequence[str], timeout_s: float) -> None:
+    """Ask the group's leader until it has as many voters as `before`, those of old first, and no learners."""
+    clock = observer.environment.clock
+    deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
+    while clock.monotonic_ns() < deadline_ns:
+        view = await observer.view()
+        if unlike(view, group, before) is None:
+            return
+        await _ask(observer, view, group, missing_change(view, group, before))
+        await clock.sleep(POLL_S)
+
+
+def unlike(view: View, group: str, before: Sequence[str]) -> str | None:
+    """How the group differs from one with as many voters and no learners; None where it does not."""
+    leader = view.leader(group)
+    if leader is None:
+        return f"{group} has no leader"
+    status = view.replicas(group)[leader.node]
+    if status.learners or len(status.voters) != len(before) or status.config_index > status.commit_index:
+        learners = f" and the learners {' '.join(status.learners)}" if status.learners else ""
+        return f"{group} has the voters {' '.join(status.voters)}{learners}; there were {len(before)} voters"
+    return None
+
+
+def missing_change(view: View, group: str, before: Sequence[str]) -> tuple[str, str] | None:
+    """The (change, server) that brings the group nearer to what it was; None where none can be told now."""
+    leader = view.leader(group)
+    if leader is None:
+        return None
+    status = view.replicas(group)[leader.node]
+    wanting = len(status.voters) < len(before)
+    if status.learners:
+        return ("promote" if wanting else "remove"), status.learners[0]
+    if len(status.voters) > len(before):
+        others = [each for each in status.voters if node_of(each) != leader.node]
+        strangers = [each for each in others if node_of(each) not in before]
+        return "remove", (strangers or others)[0]
+    if not wanting:
+        return None
+    role = next(node.role for node in view.nodes if node.name == leader.node)
+    free = [name for name in names(view.nodes, role) if name not in leader.voters and name in view.statuses]
+    chosen = [name for name in free if name in before] or free
+    return ("add-learner", str(view.statuses[chosen[0]].details.get("server_id", chosen[0]))) if chosen else None
+
+
+async def _ask(observer: Observer, view: View, group: str, step: tuple[str, str] | None) -> None:
+    database, leader = observer.database, view.leader(group)
+    if step is None or leader is None or not isinstance(database, Reconfigurable):
+        return
+    status = view.replicas(group)[leader.node]
+    position = (status.config_term, status.config_index)
+    if status.config_index > status.commit_index:
+        return
+    with suppress(IndefiniteError):  # statuses will tell
+        await database.change_replicas(leader.node, group, *step, position, CHANGE_S)
 
 
 async def ends(observer: Observer, node: str, patience_s: float) -> bool:

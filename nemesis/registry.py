@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nemesis.kinds import clocks, damage, disks, failpoint, packets, partition, process, requests, restarts, roles
+from nemesis.kinds import (
+    clocks,
+    damage,
+    delays,
+    disks,
+    failpoint,
+    foreign,
+    masters,
+    packets,
+    partition,
+    process,
+    requests,
+    restarts,
+    roles,
+)
 from nemesis.kinds.api import Family, FaultKind
 from nemesis.scripts import SCRIPTS
 
@@ -19,11 +33,17 @@ FAMILIES: tuple[Family, ...] = (
     disks.FAMILY,
     damage.FAMILY,
     requests.FAMILY,
+    foreign.FAMILY,
+    masters.FAMILY,
+    delays.FAMILY,
 )
 """A family a line; the order is that in which faults are listed."""
 
-AIMED: tuple[str, ...] = tuple(kind.name for kind in roles.KINDS)
-"""Kinds that do what others do, at one role."""
+AIMED: tuple[str, ...] = (
+    *(kind.name for kind in (*roles.KINDS, *foreign.FAMILY.kinds, *masters.FAMILY.kinds)),
+    *("late-call", "unheard-tablets"),
+)
+"""Kinds and scripts that aim at one role; `all` leaves them out."""
 
 KINDS: Mapping[str, FaultKind] = {
     kind.name: kind for kinds in (*(family.kinds for family in FAMILIES), roles.KINDS) for kind in kinds

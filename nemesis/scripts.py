@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nemesis.answers import idle_bridge, lost_answer, stale_lease
+from nemesis.catalogs import late_call, unheard_tablets
 from nemesis.elections import leader_returns, lonely_leader, rotate_majority
 from nemesis.faults import NO_CUT, Partition
 from nemesis.grudges import split
@@ -128,6 +129,18 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "has an operator add learners, promote them and remove voters, while leaders are cut off and restarted",
         frozenset({"partition", "kill", "failpoint", "membership", "status"}),
         "#7d8b1f",
+    ),
+    "late-call": ScriptInfo(
+        late_call,
+        "stops the leader master as it is about to ask for a new replica, until its successor has seen to that",
+        frozenset({"kill", "pause", "failpoint", "membership", "status"}),
+        "#5c7a8f",
+    ),
+    "unheard-tablets": ScriptInfo(
+        unheard_tablets,
+        "keeps from the leader master that tables came up, and has its changes wait as it replaces their tablets",
+        frozenset({"partition", "failpoint", "status"}),
+        "#8f5c3a",
     ),
     "partial-write": ScriptInfo(
         partial_write,

@@ -29,6 +29,7 @@ from cluster.wire.messages import (
     Done,
     GetStatus,
     GetTableLocations,
+    ListTabletServers,
     ProbeDisk,
     ReadReply,
     ReadRow,
@@ -58,6 +59,9 @@ ReplyType = TypeVar("ReplyType")
 
 ATTEMPTS_PER_DEADLINE = 4
 MAX_ATTEMPT_TIMEOUT_S = 1.0
+
+ANY_AGE_MS = 3_600_000
+"""The staleness that is allowed where the answer does not depend on the catalog."""
 
 SERVED_ELSEWHERE = ("NOT_THE_LEADER", "NOT_FOUND")
 """Faults by which a node says that it does not serve a tablet."""
@@ -170,6 +174,17 @@ class ClusterClient:
         if isinstance(reply, Missed):
             raise DefiniteError(reply.kind, reply.message)
         return _expect(reply, StatusReply)
+
+    async def servers_heard_by(self, address: str) -> TabletServersReply:
+        """The tablet servers that the master at this address has heard of, leader or not; one attempt.
+
+        Raises DefiniteError.
+        """
+        request = encode(ListTabletServers(max_staleness_ms=ANY_AGE_MS))
+        reply = await attempt(self._ports.network, address, request, self._attempt_timeout_s)
+        if isinstance(reply, Missed):
+            raise DefiniteError(reply.kind, reply.message)
+        return _expect(reply, TabletServersReply)
 
     async def change_replicas(self, address: str, request: ChangeReplicas) -> ConfigurationReply:
         """An operator's change of a configuration, to the node at this address alone; one attempt.

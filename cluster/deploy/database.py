@@ -25,17 +25,25 @@ from cluster.deploy.readiness import await_ready
 from cluster.failpoints import FAILPOINTS, name_at
 from cluster.health.check import ClusterReport
 from cluster.health.look import look
-from cluster.raft.types import ChangeKind
-from cluster.wire.messages import ArmFailpoint, ChangeReplicas
+from cluster.raft.types import ChangeKind, Member
+from cluster.wire.messages import ArmFailpoint, ChangeReplicas, ConfigurationReply
+from cluster.wire.operating import ChangeMasters
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.failpoints import Action
 from harness.invariants import Examination
 from harness.ports import Clock, Ports
 from harness.protocols import Client, Damage, DamageKind, DiskState, Failpoint, Node, NodeStatus, ProcessState, node_of
 
-CAPABILITIES = frozenset({"kill", "pause", "stop", "status", "failpoint", "flood", "membership", "disk"})
+CAPABILITIES = frozenset(
+    {
+        *("kill", "pause", "stop", "status", "failpoint", "flood", "membership", "disk"),
+        *("foreign-cluster", "master-membership"),
+    }
+)
 RAFT_ONLY = frozenset({"flood", "membership"})
 """What tables without leaders don't have; they have `leaderless` instead."""
+
+LEAST_MASTERS = 3
 
 ADMIN = "admin"
 """The harness's own machine: statuses and readiness are asked from there; no fault touches it."""
@@ -77,10 +85,13 @@ class ReferenceDatabase(ABC):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What its processes can take; `zones`, if its nodes are spread over several."""
+        """What its processes can take; `zones`, if its nodes are spread over several; `spare-master`, if so many are
+        masters that one can leave and a group of three is left."""
         zones = {node.zone for node in self._nodes}
+        masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         found = (CAPABILITIES - RAFT_ONLY) | {"leaderless"} if self.leaderless else CAPABILITIES
-        return found | ({"zones"} if len(zones) > 1 else frozenset[str]())
+        extra = {"zones": len(zones) > 1, "spare-master": len(masters) > LEAST_MASTERS}
+        return found | {name for name, offered in extra.items() if offered}
 
     @property
     def operations(self) -> frozenset[str]:
@@ -125,11 +136,44 @@ class ReferenceDatabase(ABC):
         request = ChangeReplicas(
             group, ChangeKind(change), server, self.address(node_of(server)), *expected, timeout_s=timeout_s
         )
+        self._operates(group)
         try:
             await self.admin_client(timeout_s + READINESS_CALL_TIMEOUT_S).change_replicas(self.address(leader), request)
         except DefiniteError as error:
             return str(error)
         return None
+
+    async def change_masters(self, add: str | None, remove: str | None, timeout_s: float) -> str | None:
+        """`harness.protocols.MasterMembership`: an operator's call to the leader master (M12)."""
+        newcomer = None
+        if add is not None:
+            server_id = await self.server_id(add)
+            if server_id is None:
+                return f"{add} does not answer"
+            newcomer = Member(server_id, self.address(add))
+        client = self.admin_client(timeout_s)
+        request = ChangeMasters(newcomer, remove, 0.9 * client.patience_s)
+        try:
+            await client.ask_leader(request, ConfigurationReply)
+        except (DefiniteError, IndefiniteError) as error:
+            return str(error)
+        return None
+
+    @abstractmethod
+    def _operates(self, group: str) -> None:
+        """An operator is about to change a group's configuration."""
+
+    @abstractmethod
+    async def supplant(self, nodes: Sequence[str]) -> None:
+        """See `harness.protocols.Supplantable`."""
+
+    @abstractmethod
+    async def restore_place(self, node: str) -> None:
+        """The same."""
+
+    @abstractmethod
+    async def stranger_status(self, node: str) -> NodeStatus | None:
+        """The same."""
 
     @abstractmethod
     async def process_state(self, node: str) -> ProcessState:

@@ -15,6 +15,7 @@ from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig, dump_config
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
+from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign
 from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.deploy.node_files import (
     CONFIG_PATH,
@@ -22,12 +23,15 @@ from cluster.deploy.node_files import (
     FAILPOINT_LOG_PATH,
     FILL_COMMAND,
     FILLER_PATH,
-    FORMAT_COMMAND,
+    FOREIGN_CONFIG_PATH,
+    FOREIGN_DAEMON,
+    FOREIGN_DIRECTORY,
     LOG_PATH,
     NODE_DAEMON,
     UNPACK_COMMAND,
     code_archive,
     corrupt_command,
+    format_command,
     read_command,
 )
 from cluster.identity import identity_file
@@ -45,6 +49,7 @@ from harness.real.network import RealNetwork
 from harness.real.ports import real_ports
 
 STATUS_TIMEOUT_S = 1.0
+STRANGER = "stranger"
 QUIET_LOOKS = 3
 QUIET_LOOK_S = 0.2
 
@@ -105,7 +110,7 @@ class DockerDatabase(ReferenceDatabase):
             await self._machines.fleet.check(node.name, UNPACK_COMMAND, archive)
             await self._machines.fleet.upload(node.name, CONFIG_PATH, dump_config(self._config(node)))
             identity = identity_file(self._cluster_id, node.name)
-            await self._machines.fleet.check(node.name, FORMAT_COMMAND, identity)
+            await self._machines.fleet.check(node.name, format_command(DATA_DIRECTORY), identity)
 
         await self._on_each_node(install_on)
 
@@ -130,6 +135,38 @@ class DockerDatabase(ReferenceDatabase):
     async def acted(self, node: str) -> Mapping[str, int]:
         """Read from the file in which the node's processes note it."""
         return Counter((await self._command(node, f"cat {FAILPOINT_LOG_PATH} 2>/dev/null || true")).split())
+
+    def _operates(self, group: str) -> None:
+        """Invariants are not checked at every step here."""
+
+    # ---- strangers in their places ----
+
+    async def supplant(self, nodes: Sequence[str]) -> None:
+        ours = {node.name: self._config(node) for node in self._nodes}
+        for node, config in foreign_configs(ours, nodes, data_dir=FOREIGN_DIRECTORY).items():
+            await self._dead(node)
+            await self._machines.fleet.upload(node, FOREIGN_CONFIG_PATH, dump_config(config))
+            identity = identity_file(config.cluster_id, foreign_server(node))
+            await self._machines.fleet.check(node, format_command(FOREIGN_DIRECTORY), identity)
+            await self._command(node, daemon.start_command(FOREIGN_DAEMON))
+
+    async def restore_place(self, node: str) -> None:
+        await self._command(node, daemon.kill_command(FOREIGN_DAEMON))
+        await self._command(node, f"rm -rf {FOREIGN_DIRECTORY}")
+
+    async def stranger_status(self, node: str) -> NodeStatus | None:
+        hello = Hello(foreign_cluster(self._cluster_id), STRANGER, 1, WIRE_VERSION)
+        ports = replace(self._admin_ports(), node_id=STRANGER, network=RealNetwork(hello))
+        try:
+            reply = await ClusterClient(ports, self._masters(), STATUS_TIMEOUT_S).status(self.address(node))
+        except DefiniteError:
+            return None
+        finally:
+            await ports.network.close()
+        status = node_status(reply, self._knobs.clock_limits.max_offset_ns)
+        return status if is_foreign(status) else None
+
+    # ---- disks ----
 
     async def fill_disk(self, node: str) -> None:
         await self._command(node, FILL_COMMAND)
@@ -165,8 +202,11 @@ class DockerDatabase(ReferenceDatabase):
     async def status(self, node: str) -> NodeStatus | None:
         client = ClusterClient(self._admin_ports(), self._masters(), STATUS_TIMEOUT_S)
         try:
-            status = node_status(await client.status(self.address(node)), self._knobs.clock_limits.max_offset_ns)
+            reply = await client.status(self.address(node))
         except DefiniteError:
+            return None
+        status = node_status(reply, self._knobs.clock_limits.max_offset_ns)
+        if is_foreign(status):
             return None
         self._reports.take(status)
         self.leaderships.take(status, self._admin_ports().clock.monotonic_ns())

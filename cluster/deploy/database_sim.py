@@ -11,6 +11,7 @@ from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
+from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign
 from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.invariants.watch import Watch
@@ -22,11 +23,15 @@ from harness.invariants import InvariantsRecord
 from harness.leaderships import Leaderships
 from harness.ports import Clock, Ports
 from harness.protocols import Client, Damage, Node, NodeStatus, ProcessState
+from harness.sim.disk import SimDisk
 from harness.sim.node import SimNode
 from harness.sim.world import World
 from harness.sim.worlds import CLIENT_MACHINES
 
 STATUS_TIMEOUT_S = 0.5
+
+STRANGER = "stranger"
+"""The machine from which strangers in our nodes' places are asked."""
 
 
 class SimDatabase(ReferenceDatabase):
@@ -56,6 +61,7 @@ class SimDatabase(ReferenceDatabase):
         self._configs = {node.name: self._config(node, tuple(flaws), self._knobs) for node in self._nodes}
         self._logs = {node.name: _Log(world, node.name) for node in self._nodes}
         self._told: list[BaseException] = []
+        self._set_aside: dict[str, SimDisk] = {}
         self._admin = world.harness_ports(ADMIN)
         self._status_client = ClusterClient(self._admin, self._addresses(), STATUS_TIMEOUT_S)
 
@@ -70,7 +76,7 @@ class SimDatabase(ReferenceDatabase):
 
     async def start(self, node: str) -> None:
         machine = self._world.node(node)
-        if machine.state == ProcessState.DEAD:
+        if machine.state == ProcessState.DEAD and node not in self._set_aside:
             config = self._configs[node]
             machine.cluster_id = named_cluster(config.cluster_id, config.flaws)
             machine.start(self._run)
@@ -89,7 +95,37 @@ class SimDatabase(ReferenceDatabase):
         self._world.node(node).resume()
 
     async def process_state(self, node: str) -> ProcessState:
-        return self._world.node(node).state
+        return ProcessState.DEAD if node in self._set_aside else self._world.node(node).state
+
+    def _operates(self, group: str) -> None:
+        self._watch.catalog.operated(group)
+
+    # ---- strangers in their places ----
+
+    async def supplant(self, nodes: Sequence[str]) -> None:
+        for node, config in foreign_configs(self._configs, nodes).items():
+            machine = self._dead(node)
+            self._set_aside[node] = machine.exchange_disk()
+            machine.disk.put(IDENTITY_FILE, identity_file(config.cluster_id, foreign_server(node)))
+            machine.cluster_id = named_cluster(config.cluster_id, config.flaws)
+            machine.start(lambda ports, config=config: run_node(ports, config))  # type: ignore[misc]
+
+    async def restore_place(self, node: str) -> None:
+        disk = self._set_aside.pop(node, None)
+        if disk is not None:
+            self._world.node(node).kill()
+            self._world.node(node).exchange_disk(disk)
+
+    async def stranger_status(self, node: str) -> NodeStatus | None:
+        if node not in self._set_aside:
+            return None
+        ports = self._world.harness_ports(STRANGER, foreign_cluster(self._world.cluster_id))
+        try:
+            reply = await ClusterClient(ports, self._addresses(), STATUS_TIMEOUT_S).status(self.address(node))
+        except DefiniteError:
+            return None
+        status = node_status(reply, self._knobs.clock_limits.max_offset_ns)
+        return status if is_foreign(status) else None
 
     async def acted(self, node: str) -> Mapping[str, int]:
         return dict(self._world.node(node).body.acted)
@@ -136,6 +172,8 @@ class SimDatabase(ReferenceDatabase):
         except DefiniteError:
             return None
         status = node_status(reply, self._knobs.clock_limits.max_offset_ns)
+        if is_foreign(status):
+            return None
         self.leaderships.take(status, self._world.loop.now_ns)
         return status
 

@@ -64,7 +64,10 @@ WAN_FACTORS = {
 }
 """How many times as long periods are where a round trip takes a quarter of a second."""
 
-NOT_DRAWN = ("max_clock_drift", "request_timeout_ms", "replica_dead_ms", "deletion_grace_ms")
+NOT_DRAWN = (
+    *("max_clock_drift", "request_timeout_ms", "replica_dead_ms", "deletion_grace_ms"),
+    "tablet_creation_ms",
+)
 """Knobs that worlds leave alone: what is promised of clocks, what only clients wait for, how long a fault lasts before
 replicas move, and how long a replica may lack a deletion."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 from cluster.identity import IDENTITY_FILE
@@ -35,16 +36,29 @@ NODE_DAEMON = Daemon(
 
 UNPACK_COMMAND = f"mkdir -p {CODE_DIRECTORY} && tar -xzf - -C {CODE_DIRECTORY}"
 
-_IDENTITY_PATH = f"{DATA_DIRECTORY}/{IDENTITY_FILE}"
+FOREIGN_CONFIG_PATH = "/etc/assay/foreign.json"
+FOREIGN_DIRECTORY = "/var/lib/assay/foreign"
 
-FORMAT_COMMAND = (
-    f"test -e {_IDENTITY_PATH} || {{ mkdir -p {DATA_DIRECTORY} && cat >{_IDENTITY_PATH}.new && "
-    f"sync {_IDENTITY_PATH}.new && mv {_IDENTITY_PATH}.new {_IDENTITY_PATH} && sync {DATA_DIRECTORY}; }}"
+FOREIGN_DAEMON = replace(
+    NODE_DAEMON,
+    argv=("python3", "-m", "cluster.node", FOREIGN_CONFIG_PATH),
+    marker=FOREIGN_CONFIG_PATH,
+    pid_file="/run/assay/foreign.pid",
+    log_file="/var/log/assay/foreign.log",
 )
-"""Makes the data directory that of the node whose `cluster.identity.identity_file` it is fed, once.
+"""A master of another cluster, which takes the node's place."""
 
-The node program could do that too (`--format`), but starting it costs a node as much as its real start.
-"""
+
+def format_command(directory: str) -> str:
+    """Shell text that makes a data directory that of the node whose `cluster.identity.identity_file` it is fed, once.
+
+    The node program could do that too (`--format`), but starting it costs a node as much as its real start.
+    """
+    path = f"{directory}/{IDENTITY_FILE}"
+    return (
+        f"test -e {path} || {{ mkdir -p {directory} && cat >{path}.new && "
+        f"sync {path}.new && mv {path}.new {path} && sync {directory}; }}"
+    )
 
 
 FILLER_PATH = f"{DATA_DIRECTORY}/../filler"

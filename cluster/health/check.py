@@ -121,6 +121,19 @@ def _servers(facts: ClusterFacts, catalog: CatalogFacts) -> Iterator[Problem]:
     for node in facts.nodes:
         if node.role == TSERVER and node.name not in live:
             yield Problem("tservers", node.name, "is not live by what the leader master has heard")
+    yield from _unheard(facts, catalog)
+
+
+def _unheard(facts: ClusterFacts, catalog: CatalogFacts) -> Iterator[Problem]:
+    """Every master, whoever leads, has heard of every tablet server, so that the next leader knows them too (M3)."""
+    for master, heard in catalog.heard.items():
+        if heard is None:
+            yield Problem("masters", master, "does not say which tablet servers it has heard of")
+            continue
+        live = {node_of(server) for server in heard}
+        silent = [node.name for node in facts.nodes if node.role == TSERVER and node.name not in live]
+        if silent:
+            yield Problem("masters", master, f"has not heard of {', '.join(silent)} lately")
 
 
 # ---- replicas ----

@@ -18,7 +18,7 @@ from cluster.wire.messages import (
     TabletServersReply,
 )
 from harness.errors import DefiniteError, IndefiniteError
-from harness.protocols import GroupStatus, Node, NodeStatus
+from harness.protocols import GroupStatus, Node, NodeStatus, node_of
 
 Statuses = Mapping[str, NodeStatus | None]
 
@@ -28,6 +28,8 @@ class CatalogFacts:
     """The catalog: masters, tablet servers, tables with their replication factors and tablets, by table id.
 
     `hosted` says of tablets that servers hold and no table has what the catalog knows of them: their state, or None.
+    `heard` has for each member of the masters' group the tablet servers that are live by what itself has heard; None
+    where it did not say.
     """
 
     masters: MastersReply
@@ -36,6 +38,7 @@ class CatalogFacts:
     factors: Mapping[str, int] = field(default_factory=dict)
     tablets: Mapping[str, tuple[TabletLocation, ...]] = field(default_factory=dict)
     hosted: Mapping[str, str | None] = field(default_factory=dict)
+    heard: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +87,12 @@ async def _catalog(client: ClusterClient, held: Sequence[str]) -> CatalogFacts:
     if strays:
         reply = await catalog.tablet_locations(strays)
         hosted = {tablet.tablet_id: tablet.state for tablet in reply.tablets} | dict.fromkeys(reply.unknown)
-    return CatalogFacts(masters, servers, tables, factors, tablets, hosted)
+    heard = {node_of(master.node_id): await _heard(client, master.address) for master in masters.voters}
+    return CatalogFacts(masters, servers, tables, factors, tablets, hosted, heard)
+
+
+async def _heard(client: ClusterClient, address: str) -> tuple[str, ...] | None:
+    try:
+        return tuple((await client.servers_heard_by(address)).live)
+    except DefiniteError:
+        return None

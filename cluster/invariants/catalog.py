@@ -1,5 +1,8 @@
 """The catalog: what tablet servers are told is committed by then, and a name belongs to one table (M6, M9).
 
+What tablet servers do is held against the catalog too, whoever told them: they delete for good only what it says is
+deleted, and a tablet never has more members than its table should have replicas.
+
 Masters are watched through the records that they have applied; `Caches` that differ from them are another invariant.
 """
 
@@ -8,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cluster.invariants.findings import Findings
+from cluster.master.catalog import Catalog
 from cluster.master.records import TableRecord, TabletRecord
+from cluster.raft.types import Configuration
 from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet
 
 CALLS_COMMITTED = "calls-are-committed"
 ONE_NAME = "one-table-a-name"
+DELETIONS_COMMITTED = "deletions-are-committed"
+NOT_OVER_REPLICATED = "not-over-replicated"
 
 Tables = Mapping[str, TableRecord]
 Tablets = Mapping[str, TabletRecord]
@@ -24,6 +31,10 @@ class CatalogInvariants:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._seen = 0
+        self._tables: Tables = {}
+        self._tablets: Tablets = {}
+        self._ever_left = False
+        self._operated: dict[str, None] = {}
 
     def called(self, life: int, server: str, request: object, tables: Tables, tablets: Tablets) -> None:
         """A tablet server is told to create, alter or delete a replica: step 7 of the contract, after the commit."""
@@ -34,11 +45,47 @@ class CatalogInvariants:
         if reason is not None:
             self._findings.tell(CALLS_COMMITTED, reason, (life,), request.tablet_id)
 
-    def applied(self, life: int, index: int, tables: Tables) -> None:
+    def deleted(self, life: int, server: str, tablet_id: str) -> None:
+        """A tablet server deletes a replica for good: by then that is committed, and stays so for ever (case 2)."""
+        if not self._seen:
+            return  # Nobody keeps a catalog here.
+        self._findings.checked[DELETIONS_COMMITTED] += 1
+        tablet = self._tablets.get(tablet_id)
+        table = None if tablet is None else self._tables.get(tablet.table_id)
+        if tablet is None or table is None or not (tablet.final or table.removed):
+            known = "knows nothing of it" if tablet is None else f"has it as {tablet.state}"
+            message = f"{server} deletes its replica for good, and the catalog {known}"
+            self._findings.tell(DELETIONS_COMMITTED, message, (life,), tablet_id)
+
+    def operated(self, tablet_id: str) -> None:
+        """An operator changes the tablet's configuration, beside the masters: how many members it has is his affair."""
+        self._operated[tablet_id] = None
+
+    def configured(self, life: int, tablet_id: str, configuration: Configuration) -> None:
+        """Another configuration of a group is committed.
+
+        Masters add a replica only where one is lacking, and by compare-and-set (M9): so there is never one too many.
+        Where a server is to be emptied its replicas are replaced first, and there may be one more.
+        """
+        tablet = self._tablets.get(tablet_id)
+        table = None if tablet is None else self._tables.get(tablet.table_id)
+        if table is None or tablet_id in self._operated:
+            return
+        self._findings.checked[NOT_OVER_REPLICATED] += 1
+        members, wanted = configuration.members, table.replication_factor + self._ever_left
+        if len(members) > wanted:
+            named = " ".join(member.server_id for member in members)
+            message = f"{named} are members by the configuration at {configuration.index}, and {wanted} should be"
+            self._findings.tell(NOT_OVER_REPLICATED, message, (life,), tablet_id)
+
+    def applied(self, life: int, index: int, catalog: Catalog) -> None:
         """Records as of this entry of the catalog; looked at once."""
         if index <= self._seen:
             return
         self._seen = index
+        tables = self._tables = catalog.tables
+        self._tablets = catalog.tablets
+        self._ever_left = self._ever_left or bool(catalog.servers)
         self._findings.checked[ONE_NAME] += 1
         owners: dict[str, str] = {}
         for table in tables.values():

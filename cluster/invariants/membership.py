@@ -22,11 +22,13 @@ class Membership:
         self._checked = scope.checked
         self._committed = Configuration()
 
-    def committed(self, entries: Sequence[Entry]) -> None:
-        """Follow the latest configuration that is committed."""
+    def committed(self, entries: Sequence[Entry]) -> Configuration | None:
+        """Follow the latest configuration that is committed; it, if there is a new one."""
+        before = self._committed
         for entry in entries:
             if entry.kind == EntryKind.CONFIG and entry.index > self._committed.index:
                 self._committed = configuration_of(entry)
+        return None if self._committed is before else self._committed
 
     def deleted(self, life: int, server: NodeId) -> None:
         """A replica goes because its group has removed it: the group's committed configuration is without it."""

@@ -138,14 +138,15 @@ class _Life:
 
     def committed(self, group: str, raft: RaftView, entries: Sequence[Entry]) -> None:
         self._groups[group].log.committed(self._life, raft, entries)
-        self._groups[group].membership.committed(entries)
+        if (configuration := self._groups[group].membership.committed(entries)) is not None:
+            self._watch.catalog.configured(self._life, group, configuration)
         if self._hybrid is not None:
             self._hybrid.look()
 
     def applied(self, group: str, index: int, state: Digested) -> None:
         self._groups[group].states.applied(self._life, index, state.digest)
         if isinstance(state, Catalog):
-            self._watch.catalog.applied(self._life, index, state.tables)
+            self._watch.catalog.applied(self._life, index, state)
 
     def restored(self, group: str, meta: SnapshotMeta, state: Digested) -> None:
         self._groups[group].states.applied(self._life, meta.index, state.digest)
@@ -175,5 +176,7 @@ class _Life:
     def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
         found = self._watch.group(group)
         found.log.forget(server, for_good)
-        if not for_good:
+        if for_good:
+            self._watch.catalog.deleted(self._life, server, group)
+        else:
             found.membership.deleted(self._life, server)

@@ -18,9 +18,6 @@ from cluster.raft.configurations import FOUNDING_INDEX
 from cluster.wire.messages import CreateTablet, encode
 
 SCAN_INTERVAL_S = 1.0
-CREATING_TIMEOUT_NS = 15_000_000_000
-"""A tablet that no leader was reported for within this time is replaced by one with other replicas."""
-
 PLACEMENT_BATCH_BYTES = 100_000
 """Table-wide work goes on in batches of about this size (M7)."""
 
@@ -71,8 +68,8 @@ def _expired(manager: CatalogManager, leadership: Leadership, tablet: TabletReco
     if tablet.state != TabletState.CREATING:
         leadership.creating_since_ns.pop(tablet.tablet_id, None)
         return False
-    now_ns = manager.ports.clock.monotonic_ns()
-    return now_ns - leadership.creating_since_ns.setdefault(tablet.tablet_id, now_ns) > CREATING_TIMEOUT_NS
+    now_ns, limit_ns = manager.ports.clock.monotonic_ns(), manager.knobs.tablet_creation_ms * 1_000_000
+    return now_ns - leadership.creating_since_ns.setdefault(tablet.tablet_id, now_ns) > limit_ns
 
 
 async def _place_table(manager: CatalogManager, leadership: Leadership, table_id: str) -> None:

@@ -84,6 +84,8 @@ class ServerCalls:
     async def _call(self, key: _Key, call: ServerCall, address: str) -> None:
         try:
             await pass_by(self._ports.failpoints, "master.before_call")
+            if isinstance(call.request, ChangeReplicas):
+                await pass_by(self._ports.failpoints, "master.before_change")
             reply = decode_reply(await self._ports.network.call(address, encode(call.request), CALL_TIMEOUT_S))
             await pass_by(self._ports.failpoints, "master.after_call")
             refused = isinstance(reply, Fault) and reply.kind == "CHANGE_REFUSED"

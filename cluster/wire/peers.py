@@ -26,6 +26,7 @@ from cluster.wire.bulk import BulkQueue
 from cluster.wire.liveness import Liveness, WakeGroup
 from cluster.wire.messages import GroupMessages, PeerEnvelope, Replica, StreamState, decode_envelope, encode
 from harness.ports import Address, Channel, Peer, Ports
+from harness.protocols import node_of
 
 _MS = 1_000_000
 _IDLE_NS = 3_600_000 * _MS
@@ -159,7 +160,10 @@ class PeerStreams:
         return self._addresses
 
     def learn(self, replicas: Iterable[Replica]) -> None:
-        """Remember where servers listen; a later address replaces an earlier one."""
+        """Remember where servers listen; a later address replaces an earlier one.
+
+        A server that nobody has told of is looked for where its node is: it came up there with a new disk.
+        """
         for replica in replicas:
             self._addresses[replica.node_id] = replica.address
 
@@ -259,7 +263,7 @@ class PeerStreams:
         heartbeat_ns: int = 0,
         echo_ns: int = 0,
     ) -> None:
-        address = self._addresses.get(target)
+        address = self._addresses.get(target) or self._addresses.get(node_of(target))
         if address is None:
             return
         sequence = self._sequences.get((target, channel), 0)

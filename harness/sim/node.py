@@ -128,6 +128,15 @@ class SimNode:
         if life is self._lives[-1]:
             self.resume()
 
+    def exchange_disk(self, disk: SimDisk | None = None) -> SimDisk:
+        """Put another disk (None: a new one) into the machine, which is dead; the one that it had until now."""
+        if self.state is not ProcessState.DEAD:
+            raise ValueError(f"{self.name} is {self.state.value}")
+        world, had = self._world, self.disk
+        entropy = random.Random(f"{world.seed}/disk/{self.name}/{self.incarnation}")
+        self.disk = disk or SimDisk(world.loop, had.options, entropy, world.trace, world.choices)
+        return had
+
     def bury(self) -> None:
         """The world has ended: let go of everything without a sound."""
         for life in self._lives:

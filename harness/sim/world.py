@@ -81,14 +81,17 @@ class World:
         """Every machine, in the order they were made."""
         return tuple(self._nodes.values())
 
-    def harness_ports(self, name: str) -> Ports:
-        """Ports for code of the harness's own, as a machine of that name: no skew, never killed or paused."""
+    def harness_ports(self, name: str, cluster_id: str | None = None) -> Ports:
+        """Ports for code of the harness's own, as a machine of that name: no skew, never killed or paused.
+
+        `cluster_id` is what it says in handshakes from its first use on (None: the world's).
+        """
         ports = self._harness_ports.get(name)
         if ports is None:
-            ports = self._harness_ports[name] = self._make_harness_ports(name)
+            ports = self._harness_ports[name] = self._make_harness_ports(name, cluster_id or self.cluster_id)
         return ports
 
-    def _make_harness_ports(self, name: str) -> Ports:
+    def _make_harness_ports(self, name: str, cluster_id: str) -> Ports:
         if name in self._nodes:
             raise ValueError(f"{name} is a node")
         helper = Incarnation(name, 0, self.trace.new_tag())
@@ -100,7 +103,7 @@ class World:
             node_id=name,
             incarnation=0,
             clock=SimClock(self.loop),
-            network=SimNetworkPort(self.network, self.loop, helper, Hello(self.cluster_id, name, 0, self.version)),
+            network=SimNetworkPort(self.network, self.loop, helper, Hello(cluster_id, name, 0, self.version)),
             disk=SimDiskPort(disk, helper, failpoints),
             entropy=random.Random(f"{self.seed}/harness/{name}"),
             failpoints=failpoints,

@@ -7,27 +7,35 @@ from typing import ClassVar
 
 from harness.errors import HarnessError, IndefiniteError
 from harness.protocols import Flooding, Reconfigurable
+from nemesis.concurrently import all_to_the_end
 from nemesis.faults import Change, Flood, Look
 from nemesis.kinds.api import Claims, Family
 from nemesis.observe import Observer, Sight
+from nemesis.operator import make_whole, unlike, voters_of
+
+WHOLE_S = 20.0
+"""How long a group that was changed is given to be whole again."""
 
 
 class Requests:
-    """Nothing of them is left in effect, so there is nothing to undo."""
+    """Groups whose members were changed are made whole at the end: as many voters as before, and no learners."""
 
     actions: ClassVar[tuple[type, ...]] = (Flood, Change, Look)
 
     def __init__(self, observer: Observer, claims: Claims) -> None:
-        self._database = observer.database
+        self._observer, self._database = observer, observer.database
+        self._changed: dict[int, dict[str, tuple[str, ...]]] = {}
+        self._restored: dict[int, dict[str, tuple[str, ...]]] = {}
 
     def instances(self) -> frozenset[int]:
-        return frozenset()
+        return frozenset(self._changed)
 
     async def carry_out(self, instance: int, action: Flood | Change | Look) -> None:
         match action:
             case Flood(node, group, writes):
                 await self._flood(node, group, writes)
             case Change():
+                await self._note(instance, action.group)
                 await self._change(action)
             case Look():
                 pass
@@ -36,13 +44,28 @@ class Requests:
         return Sight(True)
 
     async def undo(self, instance: int) -> None:
-        """Nothing to undo."""
+        changed = self._restored[instance] = self._changed[instance]
+        await all_to_the_end([make_whole(self._observer, each, before, WHOLE_S) for each, before in changed.items()])
+        del self._changed[instance]
 
     async def look_gone(self, instance: int) -> Sight:
-        return Sight(True)
+        restored = self._restored.get(instance, {})
+        if not restored:
+            return Sight(True)
+        view = await self._observer.view()
+        left = [said for group, before in restored.items() if (said := unlike(view, group, before)) is not None]
+        return Sight(not left, {"groups": left} if left else {}, "database")
 
     def forget(self, instance: int) -> None:
-        """Nothing is kept."""
+        self._restored.pop(instance, None)
+
+    async def _note(self, instance: int, group: str) -> None:
+        """Remember the voters that the group had before the instance first asked for a change of it."""
+        changed = self._changed.setdefault(instance, {})
+        if group not in changed:
+            voters = voters_of(await self._observer.view(), group)
+            if voters:
+                changed[group] = voters
 
     async def _flood(self, node: str, group: str, writes: int) -> None:
         database = self._database

@@ -38,6 +38,10 @@ FOUND_BY = {
     "unbatched-catalog": 10,
     "no-full-report": 3,
     "hints-replayed-as-new": 1,
+    "heartbeat-leader-only": 1,
+    "replacement-visible-early": 4,
+    "delete-orphans": 1,
+    "no-config-cas": 1,
 }
 """A seed that finds each flaw: by what clients saw, unless the flaw says that an invariant shows it."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cluster.config import NodeConfig
 from cluster.deploy.database_sim import format_machine
-from cluster.deploy.node_files import DATA_DIRECTORY, FORMAT_COMMAND
+from cluster.deploy.node_files import format_command
 from cluster.identity import ForeignDisk, PeerCheck, identity_file, read_identity
 from cluster.node import run_node
 from cluster.raft.types import RequestVote
@@ -141,7 +141,7 @@ def test_a_master_does_not_start_on_the_disk_of_another_cluster() -> None:
 
 def test_a_machine_s_disk_is_formatted_without_the_node_program_and_only_once(tmp_path: Path) -> None:
     """What the command is fed becomes the identity; a disk that has one keeps it."""
-    command = FORMAT_COMMAND.replace(DATA_DIRECTORY, str(tmp_path / "data"))
+    command = format_command(str(tmp_path / "data"))
     for node in ("m1", "m2"):
         subprocess.run(["sh", "-c", command], input=identity_file("c", node), check=True)
 

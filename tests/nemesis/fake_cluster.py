@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -151,13 +151,17 @@ class FakeEnvironment:
 class FakeDatabase:
     """Processes with incarnations; each group is led by its first running voter, in a term that rises as it changes.
 
+    With `renames` a node whose disk was wiped comes back as another server; only masters can be replaced.
     Nodes that are to be held stop as soon as they are told to, but for the last voter of the group that still runs.
     """
 
     name: str = "fake"
     nodes: tuple[Node, ...] = NODES
     capabilities: frozenset[str] = frozenset(
-        {"kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk", "zones"}
+        {
+            *("kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk", "zones"),
+            *("foreign-cluster", "master-membership"),
+        }
     )
     wall_ns: Callable[[str], int] = lambda _: 0
     operations: frozenset[str] = frozenset({"r", "w"})
@@ -173,6 +177,10 @@ class FakeDatabase:
     calls: list[str] = field(default_factory=list)
     leaderships: Leaderships = field(default_factory=Leaderships)
     now_ns: Callable[[], int] = lambda: 0
+    servers: dict[str, str] = field(default_factory=lambda: {node.name: node.name for node in NODES})
+    masters: tuple[str, ...] = GROUPS["catalog"]
+    strangers: set[str] = field(default_factory=set)
+    renames: bool = False
 
     async def install(self) -> None: ...
 
@@ -247,6 +255,8 @@ class FakeDatabase:
 
     async def wipe(self, node: str) -> None:
         self.calls.append(f"wipe {node}")
+        if self.renames:
+            self.servers[node] = f"{node}.{self.incarnations[node]}"
 
     async def damage(self, node: str, kind: DamageKind, seed: int) -> tuple[Damage, str] | None:
         return Damage(kind, "log", seed), "00 became 01"
@@ -255,7 +265,24 @@ class FakeDatabase:
         return "" if damage is None else "01"
 
     async def server_id(self, node: str) -> str | None:
-        return node
+        return self.servers[node]
+
+    async def supplant(self, nodes: Sequence[str]) -> None:
+        self.strangers |= set(nodes)
+
+    async def restore_place(self, node: str) -> None:
+        self.strangers.discard(node)
+
+    async def stranger_status(self, node: str) -> NodeStatus | None:
+        if node not in self.strangers:
+            return None
+        alone = GroupStatus("catalog", "leader", 1, "other", 1, 1, 1, 1, True, ("other",))
+        return NodeStatus(node, "master", 1, (alone,))
+
+    async def change_masters(self, add: str | None, remove: str | None, timeout_s: float) -> str | None:
+        added = () if add is None or self.servers[add] in self.masters else (self.servers[add],)
+        self.masters = tuple(each for each in (*self.masters, *added) if each != remove)
+        return None
 
     async def flood(self, node: str, group: str, writes: int) -> bool:
         self.calls.append(f"flood {node} {writes}")
@@ -277,7 +304,8 @@ class FakeDatabase:
         if node in LEARNERS:
             groups = (replace(self._replica(LEARNERS[node], node), role="learner", lease_valid=False),)
         role = next(n.role for n in NODES if n.name == node)
-        return NodeStatus(node, role, self.incarnations[node], groups, self.wall_ns(node))
+        details = {"server_id": self.servers[node]}
+        return NodeStatus(node, role, self.incarnations[node], groups, self.wall_ns(node), details)
 
     def _replica(self, group: str, node: str) -> GroupStatus:
         running = [name for name in GROUPS[group] if self.states[name] is ProcessState.RUNNING]
@@ -285,7 +313,8 @@ class FakeDatabase:
         if leader not in running and running:
             leader, term = running[0], term + 1
             self._leads(group, leader, term)
-        follower = GroupStatus(group, "follower", term, leader, 9, 9, 9, term, False, GROUPS[group])
+        voters = self.masters if group == "catalog" else GROUPS[group]
+        follower = GroupStatus(group, "follower", term, leader, 9, 9, 9, term, False, voters)
         return replace(follower, role="leader", lease_valid=True) if node == leader else follower
 
     def depose(self, group: str) -> None:

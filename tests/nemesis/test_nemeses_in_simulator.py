@@ -20,7 +20,7 @@ from nemesis.packages import NemesisOptions, package
 from nemesis.quorum import LEADERLESS
 from nemesis.registry import NEMESES
 from workloads.api import resolve_options
-from workloads.register import WORKLOAD
+from workloads.registry import WORKLOADS
 
 TIME_LIMIT_S = 25.0
 
@@ -48,18 +48,20 @@ class Watched(SimDatabase):
     ids=",".join,
 )
 def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, ...], tmp_path: Path) -> None:
-    rundir = create(tmp_path, "register", datetime(2026, 2, 3, 4, 5, 6))
+    workload = WORKLOADS["catalog" if kinds == ("unheard-tablets",) else "register"]
+    rundir = create(tmp_path, workload.name, datetime(2026, 2, 3, 4, 5, 6))
     with World(7, version=WIRE_VERSION) as world:
-        database, environment = Watched(world), SimEnvironment(world)
+        masters = 5 if kinds == ("master-membership",) else 3
+        database, environment = Watched(world, masters), SimEnvironment(world)
         faults = package(kinds, database, environment, NemesisOptions(5.0, TIME_LIMIT_S), Random(7))
-        options = resolve_options(WORKLOAD, {})
+        options = resolve_options(workload, {})
         test = Test(
-            name="register",
-            workload="register",
+            name=workload.name,
+            workload=workload.name,
             environment=environment,
             database=database,
             nemesis=faults.nemesis,
-            generator=WORKLOAD.generator(options, Random(1)),
+            generator=workload.generator(options, Random(1)),
             started=datetime(2026, 2, 3, 4, 5, 6),
             seed=7,
             concurrency=5,
@@ -67,7 +69,7 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
             rate_hz=50.0,
             nemesis_generator=faults.generator,
             heal_generator=faults.final_generator,
-            fs=WORKLOAD.fs,
+            fs=workload.fs,
             requested_faults=faults.kinds,
             workload_options=options,
         )

@@ -50,6 +50,7 @@ def healthy() -> ClusterFacts:
         (TABLE,),
         {"table-1": 3},
         {"table-1": (location(0), location(1))},
+        heard=dict.fromkeys(MASTERS, TSERVERS),
     )
     return ClusterFacts(NODES, statuses, catalog)
 
@@ -104,6 +105,14 @@ WRONG: dict[str, tuple[Spoil, str]] = {
     "dead-by-heartbeats": (
         with_catalog(lambda catalog: replace(catalog, servers=TabletServersReply((), VOTERS))),
         "t4 is not live",
+    ),
+    "follower-master-unheard-of": (
+        with_catalog(lambda catalog: replace(catalog, heard={**catalog.heard, "m3": ("t1", "t2", "t4")})),
+        "m3 has not heard of t3 lately",
+    ),
+    "master-does-not-say": (
+        with_catalog(lambda catalog: replace(catalog, heard={**catalog.heard, "m1": None})),
+        "m1 does not say which tablet servers it has heard of",
     ),
     "altering": (
         with_catalog(lambda catalog: replace(catalog, tables=(changed(TABLE, state="ALTERING"),))),

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from cluster.invariants.catalog import CALLS_COMMITTED, ONE_NAME, CatalogInvariants, premature
+from cluster.invariants.catalog import (
+    CALLS_COMMITTED,
+    DELETIONS_COMMITTED,
+    NOT_OVER_REPLICATED,
+    ONE_NAME,
+    CatalogInvariants,
+    premature,
+)
 from cluster.invariants.findings import Findings
-from cluster.master.records import TableRecord, TableState, TabletConfig, TabletRecord, TabletState, new_table
-from cluster.raft.types import OpId
+from cluster.master.catalog import Catalog
+from cluster.master.records import (
+    ServerRecord,
+    TableRecord,
+    TableState,
+    TabletConfig,
+    TabletRecord,
+    TabletState,
+    new_table,
+)
+from cluster.raft.types import Configuration, Member, OpId
 from cluster.store.schema import Column
 from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet, Partition, Replica
 
@@ -46,16 +62,61 @@ def test_nothing_is_deleted_without_a_record_that_says_so() -> None:
     assert reason(DeleteTablet("x", OpId(1, 5))) is None
 
 
+def catalog(tables: dict[str, TableRecord], *tablets: TabletRecord, leaving: str = "") -> Catalog:
+    """A master's applied state that holds these records."""
+    made = Catalog()
+    made.tables, made.tablets = tables, {tablet.tablet_id: tablet for tablet in tablets}
+    made.servers = {leaving: ServerRecord(leaving, 1, True)} if leaving else {}
+    return made
+
+
+def test_what_is_deleted_for_good_is_deleted_by_a_committed_record() -> None:
+    """Appendix A, cases 1 and 2: true orphans stay, and so does what only a stranger wants deleted."""
+
+    def broken(table: TableRecord, *tablets: TabletRecord) -> bool:
+        findings = Findings(lambda: (5, 7))
+        invariants = CatalogInvariants(findings)
+        life = findings.lives.begin("t1", 1)
+        invariants.deleted(life, "t1", "x")  # no catalog was ever seen: nothing to hold it against
+        invariants.applied(life, 1, catalog({"a": table}, *tablets))
+        invariants.deleted(life, "t1", "x")
+        assert findings.record().checked[DELETIONS_COMMITTED] == 1
+        return DELETIONS_COMMITTED in findings.record().broken
+
+    assert broken(TABLE) and broken(TABLE, TABLET)
+    assert not broken(replace(TABLE, state=TableState.REMOVED), TABLET)
+    assert not broken(TABLE, replace(TABLET, state=TabletState.REPLACED))
+
+
+def test_a_tablet_has_no_more_members_than_its_table_wants_replicas() -> None:
+    def broken(voters: int, learners: int, leaving: str = "", operated: bool = False) -> bool:
+        findings = Findings(lambda: (5, 7))
+        invariants = CatalogInvariants(findings)
+        life = findings.lives.begin("t1", 1)
+        invariants.applied(life, 1, catalog({"a": TABLE}, TABLET, leaving=leaving))
+        if operated:
+            invariants.operated("x")
+        members = tuple(Member(f"t{number}", "") for number in range(voters + learners))
+        invariants.configured(life, "x", Configuration(members[:voters], members[voters:], 9, 2))
+        invariants.configured(life, "of no table", Configuration(members, (), 9, 2))
+        return NOT_OVER_REPLICATED in findings.record().broken
+
+    assert not broken(3, 0) and not broken(2, 1) and not broken(1, 0)
+    assert broken(2, 2) and broken(3, 1) and broken(4, 0)
+    assert not broken(4, 0, leaving="t9") and broken(4, 1, leaving="t9"), "its replicas are replaced first"
+    assert not broken(4, 1, operated=True), "an operator may add what he likes"
+
+
 def test_what_breaks_is_told_once_an_entry() -> None:
     findings = Findings(lambda: (5, 7))
     invariants = CatalogInvariants(findings)
     life = findings.lives.begin("m1", 1)
     invariants.called(life, "t1", DELETE, {"a": TABLE}, {"x": TABLET})
-    invariants.applied(life, 1, {"a": TABLE})
-    invariants.applied(life, 2, {"a": TABLE, "b": replace(TABLE, table_id="b")})
-    invariants.applied(life, 2, {"a": TABLE, "b": replace(TABLE, table_id="b")})
+    invariants.applied(life, 1, catalog({"a": TABLE}))
+    invariants.applied(life, 2, catalog({"a": TABLE, "b": replace(TABLE, table_id="b")}))
+    invariants.applied(life, 2, catalog({"a": TABLE, "b": replace(TABLE, table_id="b")}))
     removed = replace(TABLE, table_id="b", state=TableState.REMOVED)
-    invariants.applied(life, 3, {"a": TABLE, "b": removed})
+    invariants.applied(life, 3, catalog({"a": TABLE, "b": removed}))
     record = findings.record()
     assert record.broken == {CALLS_COMMITTED: 1, ONE_NAME: 1}
     assert record.checked[ONE_NAME] == 3

@@ -1,0 +1,225 @@
+"""Masters that join and leave their own group while it serves, as an operator asks for it (M12).
+
+In effect: the configuration that is committed has whom it should have by then, and no longer whom it had. Gone: every
+master that there was is a voter again, under the id that it has now, and nobody else is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from harness.errors import HarnessError
+from harness.protocols import Disks, GroupStatus, MasterMembership, node_of
+from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
+from nemesis.kinds.roles import MASTER, MASTERS
+from nemesis.observe import Observer, Sight
+from nemesis.operator import spareable
+from nemesis.targets import describe
+from nemesis.view import View, names
+
+LEAVING = "taken out of the masters' group"
+LEAST_VOTERS = 3
+"""The floor: masters are never asked to be fewer."""
+
+CALL_S = 4.0
+REPAIR_S = 30.0
+POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceMasters:
+    """The voters of the masters' group on the nodes `remove` leave it one by one, each after a node of `add` has joined
+    (None: nobody). With `lose` the nodes' processes are killed before, and come back with empty disks."""
+
+    remove: tuple[str, ...]
+    add: tuple[str | None, ...]
+    lose: bool = False
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        if self.lose:
+            return f"wipe the disk of {' '.join(self.remove)} and put the new server in the lost one's place"
+        steps = zip(self.remove, self.add, strict=True)
+        return ", then ".join(f"remove {old}" if new is None else f"replace {old} by {new}" for old, new in steps)
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in nodes if name in self.remove)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What an instance did: the server ids that were to leave, and the nodes that were masters before."""
+
+    action: ReplaceMasters
+    gone: tuple[str, ...]
+    masters: tuple[str, ...]
+
+
+class MasterChanges:
+    """See the module; the nodes that leave are claimed, so that nobody else takes another one meanwhile."""
+
+    actions: ClassVar[tuple[type, ...]] = (ReplaceMasters,)
+
+    def __init__(self, observer: Observer, claims: Claims) -> None:
+        self._observer, self._database, self._claims = observer, observer.database, claims
+        self._done: dict[int, _Done] = {}
+        self._healed: dict[int, _Done] = {}
+
+    def instances(self) -> frozenset[int]:
+        return frozenset(self._done)
+
+    async def carry_out(self, instance: int, action: ReplaceMasters) -> None:
+        taken = self._claims.take(instance, action.remove, LEAVING)
+        if taken != action.remove:
+            for name in taken:
+                self._claims.release(name)
+            return
+        view = await self._observer.view()
+        servers = {name: _server_id(view, name) for name in action.remove}
+        done = _Done(action, tuple(servers.values()), view.voters(_group(view)))
+        self._done[instance] = done
+        for old, new in zip(action.remove, action.add, strict=True):
+            if action.lose:
+                await self._lose(old)
+            await self._ask(new, servers[old])
+
+    async def look(self, instance: int) -> Sight:
+        done = self._done[instance]
+        voters = _voters(await self._observer.view())
+        met = bool(voters) and not any(server in voters for server in done.gone)
+        return Sight(met and len(voters) >= LEAST_VOTERS, {"voters": list(voters), "removed": list(done.gone)})
+
+    async def undo(self, instance: int) -> None:
+        """Ask until the group is whole again, or time is over."""
+        done, clock = self._done[instance], self._observer.environment.clock
+        deadline_ns = clock.monotonic_ns() + int(REPAIR_S * 1e9)
+        for name in done.action.remove if done.action.lose else ():
+            await self._database.start(name)
+        while clock.monotonic_ns() < deadline_ns:
+            step = next_step(await self._observer.view(), done.masters)
+            if step is None:
+                break
+            await self._ask(*step)
+            await clock.sleep(POLL_S)
+        for name in done.action.remove:
+            self._claims.release(name)
+        self._healed[instance] = self._done.pop(instance)
+
+    async def look_gone(self, instance: int) -> Sight:
+        done = self._healed.get(instance)
+        if done is None:
+            return Sight(True)
+        view = await self._observer.view()
+        step = next_step(view, done.masters)
+        lacking: dict[str, Any] = {} if step is None else {"lacking": list(step)}
+        return Sight(step is None, {"voters": list(_voters(view)), **lacking}, "database")
+
+    def forget(self, instance: int) -> None:
+        self._healed.pop(instance, None)
+
+    async def _lose(self, name: str) -> None:
+        """Its disk goes, and it comes back as another server."""
+        if not isinstance(self._database, Disks):
+            raise HarnessError(f"{self._database.name} has no disks that can be hurt")
+        await self._database.kill(name)
+        await self._database.wipe(name)
+        await self._database.start(name)
+        await self._observer.until(lambda: self._answers(name), CALL_S)
+
+    async def _answers(self, name: str) -> Sight:
+        return Sight(await self._database.status(name) is not None)
+
+    async def _ask(self, add: str | None, remove: str | None) -> None:
+        if not isinstance(self._database, MasterMembership):
+            raise HarnessError(f"the masters of {self._database.name} can't be changed")
+        await self._database.change_masters(add, remove, CALL_S)
+
+
+def next_step(view: View, masters: tuple[str, ...]) -> tuple[str | None, str | None] | None:
+    """(The node to add, the server id to remove) that comes next, so that these nodes are the voters; None: nothing.
+
+    Where nothing can be told, or asked, it is to ask nobody for nothing, which changes nothing.
+    """
+    status = _leader_status(view)
+    if status is None or status.config_index > status.commit_index:
+        return None, None
+    for name in masters:
+        if name not in view.statuses:
+            return None, None
+        server = _server_id(view, name)
+        if server not in status.voters:
+            lost = next((each for each in status.voters if node_of(each) == name), None)
+            return name, lost
+    present = [_server_id(view, name) for name in masters]
+    extra = next((each for each in (*status.voters, *status.learners) if each not in present), None)
+    return None if extra is None else (None, extra)
+
+
+def _leader_status(view: View) -> GroupStatus | None:
+    leader = next(iter(view.leaders(MASTER)), None)
+    return None if leader is None else view.replicas(leader.group)[leader.node]
+
+
+def _voters(view: View) -> tuple[str, ...]:
+    """Of the committed configuration, as the leader has it; none where that isn't known."""
+    status = _leader_status(view)
+    return () if status is None or status.config_index > status.commit_index else status.voters
+
+
+def _group(view: View) -> str:
+    return next(iter(view.leaders(MASTER))).group
+
+
+def _server_id(view: View, name: str) -> str:
+    status = view.statuses.get(name)
+    return name if status is None else str(status.details.get("server_id", name))
+
+
+def _whole(moment: Moment) -> bool:
+    """Whether nothing else goes on, and all masters work: then one can be spared."""
+    masters = names(moment.view.nodes, MASTER)
+    voters = tuple(map(node_of, _voters(moment.view)))
+    return not moment.busy and sorted(voters) == sorted(masters) and all(spareable(moment.view, m) for m in masters)
+
+
+def _plan(whom: str, action: ReplaceMasters) -> Variant:
+    """`action` with the chosen masters in it: each to be removed, and, of two, the first added before the second."""
+    count = len(action.remove)
+
+    def plan(moment: Moment) -> Plan:
+        if not _whole(moment):
+            return Plan(None, {"reason": "not every master can be spared"})
+        first = MASTERS[whom](moment, ()).targets[:1]
+        others = [name for name in names(moment.view.nodes, MASTER) if name not in first]
+        chosen = (*first, *moment.entropy.sample(others, count - 1)) if first else ()
+        if len(chosen) < count:
+            return Plan(None, {"reason": "nobody leads the masters"})
+        add = (chosen[0] if action.lose else None, *chosen[: count - 1])
+        leader = next(iter(moment.view.leaders(MASTER)))
+        return Plan(replace(action, remove=chosen, add=add), {"leader": describe(leader)})
+
+    return Variant(plan, SPARE if not action.lose else frozenset(), least_nodes=3)
+
+
+SPARE = frozenset({"spare-master"})
+_LOST = ReplaceMasters(("",), (None,), lose=True)
+_REMOVED = ReplaceMasters(("",), (None,))
+_REPLACED = ReplaceMasters(("", ""), (None, None))
+
+MASTER_MEMBERSHIP = FaultKind(
+    "master-membership",
+    "masters join and leave their group: one whose disk is gone is replaced; of four and more, others too",
+    "#8c7b1f",
+    frozenset({"master-membership", "disk", "kill", "status"}),
+    {
+        "follower-lost": _plan("follower", _LOST),
+        "leader-lost": _plan("leader", _LOST),
+        "leader-removed": _plan("leader", _REMOVED),
+        "follower-removed": _plan("follower", _REMOVED),
+        "leader-replaced": _plan("leader", _REPLACED),
+        "follower-replaced": _plan("follower", _REPLACED),
+    },
+    alone=True,
+)
+
+FAMILY = Family(MasterChanges, (MASTER_MEMBERSHIP,))
