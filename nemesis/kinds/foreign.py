@@ -117,7 +117,7 @@ def _role(status: NodeStatus) -> str:
 def _taken(whom: str) -> Variant:
     def plan(moment: Moment) -> Plan:
         choice = MASTERS[whom](moment, moment.busy)
-        return Plan(Supplant(choice.targets) if choice.targets else None, choice.evidence)
+        return Plan(Supplant(choice.targets) if choice.targets else None, choice.evidence, choice.roles)
 
     return Variant(plan)
 

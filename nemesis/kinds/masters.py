@@ -189,14 +189,15 @@ def _plan(whom: str, action: ReplaceMasters) -> Variant:
     def plan(moment: Moment) -> Plan:
         if not _whole(moment):
             return Plan(None, {"reason": "not every master can be spared"})
-        first = MASTERS[whom](moment, ()).targets[:1]
+        choice = MASTERS[whom](moment, ())
+        first = choice.targets[:1]
         others = [name for name in names(moment.view.nodes, MASTER) if name not in first]
         chosen = (*first, *moment.entropy.sample(others, count - 1)) if first else ()
         if len(chosen) < count:
             return Plan(None, {"reason": "nobody leads the masters"})
         add = (chosen[0] if action.lose else None, *chosen[: count - 1])
         leader = next(iter(moment.view.leaders(MASTER)))
-        return Plan(replace(action, remove=chosen, add=add), {"leader": describe(leader)})
+        return Plan(replace(action, remove=chosen, add=add), {"leader": describe(leader)}, choice.roles)
 
     return Variant(plan, SPARE if not action.lose else frozenset(), least_nodes=3)
 
