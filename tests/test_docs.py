@@ -9,6 +9,7 @@ import ast
 import io
 import os
 import re
+import shlex
 import tokenize
 from pathlib import Path
 from typing import TypeGuard
@@ -137,5 +138,5 @@ def test_track_record_names_every_flaw_and_its_command() -> None:
             continue
         assert f"| `{name}` |" in readme
         options = flawed_options(flaw, FOUND_BY[name])
-        words = f"assay run {flaw.workload} --nemesis {flaw.nemesis} --time-limit {options.time_limit:g}"
+        words = f"assay run {flaw.workload} --nemesis {shlex.quote(flaw.nemesis)} --time-limit {options.time_limit:g}"
         assert f"{words} --seed {options.seed} --flaw {name}" in readme
