@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
@@ -218,32 +218,6 @@ class Armable(Protocol):
 
     async def acted(self, node: str) -> Mapping[str, int]:
         """How often each point has acted on this node so far, as its processes noted; raises HarnessError."""
-
-
-@runtime_checkable
-class Supplantable(Protocol):
-    """The power of a database with the capability `foreign-cluster`: another cluster's programs can take its nodes'
-    places, on their machines and at their addresses."""
-
-    async def supplant(self, nodes: Sequence[str]) -> None:
-        """Run the masters of one new cluster in the place of these dead nodes, whose files are kept as they are."""
-
-    async def restore_place(self, node: str) -> None:
-        """End the stranger in a node's place and remove its files; the node stays dead. A no-op if there is none."""
-
-    async def stranger_status(self, node: str) -> NodeStatus | None:
-        """What the stranger in the node's place says to one of its own cluster; None if it does not answer."""
-
-
-@runtime_checkable
-class MasterMembership(Protocol):
-    """The power of a database with the capability `master-membership`: masters join and leave while it serves."""
-
-    async def change_masters(self, add: str | None, remove: str | None, timeout_s: float) -> str | None:
-        """Have the server on the node `add` made a master, and the server id `remove` cease to be one.
-
-        None once all of it is committed, else why not, as far as is known; asking again is harmless.
-        """
 
 
 DamageKind: TypeAlias = Literal["bit-flip", "truncate"]

@@ -144,7 +144,7 @@ class ReferenceDatabase(ABC):
         return None
 
     async def change_masters(self, add: str | None, remove: str | None, timeout_s: float) -> str | None:
-        """`harness.protocols.MasterMembership`: an operator's call to the leader master (M12)."""
+        """`harness.powers.MasterMembership`: an operator's call to the leader master (M12)."""
         newcomer = None
         if add is not None:
             server_id = await self.server_id(add)
@@ -165,7 +165,7 @@ class ReferenceDatabase(ABC):
 
     @abstractmethod
     async def supplant(self, nodes: Sequence[str]) -> None:
-        """See `harness.protocols.Supplantable`."""
+        """See `harness.powers.Supplantable`."""
 
     @abstractmethod
     async def restore_place(self, node: str) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.errors import HarnessError
-from harness.protocols import NodeStatus, ProcessState, Supplantable
+from harness.powers import Supplantable
+from harness.protocols import NodeStatus, ProcessState
 from nemesis.concurrently import all_to_the_end
 from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
 from nemesis.kinds.roles import MASTERS

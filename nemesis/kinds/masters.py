@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
-from harness.protocols import Disks, GroupStatus, MasterMembership, node_of
+from harness.powers import MasterMembership
+from harness.protocols import Disks, GroupStatus, node_of
 from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
 from nemesis.kinds.roles import MASTER, MASTERS
 from nemesis.observe import Observer, Sight
