@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from harness.generators.core import Generator, draw
-from harness.ops import Op
+from harness.generators.core import Generator, chain, draw
+from harness.generators.timing import sleep
 from workloads.api import Option, Options, WordOption, Workload
 from workloads.partitions import (
     DELETE,
@@ -58,30 +58,48 @@ def load(levels: Levels) -> Callable[[Options, Random], Generator]:
     return generator
 
 
-def final_reads(options: Options, entropy: Random) -> Generator:
-    """Every partition, whole, at the level whose reads see most: each replica has to answer."""
+FinalReads = Callable[[Options, Random], Generator]
+
+
+def whole_partitions(options: Options, entropy: Random, level: str, times: int) -> Generator:
+    """Reads of every partition, all of its rows, one partition after the other, so many times."""
     keys = int(options["keys"])
-
-    def read(_: object, chance: object, n: int) -> Op | None:
-        return whole_partition(n % keys) if n < _FINAL_READS_OF_EACH * keys else None
-
     return draw(
         entropy.getrandbits(53),
         lambda context, chance, n: (
-            None if (op := read(context, chance, n)) is None else at_level(op, "ALL", options, chance)
+            at_level(whole_partition(n % keys), level, options, chance) if n < times * keys else None
         ),
     )
 
 
+def final_reads(options: Options, entropy: Random) -> Generator:
+    """Every partition, whole, at the level whose reads see most: each replica has to answer."""
+    return whole_partitions(options, entropy, "ALL", _FINAL_READS_OF_EACH)
+
+
+def untouched_reads(options: Options, entropy: Random) -> Generator:
+    """Every partition from one replica, and once more when all had time to become equal: the last look counts.
+
+    Reads of several replicas would repair what they find to differ, and hide it.
+    """
+    looks = [whole_partitions(options, entropy, "ONE", 1) for _ in range(2)]
+    return chain(looks[0], sleep(options["settle"]), looks[1])
+
+
 def _workload(
-    name: str, description: str, levels: Levels, options: tuple[Option | WordOption, ...], checkers: tuple[str, ...]
+    name: str,
+    description: str,
+    levels: Levels,
+    options: tuple[Option | WordOption, ...],
+    checkers: tuple[str, ...],
+    final: FinalReads = final_reads,
 ) -> Workload:
     return Workload(
         name=name,
         description=description,
         options=(*TABLE_OPTIONS, *options),
         generator=load(levels),
-        final_generator=final_reads,
+        final_generator=final,
         checkers=checkers,
         operations=frozenset({"r", "w", "page", "delete"}),
         fs=(READ, WRITE, DELETE),
@@ -114,7 +132,11 @@ WORKLOADS = (
         "convergence",
         "writes at any levels; at the end all replicas hold the same rows",
         mixed_levels,
-        load_options(keys=8, rows=8, slices=0.2, limits=0.1, deletes=0.3),
+        (
+            Option("settle", 10, 0, 25, "seconds for hints, repair and reconciliation before replicas are compared"),
+            *load_options(keys=8, rows=8, slices=0.2, limits=0.1, deletes=0.3),
+        ),
         ("convergence", "stats"),
+        untouched_reads,
     ),
 )

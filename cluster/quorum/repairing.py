@@ -39,7 +39,8 @@ from cluster.wire.messages import Fault, Replica
 from harness.failpoints import pass_by
 from harness.ports import Clock, Failpoints, Ports
 
-CALL_TIMEOUT_S = 30.0
+CALL_TIMEOUT_S = 5.0
+"""Five times what a step takes: whoever is gone must not hold up the next repair."""
 _TURN_NS = 1_000_000_000
 """A step works for about so long before it answers."""
 _BATCH_BYTES = 1 << 20
