@@ -21,6 +21,7 @@ from checkers.options import CheckOptions
 from checkers.verdict import Validity, worst
 from harness.errors import HarnessError, UserError
 from harness.facts import conclude_run, read_record
+from harness.history.address import exists, place_of
 from harness.rundir import is_run, open_run
 from workloads.registry import workload
 
@@ -88,7 +89,7 @@ def draw(report: Path, objects: Sequence[dict[str, Any]], errors: Sequence[UserE
 def require_runs(paths: Sequence[Path]) -> None:
     """Raise UserError for a path that is no run directory: its history could be judged only by a named model."""
     for path in paths:
-        if not path.exists():
+        if not exists(place_of(path)):
             raise UserError(f"There is no file or run directory {path}.")
         if not is_run(path):
             raise UserError(f"{path} is not the directory of a run; name what to check it for with --model.")
@@ -96,12 +97,13 @@ def require_runs(paths: Sequence[Path]) -> None:
 
 def judged(path: Path, request: CheckRequest) -> dict[str, Any]:
     """The verdict on one input as the object that `--json` prints."""
-    if not path.exists():
-        raise UserError(f"There is no file or run directory {path}.")
-    with working(f"checking {path}"):
+    place = place_of(path)
+    if not exists(place):
+        raise UserError(f"There is no file or run directory {place}.")
+    with working(f"checking {place}"):
         if request.model is not None:
-            verdict = check(path, request.model, engine=request.engine, format=request.format, options=request.options)
-            return {"input": str(path), **as_object(verdict)}
+            verdict = check(place, request.model, engine=request.engine, format=request.format, options=request.options)
+            return {"input": str(place), **as_object(verdict)}
         return judged_run(path, request)
 
 

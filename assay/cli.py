@@ -1,4 +1,4 @@
-"""The command line: `assay run | check | export | list | report | cluster | doctor`, its exit codes and its errors."""
+"""The command line: `assay run | check | export | import | list | report | cluster | doctor`, exit codes and errors."""
 
 from __future__ import annotations
 
@@ -170,6 +170,22 @@ def export(
     for line in export_history(path, to, format, overwrite):
         typer.echo(line)
     return EXIT_VALID
+
+
+@app.command(name="import")
+def import_(
+    path: Annotated[Path, typer.Argument(help="A run directory or a history file in any format of `assay check`.")],
+    to: Annotated[Path, typer.Option(help="Where to write: a path, or an address such as s3://bucket/name.")],
+    format: Annotated[str, typer.Option(help="As in `assay check`.")] = "auto",
+    part_rows: Annotated[int, typer.Option(min=1, help="At most so many operations in a part.")] = 10_000_000,
+    debug: Debug = False,
+) -> None:
+    """Copy a history into assay's own form, in parts that a Spark cluster can read."""
+    state_debug(debug)
+    from assay.import_command import import_history
+
+    for line in import_history(path, to, format, part_rows):
+        print_any_name(line)
 
 
 @app.command(name="list")

@@ -23,7 +23,7 @@ def export_history(path: Path, to: Path | None, format: str, overwrite: bool) ->
     target = _target(path, to, overwrite)
     with working(f"exporting {path}"):
         source = open_source(path, format)
-        if target.exists() and target.samefile(source.path):
+        if target.exists() and isinstance(source.path, Path) and target.samefile(source.path):
             raise UserError(f"{target} is what is to be exported; name another file with --to.")
         counts = write_edn(source, target)
     yield f"{target}: {counts.operations} operations, {counts.events} events"

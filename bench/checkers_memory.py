@@ -30,7 +30,8 @@ from checkers.source import Source
 from checkers.synthetic import RegisterShape, register_batches, write_register_history
 from checkers.transactions.synthetic import TxnShape, write_txn_history
 from harness.columns import MOP
-from harness.history.table import schema
+from harness.history.parts import schema
+from harness.history.saved import open_saved
 
 SMALL_VALUES: Final = 5
 WARM: Final = 20_000
@@ -101,7 +102,7 @@ def _status(name: str) -> int:
 
 
 def _judge(model: str, path: Path) -> None:
-    source = Metered(path, "parquet", pq.read_metadata(path).num_rows, parquet=path)
+    source = Metered(path, "parquet", pq.read_metadata(path).num_rows, saved=open_saved(path))
     verdict = judge_source(source, model, LocalEngine(), CheckOptions(settings=settings(model)))
     if verdict.valid is not True:
         raise SystemExit(f"{model}: {verdict.valid} {verdict.reason or ''}")

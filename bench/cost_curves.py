@@ -28,6 +28,7 @@ from checkers.engines.local import LocalEngine
 from checkers.source import Source
 from checkers.synthetic import RegisterShape, write_register_history
 from checkers.transactions.synthetic import TxnShape, write_txn_history
+from harness.history.saved import open_saved
 
 Curve: TypeAlias = dict[int, float]
 """CPU seconds by number of operations."""
@@ -70,7 +71,7 @@ MODELS: Final[Mapping[str, Callable[[int, Path], None]]] = {
 
 
 def _cpu_seconds(model: str, path: Path) -> float:
-    source = Source(path, "parquet", pq.read_metadata(path).num_rows, parquet=path)
+    source = Source(path, "parquet", pq.read_metadata(path).num_rows, saved=open_saved(path))
     begin = time.process_time()
     verdict = judge_source(source, model, LocalEngine())
     seconds = time.process_time() - begin

@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
@@ -31,8 +30,9 @@ from checkers.snapshots.reads import judge_snapshot_reads
 from checkers.source import Source
 from checkers.stats import judge_stats
 from checkers.transactions.judge import REGISTER_SETTINGS, judge_by_each, judge_list_append, judge_rw_register
-from checkers.verdict import NOTHING_SUCCEEDED, Verdict
+from checkers.verdict import NOTHING_SUCCEEDED, Undecided, Verdict
 from harness.errors import UserError
+from harness.history.address import Place
 
 Judge: TypeAlias = Callable[[Source, Engine, CheckOptions], Verdict]
 
@@ -81,9 +81,9 @@ MODELS: Final[dict[str, ModelInfo]] = {
 
 
 def check(
-    path: Path, model: str, *, engine: str = "auto", format: str = "auto", options: CheckOptions | None = None
+    path: Place | str, model: str, *, engine: str = "auto", format: str = "auto", options: CheckOptions | None = None
 ) -> Verdict:
-    """Judge one history (file or run directory) by one model.
+    """Judge one history (file, folder of parts, run directory, or address of one) by one model.
 
     Raises UserError for an unknown model, format or engine and for input that is no whole history. A checker that
     crashes gives `unknown` with the reason.
@@ -92,7 +92,7 @@ def check(
 
 
 def check_run(
-    path: Path,
+    path: Place | str,
     models: Sequence[str],
     *,
     engine: str = "auto",
@@ -103,9 +103,10 @@ def check_run(
     for model in models:
         if model not in MODELS:
             raise UserError(f"There is no model {model!r}; the models are {', '.join(MODELS)}.")
-    source = open_source(Path(path), format)
+    source = open_source(path, format, verify=False)
     chosen = choose_engine(engine, source)
     try:
+        chosen.verify(source)
         return {model: judge_source(source, model, chosen, options) for model in models}
     finally:
         chosen.close()
@@ -123,7 +124,7 @@ def judge_source_by_each(
     if model in _TRANSACTIONS and len(consistencies) > 1:
         begin = time.perf_counter()
         try:
-            verdicts = judge_by_each(model, source, engine, options, consistencies)
+            verdicts = judge_by_each(model, engine.located(source), engine, options, consistencies)
         except UserError:
             raise
         except Exception:  # noqa: BLE001 - judged one by one, each that the checker dies of is its own unknown
@@ -142,9 +143,11 @@ def _one_by_one(
 def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     begin = time.perf_counter()
     try:
-        verdict = model.judge(source, engine, options)
+        verdict = model.judge(engine.located(source), engine, options)
     except UserError:
         raise
+    except Undecided as error:
+        verdict = Verdict("unknown", model.name, ops=source.rows, engine=engine.name, reason=str(error))
     except Exception as error:  # noqa: BLE001 - whatever a checker dies of is its own unknown, not the end of the others
         source.require_whole()
         verdict = _crashed(model, engine, error, options)

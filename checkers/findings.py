@@ -24,7 +24,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What one or more kernel calls found: operations and keys judged, anomalies counted by class, those to be
+    """What one or more kernel calls found (verdicts go by `counts`, `undecided` and `unsupported`, of which merging
+    never leaves none): operations and keys judged, anomalies counted by class, those to be
     explained, keys that could not be decided and why, operations the model does not know (invocation indices), and
     further `figures`, which add up."""
 

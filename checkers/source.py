@@ -1,25 +1,27 @@
-"""Where a history comes from: a Parquet file that is streamed, or a table in memory that an importer made."""
+"""Where a history comes from: a saved one that is streamed, or a table in memory that an importer made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, LATER_COLUMNS, SCHEMA
-from harness.errors import UserError
+from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
+from harness.history.address import Place
+from harness.history.saved import ADDRESS_COLUMNS, BATCH_ROWS, Reader
 
 FailedCas: TypeAlias = Literal["observed", "absent"]
 """What a failed compare-and-set says: it completed and found another value, or it never took place."""
 
-KEY_COLUMNS: Final = ("table", "partition", "row", "column")
-"""What addresses a cell."""
+Located: TypeAlias = Callable[[Any, list[str]], list[pa.Table]]
+"""The operations with some invocation indices (a sorted array), with the given columns as far as there are any."""
+
+KEY_COLUMNS: Final = ADDRESS_COLUMNS
 
 NO_CLOCK: Final = "none"
 """`clock` of operations whose history states no times."""
@@ -29,26 +31,23 @@ EVIDENCE_COLUMNS: Final = (
     *("node", "clock", "error_class", "value"),
 )
 
-_BATCH_ROWS: Final = 1 << 17
-
-_DICTIONARY_COLUMNS: Final = ["type", "f", "error_class"]
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A history to be judged: `path` as the user named it; its table is in `parquet` on disk or else in `table`.
+    """A history to be judged: `path` as the user named it; what `saved` reads, or else `table`.
 
     `failed_cas` is what its format says of failed compare-and-sets; `note` a sentence for the verdict. `cut_short` says
     in a sentence that the history is not all of its run: it can refute the run but never make it valid. `independent`
     says that partitions are keys of independent objects and rows what is within them (tuples of `jepsen.independent`
     around transactions or maps). `strings` says of each value of the dictionary whether it was a string, where the
-    format says so. `holder` keeps a temporary file alive.
+    format says so. `holder` keeps a temporary file alive. `located` is how an engine finds operations, if it does so
+    better than this process.
     """
 
-    path: Path
+    path: Place
     format: str
     rows: int
-    parquet: Path | None = None
+    saved: Reader | None = None
     table: pa.Table | None = None
     failed_cas: FailedCas = "absent"
     dictionary: tuple[str, ...] = ()
@@ -57,20 +56,15 @@ class Source:
     cut_short: str | None = None
     independent: bool = False
     holder: Any = None
+    located: Located | None = None
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The history in order of invocation, with (at least) the given Parquet columns."""
         if self.table is not None:
-            yield from self.table.select(_top_level(columns)).to_batches(max_chunksize=_BATCH_ROWS)
+            yield from self.table.select(_top_level(columns)).to_batches(max_chunksize=BATCH_ROWS)
             return
-        assert self.parquet is not None
-        try:
-            with opened_parquet(self.parquet, [c for c in _DICTIONARY_COLUMNS if c in columns]) as file:
-                lacking = LATER_COLUMNS.intersection(columns).difference(file.schema_arrow.names)
-                for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns)):
-                    yield with_nulls(batch, lacking) if lacking else batch
-        except (OSError, pa.ArrowException) as error:
-            raise damaged(self.path, error) from error
+        assert self.saved is not None
+        yield from self.saved.batches(columns)
 
     def any_succeeded(self) -> bool:
         """Whether any operation of a client succeeded; reads no further than the first."""
@@ -86,49 +80,33 @@ class Source:
             pass
 
     def key_columns(self) -> tuple[str, ...]:
-        """The parts of cells' addresses that can differ from zero, by the file's statistics; the partition always."""
-        if self.parquet is None:
-            return KEY_COLUMNS
-        metadata = pq.read_metadata(self.parquet)
-        varies = {"partition"}
-        for group in range(metadata.num_row_groups):
-            for place in range(metadata.num_columns):
-                column = metadata.row_group(group).column(place)
-                name = column.path_in_schema.rsplit(".", 1)[-1]
-                known = column.is_stats_set and column.statistics.has_min_max
-                if name in KEY_COLUMNS and not (known and column.statistics.min == column.statistics.max == 0):
-                    varies.add(name)
-        return tuple(name for name in KEY_COLUMNS if name in varies)
+        """The parts of cells' addresses that can differ from zero, as far as is known; the partition always."""
+        return KEY_COLUMNS if self.saved is None else self.saved.manifest.varies
+
+    def states(self, names: Sequence[str]) -> bool:
+        """Whether any operation may state one of some `LATER_COLUMNS`."""
+        if self.table is not None:
+            return any(self.table.column(name).null_count < self.rows for name in names)
+        assert self.saved is not None
+        return not set(names).isdisjoint(self.saved.manifest.states)
 
     def operations(self, indices: Sequence[int], extra: Sequence[str] = ()) -> dict[int, dict[str, Any]]:
         """The rows of the operations with the given invocation indices, by index; with `extra` columns beside
         EVIDENCE_COLUMNS."""
-        wanted = pa.array(sorted({index for index in indices if index >= 0}), pa.int64())
+        wanted = np.array(sorted({index for index in indices if index >= 0}), np.int64)
         if not len(wanted):
             return {}
         columns = [*EVIDENCE_COLUMNS, *extra]
-        tables = [self.table] if self.table is not None else self._row_groups(wanted, columns)
-        found: dict[int, dict[str, Any]] = {}
-        for table in tables:
-            rows = table.select([name for name in columns if name in table.column_names])
-            mask = pc.is_in(rows.column("invoke_index"), value_set=wanted)
-            found |= {row["invoke_index"]: row for row in rows.filter(mask).to_pylist()}
-        return found
+        tables = self.located(wanted, columns) if self.located is not None else self._located(wanted, columns)
+        return {row["invoke_index"]: row for table in tables for row in table.to_pylist()}
 
-    def _row_groups(self, wanted: pa.Array, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The row groups whose range of invocation indices holds a wanted one."""
-        ids = wanted.to_pylist()
-        assert self.parquet is not None
-        try:
-            with opened_parquet(self.parquet) as file:
-                place = file.schema_arrow.names.index("invoke_index")
-                for group in range(file.metadata.num_row_groups):
-                    statistics = file.metadata.row_group(group).column(place).statistics
-                    known = statistics is not None and statistics.has_min_max
-                    if not known or any(statistics.min <= index <= statistics.max for index in ids):
-                        yield file.read_row_group(group, columns=list(columns))
-        except (OSError, pa.ArrowException) as error:
-            raise damaged(self.path, error) from error
+    def _located(self, wanted: Any, columns: list[str]) -> list[pa.Table]:
+        if self.table is not None:
+            kept = [name for name in columns if name in self.table.column_names]
+            return [chosen(self.table.select(kept), wanted)]
+        assert self.saved is not None
+        groups = list(self.saved.groups_with(wanted))
+        return [table for group in groups for table in rows_with(self.saved, range(group, group + 1), wanted, columns)]
 
     def told_key(self, key: tuple[int, int, int, int]) -> Any:
         """An address as verdicts have it: the partition alone where the rest is zero, foreign parts as text."""
@@ -148,23 +126,15 @@ class Source:
         return self.dictionary[place] if 0 <= place < len(self.dictionary) else str(value)
 
 
-def with_nulls(batch: pa.RecordBatch, lacking: Iterable[str]) -> pa.RecordBatch:
-    """The batch with columns of the schema that its file was written without."""
-    for name in sorted(lacking):
-        field = SCHEMA.field(name)
-        batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
-    return batch
+def rows_with(reader: Reader, groups: range, wanted: Any, columns: list[str]) -> Iterator[pa.Table]:
+    """The operations of some row groups that have one of some invocation indices."""
+    for batch in reader.batches(columns, groups):
+        yield chosen(pa.Table.from_batches([batch]).select(columns), wanted)
 
 
-def opened_parquet(path: Path, dictionary_columns: Sequence[str] = ()) -> pq.ParquetFile:
-    """A Parquet file whose pages are compared with their checksums as they are read."""
-    return pq.ParquetFile(path, read_dictionary=list(dictionary_columns), page_checksum_verification=True)
-
-
-def damaged(path: Path, error: BaseException) -> UserError:
-    """The sentence on a Parquet file that can't be read to its end."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-    return UserError(f"{path} is damaged: it can't be read to its end as Parquet ({reason}).")
+def chosen(rows: pa.Table, wanted: Any) -> pa.Table:
+    """The rows of operations with one of some invocation indices."""
+    return rows.filter(pc.is_in(rows.column("invoke_index"), value_set=pa.array(wanted, pa.int64())))
 
 
 def _top_level(columns: Sequence[str]) -> list[str]:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from harness.columns import MOP, SCHEMA
-from harness.history.table import schema, write_batches
+from harness.history.parts import schema
+from harness.history.table import write_batches
 
 Anomaly: TypeAlias = Literal["none", "stale-read", "read-of-unwritten", "lost-update"]
 

@@ -12,6 +12,10 @@ NOTHING_SUCCEEDED = "No operation succeeded, so there was nothing to judge."
 """The reason of an unknown verdict on a history that nothing refutes, because nothing happened in it."""
 
 
+class Undecided(Exception):
+    """Why a checker can't decide about a history, in a sentence: its verdict is `unknown`."""
+
+
 def in_two_words(verdict: Verdict) -> str:
     """The verdict as other tools say it, which have no word for a history in which nothing happened: `true`."""
     return "true" if verdict.reason == NOTHING_SUCCEEDED else str(verdict.valid).lower()

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from harness.history.journal import read_journal
+from harness.history.saved import open_saved
 from harness.history.table import batches
 from harness.rundir import RunDir
 
@@ -120,9 +120,9 @@ def read_points(rundir: RunDir) -> Points | None:
     """
     points = Points()
     if rundir.history_parquet.exists():
-        file = pq.ParquetFile(rundir.history_parquet)
-        points.stride = max(1, file.metadata.num_rows // MAX_SAMPLE)
-        for batch in file.iter_batches(columns=COLUMNS):
+        saved = open_saved(rundir.history_parquet)
+        points.stride = max(1, saved.manifest.rows // MAX_SAMPLE)
+        for batch in saved.batches(COLUMNS, texts=()):
             points.add(batch)
     elif rundir.journal.exists():
         for batch in journal_batches(rundir):

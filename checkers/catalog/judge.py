@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -111,7 +112,7 @@ def judge_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict
     """Whether reads and writes of rows, beside operations of a catalog, are linearizable (the model `register`)."""
     batches = [batch.filter(_of_rows(batch)) for batch in source.batches(SCHEMA.names)]
     table = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], schema=SCHEMA)
-    rows = replace(source, parquet=None, table=table, rows=table.num_rows)
+    rows = replace(source, saved=None, located=None, table=table, rows=table.num_rows)
     return msgspec.structs.replace(judge_register("register", rows, engine, options), model="catalog-rows")
 
 
@@ -125,6 +126,6 @@ def judge_catalog(source: Source, engine: Engine, options: CheckOptions) -> Verd
     """Whether the catalog behaved as one linearizable object; unknown if no operation is of a catalog."""
     budget_s = int_setting(options, "ddl-budget") or DDL_BUDGET_S
     flow = CatalogFlow(options.explain, budget_s * 1_000_000_000, int(options.time_limit_s * _STEPS_PER_S))
-    part = merged(run_flow(engine, source, flow), options.explain)
+    part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
     doubts = () if part.ops else ("No operation of the history is of a catalog.",)
     return conclude("catalog", source, engine, part, SENTENCES, doubts)

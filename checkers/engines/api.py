@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.findings import Findings
 from checkers.grouping import KeyedOps
@@ -29,5 +33,30 @@ class Engine(Protocol):
     def tally(self, source: Source) -> Tally:
         """How many client operations there are by (f, type)."""
 
+    def verify(self, source: Source) -> None:
+        """Raise UserError unless what a source reads is a whole history (`checkers.integrity`)."""
+
+    def located(self, source: Source) -> Source:
+        """The source, which finds operations as the engine does."""
+
     def close(self) -> None:
         """Release what the engine holds; it starts again at its next use."""
+
+
+TALLIED: Final = ("process", "f", "type")
+"""The columns that `tally_of` reads."""
+
+
+def tally_of(batch: pa.RecordBatch) -> Tally:
+    """The tally of a batch."""
+    table = pa.Table.from_batches([batch]).filter(pc.greater_equal(batch.column("process"), 0))
+    rows = table.group_by(["f", "type"]).aggregate([([], "count_all")]).to_pylist()
+    return {(str(row["f"]), str(row["type"])): row["count_all"] for row in rows}
+
+
+def total_tally(tallies: list[Tally]) -> Tally:
+    """Several tallies as one."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for tally in tallies:
+        counts.update(tally)
+    return dict(counts)

@@ -1,30 +1,31 @@
 """Flows: how a checker of whole batches or of shuffled groups runs on either engine, with the same code in both.
 
 A flow flattens batches of the history table into rows, rows with equal keys meet in one call of its kernel, sorted, and
-what the kernel says comes back in small parts that the checker merges. A flow without keys skips the shuffle.
+what the kernel says of several buckets is combined. A flow without keys skips the shuffle.
 """
 
 from __future__ import annotations
 
-import pickle
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from checkers.engines.api import Engine
-from checkers.engines.spark import SparkEngine, mapped
+from checkers.engines.shuffle import run_batches_on_spark, run_plan
+from checkers.engines.spark import SparkEngine
+from checkers.exchange import MOST_BUCKETS, buckets_of
 from checkers.source import Source
 
 P = TypeVar("P")
 P_co = TypeVar("P_co", covariant=True)
 
-_ROWS_PER_CALL: Final = 1 << 19
-"""A kernel call gets at least so many rows (whole groups), so that a million groups take few calls."""
-
-_ROWS_PER_PARTITION: Final = 2_500_000
+_ROWS_PER_BUCKET: Final = 1 << 20
+"""Operations in a bucket, which a kernel judges at once."""
 
 
 class Flow(Protocol[P_co]):
@@ -51,31 +52,34 @@ class Flow(Protocol[P_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchFlow:
-    """A flow without groups: the kernel judges the history's own columns batch by batch."""
+class BatchFlow(Generic[P]):
+    """A flow without groups: the kernel judges the history's own columns batch by batch; `combine` makes one of several
+    answers, in whatever groups and as often as they come."""
 
     columns: tuple[str, ...]
-    kernel: Callable[[pa.RecordBatch], Any]
+    kernel: Callable[[pa.RecordBatch], P]
+    combine: Callable[[list[P]], P]
 
 
-def run_batches(engine: Engine, source: Source, flow: BatchFlow) -> list[Any]:
-    """What the kernel says of every batch, in no particular order."""
+def run_batches(engine: Engine, source: Source, flow: BatchFlow[P]) -> P:
+    """What the kernel says of all batches."""
     if isinstance(engine, SparkEngine):
-        with engine.frame(source) as frame:
-            found = mapped(frame.select(*flow.columns), _Batches(flow), "part binary").collect()
-        return [pickle.loads(row["part"]) for row in found]
-    return [flow.kernel(batch.select(flow.columns)) for batch in source.batches(flow.columns)]
+        found: P | None = run_batches_on_spark(engine, source, flow.columns, flow.kernel, flow.combine)
+        return flow.combine([] if found is None else [found])
+    return flow.combine([flow.kernel(batch.select(flow.columns)) for batch in source.batches(flow.columns)])
 
 
-def run_flow(engine: Engine, source: Source, flow: Flow[P]) -> list[P]:
-    """What the kernel says of all groups, in parts; never empty."""
+def run_flow(engine: Engine, source: Source, flow: Flow[P], combine: Callable[[list[P]], P]) -> P:
+    """What the kernel says of all groups; `combine` makes one of several answers, see `BatchFlow`."""
     if isinstance(engine, SparkEngine):
-        return _on_spark(engine, source, flow) or [flow.judge(flow.schema.empty_table())]
+        buckets = min(engine.parts(source.rows, _ROWS_PER_BUCKET), MOST_BUCKETS)
+        found: P | None = run_plan(engine, source, FlowPlan(flow, combine), buckets)
+        return combine([flow.judge(flow.schema.empty_table())]) if found is None else found
     parts = [flow.flatten(batch) for batch in source.batches(flow.columns)]
     rows = pa.Table.from_batches(parts, schema=flow.schema)
     parts.clear()
     rows = _sorted(rows, (*flow.keys, *flow.order))
-    return [flow.judge(rows)]
+    return combine([flow.judge(rows)])
 
 
 def _sorted(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
@@ -91,72 +95,51 @@ def _sorted(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
     return rows.take(pa.array(np.lexsort(differing[::-1])))
 
 
-def _on_spark(engine: SparkEngine, source: Source, flow: Flow[P]) -> list[P]:
-    partitions = engine.parts(source.rows, _ROWS_PER_PARTITION)
-    with engine.frame(source) as frame:
-        flat = mapped(frame.select(*flow.columns), _Flatten(flow), _spark_schema(flow.schema))
-        grouped = flat.repartition(partitions, *flow.keys).sortWithinPartitions(*flow.keys, *flow.order)
-        found = mapped(grouped, _Groups(flow), "part binary").collect()
-    return [pickle.loads(row["part"]) for row in found]
-
-
-def _spark_schema(schema: pa.Schema) -> str:
-    names = {pa.int8(): "tinyint", pa.int32(): "int", pa.int64(): "bigint", pa.string(): "string"}
-    names |= {pa.list_(pa.int64()): "array<bigint>"}
-    return ", ".join(f"`{field.name}` {names[field.type]}" for field in schema)
-
-
-def _packed(part: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["part"])
-
-
 @dataclass(frozen=True, slots=True)
-class _Batches:
-    flow: BatchFlow
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield _packed(self.flow.kernel(batch))
-
-
-@dataclass(frozen=True, slots=True)
-class _Flatten:
-    flow: Any
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield self.flow.flatten(batch)
-
-
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """What a worker does with its sorted partition: whole groups to the kernel, the last one carried on."""
+class FlowPlan:
+    """See `Plan`: rows that agree in a flow's keys meet."""
 
     flow: Any
+    combining: Callable[[list[Any]], Any]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: list[pa.RecordBatch] = []
-        rows = 0
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.flow.columns)
+
+    def split(self, batches: Iterator[pa.RecordBatch], buckets: int) -> Iterator[tuple[int, bytes]]:
         for batch in batches:
-            held.append(batch)
-            rows += batch.num_rows
-            if rows >= _ROWS_PER_CALL:
-                table = pa.Table.from_batches(held).cast(self.flow.schema)
-                cut = _last_group(table, self.flow.keys)
-                if cut:
-                    yield _packed(self.flow.judge(table.slice(0, cut)))
-                held = table.slice(cut).combine_chunks().to_batches()
-                rows = 0
-        if held:
-            yield _packed(self.flow.judge(pa.Table.from_batches(held).cast(self.flow.schema)))
+            rows = self.flow.flatten(batch)
+            if rows.num_rows:
+                yield from _split(rows, self.flow.keys, buckets)
+
+    def judge(self, parts: list[bytes]) -> Any:
+        schema = self.flow.schema
+        rows = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(part), schema) for part in parts], schema)
+        return self.flow.judge(_sorted(rows, (*self.flow.keys, *self.flow.order)))
+
+    def combine(self, found: list[Any]) -> Any:
+        return self.combining(found)
 
 
-def _last_group(table: pa.Table, keys: tuple[str, ...]) -> int:
-    """Where the last group, which may go on, begins."""
-    same = np.ones(table.num_rows, np.bool_)
-    for key in keys:
-        column = table.column(key)
-        last = column[-1]
-        equal = column.is_null() if not last.is_valid else pa.compute.equal(column, last).fill_null(False)
-        same &= equal.to_numpy(zero_copy_only=False) if isinstance(equal, pa.Array) else equal.to_numpy()
-    return table.num_rows - int(same.sum())
+def _split(rows: pa.RecordBatch, keys: tuple[str, ...], buckets: int) -> Iterator[tuple[int, bytes]]:
+    """The rows by bucket, in their order; empty buckets are left out."""
+    if buckets == 1:
+        yield 0, rows.serialize().to_pybytes()
+        return
+    numbers = {name: _numbers(rows.column(name)) for name in keys}
+    bucket = buckets_of(numbers | {"kind": np.zeros(rows.num_rows, np.int64)}, keys, buckets)
+    order = np.argsort(bucket, kind="stable")
+    ends = np.cumsum(np.bincount(bucket, minlength=buckets))
+    moved = rows.take(pa.array(order))
+    for place in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
+        begin = int(ends[place - 1]) if place else 0
+        yield place, moved.slice(begin, int(ends[place]) - begin).serialize().to_pybytes()
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Numbers of a key column's values: equal for equal values, wherever they are."""
+    if pa.types.is_integer(column.type):
+        return np.ascontiguousarray(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+    coded = column.dictionary_encode()
+    table = np.array([zlib.crc32(text.encode()) for text in coded.dictionary.to_pylist()] + [0], np.int64)
+    return table[coded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)]

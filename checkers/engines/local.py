@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from checkers.engines.api import KeyedKernel, Tally
+from checkers.engines.api import TALLIED, KeyedKernel, Tally, tally_of, total_tally
 from checkers.findings import Findings, merged
 from checkers.grouping import group, slices
+from checkers.integrity import verify_here
 from checkers.projection import Flat, Projection, concatenated, flatten
 from checkers.source import Source
 
@@ -28,12 +25,14 @@ class LocalEngine:
         return merged([kernel(part) for part in slices(keyed, _ROWS_PER_CALL)], explain)
 
     def tally(self, source: Source) -> Tally:
-        counts: Counter[tuple[str, str]] = Counter()
-        for batch in source.batches(["process", "f", "type"]):
-            table = pa.Table.from_batches([batch]).filter(pc.greater_equal(batch.column("process"), 0))
-            for row in table.group_by(["f", "type"]).aggregate([([], "count_all")]).to_pylist():
-                counts[str(row["f"]), str(row["type"])] += row["count_all"]
-        return dict(counts)
+        return total_tally([tally_of(batch) for batch in source.batches(TALLIED)])
+
+    def verify(self, source: Source) -> None:
+        if source.saved is not None:
+            verify_here(source)
+
+    def located(self, source: Source) -> Source:
+        return source
 
     def close(self) -> None:
         """Nothing is held."""

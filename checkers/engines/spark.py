@@ -1,5 +1,5 @@
-"""The Spark engine: reads Parquet, projects with native columns, shuffles by key, sorts within partitions and runs the
-same kernels in `mapInArrow`, with the unfinished key carried from batch to batch. Only findings come back.
+"""The Spark engine: its session, and what every stage of its work needs. Workers read histories with the reader that
+the local engine uses and run the same kernels in `mapInArrow` (`checkers.engines.shuffle`); only findings come back.
 """
 
 from __future__ import annotations
@@ -7,32 +7,34 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.engines.api import KeyedKernel, Tally
+from checkers.engines.api import TALLIED, KeyedKernel, Tally, tally_of, total_tally
 from checkers.engines.class_archive import archive_options
-from checkers.findings import Findings, merged
-from checkers.grouping import group, split_sorted
-from checkers.kernels.columns import NEVER, NIL
-from checkers.projection import FLAT, MISMATCH, UNSUPPORTED, Flat, Projection, concatenated, is_zero, part_of
-from checkers.source import KEY_COLUMNS, Source
+from checkers.engines.locate import Locator
+from checkers.findings import Findings
+from checkers.integrity import JUDGED, BucketVerifier, PieceVerifier
+from checkers.integrity import SCHEMA as VERIFIED
+from checkers.projection import Projection
+from checkers.source import Source
+from checkers.verdict import Undecided
 from harness.errors import HarnessError, UserError
+from harness.history.saved import Reader, open_saved
 
 Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What workers do with the batches of a partition; picklable."""
@@ -40,7 +42,10 @@ Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
 _FEW_ROWS: Final = 20_000
 """So many rows make one part: to plan and start more tasks takes longer than they would save."""
 
-_ROWS_PER_PARTITION: Final = 2_500_000
+_ROWS_VERIFIED: Final = 2_500_000
+"""Operations that one task looks at to verify a history."""
+
+_ROWS_PER_GROUP: Final = 1 << 16
 
 _JAVA_VERSION: Final = 17
 
@@ -56,12 +61,10 @@ costs short sessions more than all their work."""
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Size of the session: worker threads, the JVM's heap, and how many rows (whole keys) a kernel call gets at least,
-    so that a million keys take few calls."""
+    """Size of the session: worker threads and the JVM's heap."""
 
     cores: int = 2
     heap_mib: int = 2048
-    kernel_rows: int = 1 << 19
 
 
 def check_java() -> Path:
@@ -86,20 +89,44 @@ class SparkEngine:
         self._session: Any = None
 
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
-        with self.frame(source) as frame:
-            keys = source.key_columns()
-            flat = _projected(frame, projection, keys)
-            parts = self.parts(source.rows, _ROWS_PER_PARTITION)
-            grouped = flat.repartition(parts, *keys).sortWithinPartitions(*keys, "invoke")
-            work = _Partition(kernel, explain, self._options.kernel_rows)
-            found = mapped(grouped, work, "findings binary").collect()
-        told = [msgspec.msgpack.decode(row["findings"], type=Findings) for row in found]
-        return merged(told or [kernel(group(concatenated([])))], explain)
+        from checkers.engines.keyed import judge_keys_on_spark
+
+        return judge_keys_on_spark(self, source, projection, kernel, explain)
 
     def tally(self, source: Source) -> Tally:
-        with self.frame(source) as frame:
-            rows = frame.where("process >= 0").groupBy("f", "type").count().collect()
-        return {(row["f"], row["type"]): row["count"] for row in rows}
+        from checkers.engines.shuffle import run_batches_on_spark
+
+        return run_batches_on_spark(self, source, TALLIED, tally_of, total_tally) or {}
+
+    def verify(self, source: Source) -> None:
+        if source.saved is None or source.table is not None:
+            return
+        reader = _resolved(source.saved)
+        pieces = min(self.parts(source.rows, _ROWS_VERIFIED), max(1, reader.manifest.groups))
+        looked_at = mapped(self.numbers(pieces, pieces), PieceVerifier(reader, pieces), VERIFIED)
+        met = looked_at.repartition(pieces, "bucket").sortWithinPartitions("bucket")
+        told = self.collected(mapped(met, BucketVerifier(reader), VERIFIED))
+        if [int(row["data"]) for row in told if row["bucket"] == JUDGED] != [source.rows]:
+            raise HarnessError(f"Spark did not look at all of {source.path}.")
+
+    def located(self, source: Source) -> Source:
+        if source.saved is None:
+            return source
+        reader = _resolved(source.saved)
+
+        def find(wanted: Any, columns: list[str]) -> list[pa.Table]:
+            pieces = min(self.parts(source.rows, _ROWS_VERIFIED), max(1, reader.manifest.groups))
+            found = mapped(self.numbers(pieces, pieces), Locator(reader, pieces, wanted, tuple(columns)), "rows binary")
+            return [pa.ipc.open_stream(row["rows"]).read_all() for row in self.collected(found)]
+
+        return replace(source, located=find)
+
+    def collected(self, frame: Any) -> list[Any]:
+        """All rows of a frame, which must be few. What workers refuse the history for is raised here."""
+        try:
+            return frame.collect()
+        except Exception as error:  # noqa: BLE001 - Spark wraps what workers raise
+            raise _from_worker(error) or error from None
 
     @property
     def cores(self) -> int:
@@ -115,24 +142,15 @@ class SparkEngine:
         return self._started().range(0, count, 1, max(1, parts))
 
     @contextmanager
-    def frame(self, source: Source) -> Iterator[Any]:
-        """The history as a data frame for as long as the context lasts."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        with self.parquet(source) as path:
-            schema = from_arrow_schema(pq.read_schema(path))
-            yield self._started().read.schema(schema).parquet(str(path))
-
-    @contextmanager
-    def parquet(self, source: Source) -> Iterator[Path]:
-        """The history as a Parquet file for as long as the context lasts; what is in memory is written first."""
-        if source.parquet is not None:
-            yield source.parquet.resolve()
+    def reader(self, source: Source) -> Iterator[Reader]:
+        """The reader of the history for as long as the context lasts; what is in memory is written first."""
+        if source.saved is not None:
+            yield _resolved(source.saved)
             return
         with tempfile.TemporaryDirectory(prefix="assay-spark-") as folder:
             path = Path(folder) / "history.parquet"
-            pq.write_table(source.table, path, row_group_size=1 << 17)
-            yield path
+            pq.write_table(source.table, path, row_group_size=_ROWS_PER_GROUP)
+            yield open_saved(path)
 
     def _started(self) -> Any:
         if self._session is None:
@@ -189,7 +207,6 @@ def start_session(options: SparkOptions) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.shuffle.compress": "true",
         "spark.python.worker.reuse": "true",
-        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     }
     return _quiet_start(settings, options.cores)
 
@@ -233,85 +250,15 @@ def _quiet_start(settings: dict[str, str], cores: int) -> Any:
                 signal.signal(signal.SIGINT, on_interrupt)
 
 
-def _projected(frame: Any, projection: Projection, key_columns: Sequence[str]) -> Any:
-    """The columns of FLAT as native expressions, nemesis operations and what says nothing left out."""
-    from pyspark.sql import functions as fn
-
-    mop = fn.element_at("mops", 1)
-    kind = _kind(fn, projection)
-    known = fn.col("type") != "info"
-    clients = frame.where(fn.col("process") >= 0)
-    keys = [fn.coalesce(mop[name].cast("long"), fn.lit(0)).alias(name) for name in key_columns]
-    columns = [
-        *keys,
-        fn.col("invoke_index").alias("invoke"),
-        fn.when(known, fn.coalesce("complete_index", fn.lit(NEVER))).otherwise(fn.lit(NEVER)).alias("complete"),
-        kind.cast("byte").alias("kind"),
-        fn.coalesce(mop["value"], fn.lit(NIL)).alias("value"),
-        fn.coalesce(mop["expected"], fn.lit(NIL)).alias("expected"),
-    ]
-    return clients.select(*columns).where("kind is not null")
+def _resolved(reader: Reader) -> Reader:
+    """The reader by an absolute path, for workers may be elsewhere."""
+    return Reader(reader.place.resolve(), reader.stamp) if isinstance(reader.place, Path) else reader
 
 
-def _kind(fn: Any, projection: Projection) -> Any:
-    """The kind of an operation, null where it is left out."""
-    mop, outcome = fn.element_at("mops", 1), fn.col("type")
-    unsupported = fn.lit(UNSUPPORTED)
-    missed = fn.col("error_class").isNull() | (fn.col("error_class") == MISMATCH)
-    result = unsupported
-    for f, kind in projection.kinds.items():
-        mine = fn.when(outcome == "ok", fn.lit(kind))
-        if f not in projection.only_ok:
-            mine = mine.when(outcome == "info", fn.lit(kind))
-        if f in projection.mismatched:
-            mine = mine.when((outcome == "fail") & missed, fn.lit(projection.mismatched[f]))
-        if f in projection.failed:
-            mine = mine.when(outcome == "fail", fn.lit(projection.failed[f]))
-        result = fn.when(mop["f"] == f, mine).otherwise(result)
-    single = fn.coalesce(fn.size("mops"), fn.lit(0)) == 1
-    reserved = fn.coalesce((mop["value"] == NIL) | (mop["expected"] == NIL), fn.lit(False))
-    return fn.when(~single | reserved, unsupported).otherwise(result)
+_WORKERS_ERRORS: Final = {"UserError": UserError, "HarnessError": HarnessError, "Undecided": Undecided}
 
 
-@dataclass(frozen=True, slots=True)
-class _Partition:
-    """What a worker does with its partition: batches in, findings out, whole keys to the kernel."""
-
-    kernel: KeyedKernel
-    explain: int
-    kernel_rows: int
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found: list[Findings] = []
-        held: list[Flat] = []
-        rows = 0
-        for batch in batches:
-            held.append(_flat(batch))
-            rows += batch.num_rows
-            if rows >= self.kernel_rows:
-                whole, rest = _cut(concatenated(held))
-                if len(whole.invoke):
-                    found.append(self.kernel(split_sorted(whole)))
-                held, rows = [rest], len(rest.invoke)
-        if rows:
-            found.append(self.kernel(split_sorted(concatenated(held))))
-        if found:
-            packed = msgspec.msgpack.encode(merged(found, self.explain))
-            yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], names=["findings"])
-
-
-def _flat(batch: pa.RecordBatch) -> Flat:
-    zeros = np.broadcast_to(np.int64(0), batch.num_rows)
-    have = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
-    address = tuple(have.get(name, zeros) for name in KEY_COLUMNS)
-    return Flat(address, *(have[field.name] for field in list(FLAT)[len(KEY_COLUMNS) :]))
-
-
-def _cut(flat: Flat) -> tuple[Flat, Flat]:
-    """What is before the last key, and the last key, which may go on."""
-    same = np.ones(len(flat.invoke), bool)
-    for part in flat.address:
-        if not is_zero(part):
-            same &= part == part[-1]
-    begin = len(same) - int(same.sum())
-    return part_of(flat, slice(0, begin)), part_of(flat, slice(begin, None))
+def _from_worker(error: Exception) -> Exception | None:
+    """The error of ours that a worker died of, if it was one."""
+    found = re.findall(r"^(?:\w+\.)+(UserError|HarnessError|Undecided): (.*)$", str(error), re.MULTILINE)
+    return _WORKERS_ERRORS[found[-1][0]](found[-1][1]) if found else None

@@ -15,6 +15,7 @@ from checkers.importers.detect import open_source
 from checkers.source import Source
 from harness.columns import FOREIGN_BASE, MOP, SCHEMA
 from harness.errors import UserError
+from harness.history.address import Place
 
 _ROWS: Final = 1 << 16
 _COMPARED: Final = tuple(name for name in SCHEMA.names if name != "op")
@@ -94,7 +95,7 @@ def _renamed_integers(column: pa.Array, ids: np.ndarray) -> pa.Array:
     return pa.array(renamed, mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
-def _sentence(path: Path, name: str, ours: pa.Table, other: pa.Table) -> str:
+def _sentence(path: Place, name: str, ours: pa.Table, other: pa.Table) -> str:
     """Which operation comes back as another, and in what."""
     for place in range(ours.num_rows):
         told = ours[name][place].as_py()

@@ -18,7 +18,9 @@ from checkers.importers.plume import LINE as PLUME_LINE
 from checkers.importers.plume import open_plume
 from checkers.source import Source
 from harness.errors import UserError
+from harness.history.address import Address, Place, place_of
 from harness.history.journal import is_journal, read_journal
+from harness.history.saved import is_history_folder
 from harness.history.table import to_table
 from harness.rundir import is_run, open_run
 
@@ -57,26 +59,42 @@ _FROM_BYTES: Final[dict[str, Callable[[Path, Data], Source]]] = {
 FORMATS: Final = ("auto", "journal", "parquet", *_FROM_BYTES)
 
 
-def open_source(path: Path, format: str = "auto") -> Source:
-    """The history at `path`: a file, or a run directory (its Parquet, or its journal if the run ended early).
+def open_source(named: Place | str, format: str = "auto", *, verify: bool = True) -> Source:
+    """The history that a path or address names: a file, a folder of parts, or a run directory (its saved history, or
+    its journal if the run ended early).
 
-    Raises UserError, naming file, line and reason, for what is not a whole history of that format.
+    Raises UserError, naming file, line and reason, for what is not a whole history of that format. Unless `verify`,
+    what is within a saved history is left for an engine to look at (`Engine.verify`).
     """
     if format not in FORMATS:
         raise UserError(f"There is no format {format!r}; the formats are {', '.join(FORMATS)}.")
+    path = place_of(named)
+    if isinstance(path, Address):
+        if format not in ("auto", "parquet"):
+            raise UserError(f"{path}: at an address assay reads its own histories only, not {format}; import it first.")
+        return open_parquet(path, verify)
     unfinished = None
-    if path.is_dir():
+    if path.is_dir() and not is_history_folder(path):
         unfinished = _unfinished(path, format)
         path = _in_run(path)
-    require_file(path)
+    if is_history_folder(path):
+        format = _require_parquet(path, format)
+    else:
+        require_file(path)
     if format == "auto":
         format = detected(path)
-    source = _opened(path, format)
+    source = open_parquet(path, verify) if format == "parquet" else _opened(path, format)
     if unfinished is not None and source.cut_short is None:
         source = replace(source, cut_short=unfinished)
     if source.table is not None:
-        EventOrder(path).check(source.batches(COLUMNS), source.rows)
+        EventOrder(path, source.rows).check(source.batches(COLUMNS))
     return source
+
+
+def _require_parquet(path: Path, format: str) -> str:
+    if format not in ("auto", "parquet"):
+        raise UserError(f"{path} is a history of assay in parts, not {format}; leave --format out.")
+    return "parquet"
 
 
 def require_file(path: Path) -> None:
@@ -86,8 +104,6 @@ def require_file(path: Path) -> None:
 
 
 def _opened(path: Path, format: str) -> Source:
-    if format == "parquet":
-        return open_parquet(path)
     return open_journal(path) if format == "journal" else _FROM_BYTES[format](path, _mapped(path))
 
 

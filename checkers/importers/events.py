@@ -3,50 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numba import njit
 
 from harness.errors import UserError
+from harness.history.address import Place
 
 _TYPES: Final = {"ok", "fail", "info"}
 
 COLUMNS: Final = ("invoke_index", "complete_index", "type")
 
 
+class Seen(NamedTuple):
+    """The events of some operations: flags from event `base` on, and those beyond (sorted)."""
+
+    base: int
+    flags: np.ndarray
+    far: np.ndarray
+
+
 @njit(cache=True)
-def _mark(events, seen):
+def _mark(events, base, seen):
     """Mark events as seen; the first that was seen before, or -1. Those beyond `seen` are left to the caller."""
     for event in events:
-        if event < seen.shape[0]:
-            if seen[event]:
+        if event - base < seen.shape[0]:
+            if seen[event - base]:
                 return event
-            seen[event] = True
+            seen[event - base] = True
     return np.int64(-1)
 
 
 class EventOrder:
-    """Takes the batches of a history one by one and raises UserError at the first event that can't be."""
+    """Takes batches of about `rows` consecutive operations and raises UserError at the first event that can't be."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place, rows: int) -> None:
         self._path = path
         self._last = -1
-        self._seen = np.zeros(0, bool)
+        self._base = -1
+        self._seen = np.zeros(4 * rows + 1024, bool)
         self._far: list[np.ndarray] = []
 
-    def check(self, batches: Iterable[pa.RecordBatch], rows: int) -> None:
-        """Check a whole history of about that many rows."""
-        self._seen = np.zeros(4 * rows + 1024, bool)
+    def check(self, batches: Iterable[pa.RecordBatch]) -> Seen:
+        """Check all batches; which events they have."""
         for batch in batches:
-            self._check_batch(batch)
-        far = np.concatenate(self._far) if self._far else np.empty(0, np.int64)
-        repeated = np.sort(far)
-        twice = repeated[1:][repeated[1:] == repeated[:-1]]
+            self.take(batch)
+        return self.seen()
+
+    def seen(self) -> Seen:
+        """Which events there were."""
+        far = np.sort(np.concatenate(self._far)) if self._far else np.empty(0, np.int64)
+        twice = far[1:][far[1:] == far[:-1]]
         if len(twice):
-            raise UserError(self._sentence(int(twice[0]), "two events have this index"))
+            raise twice_used(self._path, int(twice[0]))
+        return Seen(max(self._base, 0), self._seen, far)
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Check the next batch."""
+        if self._base < 0 and batch.num_rows:
+            self._base = max(0, batch.column("invoke_index")[0].as_py())
+        self._check_batch(batch)
 
     def _check_batch(self, batch: pa.RecordBatch) -> None:
         types = batch.column("type")
@@ -77,10 +95,20 @@ class EventOrder:
             raise UserError(self._sentence(int(invoke[done & (complete < invoke)][0]), "it completes before it begins"))
 
     def _check_unique(self, events: np.ndarray) -> None:
-        twice = _mark(events, self._seen)
+        twice = _mark(events, self._base, self._seen)
         if twice >= 0:
-            raise UserError(self._sentence(int(twice), "two events have this index"))
-        self._far.append(events[events >= len(self._seen)])
+            raise twice_used(self._path, int(twice))
+        self._far.append(events[events - self._base >= len(self._seen)])
 
     def _sentence(self, index: int, reason: str) -> str:
-        return f"{self._path}, event {index}: {reason}, so this is not a history."
+        return sentence(self._path, index, reason)
+
+
+def sentence(path: Place, index: int, reason: str) -> str:
+    """What is said of an event that can't be."""
+    return f"{path}, event {index}: {reason}, so this is not a history."
+
+
+def twice_used(path: Place, index: int) -> UserError:
+    """The error about an index that two events have."""
+    return UserError(sentence(path, index, "two events have this index"))

@@ -22,6 +22,7 @@ from checkers.importers.tape import EDN_CLASSES, skip_blanks
 from checkers.source import FailedCas, Source
 from harness.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import HarnessError, UserError
+from harness.history.saved import open_saved
 
 IN_MEMORY_BYTES: Final = 64 << 20
 """Longer texts become Parquet on disk."""
@@ -146,4 +147,4 @@ def _finished(text: Text, spool: Spool, meaning: Meaning) -> Source:
     if not spool.on_disk:
         return replace(known, table=spool.table(schema))
     parquet, holder = spool.parquet(schema)
-    return replace(known, parquet=parquet, holder=holder)
+    return replace(known, saved=open_saved(parquet), holder=holder)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from harness.columns import SCHEMA
 from harness.errors import HarnessError
-from harness.history.table import ROWS_PER_GROUP, parquet_writer
+from harness.history.parts import ROWS_PER_GROUP, parquet_writer
 
 _NOTHING = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in SCHEMA], schema=SCHEMA)
 

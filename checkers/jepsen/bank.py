@@ -8,9 +8,9 @@ on independent keys, each key is a bank of its own.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -35,7 +35,10 @@ SETTINGS: Final = ("total", "accounts", "negative-balances")
 CLASSES: Final = ("unexpected-key", "nil-balance", "wrong-total", "negative-value")
 
 _FS: Final = ("read", "r")
-_MOST_TOTALS: Final = 4096
+_MOST_TOTALS: Final = 256
+"""Of so many totals of a bank the reads are counted, those that most show. That hides nothing: where all reads show one
+total there is only one, and where they don't, those that show another than the chosen one are told."""
+
 _NOWHERE: Final = (0, 0, 0, 0)
 
 Totals: TypeAlias = dict[int, tuple[int, int]]
@@ -109,7 +112,7 @@ class TotalsKernel:
 
 def _totals(total: Any, invoke: Ints) -> Totals:
     totals, first, counts = np.unique(total, return_index=True, return_counts=True)
-    order = np.argsort(-counts, kind="stable")[:_MOST_TOTALS].tolist()
+    order = np.lexsort((first, -counts))[:_MOST_TOTALS].tolist()
     return {int(totals[i]): (int(counts[i]), int(invoke[first[i]])) for i in order}
 
 
@@ -192,21 +195,31 @@ def _account_ids(source: Source, names: tuple[str, ...]) -> frozenset[int] | Non
     return frozenset(numbers | {shown[name] for name in names if name in shown})
 
 
-def _chosen_totals(tallies: list[dict[int, Totals]]) -> dict[int, tuple[int, int]]:
-    """The total that most reads of each bank show (the first on a tie), and how many do."""
-    banks = sorted({bank for tally in tallies for bank in tally})
-    return {bank: _chosen_total([tally[bank] for tally in tallies if bank in tally]) for bank in banks}
-
-
-def _chosen_total(tallies: list[Totals]) -> tuple[int, int]:
-    counts: Counter[int] = Counter()
-    first: dict[int, int] = {}
+def _together(tallies: list[dict[int, Totals]]) -> dict[int, Totals]:
+    """Several tallies as one."""
+    every: dict[int, Totals] = {}
     for tally in tallies:
-        for total, (count, index) in tally.items():
-            counts[total] += count
-            first[total] = min(index, first.get(total, index))
-    total = min(counts, key=lambda candidate: (-counts[candidate], first[candidate]))
-    return total, counts[total]
+        for bank, totals in tally.items():
+            mine = every.setdefault(bank, {})
+            for total, (count, index) in totals.items():
+                before, first = mine.get(total, (0, index))
+                mine[total] = before + count, min(first, index)
+    return {bank: _most_shown(totals) for bank, totals in every.items()}
+
+
+def _most_shown(totals: Totals) -> Totals:
+    kept = sorted(totals, key=lambda total: (-totals[total][0], totals[total][1]))[:_MOST_TOTALS]
+    return {total: totals[total] for total in kept}
+
+
+def _chosen_totals(totals: dict[int, Totals]) -> dict[int, tuple[int, int]]:
+    """The total that most reads of each bank show (the first on a tie), and how many do."""
+    return {bank: _chosen_total(totals[bank]) for bank in sorted(totals)}
+
+
+def _chosen_total(totals: Totals) -> tuple[int, int]:
+    total = min(totals, key=lambda candidate: (-totals[candidate][0], totals[candidate][1]))
+    return total, totals[total][0]
 
 
 def judge_bank(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
@@ -216,14 +229,14 @@ def judge_bank(source: Source, engine: Engine, options: CheckOptions) -> Verdict
     totals: dict[int, tuple[int, int]] = {}
     details: dict[str, Any] = {"total_from": "setting"}
     if total is None:
-        totals = _chosen_totals(run_batches(engine, source, BatchFlow(COLUMNS, TotalsKernel(read))))
+        totals = _chosen_totals(run_batches(engine, source, BatchFlow(COLUMNS, TotalsKernel(read), _together)))
         supporters = sum(count for _, count in totals.values())
         details = {"total_from": "majority", "reads_with_total": supporters}
     accounts = _account_ids(source, names_setting(options, "accounts"))
     negative = bool_setting(options, "negative-balances")
     known = {bank: chosen for bank, (chosen, _) in totals.items()}
     kernel = BankKernel(read, total, known, accounts, negative, options.explain)
-    part = merged(run_batches(engine, source, BatchFlow(COLUMNS, kernel)), options.explain)
+    part = run_batches(engine, source, BatchFlow(COLUMNS, kernel, partial(merged, explain=options.explain)))
     shown = {total} if total is not None else set(known.values())
     details["total"] = json_able(shown.pop()) if len(shown) == 1 else None
     if part.lowest:

@@ -9,6 +9,7 @@ replica by replica (`checkers.quorum.convergence`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -137,10 +138,10 @@ def judge_convergence(source: Source, engine: Engine, options: CheckOptions) -> 
     reading = read_quorum_history(source)
     if reading is not None:
         return judge_replicas(reading, source, engine, options)
-    course = merged(run_batches(engine, source, BatchFlow((*COLUMNS, "phase"), _course)), 0)
+    course = run_batches(engine, source, BatchFlow((*COLUMNS, "phase"), _course, partial(merged, explain=0)))
     after = None if course.figures.get("final") else course.highest.get("last", -1)
     flow = ConvergenceFlow(after, bool(course.figures.get("appends")), options.explain)
-    part = merged(run_flow(engine, source, flow), options.explain)
+    part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
     doubts: tuple[str, ...] = ()
     if not part.figures.get("final_reads"):
         doubts = ("There are no final reads that succeeded.",)

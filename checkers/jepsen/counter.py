@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -155,7 +156,7 @@ def judge_counter(source: Source, engine: Engine, options: CheckOptions) -> Verd
     large = large_integers(source)
     initial = int_setting(options, "initial") or 0
     flow = CounterFlow(initial, large, len(source.dictionary), options.explain)
-    part = merged(run_flow(engine, source, flow), options.explain)
+    part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
     doubts: tuple[str, ...] = ()
     nil_reads = part.figures.get("nil_reads", 0)
     if nil_reads:

@@ -33,7 +33,9 @@ PATTERNS: Final = (
 
 _MOST_SHOWN: Final = 300
 _MOST_BYTES: Final = 1 << 16
-"""A longer line is searched in pieces of so many bytes."""
+"""A longer line is searched in pieces of so many bytes, each with the end of the one before, so that what crosses their
+border is found."""
+_OVERLAP: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,13 @@ def matches_of(path: Path, node: str, pattern: re.Pattern[bytes]) -> list[Match]
     found = []
     try:
         with path.open("rb") as file:
-            number = 0
+            number, before = 0, b""
             while piece := file.readline(_MOST_BYTES):
-                number += 1
-                if pattern.search(piece):
+                number += not before
+                if any(match.end() > len(before) for match in pattern.finditer(before + piece)):
                     text = piece.decode(errors="replace").strip()
                     found.append(Match(node, path.name, number, text[:_MOST_SHOWN]))
+                before = b"" if piece.endswith(b"\n") else (before + piece)[-_OVERLAP:]
     except OSError as error:
         raise UserError(f"The log {path} can't be read: {error.strerror}.") from error
     return found
@@ -72,8 +75,9 @@ def _pattern(options: CheckOptions) -> re.Pattern[bytes]:
 
 def log_files(source: Source, options: CheckOptions) -> list[tuple[str, Path]]:
     """The run's log files with the node each is of, in order; raises UserError where there is no run."""
-    folder = source.path if source.path.is_dir() else source.path.parent
-    if not is_run(folder):
+    path = source.path
+    folder = path if not isinstance(path, Path) or is_run(path) else path.parent
+    if not isinstance(folder, Path) or not is_run(folder):
         raise UserError(f"{source.path} belongs to no run, so the model logs has no log files to read.")
     names = names_setting(options, "files")
     nodes = open_run(folder).nodes

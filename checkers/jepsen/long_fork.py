@@ -7,6 +7,7 @@ write that the other misses saw the writes in opposite orders: a long fork, whic
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -202,7 +203,7 @@ def _key(rows: pa.Table, row: int) -> Key:
 
 def judge_long_fork(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """No two reads of one group saw its writes in opposite orders."""
-    part = merged(run_flow(engine, source, LongForkFlow(options.explain)), options.explain)
+    part = run_flow(engine, source, LongForkFlow(options.explain), partial(merged, explain=options.explain))
     doubts = _illegal(source, part)
     if doubts:
         part = replace(part, counts={}, kept=())

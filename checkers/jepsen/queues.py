@@ -9,6 +9,7 @@ counts as dequeues of its elements. `total-queue` is Jepsen's: only lost and une
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -143,7 +144,7 @@ def _shown(name: str, counts: Ints, rows: pa.Table, starts: Ints, explain: int) 
 
 def judge_queue(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """All that is enqueued comes out, nothing else does, and (but for `total-queue`) nothing twice or too early."""
-    part = merged(run_flow(engine, source, QueueFlow(options.explain)), options.explain)
+    part = run_flow(engine, source, QueueFlow(options.explain), partial(merged, explain=options.explain))
     figures = dict(part.figures)
     figures |= {name: part.counts.get(name, 0) for name in CLASSES}
     fatal, doubts = _FATAL[model], []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -164,7 +165,7 @@ def _finding(rows: pa.Table, elements: Elements, name: str, i: int) -> Finding:
 def judge_set_full(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """No element is lost or shown twice by one read; none is stale if the set has to be linearizable."""
     linearizable = bool_setting(options, "linearizable")
-    part = merged(run_flow(engine, source, SetFullFlow(options.explain)), options.explain)
+    part = run_flow(engine, source, SetFullFlow(options.explain), partial(merged, explain=options.explain))
     stale = part.counts.get("stale", 0)
     fatal = {"lost", "duplicated"} | ({"stale"} if linearizable else set())
     judged = replace(

@@ -7,6 +7,7 @@ tried to add them; `recovered` ones are in it though their add was not acknowled
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -213,7 +214,7 @@ def _counted(flags: Any, groups: Ints) -> Ints:
 
 def judge_set(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """The final read holds every acknowledged element and nothing that nobody tried to add."""
-    part = merged(run_flow(engine, source, SetFlow(options.explain)), options.explain)
+    part = run_flow(engine, source, SetFlow(options.explain), partial(merged, explain=options.explain))
     doubts: tuple[str, ...] = ()
     unread = part.figures.get("unread", 0)
     if not part.figures.get("objects"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -124,7 +125,7 @@ def _structured(batch: pa.RecordBatch, operations: Any, which: Any) -> pa.Record
 def judge_unique_ids(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Every acknowledged id is unique; the verdict's details give the range of the integers among them."""
     flow = UniqueIdsFlow(len(source.dictionary), options.explain)
-    part = merged(run_flow(engine, source, flow), options.explain)
+    part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
     details = {"range": [part.lowest["id"], part.highest["id"]]} if part.lowest else {}
     return conclude("unique-ids", source, engine, part, _SENTENCES, (), details)
 

@@ -1,4 +1,6 @@
-"""How compiled kernels report anomalies: all are counted, the first few of each class (by invocation) are kept."""
+"""How compiled kernels report anomalies: all are counted, the first few of each class (by invocation) are kept.
+
+Verdicts go by the counts, so what is not kept is never hidden."""
 
 from __future__ import annotations
 

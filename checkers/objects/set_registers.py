@@ -16,7 +16,7 @@ from checkers.kernels.objects import ADD, MEMBERS
 from checkers.objects.built import Built, Registers
 
 _MOST_PAIRS: Final = 1 << 22
-"""Past so many pairs of a read and an element of its set nothing is compared."""
+"""Past so many pairs of a read and an element of its set nothing is compared here, and the search decides."""
 
 
 def set_registers(built: Built) -> Registers | None:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from checkers.mops import STRONG_MODES, MopProjection
 from checkers.source import Source
@@ -82,17 +81,7 @@ class Reading:
 
 def is_quorum_history(source: Source) -> bool:
     """Whether any operation states a timestamp of its client's, a data centre or replication factors."""
-    if source.table is not None:
-        return any(source.table.column(name).null_count < source.rows for name in LATER_COLUMNS)
-    assert source.parquet is not None
-    metadata = pq.read_metadata(source.parquet)
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for column in map(group.column, range(metadata.num_columns)):
-            if column.path_in_schema in LATER_COLUMNS:
-                known = column.is_stats_set and column.statistics.has_null_count
-                if not known or column.statistics.null_count < group.num_rows:
-                    return True
-    return False
+    return source.states(sorted(LATER_COLUMNS))
 
 
 def read_quorum_history(source: Source) -> Reading | None:

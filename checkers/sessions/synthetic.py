@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from checkers.synthetic import processes
 from harness.columns import MOP, SCHEMA
-from harness.history.table import schema, write_batches
+from harness.history.parts import schema
+from harness.history.table import write_batches
 
 Anomaly: TypeAlias = Literal["none", "torn-read", "non-monotonic-read"]
 Ints: TypeAlias = npt.NDArray[np.int64]

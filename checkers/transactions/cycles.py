@@ -31,10 +31,10 @@ BASES: Final = ("G0", "G1c", "G-single-item", "G-nonadjacent-item", "G2-item")
 _UNEXPLAINED: Final = ("PL-3-cycle-exists", "strong-session-serializable-cycle-exists", "PL-SS-cycle-exists")
 
 _MOST_WORK: Final = 4_000_000_000
-"""Edges looked at in one search; a search of this size takes about ten seconds."""
+"""Edges looked at in one search, which takes about ten seconds; past it a history is not known to be valid."""
 
 _FEW: Final = 32
-"""Edges tried where the class is implied by another that was found."""
+"""Edges tried where the class is implied by another that was found: what rules out the one rules out the other."""
 
 _MANY: Final = 2**40
 
@@ -48,10 +48,12 @@ class Cycle(NamedTuple):
 
 
 class Cycles(NamedTuple):
-    """How many strong components of each class's projection show it, and the earliest few cycles of each."""
+    """How many strong components of each class's projection show it, and the earliest few cycles of each. Unless
+    `whole`, a search ended before it had looked through a component, which may show more."""
 
     counts: dict[str, int]
     kept: dict[str, tuple[Cycle, ...]]
+    whole: bool = True
 
 
 def session_edges(txns: Txns) -> tuple[Ints, Ints]:
@@ -135,7 +137,8 @@ def find_cycles(edges: Edges, txns: Txns, orders: int, explain: int) -> Cycles:
     for order in range(orders + 1):
         hunt.level(order)
     hunt.leave_nothing(orders)
-    return Cycles(hunt.counts, {name: tuple(found[:explain]) for name, found in hunt.kept.items() if found})
+    kept = {name: tuple(found[:explain]) for name, found in hunt.kept.items() if found}
+    return Cycles(hunt.counts, kept, hunt.whole)
 
 
 class _Hunt:
@@ -147,6 +150,7 @@ class _Hunt:
         self.counts: dict[str, int] = {}
         self.kept: dict[str, list[Cycle]] = {}
         self._found: dict[str, Bools] = {}
+        self.whole = True
 
     def level(self, order: int) -> None:
         """Search for all classes with one order added to the dependencies."""
@@ -188,10 +192,14 @@ class _Hunt:
         tops = top[field.top]
         tries = np.where(self._implied(name)[tops], _FEW, _MANY)
         walks = search(field, wanted, kinds, tries, _MOST_WORK)
+        # Past the bound nothing else is looked at: what is missing then may be there, unless something implies it.
+        if walks.used[1] > _MOST_WORK and (walks.status[tries == _MANY] == MISSED).any():
+            self.whole = False
         simple = np.flatnonzero(walks.status == SIMPLE)
         if len(simple):
             self._note(name, tops[simple])
             self.counts[name] = self.counts.get(name, 0) + len(simple)
+            # All are counted; of more than so many the earliest of these are explained.
             firsts = np.array([self._earliest(field, walks, int(group)) for group in simple[:4096]])
             for group in simple[np.argsort(firsts, kind="stable")[: self.explain]]:
                 self._keep(name, self._cycle(field, walks, int(group)))

@@ -116,7 +116,7 @@ def verdict_of(model: str, source: Source, engine: Engine, consistency: str, fou
     if valid is True and found.orderless:
         valid, reason = "unknown", "No transaction depends on another or follows it, so there is nothing to judge."
     if valid is True and not found.whole:
-        valid, reason = "unknown", "So many transactions are tied by cycles that they were searched in parts only."
+        valid, reason = "unknown", "So many transactions are tied by cycles that they were not searched to the end."
     weakest, stronger = ruled_out(counts)
     details = {"consistency": consistency, **found.figures} | ({"allowed": allowed} if allowed else {})
     return Verdict(

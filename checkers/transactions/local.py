@@ -114,4 +114,5 @@ def _found(inferred: InProcess, orders: int, explain: int) -> Found:
         orderless(len(edges.source), txns),
         txns.size,
         figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
+        cycles.whole,
     )

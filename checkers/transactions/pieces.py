@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from checkers.findings import Findings
 from checkers.kernels.compiled import lean
@@ -25,6 +23,7 @@ from checkers.transactions.packing import address_hashes, pack
 from checkers.transactions.registers import RW_REGISTER, RegisterReader
 from checkers.transactions.times import times_of
 from harness.errors import UserError
+from harness.history.saved import Reader
 
 FINDINGS: Final = -1
 REFUSED: Final = -2
@@ -51,11 +50,11 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PieceReader:
-    """Picklable: turns piece numbers into rows. `groups[p]` are the row groups of piece p."""
+    """Picklable: turns the numbers of so many pieces of the history into rows."""
 
     source: Source
-    parquet: str
-    groups: tuple[tuple[int, ...], ...]
+    reader: Reader
+    pieces: int
     buckets: int
     model: str
     explain: int
@@ -72,11 +71,7 @@ class PieceReader:
             return [Row(REFUSED, piece, str(error).encode())]
 
     def _batches(self, piece: int) -> Iterator[pa.RecordBatch]:
-        try:
-            with pq.ParquetFile(self.parquet, read_dictionary=["type", "f"]) as file:
-                yield from file.iter_batches(_BATCH_ROWS, row_groups=list(self.groups[piece]), columns=list(COLUMNS))
-        except (OSError, pa.ArrowException) as error:
-            raise UserError(f"{self.source.path} can't be read to its end as Parquet: {error}.") from error
+        return self.reader.batches(COLUMNS, self.reader.groups_of(piece, self.pieces), _BATCH_ROWS)
 
     def _read(self, piece: int) -> list[Row]:
         model = _MODELS[self.model]
@@ -89,15 +84,6 @@ class PieceReader:
         """What each bucket is told of the piece's transactions, ahead of its rows."""
         data = pack([times_of(txns)])
         return [Row(bucket, TIMED, data) for bucket in range(self.buckets)]
-
-
-def row_groups(path: Path, pieces: int) -> tuple[tuple[int, ...], ...]:
-    """A file's row groups, split evenly by rows into at most so many pieces."""
-    metadata = pq.read_metadata(path)
-    rows = np.cumsum([0, *(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))])
-    owner = np.minimum(rows[:-1] * pieces // max(1, int(rows[-1])), pieces - 1)
-    found = (tuple(int(i) for i in np.flatnonzero(owner == piece)) for piece in range(pieces))
-    return tuple(groups for groups in found if groups)
 
 
 def as_batch(rows: list[Row]) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.columns import SCHEMA
-from harness.history.table import schema
+from harness.history.parts import schema
 
 
 class PlantedTxn(NamedTuple):

@@ -5,30 +5,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import Finding, Findings, merged
 from checkers.kernels.columns import NEVER
-from checkers.source import Source
+from checkers.source import Source, rows_with
 from checkers.transactions.buckets import COPIES, TIMES, BucketJudge
 from checkers.transactions.found import NO_KEY, UNWRITTEN, Found
 from checkers.transactions.local import refuse_copies
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import address_hashes, unpack
-from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage, row_groups
+from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage
 from checkers.transactions.pipeline import Related, Search, combined, relate
 from checkers.transactions.stretches import FoundCycles
 from checkers.transactions.times import Times, merged_times
 from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder
 from harness.errors import UserError
+from harness.history.saved import Reader
 
 _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
@@ -56,30 +54,29 @@ def infer_on_spark(
     asked for."""
     from pyspark import StorageLevel
 
-    with engine.parquet(source) as parquet:
-        pieces = _pieces(engine, source, parquet, model, explain)
+    with engine.reader(source) as reader:
+        pieces = _pieces(engine, source, reader, model, explain)
         buckets = engine.parts(source.rows, _ROWS_PER_BUCKET, 2)
         grouped = pieces.repartition(buckets, "bucket").sortWithinPartitions("bucket", "piece")
         judge = NeighbourFinder(BucketJudge(model, sources, explain))
         judged = mapped(grouped, judge, SCHEMA).persist(StorageLevel.DISK_ONLY)
         try:
-            told = _rows(judged.where("bucket < 0"))
+            told = _rows(engine, judged.where("bucket < 0"))
             times = merged_times([unpack(row.data)[0] for row in told if row.bucket == TIMES][:1])
             alone = _alone(source, told, model, explain)
             neighbours = [unpack(row.data) for row in told if row.bucket == NEIGHBOURS]
-            blocks, fetch = _SparkBlocks(judged, buckets), _TxnReader(str(parquet))
+            blocks, fetch = _SparkBlocks(engine, judged, buckets), _TxnReader(reader)
             related = relate(blocks, times.usual, neighbours, fetch, Search(orders, explain))
         finally:
             judged.unpersist()
     return OnSpark(source, alone, related, times)
 
 
-def _pieces(engine: SparkEngine, source: Source, parquet: Path, model: str, explain: int) -> Any:
-    groups = row_groups(parquet, engine.parts(source.rows, _ROWS_PER_PIECE, 2))
+def _pieces(engine: SparkEngine, source: Source, reader: Reader, model: str, explain: int) -> Any:
     buckets = engine.parts(source.rows, _ROWS_PER_BUCKET, 2)
+    pieces = min(engine.parts(source.rows, _ROWS_PER_PIECE, 2), max(1, reader.manifest.groups))
     named = Source(source.path, source.format, source.rows)
-    reader = PieceReader(named, str(parquet), groups, buckets, model, explain)
-    return mapped(engine.numbers(len(groups), len(groups)), reader, SCHEMA)
+    return mapped(engine.numbers(pieces, pieces), PieceReader(named, reader, pieces, buckets, model, explain), SCHEMA)
 
 
 def _alone(source: Source, rows: list[Row], model: str, explain: int) -> Findings:
@@ -98,7 +95,8 @@ def _alone(source: Source, rows: list[Row], model: str, explain: int) -> Finding
 class _SparkBlocks:
     """See `pipeline.Blocks`."""
 
-    def __init__(self, frame: Any, parts: int) -> None:
+    def __init__(self, engine: SparkEngine, frame: Any, parts: int) -> None:
+        self._engine = engine
         self._frame = frame
         self._parts = parts
 
@@ -107,7 +105,7 @@ class _SparkBlocks:
         told = mapped(made, _Both(judge, combine), SCHEMA)
         if self._parts > _FEW_PARTS:
             told = mapped(told.repartition(1), combine, SCHEMA)
-        return combined(_rows(told), combine)
+        return combined(_rows(self._engine, told), combine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,38 +119,28 @@ class _Both:
         return self.second(self.first(batches))
 
 
-def _rows(frame: Any) -> list[Row]:
-    return [Row(row["bucket"], row["piece"], bytes(row["data"])) for row in frame.collect()]
+def _rows(engine: SparkEngine, frame: Any) -> list[Row]:
+    return [Row(row["bucket"], row["piece"], bytes(row["data"])) for row in engine.collected(frame)]
 
 
 @dataclass(frozen=True, slots=True)
 class _TxnReader:
     """Picklable: the transactions with the given invocation indices, from the row groups that may have them."""
 
-    parquet: str
+    reader: Reader
 
     def __call__(self, ids: Any) -> Txns:
-        columns = ["invoke_index", "complete_index", "type", "process"]
-        with pq.ParquetFile(self.parquet) as file:
-            groups = [i for i in range(file.num_row_groups) if _may_hold(file.metadata.row_group(i), ids)]
-            wanted, parts = pa.array(ids), []
-            for batch in file.iter_batches(row_groups=groups, columns=columns):
-                chosen = pc.is_in(batch.column("invoke_index"), value_set=wanted)
-                parts.append(pa.Table.from_batches([batch]).select(columns).filter(chosen))
-        table = pa.concat_tables(parts).sort_by("invoke_index")
+        columns, wanted = ["invoke_index", "complete_index", "type", "process"], np.asarray(ids, np.int64)
+        found = [
+            part
+            for group in self.reader.groups_with(wanted)
+            for part in rows_with(self.reader, range(group, group + 1), wanted, columns)
+        ]
+        table = pa.concat_tables([part.set_column(2, "type", part.column("type").cast(pa.string())) for part in found])
         kinds = table.column("type").to_pylist()
         outcome = np.array([{"ok": 0, "info": 1}.get(kind, 2) for kind in kinds], np.uint8)
         complete = table.column("complete_index").fill_null(NEVER).to_numpy()
         return Txns(ids, np.where(outcome == 0, complete, NEVER), outcome, table.column("process").to_numpy())
-
-
-def _may_hold(group: Any, ids: Any) -> bool:
-    """Whether a row group has one of some invocation indices (in order), as far as its statistics tell."""
-    column = next(group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema == "invoke_index")
-    told = column.statistics
-    if told is None or not told.has_min_max:
-        return True
-    return bool(np.searchsorted(ids, told.min) < np.searchsorted(ids, told.max, side="right"))
 
 
 def _cycle_findings(source: Source, cycles: FoundCycles) -> tuple[Finding, ...]:
@@ -187,5 +175,5 @@ def _found(inferred: OnSpark, cycles: FoundCycles, explain: int) -> Found:
         times.orderless and not any(dependencies.values()),
         sum(times.outcomes.values()),
         figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
-        related.whole,
+        related.whole and cycles.whole,
     )

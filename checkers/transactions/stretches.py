@@ -58,6 +58,7 @@ class FoundCycles(msgspec.Struct, frozen=True, array_like=True):
 
     counts: dict[str, int] = {}
     kept: tuple[NamedCycle, ...] = ()
+    whole: bool = True
 
 
 ByOrders: TypeAlias = dict[int, FoundCycles]
@@ -205,7 +206,7 @@ def _named(cycles: Cycles, hashes: list[int], ids: Any) -> FoundCycles:
             ops = tuple(int(ids[txn]) for txn in cycle.txns)
             keys = tuple(hashes[key] if key >= 0 else None for key in cycle.keys)
             kept.append(NamedCycle(name, ops, cycle.kinds, keys))
-    return FoundCycles(cycles.counts, tuple(kept))
+    return FoundCycles(cycles.counts, tuple(kept), cycles.whole)
 
 
 def _together(one: FoundCycles, other: FoundCycles, explain: int) -> FoundCycles:
@@ -214,4 +215,5 @@ def _together(one: FoundCycles, other: FoundCycles, explain: int) -> FoundCycles
     kept: dict[str, list[NamedCycle]] = {}
     for cycle in sorted((*one.kept, *other.kept), key=lambda cycle: (cycle.ops, cycle.kinds)):
         kept.setdefault(cycle.anomaly, []).append(cycle)
-    return FoundCycles(counts, tuple(cycle for found in kept.values() for cycle in found[:explain]))
+    told = tuple(cycle for found in kept.values() for cycle in found[:explain])
+    return FoundCycles(counts, told, one.whole and other.whole)

@@ -20,7 +20,8 @@ from numba import njit
 
 from checkers.transactions.planted import PLANTED, PlantedTxn, planted_rows
 from harness.columns import MOP, SCHEMA
-from harness.history.table import schema, write_batches
+from harness.history.parts import schema
+from harness.history.table import write_batches
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 

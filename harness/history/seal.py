@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, NamedTuple
 
 from harness.errors import UserError
 
@@ -22,7 +22,58 @@ _TAIL = struct.Struct("<I4s")
 _CHUNK = 1 << 22
 
 
-def _checksum(file: BinaryIO, begin: int, end: int, so_far: int = 0) -> int:
+class Seal(NamedTuple):
+    """Where the seal of a file of `size` bytes lies, the checksum of all bytes but its own, and that of the footer
+    behind it (-1: not known)."""
+
+    at: int
+    size: int
+    checksum: int
+    footer: int = -1
+
+    @property
+    def sealed(self) -> int:
+        """How many bytes the checksum is of."""
+        return self.size - _SEAL.size
+
+
+def checksum_of(file: Any, seal: Seal, begin: int, end: int) -> int:
+    """The checksum of a range of the sealed bytes, counted without the seal; OSError if they can't be read."""
+    behind = _SEAL.size
+    before = _checksum(file, min(begin, seal.at), min(end, seal.at))
+    return _checksum(file, max(begin, seal.at) + behind, max(end, seal.at) + behind, before)
+
+
+def joined(one: int, other: int, length: int) -> int:
+    """The checksum of two ranges end to end, the other of so many bytes (zlib's `crc32_combine`)."""
+    if not length:
+        return one
+    operator = _ONE_BIT
+    length *= 8
+    while length:
+        if length & 1:
+            one = _times(operator, one)
+        operator = [_times(operator, column) for column in operator]
+        length >>= 1
+    return one ^ other
+
+
+def _times(matrix: list[int], vector: int) -> int:
+    """A product over the field of two elements; columns are integers."""
+    total, place = 0, 0
+    while vector:
+        if vector & 1:
+            total ^= matrix[place]
+        vector >>= 1
+        place += 1
+    return total
+
+
+_ONE_BIT = [0xEDB88320, *(1 << place for place in range(31))]
+"""What one more bit of nought does to a checksum."""
+
+
+def _checksum(file: Any, begin: int, end: int, so_far: int = 0) -> int:
     file.seek(begin)
     while begin < end:
         chunk = file.read(min(_CHUNK, end - begin))
@@ -32,9 +83,10 @@ def _checksum(file: BinaryIO, begin: int, end: int, so_far: int = 0) -> int:
     return so_far
 
 
-def _footer(file: BinaryIO) -> tuple[int, int]:
+def _footer(file: Any) -> tuple[int, int]:
     """Where the footer begins and the file ends; the former is negative if there is none."""
-    size = file.seek(0, 2)
+    file.seek(0, 2)
+    size = file.tell()
     if size < _TAIL.size:
         return -1, size
     file.seek(size - _TAIL.size)
@@ -42,7 +94,7 @@ def _footer(file: BinaryIO) -> tuple[int, int]:
     return (size - _TAIL.size - length if magic == b"PAR1" else -1), size
 
 
-def seal(path: Path) -> None:
+def seal(path: Path) -> Seal:
     """Put the seal into a Parquet file that was just written; OSError if it can't be written."""
     with path.open("r+b") as file:
         begin, size = _footer(file)
@@ -51,30 +103,36 @@ def seal(path: Path) -> None:
         footer = file.read()
         file.seek(begin)
         file.write(_SEAL.pack(_MAGIC, checksum) + footer)
+    return Seal(begin, size + _SEAL.size, checksum, zlib.crc32(footer))
+
+
+def footer_is_whole(file: Any, seal: Seal) -> bool:
+    """Whether an open file's footer has the checksum that is known of it; OSError if it can't be read."""
+    return seal.footer < 0 or _checksum(file, seal.at + _SEAL.size, seal.size) == seal.footer
+
+
+def read_seal(file: Any) -> Seal | None:
+    """The seal of an open file, None if it has none; OSError if it can't be read."""
+    begin, size = _footer(file)
+    pages = begin - _SEAL.size
+    if pages < 0:
+        return None
+    file.seek(pages)
+    magic, checksum = _SEAL.unpack(file.read(_SEAL.size))
+    return Seal(pages, size, checksum) if magic == _MAGIC else None
 
 
 def sealed_checksum(path: Path) -> int | None:
     """What the file's seal says, unchecked; None if it has none, OSError if it can't be read."""
     with path.open("rb") as file:
-        return _sealed(file, _footer(file)[0])
+        found = read_seal(file)
+    return None if found is None else found.checksum
 
 
 def check_seal(path: Path) -> bool:
     """Whether the file has a seal; raises UserError if what it says is not so, OSError if it can't be read."""
     with path.open("rb") as file:
-        begin, size = _footer(file)
-        checksum = _sealed(file, begin)
-        if checksum is None:
-            return False
-        if _checksum(file, begin, size, _checksum(file, 0, begin - _SEAL.size)) != checksum:
+        found = read_seal(file)
+        if found is not None and checksum_of(file, found, 0, found.sealed) != found.checksum:
             raise UserError(f"{path} is damaged: its checksum does not match.")
-    return True
-
-
-def _sealed(file: BinaryIO, footer: int) -> int | None:
-    """The checksum in the seal before the footer; None if there is no seal."""
-    if footer < _SEAL.size:
-        return None
-    file.seek(footer - _SEAL.size)
-    magic, checksum = _SEAL.unpack(file.read(_SEAL.size))
-    return int(checksum) if magic == _MAGIC else None
+    return found is not None

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from harness.errors import UserError
+from harness.history.saved import open_saved
 from harness.history.table import batches
 from harness.ops import Op
 from harness.recovery import Served, Times
@@ -21,7 +21,7 @@ _COLUMNS = ["process", "phase", "type", "invoke_time", "complete_time", "mops.li
 def served_in_parquet(path: Path, phase: str, groups: int, end_ns: int) -> Served:
     """The client operations of a phase; those that never completed count as completed at `end_ns`. Raises UserError."""
     try:
-        return _served(pq.ParquetFile(path).iter_batches(columns=_COLUMNS), phase, groups, end_ns)
+        return _served(open_saved(path).batches(_COLUMNS, texts=()), phase, groups, end_ns)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"The history {path} can't be read: {error}.") from error
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from harness.errors import UserError
+from harness.history.saved import open_saved
 from harness.history.table import pairs
 from harness.ops import Op
 from harness.protocols import ELSEWHERE
@@ -85,8 +85,7 @@ def summarise_parquet(path: Path) -> Summary:
     """The summary of `history.parquet`; raises UserError if it can't be read."""
     summary = Summary()
     try:
-        file = pq.ParquetFile(path)
-        for batch in file.iter_batches(columns=_COLUMNS):
+        for batch in open_saved(path).batches(_COLUMNS, texts=()):
             clients = batch.filter(pc.greater_equal(batch["process"], 0))
             groups = pa.Table.from_batches([clients]).group_by(["phase", "f", "type"])
             for row in groups.aggregate([([], "count_all"), ("invoke_time", "max")]).to_pylist():

@@ -9,16 +9,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from harness.columns import DICTIONARY_KEY, MOP, SCHEMA, SCHEMA_VERSION, VERSION_KEY
+from harness.columns import MOP, SCHEMA
 from harness.errors import UserError
-from harness.history.seal import KEY as SEAL_KEY
-from harness.history.seal import seal
+from harness.history.parts import PART_ROWS, ROWS_PER_GROUP, schema, write_history
 from harness.ops import Mop, Op
-from harness.whole import appearing
-
-ROWS_PER_GROUP = 65_536
 
 Pair: TypeAlias = tuple[Op, Op | None]
 """An invocation and its completion, None if it never completed. An unsolicited event is paired with itself."""
@@ -27,15 +22,6 @@ _FROM_COMPLETION = (
     *("session", "phase", "txn", "mode", "bound", "page", "requested_ts", "served_ts"),
     *("node", "clock", "request_id", "error_class", "error", "data_centre", "replication", "replicas"),
 )
-_PARQUET_OPTIONS: dict[str, Any] = {
-    "compression": "zstd",
-    "use_dictionary": [
-        *("type", "phase", "f", "mode", "node", "clock", "error_class", "error"),
-        *("data_centre", "replication", "replicas"),
-        *("mops.list.element.f", "mops.list.element.values.list.element"),
-    ],
-    "write_page_checksum": True,
-}
 
 
 def pairs(events: Iterable[Op]) -> Iterator[Pair]:
@@ -91,21 +77,6 @@ def to_table(events: Iterable[Op]) -> pa.Table:
     return pa.Table.from_batches(list(batches(events)), schema=schema())
 
 
-def schema() -> pa.Schema:
-    """The history schema with the version that files state in their metadata."""
-    return SCHEMA.with_metadata({VERSION_KEY: str(SCHEMA_VERSION).encode(), DICTIONARY_KEY: b"[]"})
-
-
-def _sealed_schema() -> pa.Schema:
-    plain = schema()
-    return plain.with_metadata({**plain.metadata, SEAL_KEY: b"crc32"})
-
-
-def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer of history tables: compressed, with a checksum of every page, so that damage is found in reading."""
-    return pq.ParquetWriter(path, schema, **_PARQUET_OPTIONS)
-
-
 def write_parquet(events: Iterable[Op], path: Path, rows_per_group: int = ROWS_PER_GROUP) -> int:
     """Write a history as Parquet, one row group at a time, and return the number of rows; see `write_batches`.
 
@@ -114,20 +85,13 @@ def write_parquet(events: Iterable[Op], path: Path, rows_per_group: int = ROWS_P
     return write_batches(batches(events, rows_per_group), path)
 
 
-def write_batches(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+def write_batches(batches: Iterable[pa.RecordBatch], path: Path, part_rows: int = PART_ROWS) -> int:
     """Write the history table as Parquet, a row group a batch, and return the number of rows.
 
-    The file appears whole or not at all, with a seal over all of it (`harness.history.seal`). Raises HarnessError if it
-    can't be written.
+    The file, or the folder of parts of a long history, appears whole or not at all (`parts.write_history`). Raises
+    HarnessError if it can't be written.
     """
-    rows = 0
-    with appearing(path, f"The history {path}") as unfinished:
-        with parquet_writer(unfinished, _sealed_schema()) as writer:
-            for batch in batches:
-                writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
-                rows += batch.num_rows
-        seal(unfinished)
-    return rows
+    return write_history(batches, path, part_rows=part_rows)
 
 
 def _batch(chunk: list[Pair], first: int) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE, RegisterColumns
-from harness.history.table import schema
+from harness.history.parts import schema
 
 Row = tuple[int, int, int, int, int]
 """(kind, value, expected, invocation index, completion index)"""

@@ -14,12 +14,12 @@ from checkers.api import check
 from checkers.importers.detect import open_source
 from checkers.isolation.synthetic import TransactionShape, write_transaction_history
 from checkers.sessions.synthetic import PageShape, write_page_history
-from checkers.source import opened_parquet
 from checkers.synthetic import RegisterShape, write_register_history
 from checkers.transactions.synthetic import TxnShape, write_txn_history
 from harness.errors import UserError
+from harness.history.parts import parquet_writer, schema
 from harness.history.seal import check_seal
-from harness.history.table import parquet_writer, schema, to_table, write_parquet
+from harness.history.table import to_table, write_parquet
 from harness.ops import Op, read, write
 
 EVENTS = [
@@ -105,7 +105,7 @@ def test_pages_have_checksums_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "unsealed.parquet"
     with parquet_writer(path, schema()) as writer:
         writer.write_table(to_table(EVENTS))
-    with opened_parquet(path) as file:
+    with pq.ParquetFile(path) as file:
         column = file.metadata.row_group(0).column(1)
         end = column.data_page_offset + 5
         assert file.read().num_rows == 400

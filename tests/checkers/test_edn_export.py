@@ -25,7 +25,8 @@ from checkers.synthetic import RegisterShape, write_register_history
 from checkers.transactions.synthetic import TxnShape, write_txn_history
 from harness.columns import DICTIONARY_KEY, FOREIGN_BASE
 from harness.errors import HarnessError, UserError
-from harness.history.table import schema, to_table
+from harness.history.parts import schema
+from harness.history.table import to_table
 from harness.ops import Mop, Op, cas, read, write
 
 HERE = Path("history")

@@ -19,7 +19,7 @@ from checkers.api import MODELS
 from checkers.api import _judged as judged
 from checkers.engines.choose import choose_engine
 from checkers.engines.local import LocalEngine
-from checkers.engines.spark import SparkEngine, SparkOptions
+from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.kernels.columns import NIL, READ, WRITE
 from checkers.options import CheckOptions
@@ -27,14 +27,14 @@ from checkers.source import Source
 from checkers.synthetic import Anomaly, RegisterShape, write_register_history
 from checkers.verdict import Verdict
 from harness.errors import UserError
-from harness.history.table import parquet_writer, schema
+from harness.history.parts import parquet_writer, schema
 
 OPTIONS = CheckOptions(explain=5)
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkEngine]:
-    engine = SparkEngine(SparkOptions(kernel_rows=100))
+    engine = SparkEngine()
     yield engine
     engine.close()
 
@@ -127,7 +127,7 @@ def test_spark_leaves_ctrl_c_to_the_run_that_it_judges(tmp_path: Path) -> None:
 
     path = write_history(tmp_path / "h.parquet", [random_rows(Random(1), 8, True)])
     before = signal.signal(signal.SIGINT, ours)
-    engine = SparkEngine(SparkOptions(kernel_rows=100))
+    engine = SparkEngine()
     try:
         judged(MODELS["register"], open_source(path), engine, OPTIONS)
         assert signal.getsignal(signal.SIGINT) is ours

@@ -18,11 +18,12 @@ from checkers.source import Source
 from checkers.transactions.buckets import TIMES, BucketJudge
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import unpack
-from checkers.transactions.pieces import FINDINGS, PieceReader, Row, Stage, as_batch, row_groups
+from checkers.transactions.pieces import FINDINGS, PieceReader, Row, Stage, as_batch
 from checkers.transactions.pipeline import Related, Search, combined, relate
 from checkers.transactions.stretches import SIZES, Sizes
 from checkers.transactions.times import merged_times
 from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder
+from harness.history.saved import open_saved
 
 
 def run(stage: Stage, batches: Iterator[pa.RecordBatch]) -> list[Row]:
@@ -70,9 +71,10 @@ def find_in_pieces(
     path = folder / "history.parquet"
     assert source.table is not None
     pq.write_table(source.table, path, row_group_size=rows_each)
-    groups = row_groups(path, source.rows)
-    reader = PieceReader(Source(source.path, "test", source.rows), str(path), groups, buckets, model, 2)
-    ids = iter([pa.RecordBatch.from_arrays([pa.array(range(len(groups)))], names=["id"])])
+    saved = open_saved(path)
+    pieces = max(1, saved.manifest.groups)
+    reader = PieceReader(Source(source.path, "test", source.rows), saved, pieces, buckets, model, 2)
+    ids = iter([pa.RecordBatch.from_arrays([pa.array(range(pieces))], names=["id"])])
     judged = run(NeighbourFinder(BucketJudge(model, sources, 2)), grouped(run(reader, ids)))
     alone = merged([msgspec.msgpack.decode(row.data, type=Findings) for row in judged if row.bucket == FINDINGS], 2)
     related, _ = relate_in_memory(source, judged, orders, stride, sizes)

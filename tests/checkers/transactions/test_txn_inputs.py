@@ -22,7 +22,7 @@ from checkers.source import Source
 from checkers.transactions.judge import judge_list_append, judge_rw_register
 from checkers.verdict import Verdict
 from harness.errors import UserError
-from harness.history.table import schema
+from harness.history.parts import schema
 
 LEAST, MOST = -(2**63), 2**63 - 1
 

@@ -1,0 +1,82 @@
+"""The operations of each key to a keyed kernel, on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.engines.api import KeyedKernel
+from checkers.engines.shuffle import run_plan
+from checkers.engines.spark import SparkEngine
+from checkers.exchange import MOST_BUCKETS, split, united
+from checkers.findings import Findings, merged
+from checkers.grouping import group, slices
+from checkers.mops import Columns
+from checkers.projection import FLAT, Flat, Projection, concatenated, flatten
+from checkers.source import KEY_COLUMNS, Source
+
+_ROWS_PER_BUCKET: Final = 1 << 20
+"""Operations that a task judges."""
+
+_ROWS_PER_SPLIT: Final = 1 << 19
+"""Operations that are split into buckets together."""
+
+ROWS_PER_CALL: Final = 1 << 18
+"""A kernel call gets about so many operations (whole keys), which bounds what it needs besides the columns."""
+
+
+def judge_keys_on_spark(
+    engine: SparkEngine, source: Source, projection: Projection, kernel: KeyedKernel, explain: int
+) -> Findings:
+    """See `Engine.judge_keys`."""
+    buckets = min(engine.parts(source.rows, _ROWS_PER_BUCKET), MOST_BUCKETS)
+    plan = KeyPlan(projection, source.key_columns(), kernel, explain)
+    found: Findings | None = run_plan(engine, source, plan, buckets)
+    return found or kernel(group(concatenated([])))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlan:
+    """See `Plan`: equal keys meet."""
+
+    projection: Projection
+    keys: tuple[str, ...]
+    kernel: KeyedKernel
+    explain: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.projection.columns(self.keys))
+
+    def split(self, batches: Iterator[pa.RecordBatch], buckets: int) -> Iterator[tuple[int, bytes]]:
+        held: list[Flat] = []
+        for batch in batches:
+            held.append(flatten(batch, self.projection))
+            if sum(len(flat.invoke) for flat in held) >= _ROWS_PER_SPLIT:
+                yield from split(_columns(held), self.keys, buckets)
+                held = []
+        if held:
+            yield from split(_columns(held), self.keys, buckets)
+
+    def judge(self, parts: list[bytes]) -> Findings:
+        keyed = group(_flat(united(parts, FLAT.names)))
+        return merged([self.kernel(part) for part in slices(keyed, ROWS_PER_CALL)], self.explain)
+
+    def combine(self, found: list[Any]) -> Findings:
+        return merged(found, self.explain)
+
+
+def _columns(held: list[Flat]) -> Columns:
+    flat = concatenated(held)
+    rows: dict[str, Any] = dict(zip(KEY_COLUMNS, flat.address, strict=True))
+    return rows | dict(zip(flat._fields[1:], flat[1:], strict=True))
+
+
+def _flat(rows: Columns) -> Flat:
+    address = tuple(rows[name] for name in KEY_COLUMNS)
+    invoke, complete, kind, value, expected = (rows[name] for name in Flat._fields[1:])
+    return Flat(address, invoke, complete, kind.astype(np.int8), value, expected)  # type: ignore[arg-type]

@@ -1,0 +1,152 @@
+"""How Spark runs a checker: workers read pieces of the history, split what they say into buckets of whole groups, and
+judge bucket by bucket; what was found is put together by workers, so that one small row reaches the driver.
+
+The same readers, kernels and bytes for every model: rows travel as bytes, a few strings a piece and bucket, for these
+pass through a shuffle many times faster than millions of rows would. A bucket comes to its kernel whole and in the
+history's order, so a group with most of the operations costs no more than others of that size together.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from checkers.engines.spark import SparkEngine, mapped
+from checkers.source import Source
+from harness.history.saved import Reader
+
+_ROWS_PER_PIECE: Final = 1 << 19
+"""Operations that one task reads at a time; a long history has larger pieces, see `pieces_of`."""
+
+_CELL_ROWS: Final = 1 << 9
+"""What a piece says to a bucket is at least so many operations on average, or there would be more strings than data."""
+
+_SCHEMA: Final = "bucket int, piece bigint, data binary"
+_STRINGS_PER_PIECE: Final = 1 << 20
+
+
+class Plan(Protocol):
+    """Picklable: what is read, how it is split, judged and put together. What is judged and combined is picklable."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The Parquet columns that are read."""
+
+    def split(self, batches: Iterator[pa.RecordBatch], buckets: int) -> Iterator[tuple[int, bytes]]:
+        """What batches of the history say, by bucket and in order; equal groups go to equal buckets."""
+
+    def judge(self, parts: list[bytes]) -> Any:
+        """What there is to say of a bucket, of which these are all parts in the order of the history."""
+
+    def combine(self, found: list[Any]) -> Any:
+        """Several answers as one; may be applied to its own answers again, and to any grouping of them."""
+
+
+def pieces_of(engine: SparkEngine, rows: int, buckets: int = 1) -> int:
+    """In how many pieces a history is read: some for every core, but not so many that buckets get crumbs."""
+    fine = engine.parts(rows, _ROWS_PER_PIECE, 2)
+    return max(1, min(fine, max(4 * engine.cores, rows // (buckets * _CELL_ROWS))))
+
+
+def run_plan(engine: SparkEngine, source: Source, plan: Plan, buckets: int) -> Any:
+    """What the plan finds in the whole history; None if it says nothing at all."""
+    with engine.reader(source) as reader:
+        pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
+        split = mapped(engine.numbers(pieces, pieces), _Split(reader, plan, pieces, buckets), _SCHEMA)
+        judged = mapped(split.repartition(buckets, "bucket"), _Judge(plan), "found binary")
+        return _answer(engine, judged, plan.combine, buckets)
+
+
+def run_batches_on_spark(
+    engine: SparkEngine,
+    source: Source,
+    columns: tuple[str, ...],
+    kernel: Callable[[pa.RecordBatch], Any],
+    combine: Callable[[list[Any]], Any],
+) -> Any:
+    """What the kernel says of every batch, put together; None if there are no batches."""
+    with engine.reader(source) as reader:
+        pieces = min(pieces_of(engine, source.rows), max(1, reader.manifest.groups))
+        stage = _Batches(reader, columns, kernel, combine, pieces)
+        return _answer(engine, mapped(engine.numbers(pieces, pieces), stage, "found binary"), combine, pieces)
+
+
+def _answer(engine: SparkEngine, frame: Any, combine: Callable[[list[Any]], Any], parts: int) -> Any:
+    if parts > 1:
+        frame = mapped(frame.repartition(1), _Combine(combine), "found binary")
+    found = [pickle.loads(row["found"]) for row in engine.collected(frame)]
+    return combine(found) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    reader: Reader
+    plan: Plan
+    pieces: int
+    buckets: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece in (number for batch in batches for number in batch.column(0).to_pylist()):
+            groups = self.reader.groups_of(piece, self.pieces)
+            read = self.reader.batches(self.plan.columns, groups)
+            for place, (bucket, data) in enumerate(self.plan.split(read, self.buckets)):
+                yield _row(bucket, piece * _STRINGS_PER_PIECE + place, data)
+
+
+def _row(bucket: int, piece: int, data: bytes) -> pa.RecordBatch:
+    arrays = [pa.array([bucket], pa.int32()), pa.array([piece], pa.int64()), pa.array([data], pa.binary())]
+    return pa.RecordBatch.from_arrays(arrays, names=["bucket", "piece", "data"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    plan: Plan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts: dict[int, list[tuple[int, bytes]]] = {}
+        for batch in batches:
+            for bucket, piece, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                parts.setdefault(bucket, []).append((piece, data))
+        found = []
+        while parts:
+            _, mine = parts.popitem()
+            mine.sort()
+            found.append(self.plan.judge([data for _, data in mine]))
+        if found:
+            yield _packed(self.plan.combine(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Batches:
+    reader: Reader
+    columns: tuple[str, ...]
+    kernel: Callable[[pa.RecordBatch], Any]
+    combine: Callable[[list[Any]], Any]
+    pieces: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece in (number for batch in batches for number in batch.column(0).to_pylist()):
+            groups = self.reader.groups_of(piece, self.pieces)
+            found = [self.kernel(part.select(self.columns)) for part in self.reader.batches(self.columns, groups)]
+            if found:
+                yield _packed(self.combine(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Combine:
+    combine: Callable[[list[Any]], Any]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        total: list[Any] = []
+        for batch in batches:
+            total = [self.combine([*total, *(pickle.loads(data) for data in batch.column(0).to_pylist())])]
+        if total:
+            yield _packed(total[0])
+
+
+def _packed(found: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])
