@@ -185,7 +185,7 @@ def import_(
     from assay.import_command import import_history
 
     for line in import_history(path, to, format, part_rows):
-        print_any_name(line)
+        typer.echo(line)
 
 
 @app.command(name="list")

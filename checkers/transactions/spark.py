@@ -19,17 +19,21 @@ from checkers.transactions.buckets import COPIES, TIMES, BucketJudge
 from checkers.transactions.found import NO_KEY, UNWRITTEN, Found
 from checkers.transactions.local import refuse_copies
 from checkers.transactions.mops import Txns
-from checkers.transactions.packing import address_hashes, unpack
-from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage
+from checkers.transactions.packing import address_hashes, pack, unpack
+from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage, as_batch, encode_findings
 from checkers.transactions.pipeline import Related, Search, combined, relate
 from checkers.transactions.stretches import FoundCycles
 from checkers.transactions.times import Times, merged_times
-from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder
+from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder, joined_neighbours
+from checkers.verdict import Undecided
 from harness.errors import UserError
 from harness.history.saved import Reader
 
 _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
+
+_MOST_LONG: Final = 1 << 23
+"""Ends of transactions of unknown outcome, or that last very long, which the driver and every task hold."""
 
 _FEW_PARTS: Final = 8
 """The driver puts the results of so many tasks together; of more one task does."""
@@ -61,15 +65,55 @@ def infer_on_spark(
         judge = NeighbourFinder(BucketJudge(model, sources, explain))
         judged = mapped(grouped, judge, SCHEMA).persist(StorageLevel.DISK_ONLY)
         try:
-            told = _rows(engine, judged.where("bucket < 0"))
+            told = _rows(engine, mapped(judged.where("bucket < 0").repartition(1), ToldMerger(model, explain), SCHEMA))
             times = merged_times([unpack(row.data)[0] for row in told if row.bucket == TIMES][:1])
             alone = _alone(source, told, model, explain)
             neighbours = [unpack(row.data) for row in told if row.bucket == NEIGHBOURS]
+            _require_few_long(neighbours)
             blocks, fetch = _SparkBlocks(engine, judged, buckets), _TxnReader(reader)
             related = relate(blocks, times.usual, neighbours, fetch, Search(orders, explain))
         finally:
             judged.unpersist()
     return OnSpark(source, alone, related, times)
+
+
+def _require_few_long(neighbours: list[list[Any]]) -> None:
+    """Raise Undecided if more transactions are long than the driver and every task can hold."""
+    count = sum(len(part[0]) + len(part[2]) for part in neighbours)
+    if count > _MOST_LONG:
+        raise Undecided(
+            f"{count} ends of transactions are of unknown outcome or last very long, and Spark takes {_MOST_LONG}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToldMerger:
+    """Picklable: what pieces and buckets tell the driver, as one row of each kind."""
+
+    model: str
+    explain: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        findings, kept, neighbours = Findings(), dict[int, Row](), list[list[Any]]()
+        for row in (Row(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True)):
+            if row.bucket == FINDINGS:
+                more = msgspec.msgpack.decode(row.data, type=Findings)
+                findings = merged((findings, more), max(1, self.explain))
+            elif row.bucket == NEIGHBOURS:
+                neighbours.append(unpack(row.data))
+            elif row.bucket not in kept or _first_told(row) < _first_told(kept[row.bucket]):
+                kept[row.bucket] = row
+        yield as_batch([Row(FINDINGS, 0, encode_findings(findings)), *kept.values()])
+        if neighbours:
+            yield as_batch([Row(NEIGHBOURS, 0, pack(joined_neighbours(neighbours)))])
+
+
+def _first_told(row: Row) -> tuple[Any, ...]:
+    """Of several rows of a kind the driver is told the first: of copies that of the earliest event."""
+    if row.bucket == COPIES:
+        told = unpack(row.data)[0].tolist()
+        return min(told[4:]), tuple(told)
+    return row.piece, row.data
 
 
 def _pieces(engine: SparkEngine, source: Source, reader: Reader, model: str, explain: int) -> Any:

@@ -154,12 +154,16 @@ def _extreme(txn: Any, value: Any, best: Any) -> tuple[Any, Any]:
     return txn[order][first], best.reduceat(value[order], first)
 
 
+def joined_neighbours(parts: list[list[Any]]) -> list[Any]:
+    """What `neighbours_of` says of several blocks, as of one."""
+    columns = [np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)]
+    behind, before = _extreme(columns[0], columns[1], np.minimum), _extreme(columns[2], columns[3], np.maximum)
+    return [*behind, *before, *columns[4:]]
+
+
 def settle_long(parts: list[list[Any]]) -> tuple[Long, Any]:
     """The intervals of long transactions, and (source, target) rows of edges between those that have no end."""
-    columns = [np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)]
-    txn, complete = _extreme(columns[0], columns[1], np.minimum)
-    into, latest = _extreme(columns[2], columns[3], np.maximum)
-    source, target = columns[4], columns[5]
+    txn, complete, into, latest, source, target = joined_neighbours(parts)
     every = np.unique(np.concatenate((txn, into)))
     ends, begins = np.full(len(every), NEVER), every.copy()
     ends[np.searchsorted(every, txn)] = complete

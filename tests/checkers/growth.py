@@ -1,0 +1,127 @@
+"""What reaches the driver while Spark judges a history, and histories with anomalies spread evenly."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+from checkers.api import judge_source
+from checkers.engines import spark
+from checkers.engines.spark import SparkEngine
+from checkers.importers.detect import open_source
+from checkers.options import CheckOptions
+from checkers.verdict import Verdict
+from harness.history.parts import write_history
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Growth:
+    """Bytes that reached the driver in all, the most that it held, and the largest stage that it sent to workers."""
+
+    told: int = 0
+    peak: int = 0
+    closure: int = 0
+
+
+def measured(place: Path, model: str, engine: SparkEngine, options: CheckOptions) -> tuple[Verdict, Growth]:
+    """The verdict on a saved history, and what it took of the driver."""
+    growth = Growth()
+    collected, in_worker = SparkEngine.collected, spark._InWorker
+
+    def counting(self: SparkEngine, frame: Any) -> list[Any]:
+        rows = collected(self, frame)
+        growth.told += sum(len(v) if isinstance(v, bytes | bytearray | str) else 8 for row in rows for v in row)
+        return rows
+
+    def sizing(stage: Any) -> Any:
+        growth.closure = max(growth.closure, len(cloudpickle.dumps(stage)))
+        return in_worker(stage)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SparkEngine, "collected", counting)
+        patched.setattr(spark, "_InWorker", sizing)
+        source = open_source(place, verify=False)
+        tracemalloc.start()
+        arrow = pa.total_allocated_bytes()
+        engine.verify(source)
+        verdict = judge_source(source, model, engine, options)
+        growth.peak = tracemalloc.get_traced_memory()[1] + max(0, pa.total_allocated_bytes() - arrow)
+        tracemalloc.stop()
+    return verdict, growth
+
+
+def spoiled(batches: Iterable[pa.RecordBatch], share: float, change: Callable[[Row], bool]) -> Iterator[pa.RecordBatch]:
+    """Batches of which about that share of the operations is changed, evenly; `change` says whether it could."""
+    every, since = round(1 / share) if share else 0, 0
+    for batch in batches:
+        if not every:
+            yield batch
+            continue
+        chosen, rows = [], []
+        place = every - 1 - since % every
+        while place < batch.num_rows:
+            row = batch.slice(place, 1).to_pylist()[0]
+            if change(row):
+                chosen.append(place)
+                rows.append(row)
+                place += every
+            else:
+                place += 1
+        since = (since + batch.num_rows) % every
+        yield _replaced(batch, chosen, rows)
+
+
+def _replaced(batch: pa.RecordBatch, places: list[int], rows: list[Row]) -> pa.RecordBatch:
+    if not places:
+        return batch
+    new = pa.RecordBatch.from_pylist(rows, schema=batch.schema)
+    both = pa.concat_batches([batch, new])
+    order = list(range(batch.num_rows))
+    for number, place in enumerate(places):
+        order[place] = batch.num_rows + number
+    return both.take(pa.array(order))
+
+
+def unwritten(row: Row) -> bool:
+    """Let a successful read of one cell show what nobody wrote."""
+    if row["type"] != "ok" or row["process"] < 0 or row["mops"][0]["f"] != "r":
+        return False
+    row["mops"][0]["value"] = 10**15 + row["invoke_index"]
+    return True
+
+
+def shortened(row: Row) -> bool:
+    """Let a successful read of a list miss its last half."""
+    for mop in row["mops"] if row["type"] == "ok" else ():
+        if mop["f"] == "r" and mop["values"] and len(mop["values"]) > 3:
+            mop["values"] = mop["values"][: len(mop["values"]) // 2]
+            return True
+    return False
+
+
+def lower_by_one(row: Row) -> bool:
+    """Let a successful read of a page show its last row as another."""
+    if row["type"] != "ok" or row["mops"][0]["f"] != "r":
+        return False
+    row["mops"][-1]["value"] = 10**15 + row["invoke_index"]
+    return True
+
+
+def save(batches: Iterable[pa.RecordBatch], place: Path, part_rows: int) -> Path:
+    """The history in parts."""
+    write_history((piece for batch in batches for piece in _cut(batch, part_rows)), place, part_rows=part_rows)
+    return place
+
+
+def _cut(batch: pa.RecordBatch, part_rows: int) -> Iterator[pa.RecordBatch]:
+    rows = max(1, min(65_536, part_rows // 4))
+    yield from (batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows))
