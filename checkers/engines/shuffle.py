@@ -8,6 +8,7 @@ history's order, so a group with most of the operations costs no more than other
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.source import Source
+from checkers.verdict import Undecided
 from harness.history.saved import Reader
 
 _ROWS_PER_PIECE: Final = 1 << 19
@@ -24,6 +26,14 @@ _ROWS_PER_PIECE: Final = 1 << 19
 
 _CELL_ROWS: Final = 1 << 9
 """What a piece says to a bucket is at least so many operations on average, or there would be more strings than data."""
+
+_EXPANDED: Final = 4
+"""What is judged takes so many times the room that it takes in a shuffle."""
+
+_TOO_LARGE: Final = (
+    "What has to be judged in one piece takes {} bytes, and one task takes {} on machines with this much memory: one "
+    "key has so many of the operations, or the model does not split a history."
+)
 
 _SCHEMA: Final = "bucket int, piece bigint, data binary"
 _STRINGS_PER_PIECE: Final = 1 << 20
@@ -52,12 +62,18 @@ def pieces_of(engine: SparkEngine, rows: int, buckets: int = 1) -> int:
     return max(1, min(fine, max(4 * engine.cores, rows // (buckets * _CELL_ROWS))))
 
 
+def most_bytes() -> int:
+    """What one task takes: half of a machine's memory for each core, if workers' machines are like this one."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return memory // (2 * _EXPANDED * (os.cpu_count() or 1))
+
+
 def run_plan(engine: SparkEngine, source: Source, plan: Plan, buckets: int) -> Any:
     """What the plan finds in the whole history; None if it says nothing at all."""
     with engine.reader(source) as reader:
         pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
         split = mapped(engine.numbers(pieces, pieces), _Split(reader, plan, pieces, buckets), _SCHEMA)
-        judged = mapped(split.repartition(buckets, "bucket"), _Judge(plan), "found binary")
+        judged = mapped(split.repartition(buckets, "bucket"), _Judge(plan, most_bytes()), "found binary")
         return _answer(engine, judged, plan.combine, buckets)
 
 
@@ -105,6 +121,7 @@ def _row(bucket: int, piece: int, data: bytes) -> pa.RecordBatch:
 @dataclass(frozen=True, slots=True)
 class _Judge:
     plan: Plan
+    most_bytes: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: dict[int, list[tuple[int, bytes]]] = {}
@@ -115,6 +132,9 @@ class _Judge:
         while parts:
             _, mine = parts.popitem()
             mine.sort()
+            size = sum(len(data) for _, data in mine)
+            if size > self.most_bytes:
+                raise Undecided(_TOO_LARGE.format(size, self.most_bytes))
             found.append(self.plan.judge([data for _, data in mine]))
         if found:
             yield _packed(self.plan.combine(found))

@@ -81,7 +81,7 @@ MODULES = {"set-full": "set_full", "queue": "queues", "counter": "counter", "uni
 
 
 def test_parquet_in_many_batches_is_judged_as_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("checkers.source._BATCH_ROWS", 7)
+    monkeypatch.setattr("checkers.source.BATCH_ROWS", 7)
     for model in GENERATED:
         events = random_history(model, 31)
         path = tmp_path / f"{model}.parquet"
