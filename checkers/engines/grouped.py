@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from checkers.engines.api import Engine
-from checkers.engines.shuffle import run_plan
+from checkers.engines.shuffle import CELL_ROWS, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.exchange import MOST_BUCKETS, split, united
 from checkers.findings import Findings, merged
@@ -102,7 +102,7 @@ class MopPlan:
         held: list[Columns] = []
         for batch in batches:
             held.append(flatten_mops(batch, self.projection))
-            if sum(len(rows["kind"]) for rows in held) >= _ROWS_PER_PIECE:
+            if sum(len(rows["kind"]) for rows in held) >= max(_ROWS_PER_PIECE, buckets * CELL_ROWS):
                 yield from split(joined(held, self.projection), self.keys, buckets)
                 held = []
         if held:

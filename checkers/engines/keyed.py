@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.engines.api import KeyedKernel
-from checkers.engines.shuffle import run_plan
+from checkers.engines.shuffle import CELL_ROWS, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.exchange import MOST_BUCKETS, split, united
 from checkers.findings import Findings, merged
@@ -56,7 +56,7 @@ class KeyPlan:
         held: list[Flat] = []
         for batch in batches:
             held.append(flatten(batch, self.projection))
-            if sum(len(flat.invoke) for flat in held) >= _ROWS_PER_SPLIT:
+            if sum(len(flat.invoke) for flat in held) >= max(_ROWS_PER_SPLIT, buckets * CELL_ROWS):
                 yield from split(_columns(held), self.keys, buckets)
                 held = []
         if held:

@@ -24,7 +24,7 @@ from harness.history.saved import Reader
 _ROWS_PER_PIECE: Final = 1 << 19
 """Operations that one task reads at a time; a long history has larger pieces, see `pieces_of`."""
 
-_CELL_ROWS: Final = 1 << 9
+CELL_ROWS: Final = 1 << 9
 """What a piece says to a bucket is at least so many operations on average, or there would be more strings than data."""
 
 _EXPANDED: Final = 4
@@ -59,7 +59,7 @@ class Plan(Protocol):
 def pieces_of(engine: SparkEngine, rows: int, buckets: int = 1) -> int:
     """In how many pieces a history is read: some for every core, but not so many that buckets get crumbs."""
     fine = engine.parts(rows, _ROWS_PER_PIECE, 2)
-    return max(1, min(fine, max(4 * engine.cores, rows // (buckets * _CELL_ROWS))))
+    return max(1, min(fine, max(4 * engine.cores, rows // (buckets * CELL_ROWS))))
 
 
 def most_bytes() -> int:

@@ -73,7 +73,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(module, name, 3_000)
     monkeypatch.setattr(spark, "_FEW_ROWS", 1_000)
-    monkeypatch.setattr(shuffle, "_CELL_ROWS", 1)
+    monkeypatch.setattr(shuffle, "CELL_ROWS", 1)
 
 
 @pytest.mark.spark
