@@ -35,7 +35,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     chunks wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of clients at a time
     (G7). Replicas of quorum tables keep deletions for `deletion_grace_ms`, within which repair has to bring them
     everywhere (Q2): every `repair_period_ms`, 0: never, replicas of legacy tables are compared by trees of
-    2 ** `repair_tree_depth` hashes. Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock. A replica
+    2 ** `repair_tree_depth` hashes. A read of a logged table whose replicas differ asks for sketches of `summary_cells`
+    cells first, 0: for all ids (Q4). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock. A replica
     that its leader has not heard of for `replica_dead_ms` is evicted and replaced by another (M11). A tablet that no
     leader was reported for within `tablet_creation_ms` is replaced by one with other replicas (M8).
     """
@@ -76,6 +77,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     bulk_patience_ms: int = 2_000
     max_requests: int = 10_000
     deletion_grace_ms: int = 864_000_000
+    summary_cells: int = 32
     repair_period_ms: int = 0
     repair_tree_depth: int = 10
     replica_dead_ms: int = 60_000
@@ -99,11 +101,11 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         sessions = (self.session_silence_ms, self.max_sessions, self.session_answers, self.max_requests)
         bulk = (self.bulk_bytes_per_s, self.bulk_queue_bytes, self.bulk_patience_ms)
         from_zero = (self.quiesce_after_ms, self.retained_entries, self.check_quorum_ms, self.version_retention_ms)
-        repair = (self.repair_period_ms, self.repair_tree_depth)
+        quorum = (self.repair_period_ms, self.repair_tree_depth, self.summary_cells)
         above_zero = (*sizes, *log, *streams, *bulk, *times, *clocks, *sessions)
         if self.repair_tree_depth > 20:
             raise ValueError("repair_tree_depth must be at most 20")
-        if self.tablet_lease_ms < 0 or min(above_zero) < 1 or min(*from_zero, *repair) < 0:
+        if self.tablet_lease_ms < 0 or min(above_zero) < 1 or min(*from_zero, *quorum) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")
 
     @property

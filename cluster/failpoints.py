@@ -71,8 +71,9 @@ QUORUM_POINTS: Mapping[str, str] = MappingProxyType(
         "quorum.before_send": "a coordinator is about to send a write to one replica",
         "quorum.before_store": "a coordinator's mutation has arrived at a replica; nothing of it is durable",
         "quorum.after_store": "it is durable and visible there, and the coordinator does not know",
-        "quorum.before_hint": "replicas have missed a write, and their hints are not durable",
-        "quorum.before_repair": "a read is about to send one replica what it lacks of the rows that were read",
+        "quorum.before_hint": "replicas have missed a write, and nobody makes up for that yet",
+        "quorum.before_repair": "a read is about to send one replica what it lacks",
+        "quorum.after_rows": "a replica of a logged table has read rows, and has not sent them",
         "quorum.before_stream": "a replica is about to send others partitions that differ",
         "quorum.before_follow_up": "a short read is about to ask a replica for rows behind those that it sent",
     }

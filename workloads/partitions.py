@@ -25,7 +25,7 @@ _TICK_BITS = 20
 _SPREAD_NS = 30_000_000
 """Clients' timestamps lie up to so far ahead of the time: two writes in a row may bear them the other way round."""
 
-TABLE = WordOption("table", ("legacy",), "the replication design of the table")
+TABLE = WordOption("table", ("legacy", "logged"), "the replication design of the table")
 READ_REPAIR = WordOption("read-repair", ("blocking", "none"), "what a read does to replicas that lack what it found")
 ROUTE = WordOption("route", ("random", "near"), "which replicas are asked: any, or those near the coordinator")
 TABLE_OPTIONS: tuple[Option | WordOption, ...] = (

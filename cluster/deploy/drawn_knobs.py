@@ -44,6 +44,7 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "bulk_bytes_per_s": ((16 << 20,), (100_000, 16 << 20)),
     "bulk_queue_bytes": ((8 << 20,), (4_096, 8 << 20)),
     "bulk_patience_ms": ((2_000,), (200, 2_000)),
+    "summary_cells": ((4, 32), (0, 1, 3, 32)),
     "max_requests": ((10_000,), (4, 10_000)),
     "repair_period_ms": ((0,), (0, 3_000)),
     "repair_tree_depth": ((10,), (0, 3, 10)),

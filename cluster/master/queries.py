@@ -120,7 +120,8 @@ def table_locations(manager: CatalogManager, leadership: Leadership, request: Ge
     """Where the table's tablets are, from their records and the tserver map; raises Refusal (NOT_FOUND)."""
     table = table_named(leadership, request.name)
     tablets = leadership.caches.tablets_of(table.table_id)
-    return TableLocationsReply(table.table_id, tuple(_location(manager, leadership, tablet) for tablet in tablets))
+    found = tuple(_location(manager, leadership, tablet) for tablet in tablets)
+    return TableLocationsReply(table.table_id, found, design=table.design)
 
 
 def tablet_locations(

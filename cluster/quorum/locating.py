@@ -89,8 +89,9 @@ class Locator:
         self._asked_ns[table] = self._clock.monotonic_ns()
         self._buckets[table] = max((tablet.partition.buckets for tablet in reply.tablets), default=1)
         running = [tablet for tablet in reply.tablets if tablet.replicas]
-        self._tables[table] = {tablet.partition.bucket: _replicas(tablet, zones) for tablet in running}
+        logged = reply.design == "logged"
+        self._tables[table] = {tablet.partition.bucket: _replicas(tablet, zones, logged) for tablet in running}
 
 
-def _replicas(tablet: TabletLocation, zones: dict[str, str]) -> ReplicaSet:
-    return replica_set(tablet.tablet_id, {each.node_id: each.address for each in tablet.replicas}, zones)
+def _replicas(tablet: TabletLocation, zones: dict[str, str], logged: bool) -> ReplicaSet:
+    return replica_set(tablet.tablet_id, {each.node_id: each.address for each in tablet.replicas}, zones, logged)

@@ -1,4 +1,4 @@
-"""What clients ask coordinators of quorum tables, and coordinators their replicas (Q1, Q2).
+"""What clients ask coordinators of quorum tables, and coordinators their replicas (Q1 to Q5).
 
 On the wire these requests follow a mark, by which tablet servers tell them from all others. Mutations travel as they
 were first encoded: what replicas log, what is hinted and what is repaired are such bytes (`cluster.quorum.mutation`).
@@ -10,7 +10,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from cluster.quorum.ids import MutationId
+from cluster.quorum.keys import KeyBytes
 from cluster.quorum.slices import Page, Slice
+from cluster.quorum.summaries import Summary
 from cluster.wire.messages import Fault, Replica
 
 MARK = b"Q"
@@ -138,7 +141,77 @@ class TakePartitions(msgspec.Struct, frozen=True, tag="TakePartitions"):
 RepairRequest: TypeAlias = HashLeaves | StreamSpan | TakePartitions
 """What repairs ask of replicas."""
 
-ReplicaRequest: TypeAlias = StoreMutation | FetchRows | HashLeaves | StreamSpan | TakePartitions
+# ---- logged replication (Q3 to Q5) ----
+
+
+class LoggedMutation(msgspec.Struct, frozen=True, array_like=True):
+    """A mutation, encoded, under its id."""
+
+    id: MutationId
+    mutation: bytes
+
+
+class StoreLogged(msgspec.Struct, frozen=True, tag="StoreLogged"):
+    """Make a new mutation durable at this replica. Answered by `Stored`, or `BelowFence` where it was not taken."""
+
+    tablet_id: str
+    epoch: int
+    mutation: LoggedMutation
+
+
+class DeliverMutations(msgspec.Struct, frozen=True, tag="DeliverMutations"):
+    """Make mutations durable that another replica holds, whatever the fence says. Answered by `Stored`."""
+
+    tablet_id: str
+    epoch: int
+    mutations: tuple[LoggedMutation, ...]
+
+
+class ReadSnapshot(msgspec.Struct, frozen=True, tag="ReadSnapshot"):
+    """Send the rows of the slice and a plain summary of its partition, as of one moment. Answered by `SnapshotRead`.
+
+    With `as_of`, the moment of an earlier answer, also every mutation of the partition that was applied since; or
+    answered by `SnapshotGone`, where that can't be told any more.
+    """
+
+    tablet_id: str
+    epoch: int
+    slice: Slice
+    as_of: int | None = None
+
+
+class SummarizePartition(msgspec.Struct, frozen=True, tag="SummarizePartition"):
+    """Send a summary of what was applied to a partition, from a bound on (or this replica's own, if that is higher).
+
+    `detail` is the size of its sketch (`cluster.quorum.summaries`); with `as_of` it is of the moment of an earlier
+    snapshot. Answered by `PartitionSummary`, or `SnapshotGone` where that snapshot lacked something below the bound.
+    """
+
+    tablet_id: str
+    epoch: int
+    partition: KeyBytes
+    bound: int = 0
+    detail: int = 0
+    as_of: int | None = None
+
+
+class FetchMutations(msgspec.Struct, frozen=True, tag="FetchMutations"):
+    """Send whole mutations. Answered by `MutationsFetched`; those that every replica has by now may be missing."""
+
+    tablet_id: str
+    epoch: int
+    ids: tuple[MutationId, ...]
+
+
+LoggedRequest: TypeAlias = StoreLogged | DeliverMutations | ReadSnapshot | SummarizePartition | FetchMutations
+"""What coordinators ask of replicas of logged tables."""
+
+LOGGED_REQUESTS = (StoreLogged, DeliverMutations, ReadSnapshot, SummarizePartition, FetchMutations)
+
+STORING_REQUESTS = (StoreMutation, TakePartitions, StoreLogged, DeliverMutations)
+"""Of these something may have come though their answer says otherwise."""
+
+ReplicaRequest: TypeAlias = StoreMutation | FetchRows | RepairRequest | LoggedRequest
 """What coordinators ask of one replica."""
 
 QuorumRequest: TypeAlias = WritePartition | ReadPartition | ReadReplica | RepairTable | StopRepairs | ReplicaRequest
@@ -205,8 +278,50 @@ class Repaired(msgspec.Struct, frozen=True, tag="Repaired"):
     sent_bytes: int = 0
 
 
+class BelowFence(msgspec.Struct, frozen=True, tag="BelowFence"):
+    """A new mutation was not taken: its id lies below this time (Q7)."""
+
+    fence: int
+
+
+class SnapshotRead(msgspec.Struct, frozen=True, tag="SnapshotRead"):
+    """Rows and the summary of one moment, which `as_of` names; `newer` are mutations since the moment asked for."""
+
+    page: Page
+    summary: Summary
+    as_of: int
+    newer: tuple[LoggedMutation, ...] = ()
+
+
+class SnapshotGone(msgspec.Struct, frozen=True, tag="SnapshotGone"):
+    """Of the moment that was asked for not enough is known any more: read anew."""
+
+
+class PartitionSummary(msgspec.Struct, frozen=True, tag="PartitionSummary"):
+    """What was asked for."""
+
+    summary: Summary
+
+
+class MutationsFetched(msgspec.Struct, frozen=True, tag="MutationsFetched"):
+    """Those that are here."""
+
+    mutations: tuple[LoggedMutation, ...]
+
+
+LoggedReply: TypeAlias = BelowFence | SnapshotRead | SnapshotGone | PartitionSummary | MutationsFetched
+
 QuorumReply: TypeAlias = (
-    Written | PageRead | Stored | RowsFetched | RowsDigest | LeavesHashed | SpanStreamed | Repaired | Fault
+    Written
+    | PageRead
+    | Stored
+    | RowsFetched
+    | RowsDigest
+    | LeavesHashed
+    | SpanStreamed
+    | Repaired
+    | LoggedReply
+    | Fault
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from cluster.quorum.choosing import stand_in
 from cluster.quorum.keys import KeyBytes
-from cluster.quorum.replica_sets import Endpoint
+from cluster.quorum.messages import FetchRows, QuorumReply, ReplicaRequest, RowsDigest, RowsFetched, StoreMutation
+from cluster.quorum.mutation import PartitionMutation, encode_mutation
+from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.rows import PartitionContents, merge_contents
 from cluster.quorum.slices import Page, Slice, behind, cut_to, live_rows, merge_pages, missing, page_digest
 from harness.levels import Demand
@@ -37,6 +39,16 @@ class AskForData:
     endpoint: Endpoint
     slice: Slice
     again: bool = False
+    brief: ClassVar[bool] = True
+
+    @property
+    def point(self) -> str | None:
+        """The failpoint to pass before it is sent."""
+        return "quorum.before_follow_up" if self.again else None
+
+    def request(self, replicas: ReplicaSet) -> ReplicaRequest:
+        """What is sent."""
+        return FetchRows(replicas.tablet_id, replicas.epoch, self.slice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,12 @@ class AskForDigest:
 
     endpoint: Endpoint
     slice: Slice
+    brief: ClassVar[bool] = True
+    point: ClassVar[str | None] = None
+
+    def request(self, replicas: ReplicaSet) -> ReplicaRequest:
+        """What is sent."""
+        return FetchRows(replicas.tablet_id, replicas.epoch, self.slice, digest_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +70,15 @@ class SendRepair:
     """Have the replica take what it lacks of the rows that were read."""
 
     endpoint: Endpoint
+    partition: KeyBytes
     contents: PartitionContents
+    brief: ClassVar[bool] = False
+    point: ClassVar[str | None] = "quorum.before_repair"
+
+    def request(self, replicas: ReplicaSet) -> ReplicaRequest:
+        """What is sent: a mutation like any other."""
+        encoded = encode_mutation(PartitionMutation(self.partition, self.contents))
+        return StoreMutation(replicas.tablet_id, replicas.epoch, encoded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +96,8 @@ class GiveUp:
     node_id: str
 
 
-Instruction: TypeAlias = AskForData | AskForDigest | SendRepair | PageFound | GiveUp
+LegacyQuestion: TypeAlias = AskForData | AskForDigest | SendRepair
+Instruction: TypeAlias = LegacyQuestion | PageFound | GiveUp
 
 
 class _Stage(Enum):
@@ -103,6 +130,14 @@ class ReadState:
 
     # ---- events ----
 
+    def on_answer(self, asked: LegacyQuestion, reply: QuorumReply) -> list[Instruction]:
+        """A replica has answered."""
+        if isinstance(reply, RowsFetched):
+            return self.on_data(asked.endpoint.node_id, reply.page)
+        if isinstance(reply, RowsDigest):
+            return self.on_digest(asked.endpoint.node_id, reply.digest)
+        return self.on_repaired(asked.endpoint.node_id)
+
     def on_data(self, node_id: str, page: Page) -> list[Instruction]:
         """A replica has sent rows, for the first time or behind those that it had sent."""
         if not self._expected(node_id):
@@ -125,11 +160,12 @@ class ReadState:
         """A replica has made durable what it lacked."""
         return self._go_on() if self._expected(node_id) else []
 
-    def on_missed(self, node_id: str) -> list[Instruction]:
+    def on_missed(self, asked: LegacyQuestion) -> list[Instruction]:
         """A replica could not be reached, refused, or took too long: another one is asked in its place, if any can be.
 
         Nobody stands in for one that is being repaired: monotonic reads need the repair on as many as were asked.
         """
+        node_id = asked.endpoint.node_id
         if not self._expected(node_id):
             return []
         other = None if self._stage is _Stage.REPAIR else stand_in(self._asked[node_id], self._spares, self._wanted)
@@ -202,7 +238,7 @@ class ReadState:
             held = cut_to(self._pages[node_id].contents, self._slice, merged.end)
             lacks = missing(merged.contents, held)
             if not lacks.empty:
-                due.append(SendRepair(endpoint, lacks))
+                due.append(SendRepair(endpoint, self._slice.partition, lacks))
         if not due:
             return self._end()
         self._stage = _Stage.REPAIR

@@ -17,8 +17,11 @@ from cluster.log.view import GroupLog, Quarantined
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.keys import KeyBytes, tokens_of
+from cluster.quorum.logged_replica import LoggedReplica
 from cluster.quorum.messages import (
     ANY_EPOCH,
+    LOGGED_REQUESTS,
+    STORING_REQUESTS,
     FetchRows,
     HashLeaves,
     QuorumReply,
@@ -53,14 +56,16 @@ from harness.failpoints import pass_by
 from harness.ports import DiskFull, Ports
 
 _NS_PER_MS = 1_000_000
+_OTHER_DESIGN = Fault("INVALID", "this replica's table has another replication design", definite=True)
 _NOT_OPEN = Fault("SHUTTING_DOWN", "this replica is not serving", definite=True)
 
 
 class PartitionReplica:
-    """A `cluster.tserver.strategy.Strategy` for `legacy` tablets."""
+    """A `cluster.tserver.strategy.Strategy` for tablets without leaders: `legacy` ones, or `logged` ones."""
 
-    def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs) -> None:
+    def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs, logged: LoggedReplica | None = None) -> None:
         self.created, self._ports, self._knobs = created, ports, knobs
+        self.logged = logged
         self._store: PartitionStore | None = None
         self._schema_version = created.schema_version
         self._on_change: Callable[[], None] = lambda: None
@@ -70,10 +75,17 @@ class PartitionReplica:
     ) -> None:
         """Recover what is stored, or begin with nothing; raises Quarantined."""
         self._on_change = on_change
-        purgeable = self._after_grace
+        logged = self.logged
         self._store = await SortedStore.open(
-            self._ports, self._knobs, log, purgeable=purgeable, on_quarantined=on_failure
+            self._ports,
+            self._knobs,
+            log,
+            purgeable=self._after_grace if logged is None else logged.purgeable,
+            on_quarantined=on_failure,
+            ledger=None if logged is None else logged.log,
         )
+        if logged is not None:
+            logged.opened(self._store)
 
     async def close(self) -> None:
         """Stop serving."""
@@ -94,9 +106,13 @@ class PartitionReplica:
             return await self._answer(self._store, request, calls)
         except Quarantined as error:
             # What was being written when the damage was found may be in the log.
-            return Fault("QUARANTINED", str(error), definite=not isinstance(request, StoreMutation | TakePartitions))
+            return Fault("QUARANTINED", str(error), definite=not isinstance(request, STORING_REQUESTS))
 
     async def _answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
+        if isinstance(request, LOGGED_REQUESTS):
+            return _OTHER_DESIGN if self.logged is None else await self.logged.answer(store, request)
+        if self.logged is not None:
+            return _OTHER_DESIGN
         if isinstance(request, StoreMutation):
             return await self._take(store, (request.mutation,))
         if isinstance(request, FetchRows):

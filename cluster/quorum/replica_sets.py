@@ -27,11 +27,15 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
-    """The replicas of a tablet. `epoch` rises with each change: what spans replicas belongs to one epoch (Q6, Q11)."""
+    """The replicas of a tablet. `epoch` rises with each change: what spans replicas belongs to one epoch (Q6, Q11).
+
+    `logged` tells its table's replication design: `logged`, or else `legacy`.
+    """
 
     tablet_id: str
     endpoints: tuple[Endpoint, ...]
     epoch: int = 0
+    logged: bool = False
 
     @property
     def factors(self) -> dict[str, int]:
@@ -81,7 +85,9 @@ class Snitch:
         )
 
 
-def replica_set(tablet_id: str, replicas: Mapping[str, str], zones: Mapping[str, str]) -> ReplicaSet:
+def replica_set(
+    tablet_id: str, replicas: Mapping[str, str], zones: Mapping[str, str], logged: bool = False
+) -> ReplicaSet:
     """The set of these replicas, addresses by node id, where `zones` says of each where it stands."""
     found = (Endpoint(node_id, address, zones.get(node_id, "")) for node_id, address in replicas.items())
-    return ReplicaSet(tablet_id, tuple(found))
+    return ReplicaSet(tablet_id, tuple(found), logged=logged)

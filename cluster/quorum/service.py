@@ -15,6 +15,7 @@ from cluster.nodelog import node_logger
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.coordinator import Coordinator
 from cluster.quorum.hinting import HINTS_GROUP, Hinting
+from cluster.quorum.ids import MutationIds
 from cluster.quorum.locating import Locator, NotLocated
 from cluster.quorum.messages import (
     PageRead,
@@ -33,7 +34,6 @@ from cluster.quorum.repairing import RepairAborted, RepairRange, Repairs
 from cluster.quorum.replica import PartitionReplica
 from cluster.quorum.replica_sets import Snitch
 from cluster.wire.messages import Fault
-from harness.levels import data_centre_of
 from harness.ports import Peer, Ports
 
 _MASTERS_TIMEOUT_S = 1.0
@@ -52,12 +52,17 @@ class QuorumService:
         snitch = Snitch(ports.node_id, config.zone)
         calls = self._calls = ReplicaCalls(ports.node_id, ports.network, ports.clock, snitch, self._own)
         self._hinting = Hinting(ports, self._hints_view, self._locator.address, calls, config.flaws)
-        self._coordinator = Coordinator(ports, data_centre_of(config.zone), self._locator, snitch, calls, self._hinting)
+        self._ids = MutationIds(ports.node_id, ports.clock, ports.disk, config.flaws)
+        self._coordinator = Coordinator(ports, config, self._locator, snitch, calls, self._hinting, self._ids)
         self._repairs = Repairs(ports, config.knobs, calls, self._first_of)
 
     async def start(self, log: NodeLog) -> None:
-        """Go on with the hints that the log holds; damaged ones are given up, for repair makes up for hints."""
+        """Go on with the hints that the log holds; damaged ones are given up, for repair makes up for hints.
+
+        Raises CorruptLog where it is damaged which mutation ids were given out.
+        """
         self._log = log
+        await self._ids.recover()
         self._repairs.start()
         if not log.knows(HINTS_GROUP):
             return
@@ -123,7 +128,7 @@ class QuorumService:
     def _first_of(self) -> Iterator[RepairRange]:
         """The tablets that this server is the first replica of: one of them repairs each in the background."""
         for replica in list(self._replicas.values()):
-            if isinstance(replica, PartitionReplica):
+            if isinstance(replica, PartitionReplica) and replica.logged is None:
                 replicas = replica.replica_set
                 if replicas.endpoints[0].node_id == self._ports.node_id:
                     yield RepairRange(replicas, replica.tokens)

@@ -67,7 +67,7 @@ class WriteState:
     def _may_be_somewhere(self) -> bool:
         return any(fate in (Delivery.DURABLE, Delivery.LOST) for fate in self._fates.values())
 
-    def hints(self) -> tuple[str, ...]:
+    def missed(self) -> tuple[str, ...]:
         """Once complete: the replicas that may lack it; none where it failed, for then it must stay without effect."""
         if self.outcome is WriteOutcome.FAILED:
             return ()

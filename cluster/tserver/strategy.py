@@ -10,6 +10,7 @@ from cluster.config import Knobs
 from cluster.group import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.observer import Observer
+from cluster.quorum.logged_replica import LoggedReplica
 from cluster.quorum.replica import PartitionReplica
 from cluster.raft.types import Configuration, Member, Message
 from cluster.ranges.replica import RangeReplica
@@ -102,5 +103,10 @@ def _legacy(host: Host, created: CreateTablet) -> Strategy:
     return PartitionReplica(host.ports, created, host.knobs)
 
 
-STRATEGIES: dict[str, MakeReplica] = {"raft": _ranges, "legacy": _legacy}
-"""Who makes the replicas of each design that can be hosted; `logged` keyspaces can't be yet."""
+def _logged(host: Host, created: CreateTablet) -> Strategy:
+    logged = LoggedReplica(host.ports, created.tablet_id, host.flaws)
+    return PartitionReplica(host.ports, created, host.knobs, logged)
+
+
+STRATEGIES: dict[str, MakeReplica] = {"raft": _ranges, "legacy": _legacy, "logged": _logged}
+"""Who makes the replicas of each design."""

@@ -159,9 +159,12 @@ class TableSchemaReply(msgspec.Struct, frozen=True, tag="TableSchemaReply"):
 
 
 class TableLocationsReply(msgspec.Struct, frozen=True, tag="TableLocationsReply"):
+    """Where a table's tablets are, and its replication design: coordinators of quorum tables go by both."""
+
     table_id: str
     tablets: tuple[TabletLocation, ...]
     age_ms: int = 0
+    design: str = "raft"
 
 
 class TabletLocationsReply(msgspec.Struct, frozen=True, tag="TabletLocationsReply"):

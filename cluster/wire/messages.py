@@ -50,7 +50,7 @@ WIRE_VERSION = 5
 DESIGNS = ("raft", "legacy", "logged")
 """The replication designs that a table can have (G4)."""
 
-SUPPORTED_DESIGNS = ("raft", "legacy")
+SUPPORTED_DESIGNS = ("raft", "legacy", "logged")
 """Those that tablet servers of this version host."""
 
 LEADERLESS = "LEADERLESS"

@@ -20,7 +20,7 @@ def test_a_tablet_of_a_design_that_cannot_be_hosted_is_refused_and_nothing_is_ke
     async def scenario(servers: Servers) -> None:
         servers.start()
         await servers.clock.sleep(0.1)
-        for design in ("logged", "quorum"):
+        for design in ("striped", "quorum"):
             reply = await servers.call("t1", msgspec.structs.replace(create_on("t1"), design=design))
             assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("UNSUPPORTED_DESIGN", True)
             assert design in reply.message

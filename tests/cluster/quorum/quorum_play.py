@@ -78,8 +78,9 @@ class QuorumPlay:
         data_centres: int = 1,
         tservers: int = 5,
         knobs: Knobs | None = None,
+        design: str = "legacy",
     ) -> None:
-        self.world, self.replication = world, replication
+        self.world, self.replication, self.design = world, replication, design
         self.database = SimDatabase(world, 3, tservers, data_centres=data_centres, knobs=knobs)
         self.ports = world.harness_ports("tester")
         self.replicas: list[str] = []
@@ -91,7 +92,7 @@ class QuorumPlay:
             await self.database.start(node.name)
         await self.database.await_ready(30)
         client = self.database.admin_client(10)
-        await client.create_table(TABLE, COLUMNS, 1, self.replication, "legacy")
+        await client.create_table(TABLE, COLUMNS, 1, self.replication, self.design)
         await self.database.await_ready(30)
         (tablet,) = (await client.table_locations(TABLE)).tablets
         self.tablet_id = tablet.tablet_id

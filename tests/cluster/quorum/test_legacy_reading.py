@@ -125,13 +125,13 @@ def test_another_replica_stands_in_for_one_that_is_missed_and_then_nobody_does()
     a, b, c = ENDPOINTS
     state = ReadState(asked, [a, b], [c], QUORUM, ReadRepair.BLOCKING)
     assert state.begin() == [AskForData(a, asked), AskForDigest(b, asked)]
-    assert state.on_missed("a") == [AskForData(c, asked)], "the one that was to send data"
+    assert state.on_missed(AskForData(a, asked)) == [AskForData(c, asked)], "the one that was to send data"
     assert state.on_digest("b", page_digest(page_of(one, asked))) == []
     assert state.on_data("a", page_of(one, asked)) == [], "too late"
     assert state.on_data("c", page_of(one, asked)) == [PageFound(page_of(one, asked), ("b", "c"))]
     state = ReadState(asked, [a, b], [], QUORUM, ReadRepair.BLOCKING)
     state.begin()
-    assert state.on_missed("b") == [GiveUp("b")]
+    assert state.on_missed(AskForDigest(b, asked)) == [GiveUp("b")]
     assert state.on_data("a", page_of(one, asked)) == []
 
 

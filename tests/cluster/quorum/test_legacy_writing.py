@@ -34,7 +34,7 @@ def test_every_course_of_a_write_to_three_replicas() -> None:
             assert state.outcome is WriteOutcome.FAILED, "sent to nobody, or refused by everybody"
         failed = state.outcome is WriteOutcome.FAILED
         lacking = [name for name, fate in zip("abc", fates, strict=True) if fate is not Delivery.DURABLE]
-        assert list(state.hints()) == ([] if failed else lacking)
+        assert list(state.missed()) == ([] if failed else lacking)
 
 
 def test_a_level_is_met_as_soon_as_enough_have_it_and_nothing_else_is_known_early() -> None:

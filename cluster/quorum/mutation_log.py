@@ -1,0 +1,85 @@
+"""The addressable log of a replica: which mutations it has applied, by id and by partition, and summaries (Q3, Q4).
+
+It is fed by the replica's store in the turn in which a mutation becomes visible, so that what it says and what a read
+that begins in the same turn shows are one snapshot (Q5). Numbers are places in the node's log, and rise. Pure.
+"""
+
+from __future__ import annotations
+
+from cluster.quorum.ids import LOWEST_TIME, MutationId
+from cluster.quorum.keys import KeyBytes
+from cluster.quorum.mutation_index import MutationIndex
+from cluster.quorum.summaries import SetHash, Summary, summarize
+
+
+class MutationLog:
+    """Implements `cluster.store.sorted.records.Ledger`. Ids below `low_bound` are forgotten: every replica has them."""
+
+    def __init__(self) -> None:
+        self.index: MutationIndex[int] = MutationIndex()
+        self.low_bound = LOWEST_TIME
+        self.last = 0
+        self._numbers: dict[int, MutationId] = {}
+        self._hashes: dict[KeyBytes, SetHash] = {}
+        self._forgotten = 0
+
+    # ---- what the store tells ----
+
+    def stored(self, number: int, each: MutationId, partition: KeyBytes) -> None:
+        """A mutation is visible; one that every replica has is not counted again."""
+        self.last = number
+        if each.time < self.low_bound or each in self.index:
+            return
+        self.index.add(each, partition, number)
+        self._numbers[number] = each
+        self._hashes.setdefault(partition, SetHash()).add(each)
+
+    @property
+    def needs_from(self) -> int | None:
+        """The lowest number of a mutation that somebody may still ask for."""
+        return next(iter(self._numbers), None)
+
+    def forget_below(self, bound: int) -> None:
+        """Every replica has everything below a bound: nobody asks for it any more."""
+        self.low_bound = max(self.low_bound, bound)
+        for each, (partition, number) in self.index.forget_below(bound):
+            del self._numbers[number]
+            self._forgotten = max(self._forgotten, number)
+            left = self._hashes[partition]
+            left.remove(each)
+            if not left.count:
+                del self._hashes[partition]
+
+    # ---- what coordinators ask ----
+
+    def has(self, each: MutationId) -> bool:
+        """Whether it was applied here."""
+        return each.time < self.low_bound or each in self.index
+
+    def summary(self, partition: KeyBytes) -> Summary:
+        """The plain summary of a partition now, from the low bound on."""
+        return self._hashes.get(partition, _NOTHING).summary(self.low_bound)
+
+    def summary_of(self, partition: KeyBytes, bound: int, detail: int, as_of: int | None) -> Summary | None:
+        """A summary from a bound on, or the low bound if that is higher, of what was there when `as_of` was the last.
+
+        None where a snapshot of that moment can't be compared from that bound on: it lacked something below it.
+        """
+        bound = max(bound, self.low_bound)
+        ids = self.index.of_partition(partition)
+        if as_of is None:
+            return summarize(ids, bound, detail)
+        later = [each for each in ids if self.index.place(each) > as_of]
+        if self._forgotten > as_of or any(each.time < bound for each in later):
+            return None
+        gone = dict.fromkeys(later)
+        return summarize((each for each in ids if each not in gone), bound, detail)
+
+    def newer(self, partition: KeyBytes, as_of: int) -> tuple[MutationId, ...] | None:
+        """The partition's ids that were added since `as_of` was the last; None where some may be forgotten."""
+        if self._forgotten > as_of:
+            return None
+        return tuple([each for each in self.index.of_partition(partition) if self.index.place(each) > as_of])
+
+
+_NOTHING = SetHash()

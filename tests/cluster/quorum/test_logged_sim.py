@@ -1,0 +1,153 @@
+"""Logged tables in the simulator, step by step: neither of the tears of legacy ones, and ids that nobody uses twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+from quorum_play import QuorumPlay, deleted, everything, part, play_quorum, rows_of, wrote
+from test_tears import OLD, seen, write_to_one
+
+from cluster.failpoints import QUORUM_POINTS
+from cluster.quorum.ids import MutationId
+from cluster.quorum.messages import (
+    ANY_EPOCH,
+    BelowFence,
+    DeliverMutations,
+    FetchMutations,
+    LoggedMutation,
+    MutationsFetched,
+    PageRead,
+    Stored,
+    StoreLogged,
+    StoreMutation,
+    SummarizePartition,
+    Written,
+)
+from cluster.quorum.messages import PartitionSummary as Summarized
+from cluster.quorum.mutation import encode_mutation
+from cluster.quorum.summaries import ALL_IDS
+from cluster.wire.messages import Fault
+from harness.failpoints import Arming
+
+NEW = dict.fromkeys(OLD, "new")
+
+
+def test_a_read_of_two_rows_brings_all_of_a_write_that_reached_one_replica() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, b, c = play.replicas
+        d, e = play.others
+        assert isinstance(await play.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL"), Written)
+        await write_to_one(play, d, a, 20, "new")
+        assert await play.held(a) == NEW
+        assert await play.held(b) == await play.held(c) == OLD
+
+        reply = await play.read(e, part(1, 2), (b, a))
+        assert isinstance(reply, PageRead) and reply.replicas == (b, a)
+        assert rows_of(reply.page) == {1: "new", 2: "new"}, "applied to the data of one that lacked it"
+        assert await play.held(b) == NEW, "whole, and before the client was answered"
+        assert await play.held(c) == OLD
+        assert seen(await play.read(e, everything(), (b, c))) == NEW
+        assert await play.held(c) == NEW
+
+    play_quorum(scenario, design="logged")
+
+
+def test_a_short_read_forwards_a_write_that_arrives_between_two_answers() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, b, c = play.replicas
+        d, e = play.others
+        await play.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
+        play.cut(d, a)
+        assert isinstance(await play.write(d, deleted(15, 2), "QUORUM"), Written)
+        await play.database.kill(d)
+        play.heal()
+        assert await play.held(a) == OLD
+
+        held, reached = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            reached.set()
+            await held.wait()
+
+        coordinator = play.world.node(e).failpoints
+        coordinator.arm(Arming("quorum.before_follow_up", lambda point: hold()))
+        reading = asyncio.create_task(play.read(e, everything(limit=3), (a, b)))
+        await reached.wait()
+        assert await play.held(a) == {1: "old", 3: "old", 4: "old"}, "it has the deletion that it had missed"
+
+        # Between A's two answers W of r1 to r4 is acknowledged by A and C.
+        play.cut(c, b)
+        assert isinstance(await play.write(c, wrote(20, "new", 1, 2, 3, 4), "QUORUM"), Written)
+        assert await play.held(b) == {1: "old", 3: "old", 4: "old"}
+        coordinator.disarm("quorum.before_follow_up")
+        held.set()
+
+        assert seen(await reading) == {1: "new", 2: "new", 3: "new"}, "all of the page is of the later moment"
+        assert await play.held(b) == NEW, "who was asked as well has the write by now"
+
+    play_quorum(scenario, design="logged")
+
+
+def test_ids_and_mutations_survive_restarts_and_what_is_known_is_not_stored_again() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, _, _ = play.replicas
+        partition = everything().partition
+        for number in range(1, 6):
+            assert isinstance(await play.write(a, wrote(number, f"v{number}", number), "ALL"), Written)
+        ask = SummarizePartition(play.tablet_id, ANY_EPOCH, partition, 0, ALL_IDS)
+        before = await play.ask(a, ask)
+        assert isinstance(before, Summarized) and before.summary.ids is not None and before.summary.count == 5
+        await play.database.kill(a)
+        await play.database.start(a)
+
+        async def back() -> bool:
+            return await play.ask(a, ask) == before
+
+        await play.until(back, "the same ids after a restart")
+        fetched = await play.ask(a, FetchMutations(play.tablet_id, ANY_EPOCH, before.summary.ids))
+        assert isinstance(fetched, MutationsFetched)
+        assert {each.mutation for each in fetched.mutations} == {
+            encode_mutation(wrote(number, f"v{number}", number)) for number in range(1, 6)
+        }
+        other = LoggedMutation(before.summary.ids[0], encode_mutation(wrote(99, "another", 9)))
+        assert await play.ask(a, DeliverMutations(play.tablet_id, ANY_EPOCH, (other, *fetched.mutations))) == Stored()
+        assert 9 not in await play.held(a), "an id names one mutation for ever"
+        assert await play.ask(a, ask) == before
+
+    play_quorum(scenario, design="logged")
+
+
+def test_each_design_refuses_what_is_of_the_other() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, _, _ = play.replicas
+        encoded = encode_mutation(wrote(1, "x", 1))
+        named = LoggedMutation(MutationId(1, "t9"), encoded)
+        mine = StoreLogged(play.tablet_id, ANY_EPOCH, named)
+        plain = StoreMutation(play.tablet_id, ANY_EPOCH, encoded)
+        own, others = (mine, plain) if play.design == "logged" else (plain, mine)
+        assert isinstance(reply := await play.ask(a, others), Fault) and reply.definite
+        assert await play.held(a) == {}
+        assert await play.ask(a, own) == Stored() and not isinstance(reply, BelowFence)
+
+    for design in ("logged", "legacy"):
+        play_quorum(scenario, design=design)
+
+
+def test_every_failpoint_of_coordinators_and_replicas_is_reached() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, b, _ = play.replicas
+        d, e = play.others
+        for name in (*play.replicas, d, e):
+            for point in QUORUM_POINTS:
+                play.world.node(name).failpoints.arm(Arming(point, "delay", times=0, seconds=0.001))
+        await play.write(d, wrote(1, "old", 1, 2, 3, 4), "ALL")
+        play.cut(d, a)
+        await play.write(d, deleted(2, 2), "QUORUM", timeout_s=0.3)
+        await asyncio.sleep(0.5)
+        play.heal()
+        await play.read(e, everything(limit=3), (a, b))
+        acted = [dict(play.world.node(name).body.acted) for name in (*play.replicas, d, e)]
+        unseen = [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)]
+        assert unseen == ["quorum.before_stream"], "which is of legacy tables' repair"
+
+    play_quorum(scenario, design="logged")
