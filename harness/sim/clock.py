@@ -78,12 +78,15 @@ class SimClock:
             self._turn_ns = loop.now_ns
 
     def wall_ns(self) -> int:
-        if self._skew is None:
+        now_ns = self._loop.now_ns
+        if self._skew is not None:
+            shown_ns = self.true_wall_ns() + self._skew.after(now_ns - self._skewed_since)
+        elif self._wall_ppb or now_ns >= self._turn_ns:
             shown_ns = self._own_wall_ns()
         else:
-            shown_ns = self.true_wall_ns() + self._skew.after(self._loop.now_ns - self._skewed_since)
-        if shown_ns - self._loop.now_ns > self._peak_ns:
-            self._peak_ns = shown_ns - self._loop.now_ns
+            shown_ns = self._wall_base + now_ns - self._wall_since
+        if shown_ns - now_ns > self._peak_ns:
+            self._peak_ns = shown_ns - now_ns
         return shown_ns
 
     def _own_wall_ns(self) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from harness.sim.incarnation import Incarnation
     from harness.sim.loop import SimLoop
 
 
+@final
 class SimHandle(asyncio.TimerHandle):
     """A scheduled callback; `queued` while it is a timer on the heap, due at `when_ns`."""
 

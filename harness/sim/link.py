@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from harness.ports import Channel
 from harness.sim.loop import SimLoop
@@ -54,6 +54,9 @@ class Link:
 
     While `cut`, messages are dropped, those under way too; while clogged they queue, to leave in a burst.
     """
+
+    connected: ClassVar[bool] = False
+    """Whether messages go to the process that listened when they were sent, and to no other."""
 
     __slots__ = (
         "_busy_ns",
@@ -107,11 +110,6 @@ class Link:
 
     def _forget_order(self) -> None:
         self._last_ns = [0] * (len(Channel) + 1)
-
-    @property
-    def connected(self) -> bool:
-        """Whether messages go to the process that listened when they were sent, and to no other."""
-        return False
 
     def sever(self) -> None:
         """Cut the link."""

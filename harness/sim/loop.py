@@ -10,8 +10,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
+from functools import partial
 from heapq import heapify, heappop, heappush
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 
 from harness.errors import HarnessError
 from harness.sim.handle import SimHandle
@@ -21,6 +22,8 @@ from harness.sim.trace import FIRST_INCARNATION_TAG, STEP_OF_NETWORK, Trace
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Entry = tuple[int, int, SimHandle | None, Callable[..., object], tuple[Any, ...]]
+Due: TypeAlias = SimHandle | tuple[Callable[..., object], tuple[Any, ...], Context, Incarnation]
+"""What runs next: a handle, or what one is made of where nobody could cancel it."""
 
 NO_LIMIT = 1 << 62
 STALL_STEPS = 5_000_000
@@ -51,7 +54,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._trace = trace
         self._harness = harness
         self._step_limit = step_limit if step_limit is not None else NO_LIMIT
-        self._ready: deque[SimHandle] = deque()
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
+        self._ready: deque[Due] = deque()
         self._heap: list[Entry] = []
         self._sequence = 0
         self._cancelled_timers = 0
@@ -66,8 +70,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.now_ns / 1e9
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> SimHandle:
-        if context is None:
-            context = copy_context()
+        """As asyncio's; futures and tasks, which say their context, keep no handle and get none."""
+        if context is not None:
+            if not self.inert:
+                self._ready.append((callback, args, context, context.get(OWNER, self._harness)))
+            return None  # type: ignore[return-value]
+        context = copy_context()
         handle = SimHandle(callback, args, context, context.get(OWNER, self._harness))
         if not self.inert:
             self._ready.append(handle)
@@ -124,9 +132,6 @@ class SimLoop(asyncio.AbstractEventLoop):
             heapify(self._heap)
             self._cancelled_timers = 0
 
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
-
     def create_task(
         self,
         coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
@@ -170,7 +175,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             if self.steps > limit:
                 raise self._stuck_by_limit()
             if ready:
-                handle = ready.popleft()
+                due = ready.popleft()
             else:
                 if not heap:
                     raise SimulationStuck(self._describe_deadlock())
@@ -188,16 +193,22 @@ class SimLoop(asyncio.AbstractEventLoop):
                         observer(self.subject)
                     continue
                 timer.queued = False
-                handle = timer
-            if handle.callback is None:
-                continue
-            owner = handle.owner
-            if owner.blocked:
-                owner.hold(handle)
-                continue
+                due = timer
+            if type(due) is not SimHandle:
+                callback, args, context, owner = due
+                if owner.blocked:
+                    owner.hold(SimHandle(callback, args, context, owner))
+                    continue
+            else:
+                if due.callback is None:
+                    continue
+                callback, args, context, owner = due.callback, due.args, due.context, due.owner
+                if owner.blocked:
+                    owner.hold(due)
+                    continue
             words.append(owner.tag)
             try:
-                handle.context.run(handle.callback, *handle.args)
+                context.run(callback, *args)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001 - it belongs to a node, and is recorded there
@@ -266,8 +277,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def stop(self) -> None:
         self._stopping = True
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = staticmethod(bool)
+    """False, said by a C function: every future asks."""
 
     def set_debug(self, enabled: bool) -> None:
         """The simulator has no debug mode of asyncio's; this does nothing."""

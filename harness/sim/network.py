@@ -26,9 +26,9 @@ from harness.sim.handle import SimHandle
 from harness.sim.impairments import FlowProbe, impaired
 from harness.sim.incarnation import Incarnation
 from harness.sim.link import Link, LinkOptions
-from harness.sim.loop import SimLoop
+from harness.sim.loop import NO_LIMIT, SimLoop
 from harness.sim.tcp import TcpLink
-from harness.sim.trace import CALL, NOTIFY, REPLY, Decisions, Trace
+from harness.sim.trace import CALL, NOTIFY, RECORD, REPLY, Decisions, Trace
 
 LinkPlan: TypeAlias = Callable[[str, str], LinkOptions]
 """The options of the link between two machines, source and target."""
@@ -100,7 +100,7 @@ class SimNetwork:
         self.delivered = 0
         self._loop = loop
         self._entropy = entropy
-        self._trace = trace
+        self._words, self._payloads = trace.words, trace.payloads
         self._decisions = decisions
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[Address, SimListener] = {}
@@ -257,29 +257,33 @@ class SimNetwork:
 
     # ---- notifications ----
 
-    def notify(self, port: SimNetworkPort, link: Link, address: Address, message: bytes, channel: Channel) -> None:
-        if link.connected:
-            listener = self._listeners.get(address)
-            if listener is not None:
-                arguments = (listener, port, link, address, message)
-                link.send(self._arrive_connected, arguments, len(message), channel=channel)
-        else:
-            link.send(self._arrive_notify, (port, link, address, message), len(message), True, channel)
+    def notify_connected(
+        self, port: SimNetworkPort, link: Link, address: Address, message: bytes, channel: Channel
+    ) -> None:
+        """Send to the process that listens now, and to no later one."""
+        listener = self._listeners.get(address)
+        if listener is not None:
+            arguments = (listener, port, link, address, message)
+            link.send(self._arrive_connected, arguments, len(message), channel=channel)
 
     def _arrive_connected(
         self, listener: SimListener, port: SimNetworkPort, link: Link, address: Address, message: bytes
     ) -> None:
         """A connection ends with the process at its other end: what was under way to it reaches no later one."""
         if not listener.closed:
-            self._arrive_notify(port, link, address, message)
+            self.arrive_notify(port, link, address, message)
 
-    def _arrive_notify(self, port: SimNetworkPort, link: Link, address: Address, message: bytes) -> None:
+    def arrive_notify(self, port: SimNetworkPort, link: Link, address: Address, message: bytes) -> None:
+        """A message has come to whoever listens at the address."""
         listener = self._listeners.get(address)
-        if listener is None or link.cut or listener.port.refuses(port):
+        if listener is None or link.cut:
+            return
+        if listener.port.cluster != port.cluster and listener.port.refuses(port):
             return
         owner = listener.owner
         self.delivered += 1
-        self._trace.record(NOTIFY, owner.tag, message)
+        self._words.append(RECORD - (owner.tag << 4) - NOTIFY)
+        self._payloads.append(message)
         if owner.blocked:
             owner.hold(SimHandle(listener.on_notify, (port.peer, message), listener.context, owner))
             return
@@ -306,7 +310,7 @@ class SimNetwork:
             return
         if listener is None:
             self._end(call, Unreachable(f"nobody listens at {address}"))
-        elif listener.port.refuses(call.port):
+        elif listener.port.cluster != call.port.cluster and listener.port.refuses(call.port):
             self._end(call, Refused(f"{address} belongs to {listener.port.cluster}, not to {call.port.cluster}"))
         elif listener.closed:
             self._break(call, f"the connection to {address} broke")
@@ -316,7 +320,8 @@ class SimNetwork:
     def _deliver(self, call: _Call, listener: SimListener, request: bytes) -> None:
         owner = listener.owner
         self.delivered += 1
-        self._trace.record(CALL, owner.tag, request)
+        self._words.append(RECORD - (owner.tag << 4) - CALL)
+        self._payloads.append(request)
         listener.open_calls[call] = None
         if owner.blocked:
             owner.hold(SimHandle(self._begin, (call, listener, request), listener.context.copy(), owner))
@@ -350,7 +355,8 @@ class SimNetwork:
         if call.back.cut or future.done() or call.port.owner.dead:
             return
         self.delivered += 1
-        self._trace.record(REPLY, call.port.owner.tag, reply)
+        self._words.append(RECORD - (call.port.owner.tag << 4) - REPLY)
+        self._payloads.append(reply)
         future.set_result(reply)
 
     def _break(self, call: _Call, reason: str) -> None:
@@ -367,7 +373,19 @@ class SimNetwork:
 class SimNetworkPort:
     """The network as one process uses it. Implements `Network`."""
 
-    __slots__ = ("_calls", "_hello", "_loop", "_network", "_routes", "cluster", "owner", "peer")
+    __slots__ = (
+        "_arrive",
+        "_calls",
+        "_expires_ns",
+        "_expiry",
+        "_hello",
+        "_loop",
+        "_network",
+        "_routes",
+        "cluster",
+        "owner",
+        "peer",
+    )
 
     def __init__(self, network: SimNetwork, loop: SimLoop, owner: Incarnation, hello: Hello) -> None:
         self.owner = owner
@@ -377,7 +395,10 @@ class SimNetworkPort:
         self._network = network
         self._loop = loop
         self._routes: dict[Address, tuple[Link, Link]] = {}
-        self._calls: dict[asyncio.Future[bytes], None] = {}
+        self._arrive = network.arrive_notify
+        self._calls: dict[asyncio.Future[bytes], tuple[int, float]] = {}
+        self._expiry: SimHandle | None = None
+        self._expires_ns = NO_LIMIT
 
     def refuses(self, other: SimNetworkPort) -> bool:
         """Whether the handshake with another process fails."""
@@ -388,24 +409,47 @@ class SimNetworkPort:
         return self._network.listen(address, self, self.owner, on_call, on_notify)
 
     async def call(self, address: Address, request: bytes, timeout_s: float) -> bytes:
-        owner = self.owner
-        owner.require_alive()
+        self.owner.require_alive()
         out, back = self._routes.get(address) or self._route(address)
         future = self._network.start_call(self, out, back, address, request)
-        self._calls[future] = None
         deadline_ns = self._loop.now_ns + max(0, round(timeout_s * 1e9))
-        timer = self._loop.schedule(deadline_ns, _lose, (future, timeout_s), owner.context, owner)
+        self._calls[future] = (deadline_ns, timeout_s)
+        if deadline_ns < self._expires_ns:
+            self._expire_at(deadline_ns)
         try:
             return await future
         finally:
-            timer.cancel()
             del self._calls[future]
+
+    def _expire_at(self, deadline_ns: int) -> None:
+        """One timer stands for the deadlines of all calls: nearly all are answered long before."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expires_ns = deadline_ns
+        self._expiry = self._loop.schedule(deadline_ns, self._expire, (), self.owner.context, self.owner)
+
+    def _expire(self) -> None:
+        """Give up the calls whose deadline has come, and look again at the next one."""
+        now_ns, next_ns = self._loop.now_ns, NO_LIMIT
+        for future, (deadline_ns, timeout_s) in self._calls.items():
+            if future.done():
+                continue
+            if deadline_ns <= now_ns:
+                future.set_exception(CallLost(f"no answer within {timeout_s} s"))
+            elif deadline_ns < next_ns:
+                next_ns = deadline_ns
+        self._expires_ns = NO_LIMIT
+        if next_ns < NO_LIMIT:
+            self._expire_at(next_ns)
 
     def notify(self, address: Address, message: bytes, channel: Channel = Channel.LOG) -> None:
         if self.owner.dead:
             return
-        route = self._routes.get(address) or self._route(address)
-        self._network.notify(self, route[0], address, message, channel)
+        link, _ = self._routes.get(address) or self._route(address)
+        if link.connected:
+            self._network.notify_connected(self, link, address, message, channel)
+        else:
+            link.send(self._arrive, (self, link, address, message), len(message), True, channel)
 
     async def close(self) -> None:
         self._network.drop(self.owner)
@@ -442,8 +486,3 @@ def _switch(link: Link, cut: bool) -> None:
 def _settle(future: asyncio.Future[Any], result: Any) -> None:
     if not future.done():
         future.set_result(result)
-
-
-def _lose(future: asyncio.Future[bytes], timeout_s: float) -> None:
-    if not future.done():
-        future.set_exception(CallLost(f"no answer within {timeout_s} s"))

@@ -13,23 +13,24 @@ NOTIFY, CALL, REPLY, APPEND, FSYNC, FILE, KILL, PAUSE, RESUME, START, CRASH, END
 """Kinds of record. Negative, and incarnations are tagged below -100: a word that is not is a time or a record."""
 
 FIRST_INCARNATION_TAG = -100
-_RECORD = 1 << 62
-"""A record is one word: above every time, with the length of its payload, the incarnation's tag and its kind."""
+RECORD = 1 << 62
+"""A record is one word: above every time, with the incarnation's tag and its kind (`Trace.record`)."""
 
 
 class Trace:
     """Collects words (times, tags, records) and payloads, and hashes them in batches.
 
     `words` is public so that the loop may append to it directly: the time, ns, when it advances, and the tag of the
-    incarnation at every step.
+    incarnation at every step. So is `payloads`, for the network: a message is a word of its kind and its bytes.
     """
 
-    __slots__ = ("_blobs", "_payload_hash", "_tags", "_word_hash", "words")
+    __slots__ = ("_length_hash", "_payload_hash", "_tags", "_word_hash", "payloads", "words")
 
     def __init__(self) -> None:
         self.words: array[int] = array("q")
-        self._blobs: list[bytes] = []
+        self.payloads: list[bytes] = []
         self._word_hash = blake2b(digest_size=32)
+        self._length_hash = blake2b(digest_size=32)
         self._payload_hash = blake2b(digest_size=32)
         self._tags = count(FIRST_INCARNATION_TAG, -1)
 
@@ -39,8 +40,8 @@ class Trace:
 
     def record(self, kind: int, tag: int, payload: bytes) -> None:
         """A message delivered to, or a write made by, the incarnation with this tag."""
-        self.words.append(_RECORD + (len(payload) << 28) - (tag << 4) - kind)
-        self._blobs.append(payload)
+        self.words.append(RECORD - (tag << 4) - kind)
+        self.payloads.append(payload)
 
     def flush_if_full(self) -> None:
         if len(self.words) > _FLUSH_WORDS:
@@ -49,15 +50,17 @@ class Trace:
     def digest(self) -> str:
         """The digest of everything recorded so far, in hexadecimal; recording may go on."""
         self._flush()
-        return blake2b(self._word_hash.digest() + self._payload_hash.digest(), digest_size=32).hexdigest()
+        parts = (self._word_hash, self._length_hash, self._payload_hash)
+        return blake2b(b"".join(part.digest() for part in parts), digest_size=32).hexdigest()
 
     def _flush(self) -> None:
-        # The array is emptied in place: the loop holds a reference to it. Two hashes, so that where a batch ends does
-        # not matter; payload lengths are among the words, so payloads can't be shifted against each other.
+        # The array is emptied in place: the loop holds a reference to it. Three hashes, so that where a batch ends does
+        # not matter; one is of the payloads' lengths, so that payloads can't be shifted against each other.
         self._word_hash.update(self.words)
         del self.words[:]
-        self._payload_hash.update(b"".join(self._blobs))
-        self._blobs.clear()
+        self._length_hash.update(array("q", map(len, self.payloads)))
+        self._payload_hash.update(b"".join(self.payloads))
+        self.payloads.clear()
 
 
 DELAY, LOST, DUPLICATED, REORDERED, FSYNC_TIME, TORN, PENDING, HUNG, FILLED, FLIPPED, CLOGGED, BROKEN = range(12)
