@@ -81,7 +81,8 @@ class Applier:
     def durable(self, sequence: int) -> None:
         """Every `persist` up to this sequence is durable."""
         self._durable_sequence = sequence
-        self._go_on()
+        if self._waiting:
+            self._go_on()
 
     def close(self) -> None:
         """Carry nothing out any more."""
@@ -98,16 +99,17 @@ class Applier:
         if self._going_on:
             return
         self._going_on = True
-        left = _TURN_BYTES
-        while self._long_work is None and self._may_go_on:
-            _, ready, received = self._waiting[0]
+        left, waiting = _TURN_BYTES, self._waiting
+        while waiting and waiting[0][0] <= self._durable_sequence and self._long_work is None:
+            _, ready, received = waiting[0]
             left -= _weight(ready.apply)
             if received is not None or left < 0:
                 self._long_work = self._log.spawn(self._go_on_in_turns())
             else:
-                self._waiting.popleft()
+                waiting.popleft()
                 self._begin(ready)
-                self._apply_all(ready.apply)
+                for entry in ready.apply:
+                    self._apply(entry)
                 self._end(ready)
         self._going_on = False
 
@@ -120,7 +122,8 @@ class Applier:
                     self._passing.at("after_install")
                 self._begin(ready)
                 for entries in gathered(((entry, _weight((entry,))) for entry in ready.apply), _TURN_BYTES):
-                    self._apply_all(entries)
+                    for each in entries:
+                        self._apply(each)
                     await self._clock.sleep(0)
                 self._end(ready)
             self._long_work = None
@@ -128,15 +131,11 @@ class Applier:
             self._on_failure(error)
 
     def _begin(self, ready: Ready) -> None:
-        if ready.apply:
+        if ready.apply and self._passing.failpoints.armed:
             self._passing.at("before_apply")
 
-    def _apply_all(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self._apply(entry)
-
     def _end(self, ready: Ready) -> None:
-        if ready.apply:
+        if ready.apply and self._passing.failpoints.armed:
             self._passing.at("after_apply")
         for read in ready.reads:
             self._waiters.place_read(read.context, read.index)
@@ -156,4 +155,4 @@ class Applier:
 
 
 def _weight(entries: Sequence[Entry]) -> int:
-    return sum(len(entry.data) + _ENTRY_BYTES for entry in entries)
+    return sum([len(entry.data) + _ENTRY_BYTES for entry in entries])

@@ -92,7 +92,8 @@ class Group:
         on_failure: OnFailure,
     ) -> None:
         self._spec, self._machine, self._transport, self._disk = spec, machine, transport, log
-        self._clock, self._passing = ports.clock, Passing(spec, ports.failpoints)
+        self._clock, self._now_ns = ports.clock, ports.clock.monotonic_ns
+        self._failpoints, self._passing = ports.failpoints, Passing(spec, ports.failpoints)
         self._on_leadership, self._on_failure = on_leadership, on_failure
         self._observer = spec.observer
         self._raft = raft
@@ -311,7 +312,7 @@ class Group:
         try:
             while not self._stopped:
                 if self._events:
-                    self._carry_out(self._raft.step(self._events.popleft(), self._clock.monotonic_ns()))
+                    self._carry_out(self._raft.step(self._events.popleft(), self._now_ns()))
                 elif self._queue.waiting and not self._disk.busy:
                     self._propose_batch()
                 else:
@@ -335,8 +336,10 @@ class Group:
         self._carry_out(ready)
 
     def _carry_out(self, ready: Ready) -> None:
+        armed = self._failpoints.armed
         if ready.apply:
-            self._passing.at("before_commit")
+            if armed:
+                self._passing.at("before_commit")
             self._observer.committed(self._spec.group_id, self._raft, ready.apply)
         if ready.configuration is not None:
             self._configured(ready.configuration)
@@ -344,11 +347,12 @@ class Group:
             self._transport.quiesced(self._spec.group_id, ready.quiescence, self._awake)
         if ready.send_now:
             self._send(ready.send_now)
-        if ready.apply:
+        if armed and ready.apply:
             self._passing.at("after_commit")
         received = None if ready.install is None else self._traffic.take_received()
         if ready.persist is not None:
-            self._passing.before_persist(ready, self._raft.role)
+            if armed:
+                self._passing.before_persist(ready, self._raft.role)
             self._disk.put(ready.persist, received)
         if ready.failed_reads:
             self._waiters.fail_reads(ready.failed_reads, self._not_leader())
@@ -388,10 +392,13 @@ class Group:
         self._on_leadership(soft_state)
 
     def _send(self, messages: tuple[Message, ...]) -> None:
-        self._passing.at("before_send")
+        armed = self._failpoints.armed
+        if armed:
+            self._passing.at("before_send")
         tell_votes(self._observer, self._spec.group_id, messages)
         self._transport.send(self._spec.group_id, messages)
-        self._passing.sent(messages)
+        if armed:
+            self._passing.sent(messages)
 
     def _durable(self, batch: list[Persist]) -> None:
         try:
@@ -401,9 +408,12 @@ class Group:
 
     def _release(self, batch: list[Persist]) -> None:
         self._observer.durable(self._spec.group_id, batch)
-        messages = [message for item in batch for message in item.then_send]
+        if len(batch) == 1:
+            messages = batch[0].then_send
+        else:
+            messages = tuple([message for item in batch for message in item.then_send])
         if messages:
-            self._send(tuple(messages))
+            self._send(messages)
         if self._handing_over and not self._disk.full:
             self.hand_over(DISK_FULL, wanted=False)
             self.hand_over(DISK_HANGS, wanted=False)
@@ -439,14 +449,20 @@ class Group:
         """Wake for whatever comes first; most often it only moves later, which costs nothing."""
         if self._stopped:
             return
-        wake_ns, stream_ns = self._wake_ns, self._traffic.next_wake_ns
-        if stream_ns is not None and stream_ns < wake_ns:
-            wake_ns = stream_ns
+        wake_ns = self._wake_ns
+        if self._traffic.sends:
+            stream_ns = self._traffic.next_wake_ns
+            if stream_ns is not None and stream_ns < wake_ns:
+                wake_ns = stream_ns
         if self._waiters.next_deadline_ns < wake_ns:
             wake_ns = self._waiters.next_deadline_ns
         if self._queue.next_deadline_ns < wake_ns:
             wake_ns = self._queue.next_deadline_ns
-        self._alarm.set(wake_ns)
+        alarm = self._alarm
+        if alarm.sleeps_until_ns <= wake_ns:
+            alarm.wake_ns = wake_ns
+        else:
+            alarm.set(wake_ns)
 
     def _tick(self) -> None:
         now_ns = self._clock.monotonic_ns()

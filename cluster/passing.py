@@ -10,20 +10,20 @@ from harness.ports import Failpoints
 class Passing:
     """One look where none is armed. A point means the same whatever a flaw does there."""
 
-    __slots__ = ("_failpoints", "_group", "_kind")
+    __slots__ = ("_group", "_kind", "failpoints")
 
     def __init__(self, spec: GroupSpec, failpoints: Failpoints) -> None:
-        self._failpoints, self._group, self._kind = failpoints, spec.group_id, spec.kind
+        self.failpoints, self._group, self._kind = failpoints, spec.group_id, spec.kind
 
     def at(self, point: str) -> None:
         """Pass a point."""
-        if self._failpoints.armed:
-            self._failpoints.hit(f"{self._kind}.{point}", self._group)
+        if self.failpoints.armed:
+            self.failpoints.hit(f"{self._kind}.{point}", self._group)
 
     def before_persist(self, ready: Ready, role: Role) -> None:
         """What the Ready wants to be durable is about to be written: a vote, a leader's entries or its snapshot."""
         persist = ready.persist
-        if persist is None or not self._failpoints.armed:
+        if persist is None or not self.failpoints.armed:
             return
         if persist.hard_state is not None and any(map(_grants, (*persist.then_send, *ready.send_now))):
             self.at("before_vote")
@@ -34,7 +34,7 @@ class Passing:
 
     def sent(self, messages: tuple[Message, ...]) -> None:
         """These messages have left."""
-        if self._failpoints.armed:
+        if self.failpoints.armed:
             self.at("after_send")
             if any(map(_grants, messages)):
                 self.at("after_vote")

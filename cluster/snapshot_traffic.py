@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -98,6 +98,7 @@ class SnapshotTraffic:
     commit_index: Callable[[], int]
     rearm: Callable[[], None]
     stored: Stored = field(default_factory=Stored)
+    sends: Mapping[str, object] = field(init=False)
     _streams: SnapshotStreams = field(init=False)
     _sources: dict[str, tuple[SendSnapshot, SnapshotRef]] = field(default_factory=dict)
     _receipt: _Receipt | None = None
@@ -108,6 +109,7 @@ class SnapshotTraffic:
 
     def __post_init__(self) -> None:
         self._streams = SnapshotStreams(self.node_id, stream_options(self.knobs))
+        self.sends = self._streams.outgoing
 
     @property
     def next_wake_ns(self) -> int | None:

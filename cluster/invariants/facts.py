@@ -39,17 +39,19 @@ class Positions:
     def claim(self, index: int, fact: int, teller: int) -> int:
         """State a fact, and learn which stands at `index`: this one, unless another came first and is still kept."""
         facts, at = self._facts, index - self.base
-        if at == len(facts):
+        length = len(facts)
+        if 0 <= at < length:
+            known = facts[at]
+            if known == 0:
+                known = facts[at] = fact
+                self._tellers[at] = teller
+            return known
+        if at == length:
             facts.append(fact)
             self._tellers.append(teller)
             if at >= 2 * self._kept:
                 self._forget(self._kept)
             return fact
-        if 0 <= at < len(facts):
-            if facts[at] == 0:
-                facts[at] = fact
-                self._tellers[at] = teller
-            return facts[at]
         return fact if at < 0 else self._claim_ahead(index, fact, teller)
 
     def _claim_ahead(self, index: int, fact: int, teller: int) -> int:

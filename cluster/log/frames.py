@@ -132,7 +132,7 @@ _decode_index = msgspec.msgpack.Decoder(list[Slot]).decode
 def build(records: Sequence[Record], offset: int, salt: int) -> bytes:
     """The frame of a batch of records, to be written at `offset` of a segment."""
     index = _encode([_slot(record) for record in records])
-    payload = index + b"".join([record.body for record in records])
+    payload = b"".join((index, *[record.body for record in records]))
     return _frame(index, payload, _guard(payload), offset, salt)
 
 
@@ -197,6 +197,8 @@ def _fields(magic: bytes, fields: tuple[int, int, int, int], salt: int) -> bytes
 
 
 def _guard(payload: bytes) -> bytes:
+    if len(payload) <= CHUNK:
+        return _SUM.pack(zlib.crc32(payload)) + payload if payload else b""
     sums = _sums(payload)
     return struct.pack(f"<{len(sums)}I", *sums) + _parity(payload)
 

@@ -335,7 +335,7 @@ class NodeLog:
         """Everything that waits, up to a limit; groups that keep old segments are stated anew behind it."""
         records, self._records = self._records, []
         settling, self._settling = self._settling, []
-        room = _FRAME_BYTES - sum(len(record.body) for record in records)
+        room = _FRAME_BYTES - sum([len(record.body) for record in records])
         for view in views:
             room = view.take(records, room)
             if room <= 0 and view.waits:

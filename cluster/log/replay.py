@@ -103,11 +103,11 @@ class Image:
             self.hard_state = hard_state
         if not entries:
             return
-        base = self.snapshot_index
-        keep = entries[0].index - base - 1
-        if keep > len(self.entries):
+        base = self.snapshot.meta.index if self.snapshot is not None else 0
+        keep, length = entries[0].index - base - 1, len(self.entries)
+        if keep > length:
             raise ValueError(f"the log of {self.group} misses entries before index {entries[0].index}")
-        if keep < len(self.entries):
+        if keep < length:
             self._cut(max(keep, 0))
         if keep < 0:
             entries = [entry for entry in entries if entry.index > base]

@@ -256,13 +256,21 @@ class GroupLog:
     def settle(self) -> None:
         """What was taken is durable."""
         taken, self._taken = self._taken, []
+        persists, rare = [], False
         for work in taken:
-            if work.obsolete is not None:
-                self._owner.discard(work.obsolete)
-        persists = [work.persist for work in taken if work.persist is not None]
+            if work.persist is not None:
+                persists.append(work.persist)
+            if work.ref is not None:
+                rare = True
+                if work.obsolete is not None:
+                    self._owner.discard(work.obsolete)
         self._unsynced -= len(persists)
         if persists and self._on_durable is not None and not self._closed:
             self._on_durable(persists)
+        if rare:
+            self._tell_saved(taken)
+
+    def _tell_saved(self, taken: list[_Work]) -> None:
         for work in taken:
             if work.on_done is not None and not self._closed:
                 self.saving = False

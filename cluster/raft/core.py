@@ -234,10 +234,13 @@ def on_persisted(state: State, sequence: int, now_ns: int) -> None:
         durable = pending.popleft()[1]
         if durable > state.durable_index:
             state.durable_index = durable
-    if state.role is Role.LEADER:
+    role = state.role
+    if role is Role.LEADER:
         replication.advance_commit(state, now_ns)
-    else:
+        return
+    if role is Role.CANDIDATE:
         election.count_own_vote(state, now_ns)
+    if state.late_ack is not None:
         following.send_late_ack(state)
 
 

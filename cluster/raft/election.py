@@ -133,8 +133,8 @@ def start_election(state: State, now_ns: int, transferred: bool) -> None:
 
 
 def count_own_vote(state: State, now_ns: int) -> None:
-    """A candidate's vote for itself is as good as any other once it is durable."""
-    if state.role is Role.CANDIDATE and hard_state_is_durable(state):
+    """This candidate's vote for itself is as good as any other once it is durable."""
+    if hard_state_is_durable(state):
         count_vote(state, state.node_id, now_ns)
 
 

@@ -23,7 +23,7 @@ def on_append_entries(state: State, message: AppendEntries, now_ns: int) -> None
     if leads_this_term(state, message.term):
         return
     hear_leader(state, message.term, message.source, now_ns)
-    if not message.quiesce:
+    if state.quiet is not None and not message.quiesce:
         quiescence.on_ordinary(state, message)
     log = state.log
     previous = message.prev_index
@@ -32,7 +32,9 @@ def on_append_entries(state: State, message: AppendEntries, now_ns: int) -> None
         return
     appended = append_new(state, message)
     match = previous + len(message.entries)
-    state.commit_index = max(state.commit_index, min(message.commit, match))
+    commit = message.commit if message.commit < match else match
+    if commit > state.commit_index:
+        state.commit_index = commit
     if message.quiesce and quiescence.agree(state, message):
         state.out.sends.append(agreement(state, message, match, quiesced=True))
     else:

@@ -34,6 +34,8 @@ class Log:
         """Entries from `first` on, within both limits but at least one (if there is one)."""
         start = first - self.offset - 1
         entries = self._entries[start : start + max_entries]
+        if len(entries) == 1:
+            return (entries[0],)
         size = 0
         for count, entry in enumerate(entries):
             size += len(entry.data)

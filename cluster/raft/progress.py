@@ -80,9 +80,11 @@ class Progress:
                 self.probe(self.match + 1)
             return
         self.mode = Mode.REPLICATE
-        self.next = max(self.next, self.match + 1)
-        while self.inflight and self.inflight[0] <= self.match:
-            self.inflight.popleft()
+        if self.next <= self.match:
+            self.next = self.match + 1
+        inflight = self.inflight
+        while inflight and inflight[0] <= self.match:
+            inflight.popleft()
 
     def refusal_is_stale(self, refused: int) -> bool:
         """Whether a refused `prev_index` was overtaken by later answers (reordered or duplicated)."""

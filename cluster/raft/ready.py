@@ -12,19 +12,25 @@ _EMPTY = Outbox()
 
 def collect(state: State) -> Ready:
     """The Ready of the step that just ran; the next step starts with an empty outbox."""
+    apply = newly_committed(state) if state.commit_index > state.applied_index or state.config.flaws else ()
+    last = state.soft_state
+    same = last.role is state.role and last.term == state.term and last.leader == state.leader
+    soft_state = None if same else changed_soft_state(state)
+    wakes_to_stand = state.quiet is None and state.role is not Role.LEADER
+    wake_ns = state.election_deadline_ns if wakes_to_stand else next_wake_ns(state)
     if state.out == _EMPTY:  # as after most answers, and after a follower's own fsync
-        return Ready(apply=newly_committed(state), soft_state=changed_soft_state(state), wake_ns=next_wake_ns(state))
+        return Ready((), None, None, apply, (), (), soft_state, None, wake_ns)
     out, state.out = state.out, Outbox()
     return Ready(
         tuple(out.sends),
         persist_of(state, out) if out.hard_changed or out.unsaved_from or out.after_persist or out.install else None,
         out.install,
-        newly_committed(state),
+        apply,
         tuple(out.reads),
         tuple(out.failed_reads),
-        changed_soft_state(state),
+        soft_state,
         out.proposed,
-        next_wake_ns(state),
+        wake_ns,
         tuple(out.changes),
         out.configuration,
         tuple(out.send_snapshots),
@@ -64,10 +70,7 @@ def newly_committed(state: State) -> tuple[Entry, ...]:
     return entries
 
 
-def changed_soft_state(state: State) -> SoftState | None:
-    last = state.soft_state
-    if last.role is state.role and last.term == state.term and last.leader == state.leader:
-        return None
+def changed_soft_state(state: State) -> SoftState:
     state.soft_state = SoftState(state.role, state.term, state.leader)
     return state.soft_state
 

@@ -106,7 +106,7 @@ def send_appends(state: State, peer: NodeId, progress: Progress, now_ns: int) ->
     room = STEP_BYTES
     while progress.next <= log.last_index and len(progress.inflight) < config.max_inflight and room > 0:
         entries = log.batch(progress.next, config.max_batch_entries, config.max_batch_bytes)
-        room -= sum([len(entry.data) for entry in entries])
+        room -= len(entries[0].data) if len(entries) == 1 else sum([len(entry.data) for entry in entries])
         send_batch(state, peer, progress.next, entries, now_ns)
         progress.next = entries[-1].index + 1
         progress.inflight.append(entries[-1].index)
@@ -166,7 +166,8 @@ def on_append_reply(state: State, message: AppendReply, now_ns: int) -> None:
     note_contact(state, progress, message.sent_ns, message.read_round, now_ns)
     if message.success:
         on_match(state, message.source, progress, message.match, now_ns)
-        quiescence.on_answer(state, message)
+        if state.quiet is not None:
+            quiescence.on_answer(state, message)
     elif not progress.refusal_is_stale(message.match):
         agreed = state.log.last_index_at_or_below(message.hint_index, message.hint_term)
         progress.probe(max(1, min(message.match, agreed + 1)))
@@ -195,14 +196,18 @@ def note_contact(state: State, progress: Progress, sent_ns: int, read_round: int
 
 
 def on_match(state: State, peer: NodeId, progress: Progress, match: int, now_ns: int) -> None:
-    progress.matched(min(match, state.log.last_index))
+    last = state.log.last_index
+    progress.matched(match if match < last else last)
     if progress.match > state.commit_index:
         advance_commit(state, now_ns)
         if state.role is not Role.LEADER:
             return
-    transfer.on_progress(state, peer, progress)
-    membership.on_progress(state, peer, progress, now_ns)
-    send_appends(state, peer, progress, now_ns)
+    if peer == state.transfer_target:
+        transfer.on_progress(state, peer, progress)
+    if state.catch_up is not None:
+        membership.on_progress(state, peer, progress, now_ns)
+    if progress.next <= state.log.last_index or progress.mode is not Mode.REPLICATE:
+        send_appends(state, peer, progress, now_ns)
 
 
 def own_match(state: State) -> int:
@@ -221,5 +226,6 @@ def advance_commit(state: State, now_ns: int) -> None:
     if state.log.term(index) != state.term and "raft-commit-old-term" not in state.config.flaws:
         return
     state.commit_index = index
-    reads.release_parked(state, now_ns)
+    if state.parked_reads:
+        reads.release_parked(state, now_ns)
     membership.on_commit(state, now_ns)

@@ -96,27 +96,27 @@ class SnapshotStreams:
 
     def __init__(self, node_id: NodeId, options: StreamOptions) -> None:
         self._node_id, self._options = node_id, options
-        self._outgoing: dict[NodeId, OutgoingSnapshot] = {}
+        self.outgoing: dict[NodeId, OutgoingSnapshot] = {}
         self.incoming: IncomingSnapshot | None = None
 
     # ---- sending ----
 
     def begin(self, order: SendSnapshot, size: int, now_ns: int) -> None:
         """Stream a snapshot of so many bytes; it replaces the stream to the same follower."""
-        self._outgoing[order.target] = OutgoingSnapshot(order, size, now_ns, retry_at_ns=now_ns)
+        self.outgoing[order.target] = OutgoingSnapshot(order, size, now_ns, retry_at_ns=now_ns)
 
     def stop(self) -> None:
         """Leadership is over: nothing is sent any more."""
-        self._outgoing.clear()
+        self.outgoing.clear()
 
     def streams(self, order: SendSnapshot) -> bool:
         """Whether what was ordered is still under way."""
-        outgoing = self._outgoing.get(order.target)
+        outgoing = self.outgoing.get(order.target)
         return outgoing is not None and outgoing.order is order
 
     def on_ack(self, ack: SnapshotAck, now_ns: int) -> None:
         """Take an acknowledgement in; one for another stream than the present one means nothing."""
-        outgoing = self._outgoing.get(ack.source)
+        outgoing = self.outgoing.get(ack.source)
         if outgoing is None:
             return
         order = outgoing.order
@@ -128,11 +128,11 @@ class SnapshotStreams:
         offers: list[SnapshotChunk] = []
         reads: list[ReadChunk] = []
         ended: list[SnapshotSent] = []
-        for target, outgoing in list(self._outgoing.items()):
+        for target, outgoing in list(self.outgoing.items()):
             order = outgoing.order
             silent = now_ns - outgoing.answered_ns >= self._options.give_up_ns
             if outgoing.done or silent:
-                del self._outgoing[target]
+                del self.outgoing[target]
                 ended.append(SnapshotSent(target, order.meta.index, outgoing.done))
             elif outgoing.offers(now_ns, self._options):
                 offers.append(self._chunk(order, 0, b"", last=False))
@@ -143,7 +143,7 @@ class SnapshotStreams:
 
     def chunk(self, read: ReadChunk, data: bytes) -> SnapshotChunk | None:
         """What was read, to be sent now; None if the stream has ended or gone on from elsewhere meanwhile."""
-        outgoing = self._outgoing.get(read.order.target)
+        outgoing = self.outgoing.get(read.order.target)
         if outgoing is None or outgoing.order is not read.order:
             return None
         outgoing.reading = False
@@ -156,16 +156,16 @@ class SnapshotStreams:
         """The chunk can't be read: its stream, if it is still under way, has ended."""
         if not self.streams(read.order):
             return []
-        del self._outgoing[read.order.target]
+        del self.outgoing[read.order.target]
         return [SnapshotSent(read.order.target, read.order.meta.index, delivered=False)]
 
     def next_wake_ns(self) -> int | None:
         """When `poll` has something to do without any event, if ever."""
-        if not self._outgoing:
+        if not self.outgoing:
             return None
         times = [
             min(outgoing.retry_at_ns, outgoing.answered_ns + self._options.give_up_ns)
-            for outgoing in self._outgoing.values()
+            for outgoing in self.outgoing.values()
         ]
         return min(times)
 

@@ -74,10 +74,11 @@ class ClockGuard:
         self._peers: dict[str, Measurement | None] = {}
         self._measured_at: dict[str, int] = {}
         """Number of jumps before each measurement."""
-        self._verdict: Fence | None = None
+        self.verdict: Fence | None = None
+        """The last judgement: it stands until `stands_until_ns` while the lead is between the other two."""
         self._judged_lead_ns, self._judged_at_ns = self._base_ns, monotonic_ns
-        self._lowest_ns, self._highest_ns = self._base_ns - _SAME_LEAD_NS, self._base_ns + _SAME_LEAD_NS
-        self._judged_until_ns = monotonic_ns
+        self.lowest_ns, self.highest_ns = self._base_ns - _SAME_LEAD_NS, self._base_ns + _SAME_LEAD_NS
+        self.stands_until_ns = monotonic_ns
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -102,17 +103,17 @@ class ClockGuard:
     def judge(self, wall_ns: int, monotonic_ns: int) -> Fence | None:
         """Why the clock is not to be trusted now, or None."""
         lead_ns = wall_ns - monotonic_ns
-        if monotonic_ns < self._judged_until_ns and self._lowest_ns <= lead_ns <= self._highest_ns:
-            return self._verdict
+        if monotonic_ns < self.stands_until_ns and self.lowest_ns <= lead_ns <= self.highest_ns:
+            return self.verdict
         self._note_jump(lead_ns, monotonic_ns)
-        self._verdict = self._judged(lead_ns, monotonic_ns)
+        self.verdict = self._judged(lead_ns, monotonic_ns)
         self._judged_lead_ns, self._judged_at_ns = lead_ns, monotonic_ns
-        self._lowest_ns, self._highest_ns = lead_ns - _SAME_LEAD_NS, lead_ns + _SAME_LEAD_NS
-        self._judged_until_ns = monotonic_ns + _RECHECK_NS
-        return self._verdict
+        self.lowest_ns, self.highest_ns = lead_ns - _SAME_LEAD_NS, lead_ns + _SAME_LEAD_NS
+        self.stands_until_ns = monotonic_ns + _RECHECK_NS
+        return self.verdict
 
     def _judge_anew(self) -> None:
-        self._judged_until_ns = -(1 << 63)
+        self.stands_until_ns = -(1 << 63)
 
     def _note_jump(self, lead_ns: int, monotonic_ns: int) -> None:
         """Compare with the lead at the last look, and when the clock was last trusted; the clocks may have drifted."""

@@ -111,7 +111,11 @@ class NodeClock:
         self._guard.measured(peer, Measurement(wall_ns + half_ns - own_ns, half_ns, own_ns - now_ns, now_ns))
 
     def _judge(self, wall_ns: int) -> Fence | None:
-        fence = self._guard.judge(wall_ns, self._monotonic_ns())
+        guard, monotonic_ns = self._guard, self._monotonic_ns()
+        if monotonic_ns < guard.stands_until_ns and guard.lowest_ns <= wall_ns - monotonic_ns <= guard.highest_ns:
+            fence = guard.verdict
+        else:
+            fence = guard.judge(wall_ns, monotonic_ns)
         if fence is not self._fence:
             self._changed(fence)
         return fence
