@@ -269,7 +269,7 @@ class Group:
 
     def receive(self, message: Message) -> None:
         """Take in a message from another replica of the group."""
-        if not isinstance(message, SnapshotChunk | SnapshotAck):
+        if not isinstance(message, (SnapshotChunk, SnapshotAck)):
             self._step(Receive(message))
         elif not self._stopped:
             self._traffic.take(message)

@@ -91,18 +91,22 @@ class PeerCheck:
         self._told: dict[str, str] = {}
         self._log = node_logger(node_id)
 
-    def refusal(self, peer: Peer, claimed: Iterable[str] = (), incarnation: int | None = None) -> str | None:
+    def refusal(self, peer: Peer, claimed: Collection[str] = (), incarnation: int | None = None) -> str | None:
         """Why nothing is taken from this peer, None if it is welcome.
 
         `claimed` are the server ids that the message speaks for, `incarnation` what it says of its sender.
         """
-        reason = self._reason(peer, claimed, peer.incarnation if incarnation is None else incarnation)
+        if incarnation is None:
+            incarnation = peer.incarnation
+            if self._incarnations.get(peer.node_id) == incarnation and set(claimed) == {peer.node_id}:
+                return None
+        reason = self._reason(peer, claimed, incarnation)
         if reason is not None and self._told.get(peer.node_id) != reason:
             self._told[peer.node_id] = reason
             self._log.warning("refused: %s", reason)
         return reason
 
-    def _reason(self, peer: Peer, claimed: Iterable[str], incarnation: int) -> str | None:
+    def _reason(self, peer: Peer, claimed: Collection[str], incarnation: int) -> str | None:
         for server_id in claimed:
             if server_id != peer.node_id and node_of(server_id) != node_of(peer.node_id):
                 return f"{peer.node_id} speaks for {server_id}"

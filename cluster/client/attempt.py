@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cluster.wire.messages import Fault, Reply, decode_reply
 from harness.errors import DefiniteError, IndefiniteError
@@ -50,9 +50,9 @@ class Missed:
     fault: Fault | None = None
 
 
-async def attempt(network: Network, address: str, payload: bytes, timeout_s: float) -> Reply | Missed:
+def attempt(network: Network, address: str, payload: bytes, timeout_s: float) -> Coroutine[Any, Any, Reply | Missed]:
     """Send one request; a `Fault` comes back as Missed."""
-    return await attempt_as(decode_reply, network, address, payload, timeout_s)
+    return attempt_as(decode_reply, network, address, payload, timeout_s)
 
 
 async def attempt_as(
@@ -71,6 +71,9 @@ async def attempt_as(
     return reply
 
 
+_NO_ATTEMPT = Missed(Miss.UNREACHABLE, False, "timeout", "there was no time for an attempt")
+
+
 class Trial:
     """One operation's deadline, the pause before its next attempt, and whether any attempt may have taken effect."""
 
@@ -81,7 +84,7 @@ class Trial:
         self._attempt_timeout_s = attempt_timeout_s
         self._pause_s = 0.01
         self._possible: Missed | None = None
-        self._last = Missed(Miss.UNREACHABLE, False, "timeout", "there was no time for an attempt")
+        self._last = _NO_ATTEMPT
 
     @property
     def remaining_s(self) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt
 from cluster.client.catalog import CatalogClient
@@ -384,8 +384,8 @@ class ClusterClient:
                 await self._after_miss(table, tablet, reply, trial)
         raise trial.error()
 
-    async def _attempt(self, address: str, request: Request, trial: Trial) -> Reply | Missed:
-        return await attempt(self._ports.network, address, encode(request), trial.attempt_timeout_s)
+    def _attempt(self, address: str, request: Request, trial: Trial) -> Coroutine[Any, Any, Reply | Missed]:
+        return attempt(self._ports.network, address, encode(request), trial.attempt_timeout_s)
 
     async def _after_miss(self, table: str, tablet: _Tablet, missed: Missed, trial: Trial) -> None:
         if _turn(tablet.route, missed, None if missed.fault is None else missed.fault.leader):

@@ -218,7 +218,7 @@ class Evaluation:
         """Strong reads are served at their arrival, or where a version lies above that (data timestamps may lead the
         clock): what was acknowledged is never missed.
         """
-        present = max([arrived, *[self._machine.newest(span) for span in spans]])
+        present = max(arrived, *[self._machine.newest(span) for span in spans])
         timestamp = present if read.as_of is None else read.as_of
         if timestamp > present:
             return _fault("INVALID", "the time asked for lies in the future")

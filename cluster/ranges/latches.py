@@ -22,7 +22,9 @@ class Latch:
 
     def __init__(self, reads: tuple[Span, ...], writes: tuple[Span, ...]) -> None:
         self.reads, self.writes = reads, writes
-        self.partitions = tuple(dict.fromkeys([span[0][0] for span in reads + writes]))
+        spans = reads + writes
+        one = len(spans) == 1
+        self.partitions = (spans[0][0][0],) if one else tuple(dict.fromkeys([span[0][0] for span in spans]))
         self.wake: Callable[[], None] = _nothing
         self._waits_for = 0
         self._followers: list[Latch] = []
@@ -59,9 +61,10 @@ class Latches:
                 continue
             before.update((other, None) for other in claims if latch.conflicts(other))
             claims[latch] = None
-        for other in before:
-            other._followers.append(latch)
-        latch._waits_for = len(before)
+        if before:
+            for other in before:
+                other._followers.append(latch)
+            latch._waits_for = len(before)
         return latch
 
     def release(self, latch: Latch) -> None:

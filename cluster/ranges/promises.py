@@ -60,7 +60,7 @@ class Promises:
 
     def highest_read(self, spans: Iterable[Span]) -> int:
         """No read of these spans was served above this, by this holder or an earlier one."""
-        return max([self._reads.highest(span) for span in spans])
+        return max(map(self._reads.highest, spans))
 
     def summary(self) -> tuple[int, int]:
         """(C, highest read of anything): what a successor must stay above (G3)."""

@@ -200,7 +200,7 @@ class RangeReplica:
 
     def serve(self, request: RowRequest) -> Coroutine[Any, Any, bytes]:
         """Answer a client: an encoded reply or Fault. Raises ClockFenced."""
-        if not isinstance(request, self._served):
+        if type(request) not in self._served:
             return _refuse("this table is addressed by " + ("its primary key" if self._keyed else "integers"))
         if self._keyed and isinstance(request, TypedRequest) and request.table_id != self.created.table_id:
             return _refuse(f"the tablet {request.tablet_id} is of another table", "SCHEMA_CHANGED")

@@ -191,7 +191,8 @@ class TabletMachine:
             self.closed = batch.closed
         self.lease = extended(lease, batch.reading, batch.duration_ns)
         # What is not closed may still be written; nothing is written under what is collected.
-        self._store.raise_threshold(min(batch.timestamp - self._retention_ns, self.closed))
+        threshold = batch.timestamp - self._retention_ns
+        self._store.raise_threshold(threshold if threshold < self.closed else self.closed)
 
     def _alter(self, schema: AlterSchema) -> None:
         """Once per version, however often it was proposed."""

@@ -28,11 +28,16 @@ class _Page:
         self.highest = 0
 
     def record(self, span: Span, timestamp: int) -> None:
-        reads = self.partitions.setdefault(span[0][0], _Reads())
-        self.highest = max(self.highest, timestamp)
+        reads = self.partitions.get(span[0][0])
+        if reads is None:
+            reads = self.partitions[span[0][0]] = _Reads()
+        if timestamp > self.highest:
+            self.highest = timestamp
         if is_point(span):
-            self.size += span[0] not in reads.cells
-            reads.cells[span[0]] = max(timestamp, reads.cells.get(span[0], 0))
+            known = reads.cells.get(span[0])
+            self.size += known is None
+            if known is None or known < timestamp:
+                reads.cells[span[0]] = timestamp
         else:
             self.size += span not in reads.ranges
             reads.ranges[span] = max(timestamp, reads.ranges.get(span, 0))
@@ -41,6 +46,8 @@ class _Page:
         reads = self.partitions.get(span[0][0])
         if reads is None:
             return 0
+        if not reads.ranges and is_point(span):
+            return reads.cells.get(span[0], 0)
         found = [timestamp for other, timestamp in reads.ranges.items() if overlap(span, other)]
         if is_point(span):
             found.append(reads.cells.get(span[0], 0))

@@ -139,7 +139,8 @@ class MvccStore:
 
     def raise_threshold(self, threshold: int) -> None:
         """Let versions go that were replaced at `threshold` already; each cell's are dropped when it is written."""
-        self.threshold = max(self.threshold, threshold)
+        if threshold > self.threshold:
+            self.threshold = threshold
 
     def shed(self, count: int) -> None:
         """Let so many cells go for good, as nobody reads this any more: to let a large store go at once takes long."""

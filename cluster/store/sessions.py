@@ -75,9 +75,9 @@ class _Session:
         if floor <= self.floor:
             return 0
         self.floor = floor
-        dropped = 0
-        for sequence in [sequence for sequence in self.answers if sequence < floor]:
-            del self.answers[sequence]
+        answers, dropped = self.answers, 0
+        for sequence in [sequence for sequence in answers if sequence < floor]:
+            del answers[sequence]
             dropped += self.prints.pop(sequence)
         return dropped
 
@@ -175,16 +175,18 @@ class Sessions:
 
     def record(self, request_id: RequestId, answer: bytes) -> None:
         """Keep the answer to a fresh request that was carried out now, and forget what the client won't ask again."""
-        number, sequence = request_id.session, request_id.sequence
+        number, sequence, floor = request_id.session, request_id.sequence, request_id.done_below
         session = self._sessions.pop(number)
         if session.epoch != self._epoch:
             session = session.copy(self._epoch)
         self._sessions[number] = session
         digest = self._digest - session.print + session.keep(number, sequence, answer)
         session.last_use = self.time
-        digest -= session.trim(min(request_id.done_below, sequence))
-        while len(session.answers) > max(1, self._limits.answers):
-            digest -= session.trim(min(session.answers) + 1)
+        if floor > session.floor:
+            digest -= session.trim(floor if floor < sequence else sequence)
+        if len(session.answers) > self._limits.answers:
+            while len(session.answers) > max(1, self._limits.answers):
+                digest -= session.trim(min(session.answers) + 1)
         self._digest = digest + session.mark(number) & MASK
 
     def _set_limits(self, limits: SessionLimits) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import get_args
 
 import msgspec
 
@@ -53,6 +54,7 @@ from harness.failpoints import pass_by
 from harness.ports import CallLost, DiskFull, Peer, Ports, Refused, Unreachable
 
 _DONE = encode(DoneReply(done=True))
+_ROW_REQUESTS = frozenset(get_args(RowRequest))
 
 
 def _fault(kind: str, message: str) -> bytes:
@@ -138,7 +140,7 @@ class TabletServer:
             return malformed(error)
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
-        if isinstance(request, RowRequest):
+        if type(request) in _ROW_REQUESTS:
             return OVERLOADED if self._admission.full else await self._row(request)
         return await self._admin(peer, request)
 

@@ -8,6 +8,8 @@ clock alone; it measures the offset between two nodes.
 from __future__ import annotations
 
 import struct
+from collections.abc import Coroutine
+from typing import Any
 
 from cluster.store.hlc import ClockReading
 from cluster.store.node_clock import NodeClock
@@ -30,9 +32,10 @@ class ClockedNetwork:
     async def listen(self, address: Address, on_call: Handler, on_notify: NotifyHandler) -> Listener:
         """As the port says; messages whose reading is beyond bounds are dropped, calls answered CLOCK_OFFSET."""
 
-        async def call(peer: Peer, payload: bytes) -> bytes:
-            if payload[:1] != _MARK:
-                return await on_call(peer, payload)
+        def call(peer: Peer, payload: bytes) -> Coroutine[Any, Any, bytes]:
+            return on_call(peer, payload) if payload[:1] != _MARK else clocked(peer, payload)
+
+        async def clocked(peer: Peer, payload: bytes) -> bytes:
             if not self._take_in(payload, peer.node_id):
                 return self._stamp(_REFUSED)
             body = payload[_HEADER.size :]
@@ -66,7 +69,8 @@ class ClockedNetwork:
         await self._network.close()
 
     def _stamp(self, message: bytes) -> bytes:
-        return _HEADER.pack(_MARK, *self._clock.outgoing()) + message
+        reading, wall_ns = self._clock.outgoing()
+        return _HEADER.pack(_MARK, reading, wall_ns) + message
 
     def _take_in(self, message: bytes, source: str) -> bool:
         return self._clock.take_in(ClockReading(_HEADER.unpack_from(message)[1]), source)

@@ -132,15 +132,18 @@ class Liveness:
 
     def withdrawals(self, server: NodeId) -> int:
         """What everything that is sent to this server must carry."""
-        return self._support(server).withdrawals
+        return (self._supports.get(server) or self._support(server)).withdrawals
 
     def take_in(self, server: NodeId, incarnation: int, withdrawals: int) -> bool:
         """What a message from this server carries; False if it is older than what was heard: it says nothing of now."""
-        support, peer = self._support(server), (incarnation, withdrawals)
-        if support.peer is None or peer > support.peer:
-            support.peer = peer
-            self._end(support)
-        return peer == support.peer
+        support, peer = self._supports.get(server) or self._support(server), (incarnation, withdrawals)
+        if peer == support.peer:
+            return True
+        if support.peer is not None and peer < support.peer:
+            return False
+        support.peer = peer
+        self._end(support)
+        return True
 
     def on_heartbeat(self, server: NodeId, now_ns: int) -> None:
         """A heartbeat came in that was not older; the caller echoes it."""

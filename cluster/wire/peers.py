@@ -266,10 +266,14 @@ class PeerStreams:
         address = self._addresses.get(target) or self._addresses.get(node_of(target))
         if address is None:
             return
-        sequence = self._sequences.get((target, channel), 0)
-        self._sequences[target, channel] = sequence + 1
-        head = (self._server_id, self._epoch, channel, sequence, groups, self._liveness.withdrawals(target))
-        self._network.notify(address, encode(PeerEnvelope(*head, heartbeat_ns, echo_ns)), channel)
+        stream = (target, channel)
+        sequence = self._sequences.get(stream, 0)
+        self._sequences[stream] = sequence + 1
+        withdrawals = self._liveness.withdrawals(target)
+        envelope = PeerEnvelope(
+            self._server_id, self._epoch, channel, sequence, groups, withdrawals, heartbeat_ns, echo_ns
+        )
+        self._network.notify(address, encode(envelope), channel)
 
     # ---- receiving ----
 
@@ -277,7 +281,8 @@ class PeerStreams:
         """Take one message of a peer in; a peer that can't be who it says is refused (G9)."""
         envelope = decode_envelope(payload)
         sources = [message.source for batch in envelope.groups for message in batch.messages]
-        if self._check.refusal(peer, (envelope.source, *sources)) is not None:
+        sources.append(envelope.source)
+        if self._check.refusal(peer, sources) is not None:
             return
         arrivals = self._arrivals.get((peer.node_id, envelope.channel))
         if arrivals is None:
