@@ -6,7 +6,7 @@ Another cluster, or another wire version, is refused by the handshake (`harness.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import msgspec
 
