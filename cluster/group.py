@@ -95,8 +95,7 @@ class Group:
         self._clock, self._now_ns = ports.clock, ports.clock.monotonic_ns
         self._failpoints, self._passing = ports.failpoints, Passing(spec, ports.failpoints)
         self._on_leadership, self._on_failure = on_leadership, on_failure
-        self._observer = spec.observer
-        self._raft = raft
+        self._observer, self._raft = spec.observer, raft
         self._log = node_logger(spec.node_id)
         self._waiters = Waiters()
         self._applier = Applier(
@@ -366,10 +365,7 @@ class Group:
 
     def _carry_out_rare(self, ready: Ready) -> None:
         for result in ready.changes:
-            if result.position is not None:
-                self._waiters.place_change(result.context, (result.position.term, result.position.index))
-            elif result.reason is not None:
-                self._waiters.fail_change(result.context, ChangeRefused(result.reason, result.message))
+            self._waiters.settle_change(result)
         if ready.send_snapshots:
             self._traffic.begin(ready.send_snapshots)
 
@@ -381,9 +377,9 @@ class Group:
         self._log.info("%s: voters %s; learners %s", self._spec.group_id, voters or "unknown", learners or "none")
 
     def _changed(self, soft_state: SoftState) -> None:
-        role, term, leader = soft_state.role, soft_state.term, soft_state.leader
-        self._log.info("%s: %s in term %d, leader %s", self._spec.group_id, role, term, leader)
-        if role is Role.LEADER:
+        found = (self._spec.group_id, soft_state.role, soft_state.term, soft_state.leader)
+        self._log.info("%s: %s in term %d, leader %s", *found)
+        if soft_state.role is Role.LEADER:
             self._observer.became_leader(self._spec.group_id, self._raft)
             self._handing_over.clear()
             self.hand_over(DISK_FULL, self._disk.full)
@@ -408,10 +404,8 @@ class Group:
 
     def _release(self, batch: list[Persist]) -> None:
         self._observer.durable(self._spec.group_id, batch)
-        if len(batch) == 1:
-            messages = batch[0].then_send
-        else:
-            messages = tuple([message for item in batch for message in item.then_send])
+        one = len(batch) == 1
+        messages = batch[0].then_send if one else tuple([each for item in batch for each in item.then_send])
         if messages:
             self._send(messages)
         if self._handing_over and not self._disk.full:
@@ -450,10 +444,8 @@ class Group:
         if self._stopped:
             return
         wake_ns = self._wake_ns
-        if self._traffic.sends:
-            stream_ns = self._traffic.next_wake_ns
-            if stream_ns is not None and stream_ns < wake_ns:
-                wake_ns = stream_ns
+        if self._traffic.sends and (stream_ns := self._traffic.next_wake_ns) is not None and stream_ns < wake_ns:
+            wake_ns = stream_ns
         if self._waiters.next_deadline_ns < wake_ns:
             wake_ns = self._waiters.next_deadline_ns
         if self._queue.next_deadline_ns < wake_ns:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cluster.raft.types import Reason
+from cluster.raft.types import ChangeResult, Reason
 
 NEVER_NS = 1 << 63
 
@@ -122,17 +122,15 @@ class Waiters:
         self._note_deadline(deadline_ns)
         return self._next_context, future
 
-    def place_change(self, context: int, position: tuple[int, int]) -> None:
-        """The change stands in the log at `position` (term, index): it shares the fate of that entry."""
-        change = self._changes.pop(context, None)
-        if change is not None:
-            self._proposals[position] = change
-
-    def fail_change(self, context: int, error: ChangeRefused) -> None:
-        """Raft refused the change, or gave it up."""
-        change = self._changes.pop(context, None)
-        if change is not None:
-            fail_future(change.future, error)
+    def settle_change(self, result: ChangeResult) -> None:
+        """The change stands in the log and shares the fate of its entry, or Raft has refused it or given it up."""
+        change = self._changes.pop(result.context, None)
+        if change is None:
+            return
+        if result.position is not None:
+            self._proposals[result.position.term, result.position.index] = change
+        elif result.reason is not None:
+            fail_future(change.future, ChangeRefused(result.reason, result.message))
 
     def resolve(self, term: int, index: int, result: bytes) -> None:
         """The entry (term, index) was applied with this result."""
