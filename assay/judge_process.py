@@ -51,8 +51,14 @@ def judge_process() -> Iterator[JudgeProcess]:
 
 
 def _load() -> None:
+    from harness.arrow import without_pandas
+
+    without_pandas()
     for module in ("assay.judging", "assay.reporting", "results.report"):
         importlib.import_module(module)
+    numba = importlib.import_module("numba.core.registry")
+    numba.cpu_target.typing_context.refresh()  # as its first kernel would, which is called once the run is over
+    numba.cpu_target.target_context.refresh()
 
 
 def _judge(rundir: RunDir) -> Mapping[str, Any]:

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import matplotlib
-import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -110,10 +109,8 @@ def _wrapped(words: str) -> list[str]:
 
 def layout(order: Sequence[str], boxes: Mapping[str, Box]) -> dict[str, Point]:
     """Clockwise on an ellipse from the top (two: side by side), as small as boxes and arrows allow; in inches."""
-    graph: nx.DiGraph[str] = nx.DiGraph(zip(order, [*order[1:], order[0]], strict=True))
-    circle: dict[str, Any] = nx.circular_layout(graph)
     turn = np.pi / 2 if len(order) > 2 else np.pi
-    angles = {node: turn - np.arctan2(y, x) for node, (x, y) in circle.items()}
+    angles = {node: turn - 2 * np.pi * place / len(order) for place, node in enumerate(order)}
     wide = 1.0
     while True:
         across, down = 1.25 * wide, 0.8 * wide
