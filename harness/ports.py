@@ -135,7 +135,7 @@ class Disk(Protocol):
     async def append(self, path: str, data: bytes) -> None:
         """Append to a file, creating it; raises DiskFull."""
 
-    async def fsync(self, path: str) -> None:
+    def fsync(self, path: str) -> Awaitable[None]:
         """Make everything appended to the file so far durable."""
 
     async def read(self, path: str) -> bytes:

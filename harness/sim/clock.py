@@ -116,7 +116,15 @@ class SimClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait by the monotonic clock, at the rate it has when the wait begins."""
-        await asyncio.sleep(seconds / (1 + self._mono_ppb / BILLION))
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        ended = self._loop.create_future()
+        timer = self._loop.call_later(seconds / (1 + self._mono_ppb / BILLION), _end, ended)
+        try:
+            await ended
+        finally:
+            timer.cancel()
 
     # ---- what the wall clock does by itself: worked out when it is looked at, so that it costs no steps ----
 
@@ -174,3 +182,8 @@ class SimClock:
             raise ValueError("a monotonic clock can't stand still or go back")
         self._mono_base, self._mono_since = self.monotonic_ns(), self._loop.now_ns
         self._mono_ppb = round(rate * BILLION)
+
+
+def _end(sleep: asyncio.Future[None]) -> None:
+    if not sleep.done():
+        sleep.set_result(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -200,7 +200,9 @@ class SimDisk:
 
         def synced() -> None:
             if self._fsyncs.pop(token, self) is None:
-                file.synced = max(file.synced, min(length, len(file.data)))
+                kept = min(length, len(file.data))
+                if kept > file.synced:
+                    file.synced = kept
                 file.named = True
                 self.syncs += 1
                 self._trace.record(FSYNC, tag, path.encode())
@@ -298,10 +300,14 @@ class SimDiskPort:
         self._owner.require_alive()
         self._disk.append(path, data, self._owner.tag)
 
-    async def fsync(self, path: str) -> None:
-        self._owner.require_alive()
+    def fsync(self, path: str) -> Awaitable[None]:
         if self._failpoints.armed:
-            await self._before_sync()
+            return self._fsync_late(path)
+        self._owner.require_alive()
+        return self._disk.fsync(path, self._owner.tag)
+
+    async def _fsync_late(self, path: str) -> None:
+        await self._before_sync()
         await self._disk.fsync(path, self._owner.tag)
 
     async def read(self, path: str) -> bytes:
