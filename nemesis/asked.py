@@ -124,7 +124,8 @@ def expand(asked: Sequence[Asked], offered: frozenset[str]) -> tuple[Asked, ...]
     """
     named = {each.name: each for each in asked if each.name != ALL}
     if len(named) < len(asked):
-        possible = [name for name, info in NEMESES.items() if info.needs <= offered and name not in AIMED]
+        able = [name for name, info in NEMESES.items() if info.needs | info.suits <= offered]
+        possible = [name for name in able if name not in AIMED]
         if LEADERLESS in offered:
             possible = [name for name in possible if not scripted(name) or LEADERLESS in SCRIPTS[name].needs]
         named |= {name: Asked(name) for name in possible if name not in named}

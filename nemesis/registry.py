@@ -60,16 +60,21 @@ class PlotStyle:
 
 @dataclass(frozen=True, slots=True)
 class NemesisInfo:
-    """A nemesis by name: one line about it, the capabilities it needs, and how it is drawn."""
+    """A nemesis by name: one line about it, the capabilities it needs, and how it is drawn; `suits` are those without
+    which `all` leaves it out."""
 
     name: str
     description: str
     needs: frozenset[str]
     style: PlotStyle
+    suits: frozenset[str] = frozenset()
 
 
 NEMESES: dict[str, NemesisInfo] = {
     **{name: NemesisInfo(name, kind.description, kind.needs, PlotStyle(kind.color)) for name, kind in KINDS.items()},
-    **{name: NemesisInfo(name, each.description, each.needs, PlotStyle(each.color)) for name, each in SCRIPTS.items()},
+    **{
+        name: NemesisInfo(name, each.description, each.needs, PlotStyle(each.color), each.suits)
+        for name, each in SCRIPTS.items()
+    },
 }
 """Every name that `--nemesis` takes, but for `all` and `none`."""

@@ -37,12 +37,16 @@ async def new_leader_partition(scene: Scene) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScriptInfo:
-    """A script, what it is in one line, the capabilities it needs, and the colour (CSS) it is drawn in."""
+    """A script, what it is in one line, the capabilities it needs, and the colour (CSS) it is drawn in.
+
+    Without those of `suits` its core can't be reached, or hardly: `all` leaves it out then.
+    """
 
     script: Script
     description: str
     needs: frozenset[str]
     color: str
+    suits: frozenset[str] = frozenset()
 
 
 SCRIPTS: dict[str, ScriptInfo] = {
@@ -105,12 +109,14 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "cuts a follower off until it needs a snapshot, and hits it while it installs one",
         frozenset({"partition", "kill", "pause", "failpoint", "flood", "status"}),
         "#c05a7a",
+        frozenset({"short-log"}),
     ),
     "deposed-leader": ScriptInfo(
         deposed_leader,
         "cuts a leader off until its successor commits what clients write; clients stay with both",
         frozenset({"partition", "status"}),
         "#b0893a",
+        frozenset({"outlived-leader"}),
     ),
     "unheard-commit": ScriptInfo(
         unheard_commit,

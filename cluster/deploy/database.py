@@ -60,6 +60,17 @@ FLOODED_KEYS = 1 << 40
 READINESS_CALL_TIMEOUT_S = 2.0
 
 
+SHORT_LOG = 250
+"""Writes that come together make one entry, so that a log grows by some tens of entries a second, however many come."""
+
+
+def outlives_its_lease(knobs: Knobs) -> bool:
+    """Whether a leader without a quorum stays one until well after another may serve in its place."""
+    steps_down_ms = knobs.check_quorum_ms or 4 * knobs.election_timeout_ms
+    waits_ms = (knobs.tablet_lease_ms or knobs.election_timeout_ms) + knobs.max_clock_offset_ms
+    return steps_down_ms > waits_ms + knobs.election_timeout_ms
+
+
 class ReferenceDatabase(ABC):
     """Masters `m1`…, tablet servers `t1`…, one process each; where it runs adds processes, statuses and clients.
 
@@ -86,11 +97,18 @@ class ReferenceDatabase(ABC):
     @property
     def capabilities(self) -> frozenset[str]:
         """What its processes can take; `zones`, if its nodes are spread over several; `spare-master`, if so many are
-        masters that one can leave and a group of three is left."""
+        masters that one can leave and a group of three is left; `outlived-leader`, if a leader that was cut off takes
+        itself for one for longer than its successor waits to serve; `short-log`, if some hundred entries suffice for a
+        snapshot that a follower needs."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         found = (CAPABILITIES - RAFT_ONLY) | {"leaderless"} if self.leaderless else CAPABILITIES
-        extra = {"zones": len(zones) > 1, "spare-master": len(masters) > LEAST_MASTERS}
+        extra = {
+            "zones": len(zones) > 1,
+            "spare-master": len(masters) > LEAST_MASTERS,
+            "outlived-leader": outlives_its_lease(self._knobs),
+            "short-log": self._knobs.snapshot_entries + self._knobs.retained_entries <= SHORT_LOG,
+        }
         return found | {name for name, offered in extra.items() if offered}
 
     @property

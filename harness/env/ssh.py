@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 20.0
 COMMAND_TIMEOUT_S = 30.0
+RECONNECT_TIMEOUT_S = 3.0
+"""A command whose connection has broken is not to wait long for another one."""
 RETRY_S = 0.05
 CHUNK_BYTES = 1 << 20
 NO_STATUS = -1
@@ -85,6 +87,8 @@ class SshHost:
         self._target = target
         self._explain = explain
         self._client = paramiko.SSHClient()
+        self._connecting = threading.Lock()
+        self._closed = False
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Log in, trying again while the machine's sshd is coming up; raises HarnessError at the deadline."""
@@ -164,15 +168,24 @@ class SshHost:
         return self._failure(f"the probe on {self.name} does not answer: {error!r}")
 
     def _open_channel(self, timeout_s: float) -> Any:
-        transport = self._client.get_transport()
-        if transport is None or not transport.is_active():
-            raise paramiko.SSHException("the connection is closed")
-        channel = transport.open_session(timeout=timeout_s)
+        channel = self._transport().open_session(timeout=timeout_s)
         channel.settimeout(timeout_s)
         return channel
 
+    def _transport(self) -> Any:
+        """The connection, made anew if it broke: what was done to the machine has to be undone."""
+        with self._connecting:
+            transport = self._client.get_transport()
+            if transport is None or not transport.is_active():
+                if self._closed:
+                    raise paramiko.SSHException("the connection is closed")
+                self._connect_once(RECONNECT_TIMEOUT_S)
+                transport = self._client.get_transport()
+            return transport
+
     def close(self) -> None:
         """Drop the connection; never raises."""
+        self._closed = True
         self._client.close()
 
 

@@ -10,7 +10,7 @@ from nemesis.asked import parse, parse_all
 from nemesis.quorum import LEADERLESS
 from nemesis.registry import AIMED, NEMESES
 
-EVERYTHING = frozenset[str]().union(*(info.needs for info in NEMESES.values())) - {LEADERLESS}
+EVERYTHING = frozenset[str]().union(*(info.needs | info.suits for info in NEMESES.values())) - {LEADERLESS}
 OPTIONS = RunOptions("register", nemesis=("all",), swarm=True)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-from harness.env.ssh import Conversation
+import paramiko
+import pytest
+
+from harness.env.ssh import Conversation, SshHost, SshTarget
 from harness.errors import HarnessError
 
 
@@ -48,3 +51,41 @@ def test_who_asks_beside_another_gets_his_own_answer() -> None:
     for thread in threads:
         thread.join()
     assert answers == {b"%d" % number: b"%d" % number for number in range(8)}
+
+
+class Transport:
+    """A connection that carries nothing."""
+
+    active = True
+
+    def is_active(self) -> bool:
+        return self.active
+
+    def open_session(self, timeout: float) -> Echo:
+        return Echo()
+
+
+def test_a_connection_that_broke_is_made_anew_until_the_machine_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = SshHost("t1", SshTarget("192.0.2.1"))
+    made: list[Transport] = []
+    down = [False]
+
+    def connect_once(timeout_s: float) -> None:
+        if down[0]:
+            raise OSError("connection reset")
+        made.append(Transport())
+
+    monkeypatch.setattr(host, "_connect_once", connect_once)
+    monkeypatch.setattr(host._client, "get_transport", lambda: made[-1] if made else None)
+    host.connect()
+    host._open_channel(1.0)
+    made[-1].active, down[0] = False, True
+    with pytest.raises(OSError, match="reset"):
+        host._open_channel(1.0)
+    down[0] = False
+    host._open_channel(1.0)
+    assert len(made) == 2
+    host.close()
+    made[-1].active = False
+    with pytest.raises(paramiko.SSHException, match="closed"):
+        host._open_channel(1.0)

@@ -1,0 +1,74 @@
+"""What must not be passed over, in the simulator; `tests/docker/test_docker_honest.py` has the same in containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.deploy.database_sim import SimDatabase
+from harness.env.sim import SimEnvironment
+from harness.errors import HarnessError
+from tests import honest_runs as honest
+
+
+def test_a_nemesis_that_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest.without_hands(monkeypatch)
+    honest.is_vacuous(honest.run("sim", tmp_path))
+
+
+def test_a_client_that_never_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest.with_clients(monkeypatch, honest.Hopeless)
+    honest.serves_nobody(honest.run("sim", tmp_path, "none"))
+
+
+def test_a_client_that_says_fail_for_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest.with_clients(monkeypatch, honest.Liar)
+    honest.is_refuted(honest.run("sim", tmp_path, "none"))
+
+
+def test_a_teardown_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest.with_a_failing_teardown(monkeypatch, SimDatabase)
+    honest.lost_only_the_teardown(honest.run("sim", tmp_path, "none"))
+
+
+def test_a_clock_that_will_not_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def skew_clock(*told: object) -> None:
+        """The hand is turned, and the clock stays."""
+
+    monkeypatch.setattr(SimEnvironment, "skew_clock", skew_clock)
+    honest.is_vacuous(honest.run("sim", tmp_path, "clock-jump"))
+
+
+def test_a_control_connection_that_is_cut_for_20_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be done to nodes from the first fault on, for 20 s: what was not undone then is undone later."""
+    cut_ns: list[int] = []
+
+    def cut_off(database: SimDatabase) -> bool:
+        now_ns = database.admin_clock().monotonic_ns()
+        return bool(cut_ns) and now_ns - cut_ns[0] < 20e9
+
+    real = SimDatabase.kill, SimDatabase.start, SimDatabase.process_state
+
+    async def kill(self: SimDatabase, node: str) -> None:
+        await real[0](self, node)
+        cut_ns.append(self.admin_clock().monotonic_ns())
+
+    async def start(self: SimDatabase, node: str) -> None:
+        if cut_off(self):
+            raise HarnessError(f"SSH to {node} failed")
+        await real[1](self, node)
+
+    async def process_state(self: SimDatabase, node: str):  # type: ignore[no-untyped-def]
+        if cut_off(self):
+            raise HarnessError(f"SSH to {node} failed")
+        return await real[2](self, node)
+
+    monkeypatch.setattr(SimDatabase, "kill", kill)
+    monkeypatch.setattr(SimDatabase, "start", start)
+    monkeypatch.setattr(SimDatabase, "process_state", process_state)
+    verdict = honest.run("sim", tmp_path, "kill", time_limit=30.0).verdict
+    assert verdict.overall == "unknown", verdict.reasons
+    assert verdict.safety.answer is True and verdict.harness.answer is False
+    assert any("SSH to" in reason for reason in verdict.reasons), verdict.reasons
+    assert verdict.liveness.answer is True, "it was healed in the end"

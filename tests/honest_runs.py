@@ -1,0 +1,115 @@
+"""Runs that something is wrong with which the verdict must not pass over; the same in the simulator and in containers."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.compose import carry_out
+from assay.judging import judge_saved_run
+from assay.options import RunOptions
+from cluster.deploy.database import ReferenceDatabase
+from harness.errors import DefiniteError, HarnessError
+from harness.ops import Op
+from harness.protocols import Client
+from harness.run import Progress, RunOutcome, Silent
+from nemesis.injectors import Injectors
+
+
+def run(
+    on: str, store: Path, nemesis: str = "kill", progress: Progress | None = None, time_limit: float = 12.0
+) -> RunOutcome:
+    """A short run of a small cluster."""
+    options = RunOptions(
+        "register", on=on, nemesis=(nemesis,), time_limit=time_limit, seed=3, masters=1, nodes=3, store=store
+    )
+    return carry_out(options, judge_saved_run, progress or Silent(), datetime.now(), lambda sentence: None).outcome
+
+
+class Wrapped:
+    """A client around another one, whose answers it may change."""
+
+    def __init__(self, inner: Client) -> None:
+        self.inner = inner
+
+    async def invoke(self, op: Op) -> Op:
+        return await self.inner.invoke(op)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+class Hopeless(Wrapped):
+    """Never succeeds."""
+
+    async def invoke(self, op: Op) -> Op:
+        raise DefiniteError("refused", "nobody is at home")
+
+
+class Liar(Wrapped):
+    """Says of some writes, which time out after they took effect, that they failed."""
+
+    count = 0
+
+    async def invoke(self, op: Op) -> Op:
+        done = await self.inner.invoke(op)
+        Liar.count += op.f == "write"
+        if op.f == "write" and Liar.count % 5 == 0:
+            raise DefiniteError("timeout", "no answer in time")
+        return done
+
+
+def with_clients(patch: pytest.MonkeyPatch, wrapper: type[Wrapped]) -> None:
+    """All clients of the workload are wrapped."""
+    make = ReferenceDatabase.op_client
+    patch.setattr(ReferenceDatabase, "op_client", lambda self, *told: wrapper(make(self, *told)))
+
+
+def without_hands(patch: pytest.MonkeyPatch) -> None:
+    """The nemesis does nothing of what it says."""
+
+    async def carry_out(injectors: Injectors, instance: int, action: Any) -> None:
+        await asyncio.sleep(0)
+
+    patch.setattr(Injectors, "carry_out", carry_out)
+
+
+def with_a_failing_teardown(patch: pytest.MonkeyPatch, database: type) -> None:
+    """Tearing the database down raises, before it has done anything."""
+
+    async def teardown(self: Any) -> None:
+        raise HarnessError("the way to the nodes is lost")
+
+    patch.setattr(database, "teardown", teardown)
+
+
+def is_vacuous(outcome: RunOutcome) -> None:
+    verdict = outcome.verdict
+    assert verdict.overall == "unknown", verdict.reasons
+    assert verdict.adequacy.answer is False
+    assert any("never observed in effect" in reason for reason in verdict.reasons), verdict.reasons
+
+
+def serves_nobody(outcome: RunOutcome) -> None:
+    verdict = outcome.verdict
+    assert verdict.overall == "invalid", verdict.reasons
+    assert verdict.adequacy.answer is False and verdict.liveness.answer is False
+    assert any("no operation succeeded" in reason for reason in verdict.reasons), verdict.reasons
+
+
+def is_refuted(outcome: RunOutcome) -> None:
+    verdict = outcome.verdict
+    assert verdict.overall == "invalid", verdict.reasons
+    assert verdict.safety.answer is False and verdict.checkers["register"]["valid"] is False
+
+
+def lost_only_the_teardown(outcome: RunOutcome) -> None:
+    verdict = outcome.verdict
+    assert verdict.overall == "valid", verdict.reasons
+    assert [(failure.stage, failure.error) for failure in verdict.aftermath] == [
+        ("tear down", "HarnessError: the way to the nodes is lost")
+    ]

@@ -1,0 +1,42 @@
+"""`all` leaves out what this database can hardly be brought to; who names it gets it all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.config import Knobs
+from cluster.deploy.database_sim import SimDatabase
+from harness.sim.world import World
+from nemesis.asked import expand, parse_all
+from nemesis.registry import NEMESES
+from nemesis.scripts import SCRIPTS
+
+
+def offered(**knobs: int) -> frozenset[str]:
+    with World(1) as world:
+        needed = frozenset[str]().union(*(info.needs for info in NEMESES.values()))
+        return frozenset(SimDatabase(world, 3, 5, (), Knobs(**knobs)).capabilities) | needed - {"leaderless"}
+
+
+@pytest.mark.parametrize(
+    ("script", "seed", "never", "often"),
+    [
+        (
+            "deposed-leader",
+            6,
+            {"election_timeout_ms": 600, "tablet_lease_ms": 3000, "max_clock_offset_ms": 1000},
+            {"election_timeout_ms": 600, "check_quorum_ms": 5000, "max_clock_offset_ms": 500},
+        ),
+        ("snapshot-race", 38, {"snapshot_entries": 2000, "retained_entries": 16}, {"snapshot_entries": 20}),
+        ("snapshot-race", 44, {"snapshot_entries": 2, "retained_entries": 256}, {"snapshot_entries": 2}),
+    ],
+)
+def test_scripts_whose_core_these_knobs_keep_away(
+    script: str, seed: int, never: dict[str, int], often: dict[str, int]
+) -> None:
+    """`assay run register --nemesis all --swarm --seed N` drew them, and their cores were never reached."""
+    often = {"retained_entries": 16, **often}
+    assert SCRIPTS[script].needs <= offered(**never)
+    assert script not in [each.name for each in expand(parse_all(["all"]), offered(**never))]
+    assert script in [each.name for each in expand(parse_all(["all"]), offered(**often))]
+    assert script in [each.name for each in expand(parse_all([script]), offered(**never))]
