@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.rundir import RunDir, open_run, write_atomic
 from results import sections
+from results.around import around
 from results.findings import findings
 from results.markup import Markup, join, tag, void
 from results.page import page
@@ -38,6 +39,7 @@ def _body(saved: Saved, colors: Mapping[str, str]) -> Markup:
         sections.questions(saved),
         tag("h2", "What was found"),
         findings(saved.checkers, saved.faults, colors) if saved.checkers else tag("p", "No checker judged this run."),
+        _around(saved, colors),
         tag("h2", "What happened"),
         _pictures(saved, colors),
         tag("h2", "Operations"),
@@ -50,6 +52,11 @@ def _body(saved: Saved, colors: Mapping[str, str]) -> Markup:
         tag("footer", f"assay · {saved.rundir.path}"),
     )
     return join((sections.banner(saved), tag("main", *parts)))
+
+
+def _around(saved: Saved, colors: Mapping[str, str]) -> Markup | None:
+    found = around(saved.groups, saved.faults, colors)
+    return None if found is None else join((tag("h2", "Anomalies by key and time, with their neighbours"), found))
 
 
 def _recoveries(saved: Saved, colors: Mapping[str, str]) -> Markup | None:

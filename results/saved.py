@@ -15,6 +15,7 @@ from harness.facts import conclude_run, load_faults
 from harness.faults import Fault
 from harness.leaderships import Leadership
 from harness.rundir import RunDir
+from results.neighbours import MOST_GROUPS, Group, find_neighbours, grouped
 from results.points import Points, read_points
 
 T = TypeVar("T")
@@ -26,7 +27,8 @@ _BADNESS = ("valid", "unknown", "invalid")
 class Saved:
     """The parts of a run: `run`, `outcome` and `verdict` as their JSON files hold them; empty where there is none.
 
-    `points` is None when there is no readable history. `gaps` says in sentences what could not be read.
+    `points` is None when there is no readable history. `gaps` says in sentences what could not be read. `groups` are
+    the anomalies by key and time.
     """
 
     rundir: RunDir
@@ -37,6 +39,7 @@ class Saved:
     points: Points | None
     leaders: tuple[Leadership, ...] = ()
     gaps: tuple[str, ...] = field(default=())
+    groups: tuple[Group, ...] = ()
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -64,7 +67,8 @@ def load(rundir: RunDir) -> Saved:
         verdict = _believed(gaps, rundir, verdict)
     else:
         gaps.append("This run has no verdict: it ended before it was judged. `assay check` judges what was saved.")
-    return Saved(rundir, run, outcome, verdict, faults, points, leaders, tuple(dict.fromkeys(gaps)))
+    groups = _tolerant(gaps, lambda: _groups(rundir, verdict)) or ()
+    return Saved(rundir, run, outcome, verdict, faults, points, leaders, tuple(dict.fromkeys(gaps)), groups)
 
 
 def _leaders(rundir: RunDir) -> tuple[Leadership, ...]:
@@ -76,6 +80,15 @@ def _points(rundir: RunDir) -> Points | None:
     if rundir.history_parquet.exists():
         open_source(rundir.history_parquet, "parquet")
     return read_points(rundir)
+
+
+def _groups(rundir: RunDir, verdict: Mapping[str, Any]) -> tuple[Group, ...]:
+    """The anomalies by key and time, with what happened around them."""
+    checkers = verdict.get("checkers")
+    groups = grouped(checkers if isinstance(checkers, dict) else {})
+    if groups:
+        find_neighbours(groups[:MOST_GROUPS], open_source(rundir.path))
+    return tuple(groups)
 
 
 def _believed(gaps: list[str], rundir: RunDir, verdict: dict[str, Any]) -> dict[str, Any]:

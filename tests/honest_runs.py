@@ -1,4 +1,4 @@
-"""Runs that something is wrong with which the verdict must not pass over; the same in the simulator and in containers."""
+"""Runs with something wrong that the verdict must not pass over; the same in the simulator and in containers."""
 
 from __future__ import annotations
 
