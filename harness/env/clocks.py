@@ -6,7 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from harness.env.ssh import Conversation, SshFleet, SshHost
+from harness.env.ssh import Conversation, SshFleet, SshHost, end_programs_command
 from harness.errors import HarnessError
 from harness.ports import Clock
 from harness.protocols import Skew
@@ -48,6 +48,7 @@ class Clocks:
 
     def _start_agent(self, host: SshHost) -> Conversation:
         """An agent that has answered once, so that its file is there."""
+        host.check(end_programs_command(AGENT_PATH))
         host.check(f"cat > {AGENT_PATH}", AGENT_SOURCE.read_bytes())
         agent = host.open_conversation(f"exec python3 -S -E {AGENT_PATH} {CLOCK_FILE}")
         agent.ask(b"null", ANSWER_TIMEOUT_S)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.env.ssh import Conversation, SshFleet, SshHost
+from harness.env.ssh import Conversation, SshFleet, SshHost, end_programs_command
 from harness.errors import HarnessError
 from harness.protocols import CLIENTS, Flow
 
@@ -88,6 +88,7 @@ class ReachabilityProbe:
     def _start_agent(self, host: SshHost) -> Conversation:
         """An agent that has answered once, so that it listens."""
         address = self._addresses[host.name]
+        host.check(end_programs_command(AGENT_PATH))
         host.check(f"cat > {AGENT_PATH}", AGENT_SOURCE.read_bytes())
         agent = host.open_conversation(f"exec python3 -S -E {AGENT_PATH} {address} {PROBE_PORT}")
         agent.ask(json.dumps(ARE_YOU_THERE).encode(), ANSWER_TIMEOUT_S)

@@ -293,3 +293,10 @@ def write_file_command(path: str, mode: int) -> str:
     """Shell text that writes standard input to a file."""
     directory = path.rpartition("/")[0] or "/"
     return f"mkdir -p {shlex.quote(directory)} && cat > {shlex.quote(path)} && chmod {mode:o} {shlex.quote(path)}"
+
+
+def end_programs_command(path: str) -> str:
+    """Shell text that ends every program that was started from this file, and waits until it has: one whose connection
+    broke may not have noticed, and would go on beside its successor."""
+    pattern = shlex.quote(f"[{path[0]}]{path[1:]}")  # so that this shell is none of them
+    return f"pkill -9 -f {pattern}; while pgrep -f {pattern} >/dev/null; do sleep 0.02; done"

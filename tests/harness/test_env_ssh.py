@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import paramiko
 import pytest
 
-from harness.env.ssh import Conversation, SshHost, SshTarget
+from harness.env.ssh import Conversation, SshHost, SshTarget, end_programs_command
 from harness.errors import HarnessError
 
 
@@ -89,3 +92,22 @@ def test_a_connection_that_broke_is_made_anew_until_the_machine_is_left(monkeypa
     made[-1].active = False
     with pytest.raises(paramiko.SSHException, match="closed"):
         host._open_channel(1.0)
+
+
+def test_programs_of_a_file_are_ended_and_the_shell_that_asks_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "agent.py"
+    path.write_text("import time\ntime.sleep(600)\n")
+    program = subprocess.Popen([sys.executable, path])
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        command = end_programs_command(str(path))
+        waits = threading.Thread(target=program.wait)
+        waits.start()
+        assert subprocess.run(["sh", "-c", f"{command}; exit 7"]).returncode == 7
+        waits.join()
+        assert program.returncode == -9
+        assert other.poll() is None
+        assert subprocess.run(["sh", "-c", command]).returncode == 0, "there is none"
+    finally:
+        other.kill()
+        other.wait()
