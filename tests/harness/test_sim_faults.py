@@ -389,3 +389,60 @@ def test_a_node_listens_under_its_own_name_only(world: World) -> None:
 
     world.run(main())
     assert isinstance(world.node("a").error, OSError)
+
+
+# ---- deadlines of calls ----
+
+
+def test_each_call_is_given_up_at_its_own_deadline(world: World) -> None:
+    """One timer stands for all of them, wherever the next one lies."""
+    started(world, Log())
+    ports = world.harness_ports("c")
+    ended: list[tuple[str, int]] = []
+
+    async def ask(name: str, timeout_s: float, after_s: float) -> None:
+        await ports.clock.sleep(after_s)
+        began_ns = ports.clock.monotonic_ns()
+        try:
+            await ports.network.call("a:1", name.encode(), timeout_s)
+            ended.append((name, 0))
+        except CallLost:
+            ended.append((name, (ports.clock.monotonic_ns() - began_ns) // 1_000_000))
+
+    async def scenario() -> None:
+        await asyncio.gather(
+            ask("slow long", 0.9, 0.0),
+            ask("slow short", 0.2, 0.1),
+            ask("slow late", 0.5, 0.35),
+            ask("quick", 0.3, 0.0),
+            ask("slow enough", 2.0, 0.0),
+        )
+
+    world.run(scenario())
+    assert ended == [("quick", 0), ("slow short", 200), ("slow late", 500), ("slow long", 900), ("slow enough", 0)]
+
+
+def test_a_paused_process_gives_up_its_late_calls_when_it_goes_on(world: World) -> None:
+    started(world, Log(), "a")
+    given_up: list[int] = []
+
+    async def asking(ports: Ports) -> None:
+        for timeout_s in (0.2, 5.0):
+            try:
+                await ports.network.call("a:1", b"slow", timeout_s)
+            except CallLost:
+                given_up.append(ports.clock.monotonic_ns() // 1_000_000)
+
+    async def scenario() -> None:
+        clock = world.harness_ports("bench").clock
+        node = world.node("b")
+        node.start(asking)
+        await clock.sleep(0.1)
+        node.pause()
+        await clock.sleep(0.4)
+        assert given_up == []
+        node.resume()
+        await clock.sleep(3.0)
+
+    world.run(scenario())
+    assert given_up == [500]

@@ -7,15 +7,17 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
+from fake_cluster import GROUPS, NODES, FakeDatabase, FakeEnvironment
 
 from harness.ops import Op
-from harness.protocols import ProcessState
+from harness.protocols import GroupStatus, NodeStatus, ProcessState
 from nemesis.faults import NO_CUT
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.quorum import LEADERLESS
 from nemesis.scene import Scene
 from nemesis.scripts import SCRIPTS
+from nemesis.successors import believes, unaware
+from nemesis.view import Leader, View
 
 QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, script_s=1.0, script_poll_s=0.05)
 
@@ -136,5 +138,28 @@ def test_a_script_that_finds_no_leader_says_so() -> None:
         begun = await episode.step("begin")
         assert (begun["observed"], begun["finished"]) == (False, True)
         assert (await episode.step("step"))["finished"] is True
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("role", "term", "leads", "knows_nothing"),
+    [("leader", 4, True, True), ("follower", 4, False, True), ("follower", 5, False, False)],
+)
+def test_a_deposed_leader_may_have_given_up_and_know_nothing(
+    role: str, term: int, leads: bool, knows_nothing: bool
+) -> None:
+    voters = ("t1", "t2", "t3")
+    own = GroupStatus("tablet", role, term, None, 9, 9, 9, 4, False, voters)
+    view = View(NODES, {"t1": NodeStatus("t1", "tserver", 1, (own,))})
+
+    class Eyes:
+        async def view(self, of: object) -> View:
+            return view
+
+    async def scenario() -> None:
+        old = Leader("t1", "tablet", 4, True, 9, 9, voters)
+        assert await believes(Eyes(), old) is leads  # type: ignore[arg-type]
+        assert await unaware(Eyes(), old) is knows_nothing  # type: ignore[arg-type]
 
     asyncio.run(scenario())
