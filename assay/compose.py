@@ -156,12 +156,14 @@ def run_in_docker(
     from cluster.deploy.database_docker import DockerDatabase
     from cluster.deploy.node_files import LOG_PATH
     from harness.env.docker.environment import DockerEnvironment
+    from harness.env.docker.machines import KeptLogs
     from harness.real.clock import RealClock
 
     async def main() -> RunOutcome:
         needed = wanted(options.nemesis)
         volume_mib = VOLUME_MIB if "full-disk" in needed else None
-        environment = DockerEnvironment(RealClock(), report=tell, volume_mib=volume_mib)
+        logs = KeptLogs(LOG_PATH, rundir.nodes.absolute())
+        environment = DockerEnvironment(RealClock(), report=tell, volume_mib=volume_mib, logs=logs)
         await environment.prepare(try_out=not needed.isdisjoint({"clock", "packets"}))
         variables = environment.program_environment if "clock" in needed & environment.capabilities else {}
         knobs = told_knobs(options.world)
@@ -171,7 +173,7 @@ def run_in_docker(
         database.leaderless = options.workload in QUORUM_WORKLOADS
         test = make_test(options, environment, database, started, tell)
         containers = f"assay-{environment.run_id}-NODE"
-        left = f"the nodes' logs stay in the containers {containers}, at {LOG_PATH}, until `assay doctor --clean`"
+        left = f"the nodes' logs are in the containers {containers}; `assay doctor --clean` saves them with the run"
         return await run(replace(test, logs_left=left), rundir, judge, progress)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

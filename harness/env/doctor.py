@@ -220,4 +220,5 @@ def clean() -> tuple[str, ...]:
         client.close()
     counts = f"{_counted(removed.containers, 'container')} and {_counted(removed.networks, 'network')}"
     done = f"Removed {counts} of {_counted(removed.runs, 'run')} whose harness is gone."
-    return (done, *(f"Left behind: {failure}." for failure in removed.failures))
+    saved = (f"Saved the logs of {_counted(removed.logs, 'node')} with their runs.",) if removed.logs else ()
+    return (done, *saved, *(f"Left behind: {failure}." for failure in removed.failures))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,3 +103,38 @@ def test_what_a_killed_harness_left_is_cleaned_and_a_living_one_is_not(engine: A
     finally:
         living.communicate("")
     assert left_of(living_run) == []
+
+
+KILLED_WITH_LOGS = """
+import asyncio, sys
+from pathlib import Path
+from harness.env.docker.environment import DockerEnvironment
+from harness.env.docker.machines import KeptLogs
+from harness.protocols import Node
+from harness.real.clock import RealClock
+
+async def main():
+    logs = KeptLogs("/var/log/assay/node.log", Path(sys.argv[1]) / "nodes")
+    environment = DockerEnvironment(RealClock(), logs=logs)
+    await environment.setup((Node("t1", "tserver"),))
+    await environment.fleet.upload("t1", "/var/log/assay/node.log", b"what t1 had to say")
+    print(environment.run_id, flush=True)
+    sys.stdin.read()
+
+asyncio.run(main())
+"""
+
+
+def test_logs_of_a_killed_harness_are_saved_before_its_containers_go(
+    engine: Any, left_of: Left, tmp_path: Path
+) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    command = [sys.executable, "-c", KILLED_WITH_LOGS, str(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    run_id = process.stdout.readline().strip()
+    process.kill()
+    process.communicate()
+    assert clean_leftovers(engine).logs >= 1
+    assert left_of(run_id) == []
+    assert (tmp_path / "nodes" / "t1" / "node.log").read_bytes() == b"what t1 had to say"

@@ -17,6 +17,10 @@ from harness.errors import HarnessError, UserError
 
 RUN_LABEL = "assay.run"
 OWNER_LABEL = "assay.owner"
+LOG_LABEL = "assay.log"
+"""Of a container: the file in it that is a node's log, …"""
+SAVE_LABEL = "assay.save"
+"""… and the folder of the run that it belongs to."""
 ENGINE_TIMEOUT_S = 120
 
 

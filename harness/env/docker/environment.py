@@ -13,7 +13,7 @@ from harness.env.docker.abilities import PROBE_COMMAND, NodeAbilities, parse_abi
 from harness.env.docker.engine import connect_engine
 from harness.env.docker.images import ImageSpec, Report, ensure_image, image_spec
 from harness.env.docker.leftovers import remove_run
-from harness.env.docker.machines import Addresses, Keys, begun_at, make_machines, make_networks, run_once
+from harness.env.docker.machines import Addresses, KeptLogs, Keys, begun_at, make_machines, make_networks, run_once
 from harness.env.reachability import ReachabilityProbe, own_address
 from harness.env.ssh import SshFleet, SshTarget, make_key
 from harness.errors import HarnessError
@@ -45,11 +45,14 @@ class DockerEnvironment:
         image: ImageSpec | None = None,
         report: Report = lambda _: None,
         volume_mib: int | None = None,
+        logs: KeptLogs | None = None,
     ) -> None:
         """`report` is told of steps that take long (making the image). Raises UserError if no engine answers.
 
         With `volume_mib` the nodes' data lies on a volume of that size, in memory: it can be filled (`full-disk`).
+        `logs` says where nodes' logs are to be saved by who removes what a killed harness left.
         """
+        self._logs = logs
         self._volume_mib = volume_mib
         self.clock = clock
         self.run_id = secrets.token_hex(4)
@@ -112,7 +115,7 @@ class DockerEnvironment:
         image = await self._blocking(lambda: ensure_image(self._client, self._image, self._report))
         networks = await self._blocking(lambda: make_networks(self._client, self.run_id))
         self._addresses = await self._blocking(
-            lambda: make_machines(self._client, image, self.run_id, names, networks, keys, self._volume_mib)
+            lambda: make_machines(self._client, image, self.run_id, names, networks, keys, self._volume_mib, self._logs)
         )
         self._begun = await self._blocking(lambda: {name: begun_at(self._client, self.run_id, name) for name in names})
         self._fleet = SshFleet(

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import docker.errors
 
-from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, engine_failures, is_gone, parse_owner, this_process
+from harness.env.docker.engine import (
+    LOG_LABEL,
+    OWNER_LABEL,
+    RUN_LABEL,
+    SAVE_LABEL,
+    engine_failures,
+    is_gone,
+    parse_owner,
+    this_process,
+)
 from harness.errors import HarnessError
+from harness.rundir import is_run, write_atomic
 
 REMOVED_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """How much was removed, and what could not be (a sentence each), for the user to read."""
+    """How much was removed, what could not be (a sentence each), and how many nodes' logs were saved before."""
 
     runs: int
     containers: int
     networks: int
     failures: tuple[str, ...] = ()
+    logs: int = 0
 
 
 def remove_run(client: Any, run_id: str, at_once: int = REMOVED_AT_ONCE) -> Removed:
@@ -54,19 +68,49 @@ def _leave_networks(client: Any, container: str, networks: Sequence[str]) -> Non
 def clean_leftovers(client: Any) -> Removed:
     """Remove what runs left behind whose harness process is gone; runs that go on are not touched.
 
-    What can't be removed is told and stops nothing else.
+    Their nodes' logs are saved first, where the runs' folders are still there. What can't be removed is told and stops
+    nothing else.
     """
     with engine_failures("looking for what earlier runs left"):
         gone = _runs_without_owner(client)
     removed: list[Removed] = []
     failures: list[str] = []
+    logs = 0
     for run_id in gone:
         try:
+            logs += save_logs(client, run_id)
             removed.append(remove_run(client, run_id))
         except HarnessError as error:
             failures.append(f"run {run_id}: {error}")
     containers, networks = sum(each.containers for each in removed), sum(each.networks for each in removed)
-    return Removed(len(removed), containers, networks, tuple(failures))
+    return Removed(len(removed), containers, networks, tuple(failures), logs)
+
+
+def save_logs(client: Any, run_id: str) -> int:
+    """Save the logs that a run's containers still hold into its folder, if it is there; how many were saved."""
+    with engine_failures("looking for the logs of an earlier run"):
+        containers = client.api.containers(all=True, filters={"label": [f"{RUN_LABEL}={run_id}", SAVE_LABEL]})
+    return sum(
+        _save_log(client, each["Id"], each["Labels"][LOG_LABEL], Path(each["Labels"][SAVE_LABEL]))
+        for each in containers
+    )
+
+
+def _save_log(client: Any, container: str, path: str, folder: Path) -> bool:
+    """What can't be had is left: nobody is served by a container that stays for its log."""
+    target = folder / PurePosixPath(path).name
+    if not is_run(folder.parent.parent) or target.exists():
+        return False
+    try:
+        packed = io.BytesIO(b"".join(client.api.get_archive(container, path)[0]))
+        with tarfile.open(fileobj=packed) as archive:
+            file = archive.extractfile(target.name)
+            content = b"" if file is None else file.read()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(target, content)
+    except (docker.errors.DockerException, tarfile.TarError, KeyError, OSError, HarnessError):
+        return False
+    return True
 
 
 def _runs_without_owner(client: Any) -> list[str]:

@@ -8,12 +8,20 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import docker.errors
 import requests
 
-from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, engine_failures, this_process
+from harness.env.docker.engine import (
+    LOG_LABEL,
+    OWNER_LABEL,
+    RUN_LABEL,
+    SAVE_LABEL,
+    engine_failures,
+    this_process,
+)
 from harness.env.ssh import KeyPair
 from harness.errors import HarnessError
 
@@ -44,6 +52,19 @@ def labels_of(run_id: str) -> dict[str, str]:
     return {RUN_LABEL: run_id, OWNER_LABEL: this_process().label()}
 
 
+@dataclass(frozen=True, slots=True)
+class KeptLogs:
+    """Where a node's log is (a file in its container), and the folder of the run that has a folder a node for it: for
+    whoever removes the containers of a run whose harness is gone."""
+
+    path: str
+    folder: Path
+
+    def labels(self, node: str) -> dict[str, str]:
+        """The labels of the node's container that say so."""
+        return {LOG_LABEL: self.path, SAVE_LABEL: str(self.folder / node)}
+
+
 def make_networks(client: Any, run_id: str) -> tuple[str, str]:
     """The run's control and data networks, by name; the engine chooses their subnets, so runs can't collide."""
     names = (f"assay-{run_id}-control", f"assay-{run_id}-data")
@@ -63,6 +84,7 @@ def make_machines(
     networks: tuple[str, str],
     keys: Keys,
     volume_mib: int | None = None,
+    logs: KeptLogs | None = None,
 ) -> dict[str, Addresses]:
     """One running container per node name, on both networks, with the run's keys in place.
 
@@ -73,7 +95,9 @@ def make_machines(
     only a restart of the engine frees the network (moby/moby#42119).
     """
     with ThreadPoolExecutor(max_workers=MACHINES_AT_ONCE, thread_name_prefix="assay-docker") as pool:
-        make = partial(_make_machine, client, image, run_id, networks=networks, keys=keys, volume_mib=volume_mib)
+        make = partial(
+            _make_machine, client, image, run_id, networks=networks, keys=keys, volume_mib=volume_mib, logs=logs
+        )
         made = list(pool.map(make, nodes))
     return {
         node: _start_machine(client, container, node, networks) for node, container in zip(nodes, made, strict=True)
@@ -81,17 +105,26 @@ def make_machines(
 
 
 def _make_machine(
-    client: Any, image: str, run_id: str, node: str, *, networks: tuple[str, str], keys: Keys, volume_mib: int | None
+    client: Any,
+    image: str,
+    run_id: str,
+    node: str,
+    *,
+    networks: tuple[str, str],
+    keys: Keys,
+    volume_mib: int | None,
+    logs: KeptLogs | None,
 ) -> str:
     control, data = networks
     api = client.api
+    kept = {} if logs is None else logs.labels(node)
     volume = {VOLUME_PATH: f"size={volume_mib}m,mode=0755"} if volume_mib is not None else None
     with engine_failures(f"making the container of {node}"):
         container = api.create_container(
             image,
             name=container_name(run_id, node),
             hostname=node,
-            labels=labels_of(run_id),
+            labels={**labels_of(run_id), **kept},
             host_config=api.create_host_config(cap_add=["NET_ADMIN"], tmpfs=volume),
             networking_config=api.create_networking_config({control: api.create_endpoint_config()}),
         )["Id"]
