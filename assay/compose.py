@@ -32,6 +32,9 @@ from workloads.registry import workload
 VOLUME_MIB = 64
 """The size of the data volume of a node in a container whose disk is to be full at times."""
 
+READY_S, READY_OF_A_NODE_S = 60.0, 2.0
+"""How long a cluster may take to serve: nodes that share a slow machine start one after the other."""
+
 Tell = Callable[[str], None]
 """Takes a sentence for the user about a step that takes long."""
 
@@ -91,6 +94,7 @@ def make_test(
         requested_faults=faults.kinds,
         floors=without_availability(floors) if faults.unavailable else floors,
         op_timeout_s=options.op_timeout,
+        ready_timeout_s=READY_S + READY_OF_A_NODE_S * len(database.nodes),
         recovery_budget_s=options.recovery_budget,
         workload_options=values,
         options={

@@ -70,7 +70,7 @@ class DockerDatabase(ReferenceDatabase):
     status calls go from the harness's own machine over the data network to the nodes' real ports.
     """
 
-    setup_timeout_s = 20.0
+    setup_timeout_s = 60.0
 
     def __init__(
         self,
