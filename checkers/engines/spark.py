@@ -34,6 +34,7 @@ from checkers.projection import Projection
 from checkers.source import Source
 from checkers.verdict import Undecided
 from harness.errors import HarnessError, UserError
+from harness.history.parts import schema
 from harness.history.saved import Reader, open_saved
 
 Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -149,7 +150,9 @@ class SparkEngine:
             return
         with tempfile.TemporaryDirectory(prefix="assay-spark-") as folder:
             path = Path(folder) / "history.parquet"
-            pq.write_table(source.table, path, row_group_size=_ROWS_PER_GROUP)
+            assert source.table is not None
+            table = source.table.replace_schema_metadata(schema().metadata)
+            pq.write_table(table, path, row_group_size=_ROWS_PER_GROUP)
             yield open_saved(path)
 
     def _started(self) -> Any:

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from register_histories import Row, random_rows, table, write_history
@@ -26,6 +28,7 @@ from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.synthetic import Anomaly, RegisterShape, write_register_history
 from checkers.verdict import Verdict
+from harness.columns import SCHEMA
 from harness.errors import UserError
 from harness.history.parts import parquet_writer, schema
 
@@ -80,6 +83,15 @@ def test_small_sources_and_refusals_are_alike(tmp_path: Path, spark: SparkEngine
     for engine in (LocalEngine(), spark):
         with pytest.raises(UserError, match="event 0: not one read, write"):
             judged(MODELS["register"], open_source(path), engine, OPTIONS)
+
+
+@pytest.mark.spark
+def test_a_table_that_states_no_version_is_judged_alike(tmp_path: Path, spark: SparkEngine) -> None:
+    """As checkers make them of a part of a history (`catalog-rows`)."""
+    saved = open_source(write_history(tmp_path / "h.parquet", [random_rows(Random(3), 8, True)]))
+    rows = [batch.cast(SCHEMA) for batch in saved.batches(SCHEMA.names)]
+    bare = replace(saved, saved=None, table=pa.Table.from_batches(rows, schema=SCHEMA))
+    assert both(bare, "register", spark).ops == both(saved, "register", spark).ops > 0
 
 
 @pytest.mark.spark
