@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 STORE ?= store
 
-.PHONY: help setup demo demo-docker test lint format bench torture doctor clean
+.PHONY: help setup kernels demo demo-docker test lint format bench torture doctor clean
 
 help:
 	@echo "make setup        virtual environment .venv with the assay command, pinned dependencies"
+	@echo "make kernels      compiles what judges histories, at once instead of at the first check by each model"
 	@echo "make demo         a torture test in the simulator: one valid run, one with a known bug that is found"
 	@echo "make demo-docker  the like in containers"
 	@echo "make test         the tests (Docker tests where an engine answers)"
@@ -29,13 +30,17 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $(STAMP)
 
+# Compiled here at once and side by side; else the first judge by each model would compile its own.
+kernels: setup
+	@$(BIN)/python -m checkers.compile_all
+
 demo: setup
 	@$(BIN)/python -m assay.demo --store $(STORE)
 
 demo-docker: setup
 	@$(BIN)/python -m assay.demo --on docker --store $(STORE)
 
-test: setup
+test: kernels
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 lint: setup

@@ -1,5 +1,5 @@
 """Judging: kernels over columns, the pipeline around them, verdicts, explanations and history importers."""
 
-from checkers.compile_cache import use_compile_cache
+from checkers.compile_cache import use_portable_cpu
 
-use_compile_cache()
+use_portable_cpu()

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import Ints, RegisterColumns
+from checkers.kernels.compiled import kernel
 from checkers.projection import Flat, is_zero
 
 
@@ -20,13 +20,13 @@ class KeyedOps(NamedTuple):
     columns: RegisterColumns
 
 
-@njit(cache=True)
+@kernel
 def _count_keys(ids, counts):
     for key in ids:
         counts[key + 1] += 1
 
 
-@njit(cache=True)
+@kernel
 def _place_rows(ids, fill, order):
     for row in range(ids.shape[0]):
         key = ids[row]

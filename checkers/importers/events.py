@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from checkers.kernels.compiled import kernel
 from harness.errors import UserError
 from harness.history.address import Place
 
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
     far: np.ndarray
 
 
-@njit(cache=True)
+@kernel
 def _mark(events, base, seen):
     """Mark events as seen; the first that was seen before, or -1. Those beyond `seen` are left to the caller."""
     for event in events:

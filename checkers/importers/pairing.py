@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.importers.maps import INDEX, ITSELF, PROCESS, TYPE, F, Tokens
 from checkers.importers.scalars import distinct, name_of
 from checkers.importers.tape import INTEGER, NULL, Tape
+from checkers.kernels.compiled import kernel
 from harness.columns import MOST_EVENTS
 from harness.errors import UserError
 from harness.ops import NEMESIS_PROCESS
@@ -70,7 +70,7 @@ def number_names(path: Path, tape: Tape, tokens: Tokens) -> tuple[Ints, tuple[st
     return table[codes], distinct_names
 
 
-@njit(cache=True)
+@kernel
 def _pair(process, kind, f, dense, opened, completion):
     """Set `completion` of invocations. Returns (problem, event): 1 no invocation, 2 still open, 3 another f."""
     for event in range(process.shape[0]):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from checkers.kernels.columns import NIL, Ints
+from checkers.kernels.compiled import kernel
 from checkers.kernels.dense import dense, packed, together
 from checkers.kernels.weak_edges import Chains, Int32s, Reads, Writes
 from checkers.kernels.wr import FINE, Matched, Mops, match
@@ -76,7 +76,7 @@ def _writes(mops: Mops, matched: Matched, owner: Ints, committed: np.ndarray) ->
     return Writes(_begins(owner[row], len(mops.status)), mops.key[row])
 
 
-@njit(cache=True)
+@kernel
 def _chain(session, status, committed, last_ok, last, ended, length, chain, place, before):  # type: ignore[no-untyped-def]
     """What took effect in order of sessions. An operation of unknown outcome may take effect late: it comes behind its
     session so far and nothing comes behind it, so that it stays in its session's chain only if it ends it."""

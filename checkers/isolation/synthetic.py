@@ -12,9 +12,9 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.importers.transactions import Transactions, transactions_source
+from checkers.kernels.compiled import kernel
 from harness.history.table import write_batches
 
 Anomaly: TypeAlias = Literal["none", "ThinAirRead", "AbortedRead", "fractured", "causal"]
@@ -36,7 +36,7 @@ class TransactionShape:
     seed: int = 0
 
 
-@njit(cache=True)
+@kernel
 def _fill_reads(size, key, write, value, held):  # type: ignore[no-untyped-def]
     for row in range(key.shape[0]):
         if write[row]:

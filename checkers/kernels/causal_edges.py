@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from checkers.kernels.compiled import kernel
 from checkers.kernels.weak_edges import Chains, Edges, Int32s, Int64s, Reads, Writes, _emit, _room
 
 
@@ -44,7 +44,7 @@ def key_writers(writes: Writes, chains: Chains, keys: int) -> KeyWriters:
     return KeyWriters(groups, chain[begin], np.append(begin, len(key)), owner, place)
 
 
-@njit(cache=True)
+@kernel
 def _successors(reads, chains, waiting, met):
     """How many transactions take each one's clock over."""
     initial = waiting.shape[0]
@@ -60,7 +60,7 @@ def _successors(reads, chains, waiting, met):
                 waiting[source] += 1
 
 
-@njit(cache=True)
+@kernel
 def most_alive(order, reads, chains, waiting, met):
     """How many clocks are needed at once when transactions are taken in this order."""
     initial = waiting.shape[0]
@@ -84,14 +84,14 @@ def most_alive(order, reads, chains, waiting, met):
     return most
 
 
-@njit(cache=True)
+@kernel
 def _join(clocks, into, transaction):
     pool, other = clocks.pool, clocks.slot[transaction]
     for chain in range(pool.shape[1]):
         pool[into, chain] = max(pool[into, chain], pool[other, chain])
 
 
-@njit(cache=True)
+@kernel
 def _drop(clocks, transaction, free):
     clocks.waiting[transaction] -= 1
     if clocks.waiting[transaction] == 0:
@@ -100,7 +100,7 @@ def _drop(clocks, transaction, free):
     return free
 
 
-@njit(cache=True)
+@kernel
 def _latest_before(writers, group, limit):
     """The last transaction of a group that is among the first `limit` of its chain, or -1."""
     low, high = writers.begin[group], writers.begin[group + 1]
@@ -113,7 +113,7 @@ def _latest_before(writers, group, limit):
     return writers.transaction[low - 1] if low > writers.begin[group] else np.int32(-1)
 
 
-@njit(cache=True)
+@kernel
 def _demand(reads, read, writers, chains, clocks, mine, edges, count):
     """Edges to a read's source from the last visible writer of its key in each chain, unless they are known already."""
     source, key, initial = reads.source[read], reads.key[read], clocks.slot.shape[0]
@@ -131,7 +131,7 @@ def _demand(reads, read, writers, chains, clocks, mine, edges, count):
     return edges, count
 
 
-@njit(cache=True)
+@kernel
 def _causal_edges(order, reads, writers, chains, clocks, met, key_met):
     initial = clocks.slot.shape[0]
     edges, count, free = _room(), 0, clocks.free.shape[0]

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
 from checkers.kernels.columns import NIL, Ints
+from checkers.kernels.compiled import kernel
 
 
-@njit(cache=True)
+@kernel
 def _stand_for(keys, start, stop, items, longest, standing):
     """Per list its key's longest list of the batch if it is a prefix of that, else itself."""
     for i in range(keys.shape[0]):
@@ -63,7 +63,7 @@ class Chains(NamedTuple):
     longest: Ints
 
 
-@njit(cache=True)
+@kernel
 def _compare(cell, begin, items, longest, common):
     for chain in range(cell.shape[0]):
         known = longest[cell[chain]]

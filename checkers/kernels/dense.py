@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import Ints
+from checkers.kernels.compiled import kernel
 
 
 def is_constant(column: npt.NDArray[Any]) -> bool:
@@ -32,7 +32,7 @@ def taken(column: Ints, rows: npt.NDArray[Any]) -> Ints:
     return np.broadcast_to(column[0], count) if len(column) else column[:0]
 
 
-@njit(cache=True)
+@kernel
 def _number(values, slots, firsts, ids):
     """Number values in order of their first appearance; returns how many there are."""
     mask, count = np.uint64(slots.shape[0] - 1), 0

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from checkers.kernels.compiled import kernel
 
 Nodes = npt.NDArray[np.int32]
 
@@ -19,7 +20,7 @@ class Digraph(NamedTuple):
     edges: npt.NDArray[np.int64]
 
 
-@njit(cache=True)
+@kernel
 def _place(source, target, fill, targets, edges):
     for edge in range(source.shape[0]):
         place = fill[source[edge]]
@@ -37,7 +38,7 @@ def digraph(nodes: int, source: Nodes, target: Nodes) -> Digraph:
     return Digraph(offsets, targets, edges)
 
 
-@njit(cache=True)
+@kernel
 def peel(offsets, targets, order):
     """Write a topological order of all nodes that no cycle leads to into `order`; returns how many there are.
 
@@ -63,7 +64,7 @@ def peel(offsets, targets, order):
     return done
 
 
-@njit(cache=True)
+@kernel
 def strong_components(offsets, targets, component):
     """Number the strong components of two or more nodes (or a node with an edge to itself) from 0; -1 for the rest.
 
@@ -113,7 +114,7 @@ def strong_components(offsets, targets, component):
     return found
 
 
-@njit(cache=True)
+@kernel
 def _close_component(offsets, targets, root, stack, stacked, on_stack, component, number):
     """Number what is on the stack down to `root`, unless that is one node without an edge to itself."""
     alone = stack[stacked - 1] == root
@@ -131,7 +132,7 @@ def _close_component(offsets, targets, root, stack, stacked, on_stack, component
         place -= 1
 
 
-@njit(cache=True)
+@kernel
 def _search(offsets, targets, start, component, parent, via, queue, limit):
     """Breadth first inside the component. Returns the length of a shortest cycle through `start` (0: none of at most
     `limit` edges), read backwards off `parent` and `via`, and how many nodes were queued."""
@@ -155,7 +156,7 @@ def _search(offsets, targets, start, component, parent, via, queue, limit):
     return 0, tail
 
 
-@njit(cache=True)
+@kernel
 def _shortest(offsets, targets, edges, starts, component, out):
     """Writes the edge numbers of the shortest cycle through any of `starts` to `out`, in order; returns its length."""
     nodes = offsets.shape[0] - 1

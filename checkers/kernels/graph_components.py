@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from checkers.kernels.compiled import kernel
 from checkers.kernels.graph_order import adjacency
 
 Ints = npt.NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def label_components(offsets, order, target):
     """The component of each node, numbered against topological order, and how many there are."""
     nodes = offsets.shape[0] - 1

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import NEVER
-from checkers.kernels.compiled import lean
+from checkers.kernels.compiled import kernel, lean
 
 Ids = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def adjacency(nodes, source, target):
     """Offsets by source node, and the edges in order of source, else as they were."""
     offsets = np.zeros(nodes + 1, np.int64)
@@ -33,7 +32,7 @@ def adjacency(nodes, source, target):
     return offsets, order
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _place_targets(nodes, source, target):
     """Offsets by source node, the targets in that order, and how many edges enter each node."""
     offsets, entering = np.zeros(nodes + 1, np.int64), np.zeros(nodes, np.int32)

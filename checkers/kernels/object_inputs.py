@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from checkers.kernels.columns import CAS, FAILED_CAS, NIL, READ, WRITE
+from checkers.kernels.compiled import kernel
 from checkers.kernels.objects import R, W
 
 ODD: Final = -2
 """Kind of what is no operation of one register: at odds with itself, or refused by one of several."""
 
 
-@njit(cache=True)
+@kernel
 def _find(parents, register):
     while parents[register] != register:
         parents[register] = parents[parents[register]]
@@ -22,7 +22,7 @@ def _find(parents, register):
     return register
 
 
-@njit(cache=True)
+@kernel
 def unite(op, register, parents):
     """Let `parents[r]` be one of the registers touched together with r, directly or not; rows in operation order."""
     for row in range(1, op.shape[0]):
@@ -32,7 +32,7 @@ def unite(op, register, parents):
         parents[number] = _find(parents, number)
 
 
-@njit(cache=True)
+@kernel
 def project(op, register, kind, value, expected, refused, order, out):
     """What each operation does to each register: kind, value and expected into `out` at its first row, for rows in
     `order` of register and operation; kind ODD where that is no operation of a register."""
@@ -62,7 +62,7 @@ def project(op, register, kind, value, expected, refused, order, out):
             out[first, 0], out[first, 1], out[first, 2] = (WRITE if writes else READ), now, NIL
 
 
-@njit(cache=True)
+@kernel
 def last_without(first, last, items, invoke, order, key, elements, element_key, late):
     """For each element the last invocation of a read of its object that lacks it; `order` is by invocation, falling."""
     present = np.full(late.shape[0], -1)

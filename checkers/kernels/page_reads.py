@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import Ints
+from checkers.kernels.compiled import kernel
 from checkers.kernels.instances import Instances, record
 
 _LARGE: Final = 64
@@ -50,7 +50,7 @@ class Demands(NamedTuple):
     other: Ints
 
 
-@njit(cache=True)
+@kernel
 def _sort_large(begin, cell, by_cell):
     for visit in range(begin.shape[0] - 1):
         first, last = begin[visit], begin[visit + 1]
@@ -65,7 +65,7 @@ def cell_order(begin: Ints, cell: Ints) -> Ints:
     return by_cell
 
 
-@njit(cache=True)
+@kernel
 def _count_cells(begin, cell, write, met, counts):
     for visit in range(begin.shape[0] - 1):
         for row in range(begin[visit], begin[visit + 1]):
@@ -81,7 +81,7 @@ def cells_written(begin: Ints, cell: Ints, write: Bools) -> Ints:
     return counts
 
 
-@njit(cache=True)
+@kernel
 def _writes_cell(pages, visit, cell):
     """A row in which a large visit writes a cell, or -1."""
     low, high = pages.begin[visit], pages.begin[visit + 1]
@@ -99,7 +99,7 @@ def _writes_cell(pages, visit, cell):
     return -1
 
 
-@njit(cache=True)
+@kernel
 def _compare(pages, visit, writer, row, other, edges, count):
     """One row shows `writer`, and `other` a version of a cell that it wrote too: 1 torn, 2 demanded, 0 nothing."""
     origin = pages.writer[pages.version[other]]
@@ -113,14 +113,14 @@ def _compare(pages, visit, writer, row, other, edges, count):
     return 2
 
 
-@njit(cache=True)
+@kernel
 def _grown(edges):
     larger = np.empty((2 * edges.shape[0], 4), np.int64)
     larger[: edges.shape[0]] = edges
     return larger
 
 
-@njit(cache=True)
+@kernel
 def _against(pages, visit, row, mark, mark_of, edges, count):
     """Compares the other rows of a read with the writer that one of its rows shows; returns edges, their number, and a
     row that tears the write or -1."""
@@ -145,7 +145,7 @@ def _against(pages, visit, row, mark, mark_of, edges, count):
     return edges, count, -1
 
 
-@njit(cache=True)
+@kernel
 def _judge(pages, cell_count, out):
     mark, mark_of = np.empty(cell_count, np.int64), np.full(cell_count, -1)
     met = np.full(pages.begin.shape[0], -1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, Ints, RegisterColumns
+from checkers.kernels.compiled import kernel
 from checkers.kernels.search import SearchOps
 from checkers.kernels.valuemap import insert, lookup, make_value_map, reset
 
@@ -35,7 +35,7 @@ def _without_noise(columns: RegisterColumns) -> tuple[RegisterColumns, Ints]:
     return cut, rows
 
 
-@njit(cache=True)
+@kernel
 def _number(offsets, kind, value, expected, table, value_out, expected_out, counts, value_of):
     """Number each key's values by first appearance, nil first."""
     total = 0
@@ -66,7 +66,7 @@ def _number(offsets, kind, value, expected, table, value_out, expected_out, coun
         total += count
 
 
-@njit(cache=True)
+@kernel
 def _last_uses(offsets, kind, value, expected, complete, counts, needed, last_use):
     """When each indeterminate row's value can last be seen: by a completing read or compare-and-set, by way of other
     indeterminate compare-and-sets, or by a failed compare-and-set, which any other value suits."""

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import NEVER, Ints
+from checkers.kernels.compiled import kernel
 from checkers.kernels.objects import DEQUEUE, ENQUEUE, FIFO, IS_EMPTY, TAKE, ObjectOps
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
 
@@ -72,7 +72,7 @@ class _Queues(NamedTuple):
     span: int
 
 
-@njit(cache=True)
+@kernel
 def _first_to_end(waiting, count, complete):
     """The place of the waiting operation that completes first."""
     best = 0
@@ -82,7 +82,7 @@ def _first_to_end(waiting, count, complete):
     return best
 
 
-@njit(cache=True)
+@kernel
 def _sweep(element, row, time, kind, complete, puts, missing, begin, end, of):
     """Sweep over the events of each element, in order: a row completes at `time` or else begins.
 

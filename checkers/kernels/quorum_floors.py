@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from checkers.kernels.columns import NIL, Ints
+from checkers.kernels.compiled import kernel
 from checkers.kernels.dense import together
 from checkers.kernels.instances import Instances, record
 from checkers.kernels.quorum_pages import first_above
@@ -52,7 +52,7 @@ class _Floors(NamedTuple):
     told: Ints
 
 
-@njit(cache=True)
+@kernel
 def _grown(entries, count):
     if count < entries.shape[0]:
         return entries
@@ -61,13 +61,13 @@ def _grown(entries, count):
     return larger
 
 
-@njit(cache=True)
+@kernel
 def _raise(floors, cell, level, timestamp, owner):
     if timestamp > floors.floor[cell, level]:
         floors.floor[cell, level], floors.owner[cell, level] = timestamp, owner
 
 
-@njit(cache=True)
+@kernel
 def _raise_by_reads(sources, pages, floors, entries, place, begin):
     """Takes in what reads had shown that were over by then; the place of the next in order of completion."""
     while pages.complete[sources.ended[place]] < begin:
@@ -78,7 +78,7 @@ def _raise_by_reads(sources, pages, floors, entries, place, begin):
     return place
 
 
-@njit(cache=True)
+@kernel
 def _raise_by_writes(sources, mutations, floors, group, place, begin):
     """Takes in what was acknowledged by then; the place of the next in order of completion."""
     while place < sources.write_begin[group + 1] and mutations.complete[sources.write[place]] < begin:
@@ -89,7 +89,7 @@ def _raise_by_writes(sources, mutations, floors, group, place, begin):
     return place
 
 
-@njit(cache=True)
+@kernel
 def _highest(floor, binding, cell, level):
     """The place whose floor for a cell is the highest of those that bind a level, or -1."""
     best = -1
@@ -99,7 +99,7 @@ def _highest(floor, binding, cell, level):
     return best
 
 
-@njit(cache=True)
+@kernel
 def _reached(deletions, mutations, cell, timestamp, complete):
     """The lowest timestamp of a deletion that reaches another and had begun by then; NIL if there is none."""
     for place in range(first_above(deletions, cell, timestamp - 1), deletions.begin[cell + 1]):
@@ -108,7 +108,7 @@ def _reached(deletions, mutations, cell, timestamp, complete):
     return np.int64(NIL)
 
 
-@njit(cache=True)
+@kernel
 def _timestamp_of(pages, mutations, deletions, floors, binding, page, item):
     """The timestamp that a page shows, of its place `item` or, as -1 - cell, of a cell absent within its bounds, and
     whether there was a floor to reach; takes note of the first that does not."""
@@ -129,7 +129,7 @@ def _timestamp_of(pages, mutations, deletions, floors, binding, page, item):
     return mine, True
 
 
-@njit(cache=True)
+@kernel
 def _read_page(pages, mutations, deletions, floors, strange, binding, page, entries, count):
     """Looks at all cells that a page covers; the entries with what it shows, their number, and how many had a floor."""
     compared = 0
@@ -153,7 +153,7 @@ def _read_page(pages, mutations, deletions, floors, strange, binding, page, entr
     return entries, count, compared
 
 
-@njit(cache=True)
+@kernel
 def _judge(sources, cells, pages, mutations, deletions, strange, binding, floors, out):
     compared = 0
     for group in range(sources.partition.shape[0]):

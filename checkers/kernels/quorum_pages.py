@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from checkers.kernels.columns import Ints
+from checkers.kernels.compiled import kernel
 from checkers.kernels.instances import Instances, record
 from checkers.kernels.quorum_table import Bools, Deletions, Mutations, Pages
 
@@ -36,7 +36,7 @@ class _Memo(NamedTuple):
     stack: Ints
 
 
-@njit(cache=True)
+@kernel
 def in_bounds(pages, page, cell):
     """Whether a page covers a cell by its bounds."""
     for bound in range(pages.bound_begin[page], pages.bound_begin[page + 1]):
@@ -45,7 +45,7 @@ def in_bounds(pages, page, cell):
     return False
 
 
-@njit(cache=True)
+@kernel
 def first_above(deletions, cell, timestamp):
     """The place of the first deletion of a cell at a higher timestamp."""
     low, high = deletions.begin[cell], deletions.begin[cell + 1]
@@ -58,7 +58,7 @@ def first_above(deletions, cell, timestamp):
     return low
 
 
-@njit(cache=True)
+@kernel
 def _shown_there(pages, memo, page, cell):
     """What a page shows of a cell: a mutation, ABSENT, or -2 where that tells nothing or the page does not cover it."""
     if memo.page_of_cell[cell] == page:
@@ -66,7 +66,7 @@ def _shown_there(pages, memo, page, cell):
     return np.int64(-1) if in_bounds(pages, page, cell) else np.int64(-2)
 
 
-@njit(cache=True)
+@kernel
 def _can_be(pages, mutations, deletions, memo, page, wanted):
     """Whether a mutation can be in the page's set. Those on the stack wait for the one above them, which has a higher
     timestamp; so none is there twice."""
@@ -110,7 +110,7 @@ def _can_be(pages, mutations, deletions, memo, page, wanted):
     return memo.fits[wanted]
 
 
-@njit(cache=True)
+@kernel
 def _is_deleted(pages, mutations, deletions, memo, page, cell, timestamp):
     """Whether a mutation that can be in the page's set deletes a cell at a higher timestamp."""
     for place in range(first_above(deletions, cell, timestamp), deletions.begin[cell + 1]):
@@ -120,7 +120,7 @@ def _is_deleted(pages, mutations, deletions, memo, page, cell, timestamp):
     return False
 
 
-@njit(cache=True)
+@kernel
 def _lacks(pages, mutations, deletions, memo, page, writer):
     """A touch of the writer's where the page shows something older, or -1."""
     mine = mutations.timestamp[writer]
@@ -136,7 +136,7 @@ def _lacks(pages, mutations, deletions, memo, page, writer):
     return -1
 
 
-@njit(cache=True)
+@kernel
 def _name(pages, memo, page, strange):
     """Take note of what a page shows; a place where it shows a cell a second time and otherwise, or -1."""
     twice = -1
@@ -149,7 +149,7 @@ def _name(pages, memo, page, strange):
     return twice
 
 
-@njit(cache=True)
+@kernel
 def _judge(pages, mutations, deletions, memo, strange, out):
     seen = np.full(mutations.invoke.shape[0], -1)
     for page in range(pages.invoke.shape[0]):

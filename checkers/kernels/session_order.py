@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import NIL, Ints
+from checkers.kernels.compiled import kernel, lean_inline
 from checkers.kernels.instances import Instances, record
 
 MONOTONIC_READS: Final = 0
@@ -59,12 +59,12 @@ class _Sessions(NamedTuple):
     write: npt.NDArray[np.int64]
 
 
-@njit(cache=True, inline="always")
+@lean_inline
 def _newer(events, candidate, newest):
     return newest < 0 or events.since[candidate] > events.since[newest]
 
 
-@njit(cache=True, inline="always")
+@lean_inline
 def _misses(events, row, earlier):
     """Whether a row's version is certainly older than that of an earlier row, which had completed."""
     if earlier < 0 or events.complete[earlier] >= events.invoke[row]:
@@ -72,7 +72,7 @@ def _misses(events, row, earlier):
     return events.settled[row] < events.since[earlier]
 
 
-@njit(cache=True, inline="always")
+@lean_inline
 def _undecided(events, row, earlier):
     if earlier < 0 or events.version[earlier] == events.version[row]:
         return False
@@ -80,7 +80,7 @@ def _undecided(events, row, earlier):
     return not forth and not back
 
 
-@njit(cache=True)
+@kernel
 def _judge(events, sessions, wanted, out, guilty):
     """Counts violations in `out` (kept as row, earlier row, scope) and flags cells with non-monotonic reads; returns
     how many reads were compared with the read before, and how many comparisons could not be decided."""

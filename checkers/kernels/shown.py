@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import Ints
+from checkers.kernels.compiled import kernel
 
 ADD, READ = 0, 1
 
@@ -63,7 +63,7 @@ def new_traces(elements: int, rows: int) -> Traces:
     return Traces(zeros[0], none[0], none[1], none[2], zeros[1], zeros[2], none[3], np.zeros(rows, np.int64))
 
 
-@njit(cache=True)
+@kernel
 def place_of(value, first, stop, wanted, near):
     """The place of a value among sorted ones, -1 if it is not there; those shown in order are found `near` the last."""
     if near + 1 < stop and value[near + 1] == wanted:
@@ -78,7 +78,7 @@ def place_of(value, first, stop, wanted, near):
     return low if low < stop and value[low] == wanted else -1
 
 
-@njit(cache=True)
+@kernel
 def _overtaken(ops, sought, element, owner, lead, stop):
     """A late element's lead, moved on over late reads that ended before the element was added."""
     last = sought.late_first[owner + 1] - 1
@@ -87,7 +87,7 @@ def _overtaken(ops, sought, element, owner, lead, stop):
     return lead
 
 
-@njit(cache=True)
+@kernel
 def meet_adds(ops, element, ok, sought, traces):
     """Let acknowledged adds make their elements known; `element` gives each row's, -1 for reads."""
     for row in range(len(element)):
@@ -98,7 +98,7 @@ def meet_adds(ops, element, ok, sought, traces):
                 traces.known_by[e] = row
 
 
-@njit(cache=True)
+@kernel
 def meet_reads(ops, begin, offsets, items, sought, traces, met, met_late):
     """Follow the elements through the reads among the rows from `begin` on, whose lists are `items[offsets…]`.
 
@@ -135,7 +135,7 @@ def meet_reads(ops, begin, offsets, items, sought, traces, met, met_late):
             met_late[owner] += 1
 
 
-@njit(cache=True)
+@kernel
 def last_missed(ops, owner, sought, traces, read_first, reads):
     """The row of the last read that could show each element and does not, -1 for none; reads of an object are
     `reads[read_first[o]:read_first[o + 1]]`, in order."""

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import NIL, Ints
+from checkers.kernels.compiled import kernel
 from checkers.kernels.instances import Instances, record
 
 UNEQUAL: Final = 0
@@ -53,7 +53,7 @@ class Snapshots(NamedTuple):
     judged: npt.NDArray[np.bool_]
 
 
-@njit(cache=True)
+@kernel
 def _judge_read(snapshots, cell, row, newest, same, other, out):
     """`newest` is the last commit at or below the read's T, `same` the first read of that T, `other` the last read of a
     lower T that showed another version (rows or -1)."""
@@ -70,7 +70,7 @@ def _judge_read(snapshots, cell, row, newest, same, other, out):
         record(out, WENT_BACK, snapshots.invoke[row], cell, row, other, -1, -1)
 
 
-@njit(cache=True)
+@kernel
 def _judge_cell(snapshots, cell, out):
     commit, end = snapshots.commit_begin[cell], snapshots.commit_begin[cell + 1]
     newest, same, last = -1, -1, -1
@@ -91,7 +91,7 @@ def _judge_cell(snapshots, cell, out):
             same = row
 
 
-@njit(cache=True)
+@kernel
 def _judge_all(snapshots, out):
     for cell in range(snapshots.read_begin.shape[0] - 1):
         if snapshots.read_begin[cell] < snapshots.read_begin[cell + 1]:
@@ -104,7 +104,7 @@ def judge_snapshots(snapshots: Snapshots, out: Instances) -> None:
     _judge_all(snapshots, out)
 
 
-@njit(cache=True)
+@kernel
 def _late_commits(commits, commit_begin, reads, read_begin, invoke, complete, stamp, time, out):
     for cell in range(commit_begin.shape[0] - 1):
         pointer, highest = read_begin[cell], -1
@@ -135,7 +135,7 @@ def late_commits(
     _late_commits(commits, commit_begin, reads, read_begin, invoke, complete, stamp, time, out)
 
 
-@njit(cache=True)
+@kernel
 def _stale_reads(reads, read_begin, writes, write_begin, version, horizon, write_time, since, settled, invoke, out):
     for cell in range(read_begin.shape[0] - 1):
         pointer, newest = write_begin[cell], -1

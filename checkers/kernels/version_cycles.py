@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import NEVER, NIL, Ints
+from checkers.kernels.compiled import kernel
 
 CERTAIN: Final = 0
 REAL_TIME: Final = 1
@@ -54,7 +54,7 @@ def make_nodes(group: Ints, groups: int, settled: Ints, since: Ints, shown: Ints
     return Nodes(begin, settled, np.minimum(since, settled), shown, asked, *orders)
 
 
-@njit(cache=True)
+@kernel
 def _push(heap, size, key, node):
     place = size
     while place > 0:
@@ -66,7 +66,7 @@ def _push(heap, size, key, node):
     heap[place] = node
 
 
-@njit(cache=True)
+@kernel
 def _pop(heap, size, key):
     """Remove the top of a heap of `size` nodes."""
     last = heap[size - 1]
@@ -83,21 +83,21 @@ def _pop(heap, size, key):
     heap[place] = last
 
 
-@njit(cache=True)
+@kernel
 def _next(order, place, end, gone):
     while place < end and gone[order[place]]:
         place += 1
     return place
 
 
-@njit(cache=True)
+@kernel
 def _may_be_next(nodes, node, first, second, end):
     """Whether no other node left was shown before this one was asked for."""
     rival = first if first < end and nodes.by_shown[first] != node else second
     return rival >= end or nodes.asked[node] <= nodes.shown[nodes.by_shown[rival]]
 
 
-@njit(cache=True)
+@kernel
 def _build(nodes, group, waits, edge_begin, edge_target, gone, ready, heap):
     """Build an order of a group's nodes; returns how many found a place. `waits` counts session edges into nodes."""
     begin, end = nodes.begin[group], nodes.begin[group + 1]
@@ -138,7 +138,7 @@ def _build(nodes, group, waits, edge_begin, edge_target, gone, ready, heap):
     return placed
 
 
-@njit(cache=True)
+@kernel
 def _blocker(nodes, group, node, gone, edge_begin, edge_target):
     """A node left that must come before this one, and why."""
     begin, end = nodes.begin[group], nodes.begin[group + 1]
@@ -158,7 +158,7 @@ def _blocker(nodes, group, node, gone, edge_begin, edge_target):
     return -1, SESSION
 
 
-@njit(cache=True)
+@kernel
 def _cycle(nodes, group, gone, edge_begin, edge_target, met, out):
     """Follow what stands in the way from a node left until one is met again: writes nodes, each before the last, and
     the reason; returns how many."""
@@ -178,7 +178,7 @@ def _cycle(nodes, group, gone, edge_begin, edge_target, met, out):
             return length
 
 
-@njit(cache=True)
+@kernel
 def _all_groups(nodes, waits, edge_begin, edge_target, explain, cycles, lengths, failed):
     count = nodes.settled.shape[0]
     gone, ready, met = np.zeros(count, np.bool_), np.zeros(count, np.bool_), np.zeros(count, np.int8)
@@ -217,7 +217,7 @@ def contradictions(nodes: Nodes, edges: SessionEdges, explain: int) -> tuple[int
     return int(found), told
 
 
-@njit(cache=True)
+@kernel
 def _shown_and_asked(read, strong, judged, version, invoke, complete, shown, asked):
     for row in range(read.shape[0]):
         if read[row] and strong[row] and judged[row]:
@@ -234,7 +234,7 @@ def shown_and_asked(events, versions: int) -> tuple[Ints, Ints]:  # type: ignore
     return shown, asked
 
 
-@njit(cache=True)
+@kernel
 def _session_edges(begin, chosen, read, judged, session, version, invoke, complete, last, last_cell, source, target):
     count = 0
     for cell in range(begin.shape[0] - 1):

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from checkers.kernels.columns import NEVER, NIL, Ints
+from checkers.kernels.compiled import kernel
 from checkers.kernels.dense import dense, packed, together
 from checkers.mops import ADDRESS, FAIL, OK, Columns, selected
 
@@ -41,13 +41,13 @@ class Versions(NamedTuple):
     seen: Bools
 
 
-@njit(cache=True)
+@kernel
 def _count(ids, begin):
     for i in range(ids.shape[0]):
         begin[ids[i] + 1] += 1
 
 
-@njit(cache=True)
+@kernel
 def _place(order, ids, fill, out):
     for row in order:
         out[fill[ids[row]]] = row
@@ -96,7 +96,7 @@ def ordered_versions(
     return Versions(since, settled, np.where(several, -2, writer), unclear, seen), timed
 
 
-@njit(cache=True)
+@kernel
 def _find_writers(rows, version, invoke, writer, several):
     for row in rows:
         known = writer[version[row]]

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from checkers.kernels.compiled import kernel
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -62,7 +63,7 @@ class _Latest(NamedTuple):
     second: Int64s
 
 
-@njit(cache=True)
+@kernel
 def _grown(edges):
     size = 2 * edges[0].shape[0]
     source, target, reason = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int64)
@@ -71,7 +72,7 @@ def _grown(edges):
     return source, target, reason
 
 
-@njit(cache=True)
+@kernel
 def _emit(edges, count, source, target, reason):
     if count == edges[0].shape[0]:
         edges = _grown(edges)
@@ -79,12 +80,12 @@ def _emit(edges, count, source, target, reason):
     return edges
 
 
-@njit(cache=True)
+@kernel
 def _room():
     return np.empty(1024, np.int32), np.empty(1024, np.int32), np.empty(1024, np.int64)
 
 
-@njit(cache=True)
+@kernel
 def _writes_key(writes, transaction, key):
     low, high = writes.begin[transaction], writes.begin[transaction + 1]
     while low < high:
@@ -96,7 +97,7 @@ def _writes_key(writes, transaction, key):
     return low < writes.begin[transaction + 1] and writes.key[low] == key
 
 
-@njit(cache=True)
+@kernel
 def _remember(reads, latest, transaction, read, keys, seen):
     """Take in a read; returns how many different keys have been seen."""
     key = reads.key[read]
@@ -111,7 +112,7 @@ def _remember(reads, latest, transaction, read, keys, seen):
     return seen
 
 
-@njit(cache=True)
+@kernel
 def _against(reads, latest, key, writer, both, edges, count):
     """Edges from a visible writer of the key to whom the key was read from instead."""
     for second in range(2):
@@ -124,7 +125,7 @@ def _against(reads, latest, key, writer, both, edges, count):
     return edges, count
 
 
-@njit(cache=True)
+@kernel
 def _visible(reads, writes, latest, transaction, writer, keys, seen, both, edges, count):
     """Edges that the visibility of `writer` demands for the reads in `latest`: through the shorter of two lists."""
     if writes.begin[writer + 1] - writes.begin[writer] <= seen:
@@ -139,7 +140,7 @@ def _visible(reads, writes, latest, transaction, writer, keys, seen, both, edges
     return edges, count
 
 
-@njit(cache=True)
+@kernel
 def _mark_first_reads(reads, transaction, met, first):
     """Which reads are their transaction's first of their source."""
     for read in range(reads.begin[transaction], reads.begin[transaction + 1]):
@@ -147,7 +148,7 @@ def _mark_first_reads(reads, transaction, met, first):
         met[reads.source[read]] = transaction
 
 
-@njit(cache=True)
+@kernel
 def _committed_edges(reads, writes, latest, met, first, keys):
     """Read committed: backwards through each transaction, a source's first read against the keys read behind it."""
     initial = reads.begin.shape[0] - 1
@@ -163,7 +164,7 @@ def _committed_edges(reads, writes, latest, met, first, keys):
     return edges[0][:count], edges[1][:count], edges[2][:count]
 
 
-@njit(cache=True)
+@kernel
 def _atomic_edges(reads, writes, chains, in_order, latest, met, first, keys, last_writer):
     """Read atomic: every source, and the latest writer of each key before it in the session, against all reads."""
     initial = reads.begin.shape[0] - 1

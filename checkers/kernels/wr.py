@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from checkers.kernels.compiled import kernel
 from checkers.mops import FAIL, OK
 
 FINE: Final = 0
@@ -62,7 +62,7 @@ class _Writers(NamedTuple):
     nil_written: npt.NDArray[np.bool_]
 
 
-@njit(cache=True)
+@kernel
 def _find_writers(mops, writers, final, last_row):
     for transaction in range(mops.status.shape[0]):
         begin, end = mops.begin[transaction], mops.begin[transaction + 1]
@@ -85,7 +85,7 @@ def _find_writers(mops, writers, final, last_row):
             final[row] = mops.write[row] and last_row[mops.key[row]] == row
 
 
-@njit(cache=True)
+@kernel
 def _judge_own(mops, row, own_row):
     """A read behind an own write of its key: it must see the last one."""
     if mops.version[own_row] == mops.version[row]:
@@ -93,7 +93,7 @@ def _judge_own(mops, row, own_row):
     return NOT_MY_OWN_WRITE, own_row
 
 
-@njit(cache=True)
+@kernel
 def _judge_external(mops, transaction, row, writers, final):
     """What is wrong with a read of something that others wrote, the row that shows it, and where it read from."""
     version, initial = mops.version[row], mops.status.shape[0]
@@ -115,7 +115,7 @@ def _judge_external(mops, transaction, row, writers, final):
     return FINE, write_row, writer
 
 
-@njit(cache=True)
+@kernel
 def _match(mops, writers, final, own_row, source, problem, witness, observed):
     for transaction in range(mops.status.shape[0]):
         if mops.status[transaction] != OK:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
+from checkers.kernels.compiled import kernel
 from checkers.kernels.graph_edges import Edges, grown_edges, make_edges, written
 from checkers.kernels.instances import Instances, make_instances
 from checkers.kernels.txn_append import CLASSES, Accesses, ListScratch, Store, edge_bound, infer_keys
@@ -53,7 +53,7 @@ LIST_APPEND: Final = Dialect(
 )
 
 
-@njit(cache=True)
+@kernel
 def sort_by_key(keys, count):
     """Offsets by key, and the rows in order of key, else as they were."""
     offsets = np.zeros(count + 1, np.int64)

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
+from checkers.kernels.compiled import kernel
 from checkers.transactions.planted import PLANTED, PlantedTxn, planted_rows
 from harness.columns import MOP, SCHEMA
 from harness.history.parts import schema
@@ -62,7 +62,7 @@ class _Plan(NamedTuple):
     value: Ints
 
 
-@njit(cache=True)
+@kernel
 def _choose(uniform, offsets, active, per_key, writes, key, value):
     """Micro-operations in order of invocation; returns how many keys there are."""
     slots = np.arange(active)
@@ -82,7 +82,7 @@ def _choose(uniform, offsets, active, per_key, writes, key, value):
     return keys
 
 
-@njit(cache=True)
+@kernel
 def _take_effect(effect, applied, offsets, writes, key, value, per_key, order, count):
     """Apply transactions one by one; reads get the number of elements seen, or with registers the last value."""
     for row in effect:
@@ -96,7 +96,7 @@ def _take_effect(effect, applied, offsets, writes, key, value, per_key, order, c
                 value[mop] = count[key[mop]]
 
 
-@njit(cache=True)
+@kernel
 def _copy_lists(key, length, order, per_key, values):
     place = 0
     for read in range(key.shape[0]):

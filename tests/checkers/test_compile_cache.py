@@ -1,10 +1,55 @@
-"""A user who waits for compilation is told so."""
+"""Kernels are compiled once, whoever needs them, from the code as it is; a user who waits for that is told so."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
 from numba import njit
 
-from checkers.compile_cache import compilation_told
+import checkers
+from checkers import compile_cache
+from checkers.compile_cache import code_digest, compilation_told
+from checkers.kernels.compiled import Kernel, kernel, lean, lean_inline
+
+
+@lean
+def _sum_to(limit, first):
+    total = 0
+    for number in range(first, limit):
+        total += number
+    return total
+
+
+@lean_inline
+def _twice(number):
+    return 2 * number
+
+
+@kernel
+def _refuse_above(number, most):
+    if number > most:
+        raise ValueError("above the most")
+    return number
+
+
+@kernel
+def _sums(narrow, wide):
+    """Hands one kernel numbers of 32, 64 and 8 bits and constants."""
+    return (
+        _sum_to(narrow[0], 0) + _sum_to(wide[0], narrow[0]) + _sum_to(10, np.uint8(3)) + _twice(narrow[0]) + _twice(1)
+    )
+
+
+@kernel
+def _guarded(number):
+    return _refuse_above(number, 7)
 
 
 def test_compilation_is_told_as_one_however_many_functions_it_takes() -> None:
@@ -25,3 +70,89 @@ def test_compilation_is_told_as_one_however_many_functions_it_takes() -> None:
         assert outer(0.5) == 1.5
     assert told == [True, False, True, False]
     assert outer(1j) == 1 + 1j and len(told) == 4
+
+
+def test_kernels_are_compiled_for_one_width_of_whole_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("checkers.kernels.compiled.kernels_directory", lambda: tmp_path)
+    narrow, wide = np.array([4], np.int32), np.array([7], np.int64)
+    assert _sums(narrow, wide) == (0 + 1 + 2 + 3) + (4 + 5 + 6) + sum(range(3, 10)) + 8 + 2
+    assert len(_sum_to.part.signatures) == len(_twice.part.signatures) == 1
+    assert not _sum_to.signatures  # for Python has not called it
+    assert _sum_to(5, 0) == 10
+
+
+def test_a_part_raises_through_kernels_that_call_it() -> None:
+    assert _guarded(7) == 7
+    with pytest.raises(ValueError, match="above the most"):
+        _guarded(8)
+    with pytest.raises(TypeError, match="kernels only"):
+        _refuse_above.part(1, 2)
+
+
+def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:
+    code = """
+import numpy as np
+from numba.core import event
+from checkers.grouping import _count_keys
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, event): compiled.append(event)
+    def on_end(self, event): pass
+event.register("numba:compile", Listener())
+counts = np.zeros(4, np.int64)
+_count_keys(np.array([0, 2, 2]), counts)
+assert counts.tolist() == [0, 1, 0, 2]
+print(len(compiled))
+"""
+    setting = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(checkers.__file__).parents[1])}
+    start = [sys.executable, "-c", code]
+    running = [subprocess.Popen(start, env=setting, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    counts = [int(process.communicate()[0]) for process in running]
+    assert all(process.returncode == 0 for process in running)
+    assert sum(count > 0 for count in counts) == 1
+    again = subprocess.run(start, env=setting, capture_output=True, text=True, check=True)
+    assert int(again.stdout) == 0
+
+
+def test_a_kernel_is_compiled_anew_when_anything_it_is_made_of_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in _modules_with_kernels():
+        told = _digested(module, monkeypatch)
+        for name, value in vars(importlib.import_module(module)).items():
+            if isinstance(value, Kernel):
+                assert value.py_func.__module__ in told, f"{module} uses {name}"
+
+
+def _modules_with_kernels() -> list[str]:
+    names = [each.name for each in pkgutil.walk_packages(checkers.__path__, "checkers.") if not each.ispkg]
+    sources = {name: Path(checkers.__file__).parent.joinpath(*name.split(".")[1:]).with_suffix(".py") for name in names}
+    found = [name for name, source in sources.items() if "checkers.kernels.compiled import" in source.read_text()]
+    assert len(found) > 40
+    return found
+
+
+def _digested(module: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The modules that a digest is made of."""
+    seen: set[str] = set()
+    read = compile_cache._code_and_imports
+
+    def noted(name: str) -> tuple[bytes, frozenset[str]]:
+        seen.add(name)
+        return read(name)
+
+    with monkeypatch.context() as context:
+        context.setattr(compile_cache, "_code_and_imports", noted)
+        code_digest.__wrapped__(module)
+    return seen
+
+
+def test_the_digest_is_another_for_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_digest.__wrapped__("checkers.kernels.explore")
+    read = compile_cache._code_and_imports
+
+    def changed(name: str) -> tuple[bytes, frozenset[str]]:
+        code, imported = read(name)
+        return code + (b"#" if name == "checkers.kernels.states" else b""), imported
+
+    monkeypatch.setattr(compile_cache, "_code_and_imports", changed)
+    assert code_digest.__wrapped__("checkers.kernels.explore") != before
+    assert code_digest.__wrapped__("checkers.kernels.digraph") == code_digest("checkers.kernels.digraph")

@@ -1,0 +1,76 @@
+"""`python -m checkers.compile_all`: compiles the kernels of all models, so that no judge has to.
+
+It judges the example histories of the source tree, which show every anomaly, by several processes; kernels that are
+compiled already take a few seconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Final
+
+EXAMPLES: Final = Path(__file__).parents[1] / "tests" / "checkers" / "examples"
+"""A directory for each model."""
+
+_FIRST: Final = ("multi-register", "list-append", "rw-register", "register", "isolation", "fifo-queue", "lin-set")
+"""Models that take longest."""
+
+_BESIDES: Final = {"register": ("cas-register",), "sessions": ("monotonic-reads",), "set": ("set-full",)}
+"""What else the examples of a model are judged by."""
+
+
+def compile_all(processes: int) -> int:
+    """Judge every example by its model in so many processes; the number of kernels that were compiled."""
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return sum(pool.map(_compiled_by, _tasks()))
+
+
+def _tasks() -> list[tuple[str, Path]]:
+    """Models and the directories of their examples, the longest first."""
+    models = sorted(place.name for place in EXAMPLES.iterdir() if place.is_dir())
+    ordered = sorted(models, key=lambda model: _FIRST.index(model) if model in _FIRST else len(_FIRST))
+    return [(each, EXAMPLES / model) for model in ordered for each in (model, *_BESIDES.get(model, ()))]
+
+
+def _compiled_by(task: tuple[str, Path]) -> int:
+    """How many kernels judging took that had to be compiled."""
+    from checkers.api import MODELS
+    from checkers.compile_cache import compilation_told
+
+    model, place = task
+    told: list[bool] = []
+    if model in MODELS:
+        with compilation_told(told.append):
+            for path in _histories(place.iterdir()):
+                _judge(path, model)
+    return told.count(True)
+
+
+def _histories(paths: Iterable[Path]) -> Iterator[Path]:
+    yield from sorted(path for path in paths if path.suffix == ".edn")
+
+
+def _judge(path: Path, model: str) -> None:
+    from checkers.api import check
+    from harness.errors import UserError
+
+    try:
+        check(path, model, engine="local")
+    except UserError as error:
+        print(f"{path} is not judged: {error}", file=sys.stderr)
+
+
+def main() -> None:
+    """Compile with all processors."""
+    if EXAMPLES.is_dir():
+        print("compiling kernels, which takes about a minute (once)", flush=True)
+        compile_all(len(os.sched_getaffinity(0)))
+
+
+if __name__ == "__main__":
+    main()
