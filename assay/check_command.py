@@ -17,6 +17,7 @@ from assay.progress import working
 from assay.run_command import anomaly_sentences
 from assay.telling import Teller
 from checkers.api import MODELS, check
+from checkers.engines.session import SparkOptions, refuse_settings, setting_of
 from checkers.options import CheckOptions
 from checkers.verdict import Validity, worst
 from harness.errors import HarnessError, UserError
@@ -217,8 +218,23 @@ def known_settings(model: str | None) -> tuple[str, ...]:
     return MODELS[model].settings if model in MODELS else ()
 
 
+def spark_options(engine: str, master: str | None, conf: Sequence[str], archive: Path | None) -> SparkOptions:
+    """Where Spark judges; raises UserError for settings that are none, or that no Spark would use."""
+    if engine == "local" and (master is not None or conf or archive is not None):
+        raise UserError("--spark-master, --spark-conf and --spark-archive go with --engine spark or auto.")
+    settings = tuple(setting_of(text) for text in conf)
+    if master is not None:
+        refuse_settings(master, dict(settings))
+    return SparkOptions(master, settings, archive)
+
+
 def check_options(
-    failed_cas: str, consistency: str | None, debug: bool, model: str | None = None, settings: Sequence[str] = ()
+    failed_cas: str,
+    consistency: str | None,
+    debug: bool,
+    model: str | None = None,
+    settings: Sequence[str] = (),
+    spark: SparkOptions | None = None,
 ) -> CheckOptions:
     """The checkers' options; raises UserError for an unknown word, or a setting (KEY=VALUE) the model doesn't know."""
     if failed_cas not in FAILED_CAS:
@@ -237,4 +253,5 @@ def check_options(
             raise UserError(
                 f"There is no setting {name!r} of {f'the model {model}' if model else 'any model'}: {takes}."
             )
-    return CheckOptions(failed_cas=meaning, consistency=consistency, debug=debug, settings=values)  # type: ignore[arg-type]
+    where = spark or SparkOptions()
+    return CheckOptions(failed_cas=meaning, consistency=consistency, debug=debug, settings=values, spark=where)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The command line: `assay run | check | export | import | list | report | cluster | doctor`, exit codes and errors."""
+"""The command line: `assay run | check | pack | export | import | list | report | cluster | doctor`."""
 
 from __future__ import annotations
 
@@ -138,15 +138,23 @@ def check(
     manifest: Annotated[
         Path | None, typer.Option(help="Judge a table (TSV) of file, format, model, valid and compare the verdicts.")
     ] = None,
+    spark_master: Annotated[
+        str | None, typer.Option(help="Where Spark judges: local[*], spark://HOST:PORT, yarn, k8s://URL.")
+    ] = None,
+    spark_conf: Annotated[list[str] | None, typer.Option(help="spark.NAME=VALUE for Spark; repeatable.")] = None,
+    spark_archive: Annotated[
+        Path | None, typer.Option(help="What executors run, made by `assay pack`; else what they have.")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each input.")] = False,
     debug: Debug = False,
 ) -> int:
     """Judge saved runs and histories."""
     state_debug(debug)
-    from assay.check_command import CheckRequest, check_and_report, check_options, one_kind_of_input
+    from assay.check_command import CheckRequest, check_and_report, check_options, one_kind_of_input, spark_options
 
     one_kind_of_input(paths or [], manifest, model, format, report)
-    options = check_options(failed_cas, consistency, debug, model, setting or [])
+    spark = spark_options(engine, spark_master, spark_conf or [], spark_archive)
+    options = check_options(failed_cas, consistency, debug, model, setting or [], spark)
     if manifest is not None:
         from assay.manifest import ManifestRequest, check_manifest
 
@@ -186,6 +194,20 @@ def import_(
 
     for line in import_history(path, to, format, part_rows):
         typer.echo(line)
+
+
+@app.command()
+def pack(
+    to: Annotated[Path, typer.Option(help="The archive to write.")] = Path("assay-pack.tar.gz"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Make the archive from which Spark's executors judge; see `assay check --spark-archive`."""
+    state_debug(debug)
+    from assay.pack_command import pack_command
+
+    typer.echo(pack_command(to, overwrite))
+    return EXIT_VALID
 
 
 @app.command(name="list")

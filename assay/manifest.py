@@ -158,7 +158,7 @@ class Judges:
     def _judge(self, rows: Sequence[ManifestRow]) -> None:
         """Judge lines of one file and model."""
         source = self._open(rows[0])
-        chosen = choose_engine(self._request.engine, source)
+        chosen = choose_engine(self._request.engine, source, self._request.options.spark)
         engine = self._engines.setdefault(chosen.name, chosen)
         options = self._request.options
         asked = [row.consistency or options.consistency for row in rows]

@@ -15,6 +15,7 @@ from checkers.catalog.judge import SETTINGS as CATALOG_SETTINGS
 from checkers.catalog.judge import judge_catalog, judge_rows
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
+from checkers.engines.session import worker_fault
 from checkers.evidence import readable
 from checkers.importers.detect import open_source
 from checkers.isolation.judge import judge_isolation
@@ -104,7 +105,7 @@ def check_run(
         if model not in MODELS:
             raise UserError(f"There is no model {model!r}; the models are {', '.join(MODELS)}.")
     source = open_source(path, format, verify=False)
-    chosen = choose_engine(engine, source)
+    chosen = choose_engine(engine, source, options.spark if options else None)
     try:
         chosen.verify(source)
         return {model: judge_source(source, model, chosen, options) for model in models}
@@ -148,8 +149,10 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
         raise
     except Undecided as error:
         verdict = Verdict("unknown", model.name, ops=source.rows, engine=engine.name, reason=str(error))
-    except Exception as error:  # noqa: BLE001 - whatever a checker dies of is its own unknown, not the end of the others
+    except Exception as error:
         source.require_whole()
+        if fault := worker_fault(error):
+            raise fault from error
         verdict = _crashed(model, engine, error, options)
     return _finished(verdict, source, time.perf_counter() - begin)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
+from checkers.engines.session import SparkOptions
 from checkers.engines.spark import SparkEngine
 from checkers.source import Source
 from harness.errors import UserError
@@ -24,12 +25,13 @@ def fits_locally(source: Source) -> bool:
     return source.rows * _BYTES_PER_OPERATION < memory // 2
 
 
-def choose_engine(name: str, source: Source) -> Engine:
-    """The engine of that name; `auto` is local for what fits comfortably or where there is no Java, else Spark."""
+def choose_engine(name: str, source: Source, spark: SparkOptions | None = None) -> Engine:
+    """The engine of that name; `auto` is Spark where a master is named, else local for what fits comfortably or where
+    there is no Java, else Spark."""
     if name not in ENGINES:
         raise UserError(f"There is no engine {name!r}; the engines are {', '.join(ENGINES)}.")
-    if name == "spark":
-        return SparkEngine()
+    if name == "spark" or (name == "auto" and spark is not None and spark.master is not None):
+        return SparkEngine(spark)
     if name == "auto" and not fits_locally(source) and shutil.which("java") is not None:
-        return SparkEngine()
+        return SparkEngine(spark)
     return LocalEngine()

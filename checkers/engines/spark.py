@@ -5,15 +5,10 @@ the local engine uses and run the same kernels in `mapInArrow` (`checkers.engine
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import re
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.engines.api import TALLIED, KeyedKernel, Tally, tally_of, total_tally
-from checkers.engines.class_archive import archive_options
 from checkers.engines.locate import Locator
+from checkers.engines.session import EXECUTOR, SparkOptions, start_session
 from checkers.findings import Findings
 from checkers.integrity import JUDGED, BucketVerifier, PieceVerifier
 from checkers.integrity import SCHEMA as VERIFIED
@@ -47,37 +42,6 @@ _ROWS_VERIFIED: Final = 2_500_000
 """Operations that one task looks at to verify a history."""
 
 _ROWS_PER_GROUP: Final = 1 << 16
-
-_JAVA_VERSION: Final = 17
-
-_COMPILED_AFTER: Final = {
-    "Tier4InvocationThreshold": 100_000,
-    "Tier4MinInvocationThreshold": 10_000,
-    "Tier4CompileThreshold": 200_000,
-    "Tier4BackEdgeThreshold": 1_000_000,
-}
-"""The JVM's optimising compiler waits for loops over data; by default it also takes to the planning of queries, which
-costs short sessions more than all their work."""
-
-
-@dataclass(frozen=True, slots=True)
-class SparkOptions:
-    """Size of the session: worker threads and the JVM's heap."""
-
-    cores: int = 2
-    heap_mib: int = 2048
-
-
-def check_java() -> Path:
-    """The Java runtime that Spark will use; raises UserError unless there is one that starts."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
-        raise UserError("The Spark engine needs a Java runtime (17 or newer): install one or use --engine local.")
-    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    if version.returncode != 0:
-        raise UserError(f"The Java runtime {java} does not start: repair it or use --engine local.")
-    return Path(java)
 
 
 class SparkEngine:
@@ -132,7 +96,7 @@ class SparkEngine:
     @property
     def cores(self) -> int:
         """How many tasks run at once."""
-        return self._options.cores
+        return max(1, self._started().sparkContext.defaultParallelism)
 
     def parts(self, rows: int, rows_each: int, each_core: int = 1) -> int:
         """Into how many parts rows are split: one if they are few, else some for every core at least."""
@@ -188,69 +152,24 @@ class _InWorker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gc.freeze()
+        if EXECUTOR in os.environ:
+            _say_compilations()
         return self.stage(batches)
 
 
-def start_session(options: SparkOptions) -> Any:
-    """A quiet local session whose workers run this very interpreter; raises UserError without Java."""
-    java = check_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": f"{options.heap_mib}m",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": _jvm_options(java),
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
-        "spark.sql.shuffle.partitions": str(options.cores),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.shuffle.compress": "true",
-        "spark.python.worker.reuse": "true",
-    }
-    return _quiet_start(settings, options.cores)
+@cache
+def _say_compilations() -> None:
+    """Have this worker say in its log when it compiles, which an archive with kernels for its processor spares it."""
+    from numba.core import event
 
+    class Compilation(event.Listener):
+        def on_start(self, event: Any) -> None:
+            print(f"assay compiles {event.data['dispatcher']}", file=sys.stderr, flush=True)
 
-def _jvm_options(java: Path) -> str:
-    import pyspark
+        def on_end(self, event: Any) -> None:
+            pass
 
-    log_settings = (Path(__file__).parent / "log4j2.properties").resolve().as_uri()
-    archive = archive_options(java, Path(pyspark.__file__).parent)
-    compiler = [f"-XX:{name}={count}" for name, count in _COMPILED_AFTER.items()]
-    return " ".join((f"-Dlog4j2.configurationFile={log_settings}", "-XX:+UseParallelGC", *compiler, *archive))
-
-
-def _quiet_start(settings: dict[str, str], cores: int) -> Any:
-    """Start with the JVM's chatter on standard error held back; it is shown only if the start fails.
-
-    Spark takes SIGINT for itself; it is given back, so that ctrl-c ends a run in order while Spark judges it.
-    """
-    from pyspark.sql import SparkSession
-
-    on_interrupt = signal.getsignal(signal.SIGINT)
-    builder = SparkSession.builder.master(f"local[{cores}]").appName("assay")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as chatter:
-        os.dup2(chatter.fileno(), 2)
-        try:
-            session = builder.getOrCreate()
-            session.sparkContext.setLogLevel("OFF")
-            return session
-        except Exception as error:
-            chatter.seek(0)
-            said = chatter.read().decode(errors="replace").strip().splitlines()
-            raise HarnessError(f"Spark does not start: {said[-1] if said else error}.") from error
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, on_interrupt)
+    event.register("numba:compile", Compilation())
 
 
 def _resolved(reader: Reader) -> Reader:

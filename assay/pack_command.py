@@ -1,0 +1,136 @@
+"""`assay pack`: one archive from which Spark's executors judge, on machines that have nothing but Java.
+
+It holds this interpreter and its library, what workers need of our dependencies, our code and the compiled kernels of
+all models. Nothing in it refers to a place, so that executors may unpack it anywhere.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import checkers
+import harness
+from checkers.compile_all import compile_all
+from checkers.compile_cache import kernels_directory
+from harness.errors import HarnessError, UserError
+
+NEEDED: Final = ("pyspark", "numba", "numpy", "pyarrow", "pandas", "msgspec")
+"""What workers import, besides what these need."""
+
+_STDLIB_WITHOUT: Final = frozenset(
+    ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "pydoc_data")
+)
+_FILES_WITHOUT: Final = re.compile(
+    r"^pyspark/(jars|bin|sbin|examples|data|licenses|pandas|ml|mllib|pipelines)/|/tests?/|\.pyi$|\.a$"
+    r"|^pyarrow/(include|src)/|^pyarrow/.*(flight|substrait|gandiva)"
+)
+"""Of a dependency's files, by their paths."""
+
+_TRIAL: Final = "import checkers.api, pyspark, pyarrow, pandas; print(checkers.__file__)"
+
+
+def pack_command(to: Path, overwrite: bool) -> str:
+    """Compile what is not compiled yet, write the archive, and say what it is."""
+    compile_all(len(os.sched_getaffinity(0)))
+    size = pack(to, overwrite).stat().st_size
+    return f"{to}: {size / 1e6:.0f} MB; use it with: assay check … --spark-master URL --spark-archive {to}"
+
+
+def pack(to: Path, overwrite: bool) -> Path:
+    """Write the archive, try it out in another place, and return its path; raises UserError where it can't lie."""
+    if to.exists() and not overwrite:
+        raise UserError(f"{to} is there already; --overwrite replaces it.")
+    if not to.parent.is_dir():
+        raise UserError(f"There is no directory {to.parent} for the archive {to.name}.")
+    with tempfile.TemporaryDirectory(prefix="assay-pack-", dir=to.parent) as folder:
+        content = Path(folder) / "content"
+        for source, place in _files():
+            target = content / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+        (content / "bin" / "python3").chmod(0o755)
+        _try_out(content)
+        part = Path(folder) / "part"
+        with tarfile.open(part, "w:gz", compresslevel=1) as archive:
+            archive.add(content, arcname=".")
+        part.replace(to)
+    return to
+
+
+def _files() -> Iterator[tuple[Path, Path]]:
+    """Files and where they lie in the archive."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    library, site = Path("lib") / version, Path("lib") / version / "site-packages"
+    yield Path(sys.executable).resolve(), Path("bin/python3")
+    if shared := sysconfig.get_config_var("INSTSONAME" if sysconfig.get_config_var("Py_ENABLE_SHARED") else "NONE"):
+        yield Path(sysconfig.get_config_var("LIBDIR")) / shared, Path("lib") / shared
+    yield from _tree(Path(sysconfig.get_path("stdlib")), library, _STDLIB_WITHOUT)
+    for name in sorted(_with_dependencies(NEEDED)):
+        yield from _distribution(name, site)
+    for package in (checkers, harness):
+        place = Path(str(package.__file__)).parent
+        yield from _tree(place, site / place.name, frozenset())
+    for kernel in kernels_directory().iterdir():
+        yield kernel, site / "checkers" / "__pycache__" / "kernels" / kernel.name
+
+
+def _tree(source: Path, target: Path, without: frozenset[str]) -> Iterator[tuple[Path, Path]]:
+    for folder, folders, names in os.walk(source):
+        here = Path(folder)
+        folders[:] = [each for each in folders if each not in without and not each.startswith("config-")]
+        if here.name == "__pycache__":
+            folders.clear()  # kernels, of all versions
+        kept = [name for name in names if not name.endswith((".a", ".jsa", ".part"))]
+        yield from ((here / name, target / here.relative_to(source) / name) for name in kept)
+
+
+def _with_dependencies(names: tuple[str, ...]) -> set[str]:
+    """The installed distributions that these need, themselves included."""
+    found: set[str] = set()
+    todo = list(names)
+    while todo:
+        name = re.split(r"[\s;<>=!~\[(]", todo.pop(), maxsplit=1)[0].lower()
+        if name in found:
+            continue
+        found.add(name)
+        asked = importlib.metadata.requires(name) or []
+        todo += [each for each in asked if "extra ==" not in each and _is_installed(each)]
+    return found
+
+
+def _is_installed(requirement: str) -> bool:
+    try:
+        importlib.metadata.distribution(re.split(r"[\s;<>=!~\[(]", requirement, maxsplit=1)[0])
+    except importlib.metadata.PackageNotFoundError:  # for another system or version of Python
+        return False
+    return True
+
+
+def _distribution(name: str, site: Path) -> Iterator[tuple[Path, Path]]:
+    for file in importlib.metadata.files(name) or ():
+        path = str(file)
+        located = Path(str(file.locate()))
+        if not path.startswith("..") and not _FILES_WITHOUT.search(path) and located.is_file():
+            yield located, site / path
+
+
+def _try_out(content: Path) -> None:
+    """Raise HarnessError unless the archive works by itself, with no environment."""
+    command = [str(content / "bin" / "python3"), "-c", _TRIAL]
+    ran = subprocess.run(command, env={"HOME": "/nonexistent"}, cwd="/", capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        said = (ran.stderr.strip().splitlines() or ["it does not start"])[-1]
+        raise HarnessError(f"this Python can't be packed: {said}")
+    if not ran.stdout.startswith(str(content)):
+        raise HarnessError(f"this Python can't be packed: it takes our code from {ran.stdout.strip()}")

@@ -1,0 +1,305 @@
+"""The Spark session: on this machine, or on the cluster that the user names, with nothing set that would overrule him
+but what a right verdict needs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from checkers.engines.class_archive import archive_options
+from harness.errors import HarnessError, UserError
+
+SPARK_VERSION: Final = "4"
+"""The major version that the engine is written for."""
+
+_COMPILED_AFTER: Final = {
+    "Tier4InvocationThreshold": 100_000,
+    "Tier4MinInvocationThreshold": 10_000,
+    "Tier4CompileThreshold": 200_000,
+    "Tier4BackEdgeThreshold": 1_000_000,
+}
+"""The JVM's optimising compiler waits for loops over data; by default it also takes to the planning of queries, which
+costs short sessions more than all their work."""
+
+_HIDING: Final = (
+    *("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"),
+    *("spark.files.ignoreCorruptFiles", "spark.files.ignoreMissingFiles"),
+)
+EXECUTOR: Final = "ASSAY_EXECUTOR"
+"""Set in the environment of a cluster's workers."""
+
+_UNPACKED: Final = "assay-pack"
+"""The directory in which executors find their archive."""
+
+_ANSWER_S: Final = 10.0
+_EXECUTORS_S: Final = 60.0
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Where Spark judges: `master` as of spark-submit (None: what spark-submit says, else all cores of this machine),
+    more `settings` of Spark's own, and the `archive` of `assay pack` from which executors run."""
+
+    master: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    archive: Path | None = None
+
+
+def check_java() -> Path:
+    """The Java runtime that Spark will use; raises UserError unless there is one that starts."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise UserError("The Spark engine needs a Java runtime (17 or newer): install one or use --engine local.")
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    if version.returncode != 0:
+        raise UserError(f"The Java runtime {java} does not start: repair it or use --engine local.")
+    return Path(java)
+
+
+def start_session(options: SparkOptions) -> Any:
+    """A quiet session; raises UserError without Java and for a cluster or settings that can't judge."""
+    java = check_java()
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    told = _submitted() | dict(options.settings)
+    master = options.master or told.get("spark.master") or "local[*]"
+    refuse_settings(master, told)
+    local = master.startswith("local")
+    settings = _defaults() | (_local_settings(java) if local else _cluster_settings(options.archive)) | told | _FIXED
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    else:
+        require_answer(master)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = _workers_python(local, options.archive, told)
+    session = _quiet_start(settings | {"spark.master": master})
+    try:
+        _require_version(session.version)
+        if not local:
+            _await_executors(session, master, settings)
+    except BaseException:
+        session.stop()
+        raise
+    return session
+
+
+_FIXED: Final = {
+    "spark.sql.adaptive.enabled": "false",  # parts are planned by their contents, and must stay as planned
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+}
+
+
+def _defaults() -> dict[str, str]:
+    return {
+        "spark.app.name": "assay",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.shuffle.compress": "true",
+        "spark.python.worker.reuse": "true",
+    }
+
+
+def _local_settings(java: Path) -> dict[str, str]:
+    return {
+        "spark.driver.memory": f"{local_heap_mib(machine_memory())}m",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": _jvm_options(java),
+    }
+
+
+def _cluster_settings(archive: Path | None) -> dict[str, str]:
+    """Python's part of an executor's memory lies outside its heap: about a GiB for each task."""
+    planned = {"spark.executor.memory": "2g", "spark.executor.memoryOverheadFactor": "0.8"}
+    planned |= {f"spark.executorEnv.{EXECUTOR}": "1"}
+    if archive is None:
+        return planned
+    if not archive.is_file():
+        raise UserError(f"There is no archive {archive}; `assay pack` makes one.")
+    return planned | {"spark.archives": f"{archive.resolve()}#{_UNPACKED}"}
+
+
+def _workers_python(local: bool, archive: Path | None, told: Mapping[str, str]) -> str:
+    """The interpreter of workers: the archive's, or what the user chose, or this very one."""
+    if local:
+        return sys.executable
+    if archive is not None:
+        return f"./{_UNPACKED}/bin/python3"
+    return told.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def machine_memory() -> int:
+    """Bytes of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def local_heap_mib(memory: int) -> int:
+    """The JVM's heap on a machine with so many bytes: the most lies in Python's processes, which hold the columns."""
+    return max(1024, min(memory // 12 // _MIB, 8192))
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was told, if it started this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def refuse_settings(master: str, settings: Mapping[str, str]) -> None:
+    """Raise UserError for what could make a verdict wrong, or can't judge at all."""
+    import pyspark
+
+    _require_version(pyspark.__version__)
+    connect = master.startswith("sc://") or "spark.remote" in settings or "SPARK_REMOTE" in os.environ
+    if connect or settings.get("spark.api.mode") == "connect":
+        raise UserError("Spark Connect can't judge yet; name the master itself, such as spark://HOST:7077 or yarn.")
+    if not re.match(r"local(\[[\d*]+(,\d+)?\])?$|local-cluster\[|spark://.+:\d+|yarn$|k8s://", master):
+        raise UserError(f"--spark-master takes local[*], spark://HOST:PORT, yarn or k8s://URL, not {master!r}.")
+    for name in _HIDING:
+        if settings.get(name, "false").lower() == "true":
+            raise UserError(f"{name} hides damage, and what it hides could make a broken history valid: leave it off.")
+    if (
+        settings.get("spark.sql.adaptive.enabled", "false").lower() == "true"
+        and "PYSPARK_GATEWAY_PORT" not in os.environ
+    ):
+        raise UserError("spark.sql.adaptive.enabled would move rows that have to stay together: leave it off.")
+
+
+def setting_of(text: str) -> tuple[str, str]:
+    """KEY=VALUE of --spark-conf as a pair; raises UserError for what is none."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise UserError(f"--spark-conf takes spark.NAME=VALUE, not {text!r}.")
+    return name, value
+
+
+def _require_version(version: str) -> None:
+    if version.partition(".")[0] != SPARK_VERSION:
+        raise UserError(f"assay judges on Spark {SPARK_VERSION}; this is Spark {version}.")
+
+
+def require_answer(master: str) -> None:
+    """Raise UserError if a standalone master can't be reached; Spark itself would try for a minute."""
+    errors = []
+    if not master.startswith("spark://"):
+        return
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+        except (OSError, ValueError) as error:
+            errors.append(f"{place}: {getattr(error, 'strerror', None) or error or type(error).__name__}")
+        else:
+            return
+    raise UserError(f"The Spark master {master} does not answer ({'; '.join(errors)}).")
+
+
+def _await_executors(session: Any, master: str, settings: Mapping[str, str]) -> None:
+    """Until a worker has room for us: Spark itself would wait for ever."""
+    context, end = session.sparkContext, time.monotonic() + _EXECUTORS_S
+    while True:
+        if context._jsc is None or context._jsc.sc().isStopped():
+            raise UserError(f"The Spark master {master} does not take us on; is it of Spark {session.version}?")
+        if len(context._jsc.sc().statusTracker().getExecutorInfos()) > 1:
+            return
+        if time.monotonic() > end:
+            heap = settings["spark.executor.memory"]
+            raise UserError(
+                f"No worker of {master} starts an executor with a heap of {heap} within {_EXECUTORS_S:.0f} s."
+            )
+        time.sleep(0.1)
+
+
+def _jvm_options(java: Path) -> str:
+    import pyspark
+
+    log_settings = (Path(__file__).parent / "log4j2.properties").resolve().as_uri()
+    archive = archive_options(java, Path(pyspark.__file__).parent)
+    compiler = [f"-XX:{name}={count}" for name, count in _COMPILED_AFTER.items()]
+    return " ".join((f"-Dlog4j2.configurationFile={log_settings}", "-XX:+UseParallelGC", *compiler, *archive))
+
+
+def _quiet_start(settings: Mapping[str, str]) -> Any:
+    """Start with the JVM's chatter on standard error held back; it is shown only if the start fails.
+
+    Spark takes SIGINT for itself; it is given back, so that ctrl-c ends a run in order while Spark judges it.
+    """
+    from pyspark.sql import SparkSession
+
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as chatter:
+        os.dup2(chatter.fileno(), 2)
+        try:
+            session = builder.getOrCreate()
+            session.sparkContext.setLogLevel("OFF")
+            return session
+        except Exception as error:
+            chatter.seek(0)
+            said = chatter.read().decode(errors="replace").strip().splitlines()
+            raise HarnessError(f"Spark does not start: {said[-1] if said else error}.") from error
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, on_interrupt)
+
+
+_USE_ARCHIVE: Final = "give them an archive of `assay pack` with --spark-archive."
+
+_WORKERS_FAULTS: Final[tuple[tuple[str, Callable[[re.Match[str]], str]], ...]] = (
+    (
+        r"Python in worker has different version: ([\d.]+).*?driver: ([\d.]+)",
+        lambda found: f"The workers' Python is {found[1]}, the driver's {found[2]}; {_USE_ARCHIVE}",
+    ),
+    (
+        r"Cannot run program \"([^\"]+)\"",
+        lambda found: f"The workers have no {found[1]}; {_USE_ARCHIVE}",
+    ),
+    (
+        r"ModuleNotFoundError: No module named '([^']+)'",
+        lambda found: f"The workers' Python lacks {found[1]}; {_USE_ARCHIVE}",
+    ),
+    (r"No space left on device", lambda found: "A worker's disk for spilled data is full (spark.local.dir)."),
+    (
+        r"(?:PermissionError|AccessControlException|AccessDenied)[^\n]*",
+        lambda found: f"A worker may not read the history: {found[0]}.",
+    ),
+    (
+        r"FileNotFoundError: ([^\n]*)",
+        lambda found: f"A worker can't find a part of the history: {found[1]}.",
+    ),
+)
+
+
+def worker_fault(error: BaseException) -> UserError | None:
+    """The sentence on what workers of a cluster died of, where the user can mend it."""
+    text = str(error)
+    for pattern, sentence in _WORKERS_FAULTS:
+        if found := re.search(pattern, text, re.DOTALL):
+            return UserError(sentence(found))
+    if "SparkContext was shut down" in text or "stopped SparkContext" in text:
+        return UserError("The Spark cluster ended our session (is the master still there?); nothing was judged.")
+    return None

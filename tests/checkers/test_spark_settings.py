@@ -1,0 +1,112 @@
+"""Where Spark judges is the user's choice; what could make a verdict wrong, or can't judge, is refused in a sentence."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from assay.check_command import spark_options
+from checkers.engines import session
+from checkers.engines.session import (
+    SparkOptions,
+    local_heap_mib,
+    refuse_settings,
+    require_answer,
+    setting_of,
+    start_session,
+    worker_fault,
+)
+from harness.errors import UserError
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])
+@pytest.mark.parametrize("kind", ["spark.sql.files", "spark.files"])
+def test_what_hides_damage_is_refused(kind: str, name: str) -> None:
+    refuse_settings("local[*]", {f"{kind}.{name}": "false"})
+    with pytest.raises(UserError, match="hides damage"):
+        refuse_settings("local[*]", {f"{kind}.{name}": "TRUE"})
+
+
+@pytest.mark.parametrize("master", ["local", "local[4]", "local[*]", "local[*,3]", "spark://a:7077,b:7077", "yarn"])
+def test_masters_that_can_judge(master: str) -> None:
+    refuse_settings(master, {})
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "sentence"),
+    [
+        ("sc://host:15002", {}, "Spark Connect can't judge yet"),
+        ("local[*]", {"spark.remote": "sc://host"}, "Spark Connect can't judge yet"),
+        ("yarn", {"spark.api.mode": "connect"}, "Spark Connect can't judge yet"),
+        ("mesos://host:5050", {}, "--spark-master takes"),
+        ("spark://host", {}, "--spark-master takes"),
+        ("yarn", {"spark.sql.adaptive.enabled": "true"}, "planned by their contents"),
+    ],
+)
+def test_what_can_not_judge_is_refused(master: str, settings: dict[str, str], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        refuse_settings(master, settings)
+
+
+def test_another_major_version_of_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "3.5.1")
+    with pytest.raises(UserError, match=r"judges on Spark 4; this is Spark 3\.5\.1"):
+        refuse_settings("local[*]", {})
+
+
+def test_a_master_that_does_not_answer_is_told_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=rf"spark://127\.0\.0\.1:{port} does not answer \(.*[Rr]efused"):
+            require_answer(f"spark://127.0.0.1:{port}")
+        taken.listen()
+        require_answer(f"spark://127.0.0.1:1,127.0.0.1:{port}")  # the other one may be the standby
+    require_answer("local[*]")
+
+
+def test_an_archive_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "require_answer", lambda master: None)
+    with pytest.raises(UserError, match="There is no archive .*`assay pack` makes one"):
+        start_session(SparkOptions("spark://localhost:1", archive=tmp_path / "none.tar.gz"))
+
+
+@pytest.mark.parametrize("text", ["spark.executor.memory", "executor.memory=2g", "", "=1"])
+def test_settings_of_the_command_line_are_pairs(text: str) -> None:
+    with pytest.raises(UserError, match=r"--spark-conf takes spark\.NAME=VALUE"):
+        setting_of(text)
+    assert setting_of("spark.executor.extraJavaOptions=-Da=b") == ("spark.executor.extraJavaOptions", "-Da=b")
+
+
+def test_options_of_spark_go_with_spark() -> None:
+    with pytest.raises(UserError, match="go with --engine spark"):
+        spark_options("local", "yarn", [], None)
+    asked = spark_options("auto", "yarn", ["spark.a=1", "spark.b=2"], Path("x"))
+    assert asked == SparkOptions("yarn", (("spark.a", "1"), ("spark.b", "2")), Path("x"))
+
+
+def test_the_heap_fits_the_machine() -> None:
+    assert local_heap_mib(4 * GIB) == 1024 and local_heap_mib(512 * GIB) == 8192
+    assert 1024 < local_heap_mib(24 * GIB) <= 24 * 1024 // 8
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, …", "3.9"),
+        ('java.io.IOException: Cannot run program "./assay-pack/bin/python3": error=2', "have no ./assay-pack/bin"),
+        ("ModuleNotFoundError: No module named 'checkers'", "lacks checkers"),
+        ("java.io.IOException: No space left on device", "disk for spilled data is full"),
+        ("PermissionError: [Errno 13] Permission denied: '/h'", "may not read the history"),
+        ("FileNotFoundError: [Errno 2] /h/part-3", "can't find a part"),
+        ("Job 0 cancelled because SparkContext was shut down", "ended our session"),
+    ],
+)
+def test_what_workers_die_of_is_one_sentence(said: str, sentence: str) -> None:
+    fault = worker_fault(RuntimeError(f"Job aborted due to stage failure\n{said}\n\tat java.lang…"))
+    assert fault is not None and sentence in str(fault) and "\n" not in str(fault)
+    assert worker_fault(RuntimeError("IndexError: list index out of range")) is None
