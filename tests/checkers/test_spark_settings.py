@@ -1,4 +1,4 @@
-"""Where Spark judges is the user's choice; what could make a verdict wrong, or can't judge, is refused in a sentence."""
+"""Where Spark judges is the user's choice; what could make a verdict wrong, or can't judge, is refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_masters_that_can_judge(master: str) -> None:
         ("yarn", {"spark.api.mode": "connect"}, "Spark Connect can't judge yet"),
         ("mesos://host:5050", {}, "--spark-master takes"),
         ("spark://host", {}, "--spark-master takes"),
-        ("yarn", {"spark.sql.adaptive.enabled": "true"}, "planned by their contents"),
+        ("yarn", {"spark.sql.adaptive.enabled": "true"}, "have to stay together"),
     ],
 )
 def test_what_can_not_judge_is_refused(master: str, settings: dict[str, str], sentence: str) -> None:
@@ -71,7 +71,7 @@ def test_a_master_that_does_not_answer_is_told_at_once() -> None:
 
 def test_an_archive_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "require_answer", lambda master: None)
-    with pytest.raises(UserError, match="There is no archive .*`assay pack` makes one"):
+    with pytest.raises(UserError, match=r"There is no archive .*`assay pack` makes one"):
         start_session(SparkOptions("spark://localhost:1", archive=tmp_path / "none.tar.gz"))
 
 
