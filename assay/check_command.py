@@ -11,20 +11,15 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from assay.judging import as_object, judge_run
-from assay.options import key_values
 from assay.progress import working
-from assay.run_command import anomaly_sentences
-from assay.telling import Teller
+from assay.telling import Teller, anomaly_sentences
 from checkers.api import MODELS, check
 from checkers.engines.session import SparkOptions, refuse_settings, setting_of
 from checkers.options import CheckOptions
-from checkers.verdict import Validity, worst
+from checkers.verdict import Validity, as_object, worst
 from harness.errors import HarnessError, UserError
-from harness.facts import conclude_run, read_record
 from harness.history.address import exists, place_of
 from harness.rundir import is_run, open_run
-from workloads.registry import workload
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
 ENGINES = ("auto", "local", "spark")
@@ -111,6 +106,10 @@ def judged(path: Path, request: CheckRequest) -> dict[str, Any]:
 def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
     """All that a run's workload asks for, with the run's own four questions answered anew; its one word answers them
     all, so that a run that did not come to its end is valid by no command."""
+    from assay.judging import judge_run  # Workloads, which bring the whole reference cluster with them.
+    from harness.facts import conclude_run, read_record
+    from workloads.registry import workload
+
     rundir = open_run(path)
     if request.format not in ("auto", "journal", "parquet"):
         raise UserError(f"{path} is a run of assay, whose history is not {request.format}; leave --format out.")
@@ -246,7 +245,7 @@ def check_options(
     if failed_cas != "auto" and model is not None and model not in FAILED_CAS_MODELS:
         raise UserError(f"--failed-cas goes with {', '.join(FAILED_CAS_MODELS)}; to {model} a failed one says nothing.")
     meaning = None if failed_cas == "auto" else failed_cas
-    values = key_values(settings)
+    values = _values(settings)
     for name in values:
         if name not in known_settings(model):
             takes = f"it takes {', '.join(known_settings(model)) or 'none'}"
@@ -255,3 +254,11 @@ def check_options(
             )
     where = spark or SparkOptions()
     return CheckOptions(failed_cas=meaning, consistency=consistency, debug=debug, settings=values, spark=where)  # type: ignore[arg-type]
+
+
+def _values(settings: Sequence[str]) -> dict[str, str]:
+    if not settings:
+        return {}
+    from assay.options import key_values  # Options of runs, which bring the reference cluster with them.
+
+    return key_values(settings)

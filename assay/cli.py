@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import sys
+import threading
 import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -150,6 +155,7 @@ def check(
 ) -> int:
     """Judge saved runs and histories."""
     state_debug(debug)
+    leave_pandas_out()
     from assay.check_command import CheckRequest, check_and_report, check_options, one_kind_of_input, spark_options
 
     one_kind_of_input(paths or [], manifest, model, format, report)
@@ -344,6 +350,8 @@ def complain(sentence: str) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: every outcome becomes an exit code of `README.md`, and never a traceback without `--debug`."""
     print_any_name()
+    if arguments is None:
+        _process.is_program = True
     try:
         code = invoke(arguments)
     except Untold as untold:
@@ -358,7 +366,53 @@ def main(arguments: list[str] | None = None) -> None:
         code = EXIT_HARNESS
     except Exception as error:  # noqa: BLE001 - the last resort that keeps tracebacks from users
         code = usage_code(error)
-    raise SystemExit(told(code))
+    code = told(code)
+    if _process.is_program:
+        leave(code)
+    raise SystemExit(code)
+
+
+@dataclass
+class _Process:
+    """Whether this process is the command and nothing else."""
+
+    is_program: bool = False
+
+
+_process = _Process()
+
+
+def leave_pandas_out() -> None:
+    """Have pyarrow take pandas for not installed: else it loads it, half a second, to look whether a list is pandas's.
+
+    Where this is no program of its own, pandas may be somebody else's, and stays.
+    """
+    if _process.is_program and "pandas" not in sys.modules:
+        import pyarrow
+
+        sys.meta_path.insert(0, _NoPandas())
+        try:
+            pyarrow.array([0])
+        finally:
+            del sys.meta_path[0]
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process once all is put away; to take the interpreter apart as well would take a third of a second."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
 
 
 def stopped(stop: KeyboardInterrupt | SystemExit) -> int:

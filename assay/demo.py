@@ -14,7 +14,8 @@ from assay.judging import judge_saved_run
 from assay.options import RunOptions, validate
 from assay.progress import RunProgress
 from assay.reporting import report_of
-from assay.run_command import anomaly_sentences, tell
+from assay.run_command import tell
+from assay.telling import anomaly_sentences
 from harness.errors import HarnessError, UserError
 
 FLAW = "apply-uncommitted"

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from checkers.api import check_run
 from checkers.options import CheckOptions
-from checkers.verdict import Verdict
+from checkers.verdict import Verdict, as_object
 from harness.facts import read_record
 from harness.rundir import RunDir
 from workloads.registry import workload
@@ -23,11 +21,3 @@ def judge_saved_run(rundir: RunDir) -> Mapping[str, Any]:
 def judge_run(rundir: RunDir, options: CheckOptions, engine: str) -> dict[str, Verdict]:
     """Judge all that the run's workload asks for; a run's failed compare-and-sets completed and saw another value."""
     return check_run(rundir.path, workload(read_record(rundir).workload).checkers, engine=engine, options=options)
-
-
-def as_object(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as JSON has it: the fields that mean something, and always those that `docs/checking.md` names."""
-    always: dict[str, Any] = {"valid": verdict.valid, "model": verdict.model, "anomalies": {}, "ops": verdict.ops}
-    figures = {"seconds": round(verdict.seconds, 3), "engine": verdict.engine}
-    found: dict[str, Any] = msgspec.to_builtins(verdict)
-    return {**always, **found, **figures}

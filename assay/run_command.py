@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,11 @@ from assay.compose import Finished, carry_out
 from assay.judge_process import JudgeProcess, judge_process
 from assay.options import RunOptions, validate
 from assay.progress import RunProgress
-from assay.telling import Teller
+from assay.telling import Teller, anomaly_sentences
 from assay.worlds import draw_world
 from harness.arrow import without_pandas
 from harness.errors import HarnessError, UserError
 from harness.rundir import RunDir
-
-SHOWN_ANOMALIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +131,3 @@ def fault_words(counts: Mapping[str, Any]) -> str:
         f"{counts['requested']} requested, {counts['observed']} observed in effect{share}, "
         f"{counts['recovered']} observed healed"
     )
-
-
-def anomaly_sentences(checkers: Mapping[str, Any], limit: int = SHOWN_ANOMALIES) -> list[str]:
-    """The first explained anomalies in words, the checkers in turn, each with its class; then how many there are."""
-    by_checker = (
-        [f"{kind}: {anomaly['message']}" for kind, found in verdict.get("anomalies", {}).items() for anomaly in found]
-        for verdict in checkers.values()
-    )
-    found = [sentence for turn in zip_longest(*by_checker) for sentence in turn if sentence is not None]
-    total = sum(sum(verdict.get("counts", {}).values()) for verdict in checkers.values())
-    more = [f"… {total} anomalies in all; the report explains more" * (total > limit)]
-    return [*found[:limit], *[line for line in more if line]]

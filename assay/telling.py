@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Any, Final
+
+SHOWN_ANOMALIES: Final = 3
 
 
 class Untold(Exception):
@@ -41,3 +46,15 @@ def print_any_name() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def anomaly_sentences(checkers: Mapping[str, Any], limit: int = SHOWN_ANOMALIES) -> list[str]:
+    """The first explained anomalies in words, the checkers in turn, each with its class; then how many there are."""
+    by_checker = (
+        [f"{kind}: {anomaly['message']}" for kind, found in verdict.get("anomalies", {}).items() for anomaly in found]
+        for verdict in checkers.values()
+    )
+    found = [sentence for turn in zip_longest(*by_checker) for sentence in turn if sentence is not None]
+    total = sum(sum(verdict.get("counts", {}).values()) for verdict in checkers.values())
+    more = [f"… {total} anomalies in all; the report explains more" * (total > limit)]
+    return [*found[:limit], *[line for line in more if line]]

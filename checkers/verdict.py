@@ -71,3 +71,11 @@ def worst(validities: list[Validity]) -> Validity:
     if any(v == "unknown" for v in validities):
         return "unknown"
     return True
+
+
+def as_object(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as JSON has it: the fields that mean something, and always those that `docs/checking.md` names."""
+    always: dict[str, Any] = {"valid": verdict.valid, "model": verdict.model, "anomalies": {}, "ops": verdict.ops}
+    figures = {"seconds": round(verdict.seconds, 3), "engine": verdict.engine}
+    found: dict[str, Any] = msgspec.to_builtins(verdict)
+    return {**always, **found, **figures}
