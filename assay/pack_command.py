@@ -33,7 +33,7 @@ _STDLIB_WITHOUT: Final = frozenset(
 )
 _FILES_WITHOUT: Final = re.compile(
     r"^pyspark/(jars|bin|sbin|examples|data|licenses|pandas|ml|mllib|pipelines)/|/tests?/|\.pyi$|\.a$"
-    r"|^pyarrow/(include|src)/|^pyarrow/.*(flight|substrait|gandiva)"
+    r"|^pyarrow/(include|src)/"
 )
 """Of a dependency's files, by their paths."""
 
@@ -71,7 +71,7 @@ def pack(to: Path, overwrite: bool) -> Path:
 def _files() -> Iterator[tuple[Path, Path]]:
     """Files and where they lie in the archive."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    library, site = Path("lib") / version, Path("lib") / version / "site-packages"
+    library = site = Path("lib") / version  # all in one place, for Spark starts Python without its site-packages
     yield Path(sys.executable).resolve(), Path("bin/python3")
     if shared := sysconfig.get_config_var("INSTSONAME" if sysconfig.get_config_var("Py_ENABLE_SHARED") else "NONE"):
         yield Path(sysconfig.get_config_var("LIBDIR")) / shared, Path("lib") / shared
@@ -127,7 +127,7 @@ def _distribution(name: str, site: Path) -> Iterator[tuple[Path, Path]]:
 
 def _try_out(content: Path) -> None:
     """Raise HarnessError unless the archive works by itself, with no environment."""
-    command = [str(content / "bin" / "python3"), "-c", _TRIAL]
+    command = [str(content / "bin" / "python3"), "-S", "-c", _TRIAL]
     ran = subprocess.run(command, env={"HOME": "/nonexistent"}, cwd="/", capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         said = (ran.stderr.strip().splitlines() or ["it does not start"])[-1]
