@@ -73,6 +73,9 @@ class PartitionStore(Protocol):
     def logged(self, number: int) -> bytes | None:
         """The mutation at a place of the log, encoded; None where the log keeps it no more."""
 
+    async def find(self, number: int) -> bytes | None:
+        """The same, also where the log has forgotten it and the store keeps it elsewhere. Raises Quarantined."""
+
     async def note(self, note: bytes) -> None:
         """Keep these bytes durably beside the mutations, in place of those before; raises DiskFull."""
 

@@ -8,7 +8,7 @@ the old set or the new one, and perhaps files that nobody names, which the next 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,10 @@ import msgspec
 from cluster.log.envelope import CorruptLog, either, twice
 from cluster.log.frames import OtherVersion
 from cluster.log.paced import Pace, PacedFile, until_space
+from cluster.quorum.ids import MutationId
+from cluster.quorum.keys import KeyBytes
 from cluster.quorum.partition_store import StoreStats
+from cluster.store.sorted.asides import Aside, AsideRef, open_aside, write_aside
 from cluster.store.sorted.blocks import SORTED_FORMAT, BlockPacker
 from cluster.store.sorted.files import FileRef, FileWriter, SortedFile, open_file
 from harness.ports import Ports
@@ -27,11 +30,15 @@ _MANIFEST = "manifest"
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):
-    """The files in use; mutations up to number `flushed` are in them, or were covered by what is."""
+    """The files in use; mutations up to number `flushed` are in them, or were covered by what is.
+
+    `asides` hold mutations that are not reconciled and that the log may have forgotten.
+    """
 
     version: int
     flushed: int
     files: tuple[FileRef, ...]
+    asides: tuple[AsideRef, ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -71,6 +78,7 @@ class LiveFiles:
         self._obsolete: dict[str, None] = {}
         self._turn = asyncio.Lock()
         self.files: tuple[SortedFile, ...] = ()
+        self.asides: tuple[Aside, ...] = ()
         self.flushed = 0
 
     async def open(self, leftovers: bool) -> None:
@@ -80,7 +88,9 @@ class LiveFiles:
         """
         paths = self._disk.list(self._prefix)
         manifest = None if leftovers or self._manifest_path not in paths else await self._read_manifest()
-        named = [] if manifest is None else [ref.path for ref in manifest.files]
+        named: list[str] = []
+        if manifest is not None:
+            named = [*(ref.path for ref in manifest.files), *(ref.path for ref in manifest.asides)]
         keep = frozenset([*named, *([] if manifest is None else [self._manifest_path])])
         # A manifest whose replica is gone goes first: it names files that would be missing.
         for path in sorted(paths, key=lambda path: path != self._manifest_path):
@@ -89,13 +99,40 @@ class LiveFiles:
         if manifest is not None:
             self.flushed = manifest.flushed
             self.files = tuple([await open_file(self._disk, ref, self.stats) for ref in manifest.files])
+            self.asides = tuple([await open_aside(self._disk, ref, self.stats) for ref in manifest.asides])
 
     def writer(self, options: SortedOptions) -> FileWriter:
         """A new file, at a path that was never used before."""
+        packer = BlockPacker(options.block_bytes, options.chunk_bytes)
+        return FileWriter(self._disk, self._new_file(), packer, self.stats)
+
+    async def set_aside(self, mutations: Iterable[tuple[int, MutationId, KeyBytes, bytes]]) -> Aside | None:
+        """Keep mutations, by number, in a file beside the others; None if there are none."""
+        made = await write_aside(self._new_file(), self._disk, mutations, self.stats)
+        if made is not None:
+            async with self._turn:
+                await self._replace_manifest(self.files, (*self.asides, made), self.flushed)
+        return made
+
+    async def drop_asides(self, bound: int) -> None:
+        """What every replica has is kept aside no more."""
+        async with self._turn:
+            gone = [each for each in self.asides if each.ref.above <= bound]
+            if not gone:
+                return
+            kept = tuple(each for each in self.asides if each.ref.above > bound)
+            await self._replace_manifest(self.files, kept, self.flushed)
+        for each in gone:
+            await self._disk.remove(each.ref.path)
+
+    def aside(self, number: int) -> Aside | None:
+        """The file in which the mutation of this number was set aside."""
+        return next((each for each in self.asides if number in each), None)
+
+    def _new_file(self) -> PacedFile:
         self._made += 1
         path = f"{self._prefix}{self._incarnation:08d}-{self._made:08d}"
-        paced = PacedFile(self._disk, self._clock, path, self._pace)
-        return FileWriter(self._disk, paced, BlockPacker(options.block_bytes, options.chunk_bytes), self.stats)
+        return PacedFile(self._disk, self._clock, path, self._pace)
 
     async def install(self, added: SortedFile | None, replaced: Sequence[SortedFile], flushed: int | None) -> None:
         """Use a file, in the place of others, once the manifest says so durably."""
@@ -104,12 +141,7 @@ class LiveFiles:
             files = [file for file in self.files if file.ref.path not in gone]
             files += [] if added is None else [added]
             number = self.flushed if flushed is None else flushed
-            data = twice(_MANIFEST_KIND, _encode(Manifest(SORTED_FORMAT, number, tuple([file.ref for file in files]))))
-            await until_space(
-                lambda: self._disk.write_atomic(self._manifest_path, data), self._clock, self._pace.retry_s
-            )
-            self.stats.written_bytes += len(data)
-            self.files, self.flushed = tuple(files), number
+            await self._replace_manifest(tuple(files), self.asides, number)
         for file in replaced:
             self._obsolete[file.ref.path] = None
             self._remove_unread(file.ref.path)
@@ -134,6 +166,14 @@ class LiveFiles:
         paths = frozenset(file.ref.path for file in beside)
         others = [file for file in self.files if file.ref.path not in paths and file.may_hold(place)]
         return min((file.footer.oldest for file in others), default=None)
+
+    async def _replace_manifest(self, files: tuple[SortedFile, ...], asides: tuple[Aside, ...], flushed: int) -> None:
+        """Durable first, and then in use."""
+        refs = tuple([file.ref for file in files])
+        data = twice(_MANIFEST_KIND, _encode(Manifest(SORTED_FORMAT, flushed, refs, tuple([a.ref for a in asides]))))
+        await until_space(lambda: self._disk.write_atomic(self._manifest_path, data), self._clock, self._pace.retry_s)
+        self.stats.written_bytes += len(data)
+        self.files, self.asides, self.flushed = files, asides, flushed
 
     @property
     def _manifest_path(self) -> str:

@@ -5,6 +5,7 @@ The first byte tells them apart. A mutation without an id stands as it is encode
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -68,3 +69,13 @@ class Ledger(Protocol):
     @property
     def needs_from(self) -> int | None:
         """The lowest place that the log must keep; None for none."""
+
+    @property
+    def low_bound(self) -> int:
+        """Mutations with ids below this time nobody asks for."""
+
+    def needed(self, last: int) -> list[tuple[int, MutationId, KeyBytes]]:
+        """The mutations that the log must keep, of places up to `last`, rising."""
+
+    def set_aside(self, numbers: Iterable[int]) -> None:
+        """The log need not keep these places any more: the store has their mutations elsewhere."""

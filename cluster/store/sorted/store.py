@@ -25,6 +25,7 @@ from cluster.quorum.mutation import PartitionMutation, decode_mutation, encode_m
 from cluster.quorum.partition_store import Purgeable, StoreStats, keep_all
 from cluster.quorum.rows import oldest_timestamp
 from cluster.quorum.slices import Page, Slice
+from cluster.store.sorted.asides import SetAside
 from cluster.store.sorted.blocks import Place
 from cluster.store.sorted.compaction import HIGHEST_PLACE, LOWEST_PLACE, Forgetting, choose_inputs, compact
 from cluster.store.sorted.files import SortedFile
@@ -39,6 +40,8 @@ _COMING_BYTES = 1 << 18
 """Mutations on their way to the log; more wait. One turn of the event loop merges all that one fsync made durable."""
 _FULL_TABLES = 2
 """Full memtables that wait to be flushed; with more, writes wait."""
+_LOG_TABLES = 4
+"""What is not reconciled may hold back so many memtables' worth of the log."""
 _REPLAY_TURN = 256
 """Mutations merged in one turn at a restart."""
 
@@ -152,6 +155,22 @@ class SortedStore:
         record = None if data is None else decode_record(data)
         return record.mutation if isinstance(record, MutationRecord) else None
 
+    async def find(self, number: int) -> bytes | None:
+        """The mutation at a place of the log, also where it was set aside since; None where it is kept no more.
+
+        Raises Quarantined.
+        """
+        self._require_whole()
+        found, aside = self.logged(number), self._live.aside(number)
+        if found is not None or aside is None:
+            return found
+        try:
+            return await aside.read(number)
+        except CorruptLog as error:
+            if aside not in self._live.asides:
+                return None  # it went meanwhile: every replica has it
+            raise self._harm(error) from error
+
     async def note(self, note: bytes) -> None:
         """Keep these bytes durably beside the mutations, in place of those before; raises DiskFull, Quarantined."""
         self._require_whole()
@@ -163,6 +182,9 @@ class SortedStore:
     def release(self) -> None:
         """The ledger needs less of the log than before."""
         self._cut()
+        ledger = self._ledger
+        if ledger is not None and any(each.ref.above <= ledger.low_bound for each in self._live.asides):
+            self._spawn(self._guarded(self._live.drop_asides(ledger.low_bound)))
 
     async def read(self, asked: Slice) -> Page:
         """The slice as it was at the moment of the call; raises Quarantined."""
@@ -232,6 +254,9 @@ class SortedStore:
         except CorruptLog as error:
             raise self._harm(error) from error
         found, self._replaying = self._replaying or [], None
+        for aside in self._live.asides:
+            for each in aside:
+                self._tell_aside(each)
         for at, (number, data) in enumerate(found):
             self._replay(number, data)
             if at % _REPLAY_TURN == _REPLAY_TURN - 1:
@@ -269,6 +294,11 @@ class SortedStore:
         if each is not None and self._ledger is not None:
             self._ledger.stored(number, each, mutation.partition)
 
+    def _tell_aside(self, each: SetAside) -> None:
+        if self._ledger is not None:
+            self._ledger.stored(each.number, each.id, each.partition)
+            self._ledger.set_aside((each.number,))
+
     def _merge(self, number: int, mutation: PartitionMutation, size: int) -> None:
         table = self._tables[-1]
         table.apply(number, mutation, size)
@@ -304,6 +334,18 @@ class SortedStore:
         self._cut()
         self._room.tell()
         self._added.tell()
+        await self._set_aside()
+
+    async def _set_aside(self) -> None:
+        """Where what is not reconciled holds back too much of the log, keep it beside the files."""
+        ledger = self._ledger
+        if ledger is None or self._journal.log_bytes < _LOG_TABLES * self._options.memtable_bytes:
+            return
+        due = [(each, self.logged(each[0])) for each in ledger.needed(self._live.flushed)]
+        kept = [(*each, encoded) for each, encoded in due if encoded is not None]
+        if await self._live.set_aside(kept) is not None:
+            ledger.set_aside([number for number, *_ in kept])
+            self._cut()
 
     def _cut(self) -> None:
         """Let the log forget what is in files, and what the ledger does not need; one cut at a time."""

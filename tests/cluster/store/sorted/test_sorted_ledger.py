@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from cluster.log.envelope import CorruptLog
+from cluster.log.view import Quarantined
 from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation
@@ -24,9 +27,39 @@ class Told:
     def __init__(self) -> None:
         self.stored_ids: dict[MutationId, tuple[int, KeyBytes]] = {}
         self.needs_from: int | None = None
+        self.low_bound = 0
 
     def stored(self, number: int, each: MutationId, partition: KeyBytes) -> None:
         self.stored_ids[each] = (number, partition)
+
+    def needed(self, last: int) -> list[tuple[int, MutationId, KeyBytes]]:
+        return []
+
+    def set_aside(self, numbers: Iterable[int]) -> None:
+        raise AssertionError("nothing is set aside")
+
+
+class Unreconciled(Told):
+    """A ledger that needs everything from its low bound on that was not set aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aside: dict[int, None] = {}
+
+    @property
+    def needs_from(self) -> int | None:  # type: ignore[override]
+        return min((number for number, *_ in self.needed(1 << 60)), default=None)
+
+    @needs_from.setter
+    def needs_from(self, _: int | None) -> None:
+        pass
+
+    def needed(self, last: int) -> list[tuple[int, MutationId, KeyBytes]]:
+        found = [(number, each, partition) for each, (number, partition) in self.stored_ids.items()]
+        return sorted(n for n in found if n[0] <= last and n[0] not in self.aside and n[1].time >= self.low_bound)
+
+    def set_aside(self, numbers: Iterable[int]) -> None:
+        self.aside.update(dict.fromkeys(numbers))
 
 
 def test_records_come_back_and_others_are_damage() -> None:
@@ -82,5 +115,68 @@ def test_a_note_stays_over_flushes_and_restarts_and_the_last_one_counts() -> Non
         await machine.restart()
         assert machine.store.noted == b"last"
         assert await machine.contents(PARTITION) == (await machine.scanned())[PARTITION]
+
+    simulate(scenario)
+
+
+def test_what_stays_unreconciled_is_set_aside_and_served_from_there_until_the_bound_is_above_it() -> None:
+    async def scenario(machine: StoreMachine) -> None:
+        ledger = machine.ledger = Unreconciled()
+        await machine.start()
+        ids = [MutationId(time, "t1") for time in range(1, 201)]
+        for each in ids:
+            await machine.do(machine.store.apply(wrote(each.time, each.time), each))
+        await machine.do(machine.store.flush())
+        assert len(ledger.aside) > 100, "the log was not to keep them all"
+        await machine.until(lambda: machine.store.logged(1) is None, "the log forgets what was set aside")
+        log_bytes = sum(len(machine.disk.peek(path)) for path in machine.disk.paths() if path.startswith("log/"))
+        assert log_bytes < 4 * machine.knobs.log_segment_bytes
+
+        async def all_found() -> None:
+            for each, (number, partition) in ledger.stored_ids.items():
+                assert partition == PARTITION
+                found = await machine.do(machine.store.find(number))
+                assert found == encode_mutation(wrote(each.time, each.time))
+
+        await all_found()
+        before = ledger.stored_ids
+        ledger = machine.ledger = Unreconciled()
+        await machine.restart()
+        assert ledger.stored_ids == before and len(ledger.aside) > 100
+        await all_found()
+
+        ledger.low_bound = 101
+        machine.store.release()
+        await machine.clock.sleep(1)
+        assert await machine.do(machine.store.find(1)) is None
+        kept = [number for each, (number, _) in before.items() if each.time >= 101]
+        for number in kept:
+            assert await machine.do(machine.store.find(number)) is not None
+        ledger.low_bound = 1_000
+        machine.store.release()
+        await machine.until(lambda: not machine.store._live.asides, "what all have is kept no more")
+        assert len((await machine.contents(PARTITION)).rows) == 200
+        after = machine.ledger = Unreconciled()
+        after.low_bound = 1_000
+        await machine.restart()
+        assert len((await machine.contents(PARTITION)).rows) == 200
+        assert not after.aside and len(machine.files()) == len(machine.store.files) + 1
+
+    simulate(scenario)
+
+
+def test_a_damaged_mutation_that_was_set_aside_quarantines_the_replica() -> None:
+    async def scenario(machine: StoreMachine) -> None:
+        machine.ledger = Unreconciled()
+        await machine.start()
+        for time in range(1, 100):
+            await machine.do(machine.store.apply(wrote(time, time), MutationId(time, "t1")))
+        await machine.do(machine.store.flush())
+        await machine.until(lambda: machine.store.logged(1) is None, "the log forgets what was set aside")
+        (aside, *_) = machine.store._live.asides
+        machine.disk.flip_bit(aside.ref.path, 300)
+        with pytest.raises(Quarantined):
+            await machine.do(machine.store.find(1))
+        assert len(machine.quarantined) == 1
 
     simulate(scenario)
