@@ -39,6 +39,7 @@ class Command:
     nemesis: tuple[str, ...]
     world: str = ""
     time_limit_s: float = TIME_LIMIT_S
+    workload_options: str = ""
 
     def options(self, seed: int, flaw: str | None = None) -> RunOptions:
         return RunOptions(
@@ -48,17 +49,19 @@ class Command:
             seed=seed,
             flaw=() if flaw is None else (flaw,),
             world=self.world,
+            workload_options=dict(each.split("=", 1) for each in split(self.workload_options)),
         )
 
     def __str__(self) -> str:
         """The short command, without flaw and seed."""
         words = ["assay run", self.workload, "--nemesis", ",".join(self.nemesis), f"--time-limit {self.time_limit_s:g}"]
+        words += [f"-o {each}" for each in split(self.workload_options)]
         return " ".join([*words, *(["--world", self.world] if self.world else [])])
 
 
 def command_of(flaw: Flaw) -> Command:
     """The command that finds a flaw."""
-    return Command(flaw.workload, split(flaw.nemesis), flaw.world, flaw.time_limit_s)
+    return Command(flaw.workload, split(flaw.nemesis), flaw.world, flaw.time_limit_s, flaw.options)
 
 
 SCRIPT_WORLDS = {"snapshot-race": "snapshot-entries=20"}

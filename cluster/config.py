@@ -35,10 +35,13 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     chunks wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of clients at a time
     (G7). Replicas of quorum tables keep deletions for `deletion_grace_ms`, within which repair has to bring them
     everywhere (Q2): every `repair_period_ms`, 0: never, replicas of legacy tables are compared by trees of
-    2 ** `repair_tree_depth` hashes. A read of a logged table whose replicas differ asks for sketches of `summary_cells`
-    cells first, 0: for all ids (Q4). Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock. A replica
-    that its leader has not heard of for `replica_dead_ms` is evicted and replaced by another (M11). A tablet that no
-    leader was reported for within `tablet_creation_ms` is replaced by one with other replicas (M8).
+    2 ** `repair_tree_depth` hashes. A read of a logged table whose replicas differ asks for sketches of
+    `summary_cells` cells first, 0: for all ids (Q4). Replicas of logged tables exchange what they miss every
+    `poll_period_ms`, and every `reconcile_period_ms` they raise their low bound to what is `write_timeout_ms` and
+    `reconcile_margin_ms` old (Q6); 0: never. A store of quorum rows writes what `memtable_bytes` of the log hold to a
+    file. Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock. A replica that its leader has not heard
+    of for `replica_dead_ms` is evicted and replaced by another (M11). A tablet that no leader was reported for within
+    `tablet_creation_ms` is replaced by one with other replicas (M8).
     """
 
     election_timeout_ms: int = 600
@@ -80,6 +83,11 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     summary_cells: int = 32
     repair_period_ms: int = 0
     repair_tree_depth: int = 10
+    poll_period_ms: int = 1_000
+    reconcile_period_ms: int = 5_000
+    write_timeout_ms: int = 2_000
+    reconcile_margin_ms: int = 1_000
+    memtable_bytes: int = 4 << 20
     replica_dead_ms: int = 60_000
     tablet_creation_ms: int = 15_000
 
@@ -99,13 +107,14 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
         clocks = (self.clock_probe_ms, self.max_clock_offset_ms, self.tablet_creation_ms)
         sessions = (self.session_silence_ms, self.max_sessions, self.session_answers, self.max_requests)
-        bulk = (self.bulk_bytes_per_s, self.bulk_queue_bytes, self.bulk_patience_ms)
+        bulk = (self.bulk_bytes_per_s, self.bulk_queue_bytes, self.bulk_patience_ms, self.memtable_bytes)
         from_zero = (self.quiesce_after_ms, self.retained_entries, self.check_quorum_ms, self.version_retention_ms)
         quorum = (self.repair_period_ms, self.repair_tree_depth, self.summary_cells)
+        reconciling = (self.poll_period_ms, self.reconcile_period_ms, self.write_timeout_ms, self.reconcile_margin_ms)
         above_zero = (*sizes, *log, *streams, *bulk, *times, *clocks, *sessions)
         if self.repair_tree_depth > 20:
             raise ValueError("repair_tree_depth must be at most 20")
-        if self.tablet_lease_ms < 0 or min(above_zero) < 1 or min(*from_zero, *quorum) < 0:
+        if self.tablet_lease_ms < 0 or min(above_zero) < 1 or min(*from_zero, *quorum, *reconciling) < 0:
             raise ValueError("sizes, intervals and timeouts must be above 0")
 
     @property

@@ -68,6 +68,7 @@ TSERVER_POINTS: Mapping[str, str] = MappingProxyType(
 QUORUM_POINTS: Mapping[str, str] = MappingProxyType(
     {
         "quorum.before_write": "a coordinator has located a write's replicas, and sent it to nobody",
+        "quorum.after_id": "a write of a logged table has its id, and was sent to nobody",
         "quorum.before_send": "a coordinator is about to send a write to one replica",
         "quorum.before_store": "a coordinator's mutation has arrived at a replica; nothing of it is durable",
         "quorum.after_store": "it is durable and visible there, and the coordinator does not know",
@@ -75,6 +76,10 @@ QUORUM_POINTS: Mapping[str, str] = MappingProxyType(
         "quorum.before_repair": "a read is about to send one replica what it lacks",
         "quorum.after_rows": "a replica of a logged table has read rows, and has not sent them",
         "quorum.before_stream": "a replica is about to send others partitions that differ",
+        "quorum.before_fence": "a replica is about to raise its fence",
+        "quorum.after_fence": "it is raised, and whoever reconciles does not know",
+        "quorum.before_deliver": "a replica is about to send another what it lacks",
+        "quorum.before_bound": "a replica is about to raise its low bound",
         "quorum.before_follow_up": "a short read is about to ask a replica for rows behind those that it sent",
     }
 )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 class Flaw:
     """A known bug: the mechanism it breaks, what goes wrong, and the workload and nemesis that find it.
 
-    `world` is what `--world` has to be told for it, if anything, and `time_limit_s` what suffices. `seen_by` says what
-    shows it: `clients`, through the workload's checkers, or the name of an invariant.
+    `world` is what `--world` has to be told for it, if anything, `options` what `-o` has to, and `time_limit_s` what
+    suffices. `seen_by` says what shows it: `clients`, through the workload's checkers, or the name of an invariant.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Flaw:
     world: str = ""
     time_limit_s: float = 20.0
     seen_by: str = "clients"
+    options: str = ""
 
 
 FLAWS: dict[str, Flaw] = {
@@ -187,6 +188,25 @@ FLAWS: dict[str, Flaw] = {
             "a hint is written anew when it is replayed: what was missed wins over what was written since",
             "durable-rows",
             "kill",
+        ),
+        Flaw(
+            "accept-below-bound",
+            "Q7",
+            "a replica takes a write below a bound that all have reached: nobody ever looks for it at the others",
+            "convergence",
+            "replica-away",
+            world="write-timeout-ms=300,reconcile-margin-ms=0,reconcile-period-ms=300",
+            options="table=logged,keys=100",
+        ),
+        Flaw(
+            "purge-unreconciled",
+            "Q8",
+            "a deletion is forgotten after its grace period, though a replica has not heard of it: rows come back",
+            "durable-rows",
+            "replica-away",
+            world="wall=none,jumps=none,deletion-grace-ms=1000,memtable-bytes=2000",
+            seen_by="purged-below-bound",
+            options="table=logged,keys=300",
         ),
         Flaw(
             "heartbeat-leader-only",

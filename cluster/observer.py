@@ -6,7 +6,7 @@ never acts on an observer, and an observer never acts on a node.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cluster.raft.types import (
@@ -22,6 +22,7 @@ from cluster.raft.types import (
 )
 
 if TYPE_CHECKING:
+    from cluster.quorum.ids import MutationId
     from cluster.ranges.lease import Lease
 
 
@@ -123,6 +124,15 @@ class Observer(Protocol):
     def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
         """Nothing is left here of this member of the group but its vote; `for_good`, because the tablet is deleted."""
 
+    def mutation_stored(self, group: str, replicas: Collection[str], each: MutationId) -> None:
+        """A mutation of a logged tablet is durable here; `replicas` are the nodes that hold the tablet."""
+
+    def bound_raised(self, group: str, bound: int) -> None:
+        """This replica of a logged tablet knows that all have everything below the bound; also after a restart."""
+
+    def deletion_purged(self, group: str, timestamp: int, low_bound: int) -> None:
+        """This replica of a logged tablet forgets a deletion."""
+
 
 class Silent:
     """Tells nobody."""
@@ -172,6 +182,15 @@ class Silent:
         """Nothing."""
 
     def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
+        """Nothing."""
+
+    def mutation_stored(self, group: str, replicas: Collection[str], each: MutationId) -> None:
+        """Nothing."""
+
+    def bound_raised(self, group: str, bound: int) -> None:
+        """Nothing."""
+
+    def deletion_purged(self, group: str, timestamp: int, low_bound: int) -> None:
         """Nothing."""
 
 

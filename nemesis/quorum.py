@@ -19,7 +19,10 @@ LEADERLESS = "leaderless"
 REPLICA = "replica"
 """What replicas that know no leader call themselves."""
 
-BEFORE_HINT, BEFORE_FOLLOW_UP = "quorum.before_hint", "quorum.before_follow_up"
+BEFORE_HINT, BEFORE_FOLLOW_UP, AFTER_ID = "quorum.before_hint", "quorum.before_follow_up", "quorum.after_id"
+
+_LATE_PATIENCE_S = 2.0
+"""Writes are frequent, and legacy tables give no ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,27 @@ async def short_read(scene: Scene) -> None:
             await scene.hold(0.1, 0.5)
         await scene.act(Restart((cast.coordinator,)))
         await scene.hold(0.2, 1.0)
+
+
+async def replica_away(scene: Scene) -> None:
+    """Cut a replica off for longer than reconciliations and grace periods take; its clients stay with it.
+
+    Before that hold a coordinator that has given a write its id, where tables are logged, so that the write comes long
+    after its time, and does not reach that replica.
+    """
+    while (cast := await _cast(scene)) is not None:
+        tservers = names(scene.observer.database.nodes, "tserver")
+        await scene.act(Hold((cast.coordinator,), AFTER_ID, cast.group))
+        late = await scene.stopped((cast.coordinator,), 1, _LATE_PATIENCE_S)
+        await scene.hold(2.0, 3.0)
+        await scene.act(Partition(split([cast.coordinator], [cast.one])))
+        await scene.act(Restart((cast.coordinator,)))
+        await scene.hold(0.5, 1.0)
+        await scene.act(Partition(isolate(tservers, [cast.one])))
+        await scene.reached(away=cast.one, late=" ".join(late), group=cast.group)
+        await scene.hold(4.0, 6.0)
+        await scene.act(NO_CUT)
+        await scene.hold(1.0, 3.0)
 
 
 async def _cast(scene: Scene) -> Cast | None:

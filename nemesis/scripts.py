@@ -15,7 +15,7 @@ from nemesis.faults import NO_CUT, Partition
 from nemesis.grudges import split
 from nemesis.leases import skewed_lease
 from nemesis.membership import membership
-from nemesis.quorum import LEADERLESS, partial_write, short_read
+from nemesis.quorum import LEADERLESS, partial_write, replica_away, short_read
 from nemesis.scene import Scene, Script
 from nemesis.storage import power_cut, snapshot_race
 from nemesis.successors import deposed_leader, late_acks, unheard_commit
@@ -159,5 +159,11 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "lets a replica miss deletions, and holds a coordinator that is about to ask a replica for more rows",
         frozenset({"partition", "pause", "failpoint", "status", LEADERLESS}),
         "#4f7d8a",
+    ),
+    "replica-away": ScriptInfo(
+        replica_away,
+        "sends a write late, and cuts a replica off from the others longer than they remember what it misses",
+        frozenset({"partition", "pause", "failpoint", "status", LEADERLESS}),
+        "#6a8a4f",
     ),
 }

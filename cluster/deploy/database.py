@@ -20,7 +20,13 @@ from cluster.deploy.adapter import (
 )
 from cluster.deploy.damage import choose
 from cluster.deploy.layout import MASTER_ROLE
-from cluster.deploy.partitions import QUORUM_OPERATIONS, QUORUM_WORKLOADS, QuorumOpClient, create_partitions
+from cluster.deploy.partitions import (
+    QUORUM_OPERATIONS,
+    QUORUM_WORKLOADS,
+    QuorumOpClient,
+    RunTimestamps,
+    create_partitions,
+)
 from cluster.deploy.readiness import await_ready
 from cluster.failpoints import FAILPOINTS, name_at
 from cluster.health.check import ClusterReport
@@ -84,6 +90,7 @@ class ReferenceDatabase(ABC):
         self._knobs = Knobs() if knobs is None else knobs
         self._flooder: ClusterClient | None = None
         self._partitions: Mapping[str, Any] | None = None
+        self._timestamps = RunTimestamps()
         self.leaderless = False
 
     @property
@@ -136,7 +143,7 @@ class ReferenceDatabase(ABC):
     def op_client(self, ports: Ports, masters: Sequence[str], timeout_s: float) -> Client:
         """A client of the workload's, on the machine whose ports these are."""
         if self._partitions is not None:
-            return QuorumOpClient(ports, masters, timeout_s, self.address, self._partitions)
+            return QuorumOpClient(ports, masters, timeout_s, self.address, self._partitions, self._timestamps)
         return ClusterOpClient(ports, masters, timeout_s, self.address)
 
     @abstractmethod

@@ -47,6 +47,11 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "summary_cells": ((4, 32), (0, 1, 3, 32)),
     "max_requests": ((10_000,), (4, 10_000)),
     "repair_period_ms": ((0,), (0, 3_000)),
+    "poll_period_ms": ((1_000,), (0, 200, 1_000)),
+    "reconcile_period_ms": ((5_000,), (0, 500, 5_000)),
+    "write_timeout_ms": ((2_000,), (500, 2_000)),
+    "reconcile_margin_ms": ((1_000,), (0, 1_000)),
+    "memtable_bytes": ((20_000, 4 << 20), (2_000, 20_000, 4 << 20)),
     "repair_tree_depth": ((10,), (0, 3, 10)),
 }
 """What mild and harsh worlds draw for a knob, each value equally likely."""

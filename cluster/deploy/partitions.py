@@ -77,12 +77,15 @@ def slice_of(mop: Mop, keys: RowKeys) -> Slice:
     return Slice(encode_key((mop.partition,)), (keys.span(first, last),), limit)
 
 
-def mutation_of(op: Op, keys: RowKeys, now_ms: int) -> PartitionMutation:
-    """What an operation writes to its one partition, with its client's timestamp; raises DefiniteError."""
+def mutation_of(op: Op, keys: RowKeys, now_ms: int, from_ns: int = 0) -> PartitionMutation:
+    """What an operation writes to its one partition, with its client's timestamp; raises DefiniteError.
+
+    Histories count timestamps from a time of their own, which is `from_ns` to the table.
+    """
     partitions = dict.fromkeys(mop.partition for mop in op.mops)
     if len(partitions) != 1 or op.write_ts is None:
         raise DefiniteError("unsupported", "a write is of one partition and states its timestamp")
-    builder = MutationBuilder(encode_key(tuple(partitions)), op.write_ts, now_ms)
+    builder = MutationBuilder(encode_key(tuple(partitions)), from_ns + op.write_ts, now_ms)
     rows: dict[int, dict[int, Value]] = {}
     for mop in op.mops:
         if mop.f == "delete":
@@ -122,10 +125,24 @@ def _integer(value: Value) -> int:
     raise HarnessError(f"a cell held {value!r}, which no operation wrote")
 
 
+class RunTimestamps:
+    """What a history's timestamps, which count from its run's start, are to the table: wall-clock times."""
+
+    def __init__(self) -> None:
+        self._begin_ns: int | None = None
+
+    def begin(self, op: Op, wall_ns: int) -> int:
+        """When the run began; the first write, which is invoked about now, decides it for all clients."""
+        if self._begin_ns is None:
+            self._begin_ns = wall_ns - (op.write_ts or 0)
+        return self._begin_ns
+
+
 class QuorumOpClient:
     """A `harness.protocols.Client` of a quorum table: each operation is one page read, or one mutation of a partition.
 
     `address` tells where a node listens: reads that name one go to its replica alone (`harness.protocols.Directed`).
+    `timestamps` is shared by all clients of a run.
     """
 
     def __init__(
@@ -135,8 +152,9 @@ class QuorumOpClient:
         timeout_s: float,
         address: Callable[[str], str],
         options: Mapping[str, Any],
+        timestamps: RunTimestamps,
     ) -> None:
-        self._clock, self._address = ports.clock, address
+        self._clock, self._address, self._timestamps = ports.clock, address, timestamps
         self._client = QuorumClient(ports, masters, timeout_s, table_of(options))
         self._keys = row_keys(options)
 
@@ -147,7 +165,8 @@ class QuorumOpClient:
             raise DefiniteError("unsupported", "an operation reads a page or writes to a partition, at a level")
         if op.mops[0].f == "page":
             return await (self._read(op, op.mode) if op.node is None else self._read_replica(op, op.node))
-        mutation = mutation_of(op, self._keys, self._clock.wall_ns() // _NS_PER_MS)
+        wall_ns = self._clock.wall_ns()
+        mutation = mutation_of(op, self._keys, wall_ns // _NS_PER_MS, self._timestamps.begin(op, wall_ns))
         written, node = await self._client.write(mutation, op.mode, op.data_centre or ONLY_DATA_CENTRE)
         return op.complete("ok", node=node_of(node), replicas=_names(written.replicas))
 

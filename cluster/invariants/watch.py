@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cluster.identity import ForeignDisk
@@ -14,10 +14,12 @@ from cluster.invariants.findings import Findings, Moment, Scope
 from cluster.invariants.leases import Leases
 from cluster.invariants.log import LogInvariants
 from cluster.invariants.membership import Membership
+from cluster.invariants.reconciled import Reconciled
 from cluster.invariants.states import States
 from cluster.log.envelope import CorruptLog
 from cluster.master.catalog import Catalog
 from cluster.observer import Digested, Observer, RaftView, Readings
+from cluster.quorum.ids import MutationId
 from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
 from cluster.ranges.lease import Lease
 from harness.failpoints import InjectedFailure
@@ -55,6 +57,7 @@ class Watch:
         self.leaderships = Leaderships()
         self._groups: dict[str, GroupInvariants] = {}
         self.catalog = CatalogInvariants(self.findings)
+        self.reconciled = Reconciled(self.findings)
 
     def observer(self, node: str, incarnation: int, clock: MachineClock) -> Observer:
         """The observer of a life that begins now, on a machine whose clocks these are."""
@@ -180,3 +183,12 @@ class _Life:
             self._watch.catalog.deleted(self._life, server, group)
         else:
             found.membership.deleted(self._life, server)
+
+    def mutation_stored(self, group: str, replicas: Collection[str], each: MutationId) -> None:
+        self._watch.reconciled.stored(self._life, group, replicas, each)
+
+    def bound_raised(self, group: str, bound: int) -> None:
+        self._watch.reconciled.bound_raised(self._life, group, bound)
+
+    def deletion_purged(self, group: str, timestamp: int, low_bound: int) -> None:
+        self._watch.reconciled.purged(self._life, group, timestamp, low_bound)

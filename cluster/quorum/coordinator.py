@@ -17,6 +17,7 @@ from cluster.config import NodeConfig
 from cluster.quorum.calls import ReplicaCalls, Unanswered
 from cluster.quorum.choosing import contacts
 from cluster.quorum.exchange import Exchange
+from cluster.quorum.fence import too_old
 from cluster.quorum.hinting import Hinting
 from cluster.quorum.ids import MutationIds
 from cluster.quorum.locating import Locator, NotLocated
@@ -32,10 +33,10 @@ from cluster.quorum.messages import (
     WritePartition,
     Written,
 )
-from cluster.quorum.mutation import deletes, encode_mutation, stamped
+from cluster.quorum.mutation import PartitionMutation, deletes, encode_mutation, stamped
 from cluster.quorum.reading import GiveUp, LegacyQuestion, ReadRepair, ReadState
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet, Snitch
-from cluster.quorum.requests import Invalid, checked_mutation, checked_slice, local_demand
+from cluster.quorum.requests import Invalid, checked_mutation, checked_slice, local_demand, timestamps_of
 from cluster.quorum.slices import page_token
 from cluster.quorum.writing import Delivery, WriteOutcome, WriteState
 from cluster.wire.messages import Fault
@@ -85,7 +86,9 @@ class Coordinator:
             request = msgspec.structs.replace(request, mutation=taken)
         await pass_by(self._ports.failpoints, "quorum.before_write", replicas.tablet_id)
         try:
-            message = await self._message(replicas, request.mutation)
+            message = await self._message(replicas, mutation, request.mutation)
+        except Invalid as error:
+            return error.fault
         except DiskFull:
             return Fault("DISK_FULL", "no id can be reserved: the disk is full", definite=True)
         state = WriteState(replicas, wanted)
@@ -95,11 +98,17 @@ class Coordinator:
         await answered
         return self._written(state, request)
 
-    async def _message(self, replicas: ReplicaSet, mutation: bytes) -> StoreMutation | StoreLogged:
-        """What every replica is sent; of a logged table under an id of its own. Raises DiskFull."""
+    async def _message(
+        self, replicas: ReplicaSet, mutation: PartitionMutation, encoded: bytes
+    ) -> StoreMutation | StoreLogged:
+        """What every replica is sent; of a logged table under an id of its own. Raises Invalid, DiskFull."""
         if not replicas.logged:
-            return StoreMutation(replicas.tablet_id, replicas.epoch, mutation)
-        logged = LoggedMutation(await self._ids.next(), mutation)
+            return StoreMutation(replicas.tablet_id, replicas.epoch, encoded)
+        each = await self._ids.next()
+        if too_old(timestamps_of(mutation), each, self._knobs.deletion_grace_ms):
+            raise Invalid("TOO_OLD", "its timestamp lies so far back that deletions above it may be forgotten")
+        await pass_by(self._ports.failpoints, "quorum.after_id", replicas.tablet_id)
+        logged = LoggedMutation(each, encoded)
         return StoreLogged(replicas.tablet_id, replicas.epoch, logged)
 
     async def _until_settled(self, writing: Coroutine[Any, Any, None], answered: asyncio.Future[None]) -> None:

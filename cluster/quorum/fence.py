@@ -6,13 +6,15 @@ store keeps (`cluster.quorum.partition_store.PartitionStore.note`).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
+from cluster.quorum.deletions import Deletion
 from cluster.quorum.ids import LOWEST_TIME, MutationId
 
 ACCEPT_BELOW_BOUND = "accept-below-bound"
+NS_PER_MS = 1_000_000
 
 
 class Fence(msgspec.Struct, frozen=True, array_like=True):
@@ -35,6 +37,22 @@ def encode_fence(fence: Fence) -> bytes:
     return _encode(fence)
 
 
+def purgeable_below(deletion: Deletion, low_bound: int, grace_ms: int) -> bool:
+    """Whether a deletion may be forgotten: its grace is over at the low bound, by its own timestamp too (Q8).
+
+    Times of ids count here, and no clock. A deletion's id is never `grace_ms` above its timestamp (`too_old`), nor is
+    that of any write. So all that is still to come, being above the bound, is newer than the deletion; the deletion
+    itself lies below the bound, and every replica has it.
+    """
+    grace_ns = grace_ms * NS_PER_MS
+    return max(deletion.timestamp, deletion.local_time_ms * NS_PER_MS) + grace_ns < low_bound
+
+
+def too_old(timestamps: Iterable[int], each: MutationId, grace_ms: int) -> bool:
+    """Whether a write may come from under a deletion that was purged: it is then refused by everybody alike (Q8)."""
+    return any(timestamp + grace_ms * NS_PER_MS <= each.time for timestamp in timestamps)
+
+
 class Gate:
     """What a replica lets in, between two durable fences: mutations on their way to its log are known here.
 
@@ -48,13 +66,18 @@ class Gate:
         self._asked = durable.fence
         self._under_way: dict[MutationId, int] = {}
 
+    @property
+    def asked(self) -> int:
+        """The fence that counts: the last that was asked for."""
+        return self._asked
+
     def admits(self, each: MutationId) -> bool:
         """Whether a coordinator's new mutation may be taken."""
         return self._open or each.time >= self._asked
 
     def known_everywhere(self, each: MutationId) -> bool:
         """Whether a delivered mutation is to be passed over: all replicas had it once, and may have purged it (Q8)."""
-        return not self._open and each.time < self.durable.low_bound
+        return each.time < self.durable.low_bound
 
     def enter(self, each: MutationId) -> None:
         """A mutation is on its way to the log."""

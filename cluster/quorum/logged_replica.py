@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 
+from cluster.config import Knobs
 from cluster.log.frames import OtherVersion
+from cluster.observer import Observer
+from cluster.quorum.bounds import Bounds
 from cluster.quorum.deletions import Deletion
-from cluster.quorum.fence import Fence, decode_fence, encode_fence
-from cluster.quorum.ids import MutationId
+from cluster.quorum.fence import NS_PER_MS, purgeable_below
+from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.messages import (
     BelowFence,
@@ -31,29 +34,43 @@ from cluster.quorum.messages import (
 from cluster.quorum.mutation import InvalidMutation, decode_mutation
 from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.partition_store import PartitionStore
-from cluster.wire.messages import Fault
+from cluster.wire.messages import CreateTablet, Fault
 from harness.failpoints import pass_by
 from harness.ports import DiskFull, Ports
+from harness.protocols import node_of
 
 
 class LoggedReplica:
     """The logged part of one replica, over its store; `log` is told by the store what it has applied."""
 
-    def __init__(self, ports: Ports, tablet_id: str, flaws: Collection[str]) -> None:
-        self._ports, self._tablet_id, self._flaws = ports, tablet_id, flaws
-        self.log = MutationLog()
-        self.fence = Fence()
+    def __init__(
+        self, ports: Ports, created: CreateTablet, knobs: Knobs, observer: Observer, flaws: Collection[str]
+    ) -> None:
+        self._ports, self._tablet_id, self._knobs, self._flaws = ports, created.tablet_id, knobs, flaws
+        self._observer = observer
+        replicas = tuple(node_of(replica.node_id) for replica in created.voters)
+        self.log = MutationLog(lambda each: observer.mutation_stored(created.tablet_id, replicas, each))
+        self.bounds: Bounds | None = None
         self._coming: dict[MutationId, asyncio.Task[None]] = {}
 
     def opened(self, store: PartitionStore) -> None:
         """The store has told what it holds."""
-        if store.noted is not None:
-            self.fence = decode_fence(store.noted)
-            self.log.forget_below(self.fence.low_bound)
+        tablet_id, observer = self._tablet_id, self._observer
+        self.bounds = Bounds(
+            self._ports, store, self.log, lambda bound: observer.bound_raised(tablet_id, bound), self._flaws
+        )
 
-    def purgeable(self, partition: KeyBytes, deletion: Deletion) -> bool:
-        """Whether a deletion may be forgotten; none yet: only what is reconciled may be (Q8)."""
-        return False
+    def purgeable(self, _: KeyBytes, deletion: Deletion) -> bool:
+        """Whether a deletion may be forgotten: after its grace period, and only below what is reconciled (Q8)."""
+        grace_ms = self._knobs.deletion_grace_ms
+        low_bound = LOWEST_TIME if self.bounds is None else self.bounds.low_bound
+        if "purge-unreconciled" in self._flaws:
+            over = self._ports.clock.wall_ns() // NS_PER_MS - deletion.local_time_ms >= grace_ms
+        else:
+            over = purgeable_below(deletion, low_bound, grace_ms)
+        if over:
+            self._observer.deletion_purged(self._tablet_id, deletion.timestamp, low_bound)
+        return over
 
     async def answer(self, store: PartitionStore, request: LoggedRequest) -> QuorumReply:
         """Store or read; a Fault that is definite tells that nothing was done."""
@@ -66,18 +83,20 @@ class LoggedReplica:
         if isinstance(request, SummarizePartition):
             found = self.log.summary_of(request.partition, request.bound, request.detail, request.as_of)
             return SnapshotGone() if found is None else PartitionSummary(found)
-        return MutationsFetched(self._found(store, request.ids))
+        return MutationsFetched(await self._found(store, request.ids))
 
     # ---- writes ----
 
     async def _take(self, store: PartitionStore, mutations: Sequence[LoggedMutation], new: bool) -> QuorumReply:
-        failpoints = self._ports.failpoints
+        failpoints, bounds = self._ports.failpoints, self.bounds
+        assert bounds is not None
         try:
             if failpoints.armed:
                 await pass_by(failpoints, "quorum.before_store", self._tablet_id)
-            if new and not all(self.fence.admits(each.id) for each in mutations):
-                return BelowFence(self.fence.fence)
-            storing = [self._storing(store, each) for each in mutations if not self.log.has(each.id)]
+            if new and not all(bounds.gate.admits(each.id) for each in mutations):
+                return BelowFence(bounds.gate.asked)
+            lacking = [each for each in mutations if not self._has(each.id, bounds, new)]
+            storing = [self._storing(store, each, bounds) for each in lacking]
             for task in storing:
                 await asyncio.shield(task)
             if failpoints.armed:
@@ -88,17 +107,23 @@ class LoggedReplica:
             return Fault("DISK_FULL", "the disk is full", definite=len(mutations) == 1)
         return Stored()
 
-    def _storing(self, store: PartitionStore, each: LoggedMutation) -> asyncio.Task[None]:
+    def _has(self, each: MutationId, bounds: Bounds, new: bool) -> bool:
+        """Whether it is here; of a new one that was let in the bound says nothing."""
+        return each in self.log.index or (not new and bounds.gate.known_everywhere(each))
+
+    def _storing(self, store: PartitionStore, each: LoggedMutation, bounds: Bounds) -> asyncio.Task[None]:
         """A mutation on its way into the log, in this very turn; one task for an id, whoever sends it meanwhile."""
         task = self._coming.get(each.id)
         if task is None:
             work = store.apply(decode_mutation(each.mutation), each.id)
             task = self._coming[each.id] = asyncio.create_task(work, name="quorum.store")
-            task.add_done_callback(lambda ended: self._stored(each.id, ended))
+            bounds.gate.enter(each.id)
+            task.add_done_callback(lambda ended: self._stored(each.id, ended, bounds))
         return task
 
-    def _stored(self, each: MutationId, ended: asyncio.Task[None]) -> None:
+    def _stored(self, each: MutationId, ended: asyncio.Task[None], bounds: Bounds) -> None:
         del self._coming[each]
+        bounds.left(each)
         if not ended.cancelled():
             ended.exception()  # whoever waits is told; if nobody does, nobody needs to know
 
@@ -116,31 +141,15 @@ class LoggedReplica:
             summary, as_of = self.log.summary(partition), self.log.last
         if newer is None:
             return SnapshotGone()
-        found = self._found(store, newer)
+        found = await self._found(store, newer)
         # What was forgotten since is reconciled, and can't be sent any more.
         return SnapshotRead(page, summary, as_of, found) if len(found) == len(newer) else SnapshotGone()
 
-    def _found(self, store: PartitionStore, ids: Sequence[MutationId]) -> tuple[LoggedMutation, ...]:
+    async def _found(self, store: PartitionStore, ids: Sequence[MutationId]) -> tuple[LoggedMutation, ...]:
         found = []
         for each in ids:
             known = self.log.index.get(each)
-            data = None if known is None else store.logged(known.place)
+            data = None if known is None else await store.find(known.place)
             if data is not None:
                 found.append(LoggedMutation(each, data))
         return tuple(found)
-
-    # ---- the fence ----
-
-    async def move_fence(self, store: PartitionStore, fence: Fence) -> None:
-        """Take up a higher fence or low bound, durably; raises DiskFull.
-
-        When it returns nothing below the fence is on its way here: what was admitted before is in the log.
-        """
-        moved = Fence(max(fence.fence, self.fence.fence), max(fence.low_bound, self.fence.low_bound))
-        self.fence = Fence(moved.fence, self.fence.low_bound)  # nothing below is taken from now on
-        before = [task for each, task in self._coming.items() if each.time < moved.fence]
-        await asyncio.gather(*(asyncio.shield(task) for task in before), return_exceptions=True)
-        await store.note(encode_fence(moved))
-        self.fence = Fence(max(moved.fence, self.fence.fence), max(moved.low_bound, self.fence.low_bound))
-        self.log.forget_below(self.fence.low_bound)
-        store.release()

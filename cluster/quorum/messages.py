@@ -208,10 +208,68 @@ LoggedRequest: TypeAlias = StoreLogged | DeliverMutations | ReadSnapshot | Summa
 
 LOGGED_REQUESTS = (StoreLogged, DeliverMutations, ReadSnapshot, SummarizePartition, FetchMutations)
 
+# ---- reconciliation (Q6) ----
+
+
+class AskLowBound(msgspec.Struct, frozen=True, tag="AskLowBound"):
+    """Tell the low bound and the clock. Answered by `BoundTold`."""
+
+    tablet_id: str
+    epoch: int
+
+
+class RaiseFenceTo(msgspec.Struct, frozen=True, tag="RaiseFenceTo"):
+    """Refuse new mutations below `time`; answered by `BoundTold` when nothing below it can come to be here any more."""
+
+    tablet_id: str
+    epoch: int
+    time: int
+
+
+class HashIds(msgspec.Struct, frozen=True, tag="HashIds"):
+    """Hash the ids that were applied here, with times from `low` on and below `high`. Answered by `IdsHashed`."""
+
+    tablet_id: str
+    epoch: int
+    low: int
+    high: int
+
+
+class ListIds(msgspec.Struct, frozen=True, tag="ListIds"):
+    """List those ids, or the first of them. Answered by `IdsListed`."""
+
+    tablet_id: str
+    epoch: int
+    low: int
+    high: int
+
+
+class SendMutations(msgspec.Struct, frozen=True, tag="SendMutations"):
+    """Deliver mutations that are here to another replica. Answered by `Stored` when they are durable there."""
+
+    tablet_id: str
+    epoch: int
+    ids: tuple[MutationId, ...]
+    target: Replica
+
+
+class RaiseLowBound(msgspec.Struct, frozen=True, tag="RaiseLowBound"):
+    """All replicas have everything below `bound`. Answered by `Stored`."""
+
+    tablet_id: str
+    epoch: int
+    bound: int
+
+
+ReconcileRequest: TypeAlias = AskLowBound | RaiseFenceTo | HashIds | ListIds | SendMutations | RaiseLowBound
+"""What reconciliation asks of replicas of logged tables."""
+
+RECONCILE_REQUESTS = (AskLowBound, RaiseFenceTo, HashIds, ListIds, SendMutations, RaiseLowBound)
+
 STORING_REQUESTS = (StoreMutation, TakePartitions, StoreLogged, DeliverMutations)
 """Of these something may have come though their answer says otherwise."""
 
-ReplicaRequest: TypeAlias = StoreMutation | FetchRows | RepairRequest | LoggedRequest
+ReplicaRequest: TypeAlias = StoreMutation | FetchRows | RepairRequest | LoggedRequest | ReconcileRequest
 """What coordinators ask of one replica."""
 
 QuorumRequest: TypeAlias = WritePartition | ReadPartition | ReadReplica | RepairTable | StopRepairs | ReplicaRequest
@@ -311,17 +369,32 @@ class MutationsFetched(msgspec.Struct, frozen=True, tag="MutationsFetched"):
 
 LoggedReply: TypeAlias = BelowFence | SnapshotRead | SnapshotGone | PartitionSummary | MutationsFetched
 
+
+class BoundTold(msgspec.Struct, frozen=True, tag="BoundTold"):
+    """The replica's low bound, and what its clock shows."""
+
+    low_bound: int
+    clock_ns: int
+
+
+class IdsHashed(msgspec.Struct, frozen=True, tag="IdsHashed"):
+    """16 bytes: equal for equal sets of ids, different otherwise."""
+
+    hashed: bytes
+
+
+class IdsListed(msgspec.Struct, frozen=True, tag="IdsListed"):
+    """The ids that were asked for, as far as below this time."""
+
+    ids: tuple[MutationId, ...]
+    complete_below: int
+
+
+ReconcileReply: TypeAlias = BoundTold | IdsHashed | IdsListed
+RepairReply: TypeAlias = LeavesHashed | SpanStreamed | Repaired
+
 QuorumReply: TypeAlias = (
-    Written
-    | PageRead
-    | Stored
-    | RowsFetched
-    | RowsDigest
-    | LeavesHashed
-    | SpanStreamed
-    | Repaired
-    | LoggedReply
-    | Fault
+    Written | PageRead | Stored | RowsFetched | RowsDigest | RepairReply | LoggedReply | ReconcileReply | Fault
 )
 
 _encode = msgspec.msgpack.Encoder().encode

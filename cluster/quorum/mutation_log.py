@@ -6,6 +6,8 @@ that begins in the same turn shows are one snapshot (Q5). Numbers are places in 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.mutation_index import MutationIndex
@@ -15,7 +17,8 @@ from cluster.quorum.summaries import SetHash, Summary, summarize
 class MutationLog:
     """Implements `cluster.store.sorted.records.Ledger`. Ids below `low_bound` are forgotten: every replica has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_stored: Callable[[MutationId], None] = lambda each: None) -> None:
+        self._on_stored = on_stored
         self.index: MutationIndex[int] = MutationIndex()
         self.low_bound = LOWEST_TIME
         self.last = 0
@@ -28,6 +31,7 @@ class MutationLog:
     def stored(self, number: int, each: MutationId, partition: KeyBytes) -> None:
         """A mutation is visible; one that every replica has is not counted again."""
         self.last = number
+        self._on_stored(each)
         if each.time < self.low_bound or each in self.index:
             return
         self.index.add(each, partition, number)
@@ -43,12 +47,22 @@ class MutationLog:
         """Every replica has everything below a bound: nobody asks for it any more."""
         self.low_bound = max(self.low_bound, bound)
         for each, (partition, number) in self.index.forget_below(bound):
-            del self._numbers[number]
+            self._numbers.pop(number, None)
             self._forgotten = max(self._forgotten, number)
             left = self._hashes[partition]
             left.remove(each)
             if not left.count:
                 del self._hashes[partition]
+
+    def needed(self, last: int) -> list[tuple[int, MutationId, KeyBytes]]:
+        """The mutations that the log must keep, of places up to `last`, rising."""
+        found = ((number, each) for number, each in self._numbers.items() if number <= last)
+        return [(number, each, indexed.partition) for number, each in found if (indexed := self.index.get(each))]
+
+    def set_aside(self, numbers: Iterable[int]) -> None:
+        """The log need not keep these places any more."""
+        for number in numbers:
+            self._numbers.pop(number, None)
 
     # ---- what coordinators ask ----
 

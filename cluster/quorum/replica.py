@@ -21,6 +21,7 @@ from cluster.quorum.logged_replica import LoggedReplica
 from cluster.quorum.messages import (
     ANY_EPOCH,
     LOGGED_REQUESTS,
+    RECONCILE_REQUESTS,
     STORING_REQUESTS,
     FetchRows,
     HashLeaves,
@@ -38,6 +39,7 @@ from cluster.quorum.repairing import hash_leaves, stream_span
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.slices import Page, Slice, page_digest
 from cluster.raft.types import Configuration, Member, Message
+from cluster.store.sorted.live import SortedOptions
 from cluster.store.sorted.store import SortedStore
 from cluster.wire.messages import (
     LEADERLESS,
@@ -81,6 +83,7 @@ class PartitionReplica:
             self._knobs,
             log,
             purgeable=self._after_grace if logged is None else logged.purgeable,
+            options=SortedOptions(memtable_bytes=self._knobs.memtable_bytes),
             on_quarantined=on_failure,
             ledger=None if logged is None else logged.log,
         )
@@ -111,6 +114,9 @@ class PartitionReplica:
     async def _answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
         if isinstance(request, LOGGED_REQUESTS):
             return _OTHER_DESIGN if self.logged is None else await self.logged.answer(store, request)
+        if isinstance(request, RECONCILE_REQUESTS):
+            bounds = None if self.logged is None else self.logged.bounds
+            return _OTHER_DESIGN if bounds is None else await bounds.answer(request, calls)
         if self.logged is not None:
             return _OTHER_DESIGN
         if isinstance(request, StoreMutation):

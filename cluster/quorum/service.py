@@ -30,9 +30,10 @@ from cluster.quorum.messages import (
     decode_quorum_request,
     encode_quorum_reply,
 )
+from cluster.quorum.reconciling import Reconciling
 from cluster.quorum.repairing import RepairAborted, RepairRange, Repairs
 from cluster.quorum.replica import PartitionReplica
-from cluster.quorum.replica_sets import Snitch
+from cluster.quorum.replica_sets import ReplicaSet, Snitch
 from cluster.wire.messages import Fault
 from harness.ports import Peer, Ports
 
@@ -55,6 +56,7 @@ class QuorumService:
         self._ids = MutationIds(ports.node_id, ports.clock, ports.disk, config.flaws)
         self._coordinator = Coordinator(ports, config, self._locator, snitch, calls, self._hinting, self._ids)
         self._repairs = Repairs(ports, config.knobs, calls, self._first_of)
+        self._reconciling = Reconciling(ports, config.knobs, calls, self._logged)
 
     async def start(self, log: NodeLog) -> None:
         """Go on with the hints that the log holds; damaged ones are given up, for repair makes up for hints.
@@ -64,6 +66,7 @@ class QuorumService:
         self._log = log
         await self._ids.recover()
         self._repairs.start()
+        self._reconciling.start()
         if not log.knows(HINTS_GROUP):
             return
         try:
@@ -74,6 +77,7 @@ class QuorumService:
 
     def close(self) -> None:
         """Carry nothing on."""
+        self._reconciling.close()
         self._repairs.close()
         self._coordinator.close()
         self._hinting.close()
@@ -132,6 +136,12 @@ class QuorumService:
                 replicas = replica.replica_set
                 if replicas.endpoints[0].node_id == self._ports.node_id:
                     yield RepairRange(replicas, replica.tokens)
+
+    def _logged(self) -> Iterator[ReplicaSet]:
+        """The tablets of logged tables that have a replica here, with their replica sets as of now."""
+        for replica in list(self._replicas.values()):
+            if isinstance(replica, PartitionReplica) and replica.logged is not None:
+                yield replica.replica_set
 
     def _client(self) -> ClusterClient:
         masters = [master.address for master in self._config.masters]

@@ -104,7 +104,7 @@ def _legacy(host: Host, created: CreateTablet) -> Strategy:
 
 
 def _logged(host: Host, created: CreateTablet) -> Strategy:
-    logged = LoggedReplica(host.ports, created.tablet_id, host.flaws)
+    logged = LoggedReplica(host.ports, created, host.knobs, host.observer, host.flaws)
     return PartitionReplica(host.ports, created, host.knobs, logged)
 
 

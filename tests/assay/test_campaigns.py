@@ -42,6 +42,8 @@ FOUND_BY = {
     "replacement-visible-early": 4,
     "delete-orphans": 1,
     "no-config-cas": 1,
+    "accept-below-bound": 1,
+    "purge-unreconciled": 1,
 }
 """A seed that finds each flaw: by what clients saw, unless the flaw says that an invariant shows it."""
 

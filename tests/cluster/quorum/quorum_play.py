@@ -24,6 +24,7 @@ from cluster.quorum.slices import Page, Slice, visible_rows
 from cluster.store.schema import Column
 from cluster.wire.messages import WIRE_VERSION
 from harness.ports import CallLost, Unreachable
+from harness.sim.clock import EPOCH_NS
 from harness.sim.world import World
 
 TABLE = "people"
@@ -34,6 +35,8 @@ COLUMNS = (
 )
 PARTITION = encode_key((7,))
 VALUE = 2
+FROM_NS = EPOCH_NS
+"""Tests count timestamps from here; 0 stays 0."""
 
 assert token_of(PARTITION) >= 0 and bucket_of(PARTITION, 1) == 0
 
@@ -44,14 +47,14 @@ def key(row: int) -> bytes:
 
 def wrote(timestamp: int, value: str, *rows: int) -> PartitionMutation:
     """A mutation that writes one value to the value column of these rows."""
-    builder = MutationBuilder(PARTITION, timestamp, timestamp)
+    builder = MutationBuilder(PARTITION, FROM_NS + timestamp if timestamp else 0, timestamp)
     for row in rows:
         builder.write(key(row), {VALUE: value}, insert=False)
     return builder.build()
 
 
 def deleted(timestamp: int, row: int) -> PartitionMutation:
-    return MutationBuilder(PARTITION, timestamp, timestamp).delete_row(key(row)).build()
+    return MutationBuilder(PARTITION, FROM_NS + timestamp, timestamp).delete_row(key(row)).build()
 
 
 def rows_of(page: Page) -> dict[int, str]:
@@ -81,7 +84,8 @@ class QuorumPlay:
         design: str = "legacy",
     ) -> None:
         self.world, self.replication, self.design = world, replication, design
-        self.database = SimDatabase(world, 3, tservers, data_centres=data_centres, knobs=knobs)
+        quiet = Knobs(poll_period_ms=0, reconcile_period_ms=0)
+        self.database = SimDatabase(world, 3, tservers, data_centres=data_centres, knobs=knobs or quiet)
         self.ports = world.harness_ports("tester")
         self.replicas: list[str] = []
         self.others: list[str] = []

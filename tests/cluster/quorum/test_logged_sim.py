@@ -12,11 +12,17 @@ from cluster.quorum.ids import MutationId
 from cluster.quorum.messages import (
     ANY_EPOCH,
     BelowFence,
+    BoundTold,
     DeliverMutations,
     FetchMutations,
+    IdsListed,
+    ListIds,
     LoggedMutation,
     MutationsFetched,
     PageRead,
+    RaiseFenceTo,
+    RaiseLowBound,
+    SendMutations,
     Stored,
     StoreLogged,
     StoreMutation,
@@ -26,7 +32,7 @@ from cluster.quorum.messages import (
 from cluster.quorum.messages import PartitionSummary as Summarized
 from cluster.quorum.mutation import encode_mutation
 from cluster.quorum.summaries import ALL_IDS
-from cluster.wire.messages import Fault
+from cluster.wire.messages import Fault, Replica
 from harness.failpoints import Arming
 
 NEW = dict.fromkeys(OLD, "new")
@@ -146,6 +152,15 @@ def test_every_failpoint_of_coordinators_and_replicas_is_reached() -> None:
         await asyncio.sleep(0.5)
         play.heal()
         await play.read(e, everything(limit=3), (a, b))
+        play.cut(d, a)
+        await play.write(d, wrote(3, "new", 5), "QUORUM", timeout_s=0.3)
+        play.heal()
+        listed = await play.ask(b, ListIds(play.tablet_id, 0, 0, 1 << 62))
+        assert isinstance(listed, IdsListed) and listed.ids
+        address = Replica(a, play.database.address(a))
+        assert await play.ask(b, SendMutations(play.tablet_id, 0, listed.ids, address)) == Stored()
+        assert isinstance(await play.ask(a, RaiseFenceTo(play.tablet_id, 0, 1)), BoundTold)
+        assert await play.ask(a, RaiseLowBound(play.tablet_id, 0, 1)) == Stored()
         acted = [dict(play.world.node(name).body.acted) for name in (*play.replicas, d, e)]
         unseen = [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)]
         assert unseen == ["quorum.before_stream"], "which is of legacy tables' repair"

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from quorum_play import COLUMNS, TABLE, QuorumPlay, deleted, everything, play_quorum, wrote
+from quorum_play import COLUMNS, FROM_NS, TABLE, QuorumPlay, deleted, everything, play_quorum, wrote
 
 from cluster.client.quorum import repair_table
 from cluster.config import Knobs
@@ -129,7 +129,7 @@ def test_deletions_carry_the_clock_of_their_coordinator() -> None:
             reply = await play.ask(name, ReadReplica(TABLE, everything()))
             assert isinstance(reply, PageRead)
             (row,) = reply.page.contents.rows
-            assert row.deletion is not None and row.deletion.timestamp == 5
+            assert row.deletion is not None and row.deletion.timestamp == FROM_NS + 5
             assert abs(row.deletion.local_time_ms - now_ms) < 2_000, "its client said 5"
 
     play_quorum(scenario)

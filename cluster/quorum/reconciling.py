@@ -1,0 +1,223 @@
+"""Reconciliation of logged tablets in the background: polled continuously, and every period the bound is raised (Q6).
+
+Every replica coordinates in its turn, so that one that is away stops nobody from exchanging what they miss. What has
+to be decided is pure (`cluster.quorum.reconciliation`), and safe whoever else reconciles at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from cluster.config import Knobs
+from cluster.nodelog import node_logger
+from cluster.quorum.calls import ReplicaCalls, Unanswered
+from cluster.quorum.messages import (
+    AskLowBound,
+    BoundTold,
+    HashIds,
+    IdsHashed,
+    IdsListed,
+    ListIds,
+    QuorumReply,
+    RaiseFenceTo,
+    RaiseLowBound,
+    ReconcileRequest,
+    SendMutations,
+    Stored,
+)
+from cluster.quorum.reconciliation import (
+    Abandoned,
+    AskBound,
+    Collect,
+    Compare,
+    Deliver,
+    Instruction,
+    RaiseBound,
+    RaiseFence,
+    Reconciled,
+    Reconciliation,
+    Step,
+    backdated,
+)
+from cluster.quorum.replica_sets import ReplicaSet
+from cluster.wire.messages import Replica
+from harness.ports import Ports
+
+STEP_TIMEOUT_S = 5.0
+_DELIVERIES_AT_ONCE = 4
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(slots=True)
+class ReconcilingStats:
+    """What came of the reconciliations that this node coordinated; `exchanges` are those without a fence."""
+
+    reconciled: int = 0
+    abandoned: int = 0
+    exchanges: int = 0
+    delivered: int = 0
+
+
+class Reconciling:
+    """Reconciles the tablets that this node has a replica of; `own` gives their replica sets as of now."""
+
+    def __init__(
+        self, ports: Ports, knobs: Knobs, calls: ReplicaCalls, own: Callable[[], Iterable[ReplicaSet]]
+    ) -> None:
+        self._ports, self._knobs, self._calls, self._own = ports, knobs, calls, own
+        self._log = node_logger(ports.node_id)
+        self._tasks: list[asyncio.Task[None]] = []
+        self.stats = ReconcilingStats()
+
+    def start(self) -> None:
+        """Poll and raise bounds in the background, as the knobs say."""
+        for period_ms, fenced in ((self._knobs.poll_period_ms, False), (self._knobs.reconcile_period_ms, True)):
+            if period_ms:
+                work = self._take_turns(period_ms / 1e3, fenced)
+                self._tasks.append(asyncio.create_task(work, name="reconciling"))
+
+    def close(self) -> None:
+        """Break everything off."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def reconcile(self, replicas: ReplicaSet, fenced: bool) -> Reconciled | Abandoned:
+        """One reconciliation of a tablet; without a fence replicas that don't answer are left out."""
+        time = await self._pick_time(replicas, fenced)
+        if time is None:
+            return Abandoned("not all replicas told their clocks")
+        exchange = _Meeting(replicas, time, fenced, self._calls)
+        found = await exchange.run()
+        self._count(found)
+        return found
+
+    def _count(self, found: Reconciled | Abandoned) -> None:
+        if isinstance(found, Abandoned):
+            self.stats.abandoned += 1
+            return
+        self.stats.delivered += found.delivered
+        if found.bound is None:
+            self.stats.exchanges += 1
+        else:
+            self.stats.reconciled += 1
+
+    async def _take_turns(self, period_s: float, fenced: bool) -> None:
+        """Replica n of a tablet begins n periods after the first, and again when all had their turn."""
+        turn = 0
+        while True:
+            await self._ports.clock.sleep(period_s)
+            turn += 1
+            own = [each for each in self._own() if _turn_of(each, turn) == self._ports.node_id]
+            await asyncio.gather(*(self._reconcile_own(each, fenced) for each in own))
+
+    async def _reconcile_own(self, replicas: ReplicaSet, fenced: bool) -> None:
+        found = await self.reconcile(replicas, fenced)
+        if isinstance(found, Abandoned):
+            self._log.info("no reconciliation of %s: %s", replicas.tablet_id, found.reason)
+
+    async def _pick_time(self, replicas: ReplicaSet, fenced: bool) -> int | None:
+        """Step 1. The slowest clock of the replicas counts: a fast one would have everybody's writes refused."""
+        if not fenced:
+            return max(self._ports.clock.wall_ns() - self._knobs.poll_period_ms * _NS_PER_MS, 0)
+        asked = AskLowBound(replicas.tablet_id, replicas.epoch)
+        told = await asyncio.gather(*(self._told(replicas, each.node_id, asked) for each in replicas.endpoints))
+        clocks = [each.clock_ns for each in told if each is not None]
+        if len(clocks) < len(told):
+            return None
+        knobs = self._knobs
+        return backdated(min(clocks), knobs.write_timeout_ms * _NS_PER_MS, knobs.reconcile_margin_ms * _NS_PER_MS)
+
+    async def _told(self, replicas: ReplicaSet, node: str, asked: AskLowBound) -> BoundTold | None:
+        try:
+            reply = await self._calls.ask(replicas.named(node), asked, STEP_TIMEOUT_S)
+        except Unanswered:
+            return None
+        return reply if isinstance(reply, BoundTold) else None
+
+
+class _Meeting:
+    """Carries the instructions of one reconciliation out, each beside the others, and hands what comes of them back."""
+
+    def __init__(self, replicas: ReplicaSet, time: int, fenced: bool, calls: ReplicaCalls) -> None:
+        self._replicas, self._calls = replicas, calls
+        self._state = Reconciliation([each.node_id for each in replicas.endpoints], time, fenced)
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._sending = asyncio.Semaphore(_DELIVERIES_AT_ONCE)
+        self._over: asyncio.Future[Reconciled | Abandoned] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> Reconciled | Abandoned:
+        """How it ended."""
+        self._carry_out(self._state.begin())
+        try:
+            return await self._over
+        finally:
+            for task in list(self._tasks):
+                task.cancel()
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for each in instructions:
+            if isinstance(each, Reconciled | Abandoned):
+                if not self._over.done():
+                    self._over.set_result(each)
+                continue
+            task = asyncio.create_task(self._do(each), name="reconciliation")
+            self._tasks[task] = None
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._over.done():
+            self._over.set_exception(error)
+
+    async def _do(self, step: Step) -> None:
+        try:
+            reply = await self._ask(step)
+        except Unanswered as error:
+            self._carry_out(self._state.on_missed(step, str(error)))
+            return
+        self._carry_out(self._event(step, reply))
+
+    def _event(self, step: Step, reply: QuorumReply) -> list[Instruction]:
+        state = self._state
+        if isinstance(step, RaiseFence | AskBound) and isinstance(reply, BoundTold):
+            return state.on_bound(step.node, reply.low_bound)
+        if isinstance(step, Compare) and isinstance(reply, IdsHashed):
+            return state.on_compared(step.node, reply.hashed)
+        if isinstance(step, Collect) and isinstance(reply, IdsListed) and reply.complete_below > step.low:
+            return state.on_collected(step.node, reply.ids, reply.complete_below)
+        if isinstance(step, Deliver) and isinstance(reply, Stored):
+            return state.on_delivered(step)
+        if isinstance(step, RaiseBound) and isinstance(reply, Stored):
+            return state.on_raised(step.node)
+        return state.on_missed(step, "it answered what nobody asked for")
+
+    async def _ask(self, step: Step) -> QuorumReply:
+        node = step.source if isinstance(step, Deliver) else step.node
+        endpoint, request = self._replicas.named(node), self._request(step)
+        if not isinstance(step, Deliver):
+            return await self._calls.ask(endpoint, request, STEP_TIMEOUT_S)
+        async with self._sending:
+            return await self._calls.ask(endpoint, request, STEP_TIMEOUT_S)
+
+    def _request(self, step: Step) -> ReconcileRequest:
+        tablet = self._replicas.tablet_id, self._replicas.epoch
+        if isinstance(step, RaiseFence):
+            return RaiseFenceTo(*tablet, step.time)
+        if isinstance(step, AskBound):
+            return AskLowBound(*tablet)
+        if isinstance(step, Compare):
+            return HashIds(*tablet, step.low, step.high)
+        if isinstance(step, Collect):
+            return ListIds(*tablet, step.low, step.high)
+        if isinstance(step, RaiseBound):
+            return RaiseLowBound(*tablet, step.bound)
+        target = self._replicas.named(step.target)
+        return SendMutations(*tablet, step.ids, Replica(target.node_id, target.address))
+
+
+def _turn_of(replicas: ReplicaSet, turn: int) -> str:
+    """Whose turn it is."""
+    return replicas.endpoints[turn % len(replicas.endpoints)].node_id

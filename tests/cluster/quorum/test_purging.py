@@ -1,0 +1,61 @@
+"""Which deletions of logged tables may be forgotten, and which writes are refused for it, whoever decides (Q8)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from cluster.quorum.deletions import Deletion
+from cluster.quorum.fence import NS_PER_MS, Fence, Gate, purgeable_below, too_old
+from cluster.quorum.ids import MutationId
+
+TIMES, GRACES = range(7), range(4)
+
+
+def ns(milliseconds: int) -> int:
+    return milliseconds * NS_PER_MS
+
+
+def test_what_may_still_come_is_newer_than_every_deletion_that_was_forgotten() -> None:
+    """What is new, or delivered because somebody lacked it, has an id from the bound on; nobody needs to agree."""
+    cases = 0
+    for deleted_at, local_ms, low_bound, grace_ms in product(TIMES, TIMES, TIMES, GRACES):
+        if not purgeable_below(Deletion(ns(deleted_at), local_ms), ns(low_bound), grace_ms):
+            continue
+        for id_ms, written_at in product(range(low_bound, 8), TIMES):
+            if not too_old([ns(written_at)], MutationId(ns(id_ms), "t1"), grace_ms):
+                cases += 1
+                assert written_at > deleted_at
+    assert cases > 500
+
+
+def test_a_deletion_that_is_forgotten_lies_below_the_bound_itself() -> None:
+    cases = 0
+    for deleted_at, local_ms, low_bound, id_ms, grace_ms in product(TIMES, TIMES, TIMES, TIMES, GRACES):
+        each = MutationId(ns(id_ms), "t1")
+        purged = purgeable_below(Deletion(ns(deleted_at), local_ms), ns(low_bound), grace_ms)
+        if purged and not too_old([ns(deleted_at)], each, grace_ms):
+            cases += 1
+            assert each.time < ns(low_bound)
+    assert cases > 100
+
+
+def test_the_grace_period_counts_from_the_later_of_timestamp_and_clock() -> None:
+    for deletion in (Deletion(ns(100), 40), Deletion(ns(40), 100)):
+        assert not purgeable_below(deletion, ns(110), 10)
+        assert purgeable_below(deletion, ns(110) + 1, 10)
+
+
+def test_a_gate_refuses_from_the_moment_a_fence_is_asked_for_and_never_goes_back() -> None:
+    gate = Gate(Fence(5, 3))
+    below, above = MutationId(8, "t1"), MutationId(9, "t1")
+    assert gate.admits(below) and gate.quiet_below(9)
+    gate.enter(below)
+    fence = gate.close_below(9)
+    assert fence == Fence(9, 3) and not gate.admits(below) and gate.admits(above)
+    assert not gate.quiet_below(9) and gate.quiet_below(8)
+    gate.leave(below)
+    assert gate.quiet_below(9)
+    gate.now_durable(Fence(9, 3))
+    gate.now_durable(Fence(7, 4))
+    assert gate.durable == Fence(9, 4) and gate.close_below(6) is None and not gate.admits(below)
+    assert gate.known_everywhere(MutationId(3, "t1")) and not gate.known_everywhere(MutationId(4, "t1"))
