@@ -76,6 +76,11 @@ class Bounds:
                 if not waiting[1].done():
                     waiting[1].set_result(None)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a fence or bound is being raised: that may hang with the disk, and nobody else is to wait for it."""
+        return self._noting.locked() or bool(self._quiet)
+
     async def raise_fence(self, time: int) -> None:
         """Let nothing new in below a time; returns when that is durable and nothing below it is on its way."""
         self.gate.close_below(time)
@@ -115,6 +120,8 @@ class Bounds:
 
     async def _answer(self, request: ReconcileRequest, calls: ReplicaCalls) -> QuorumReply:
         failpoints, tablet_id = self._ports.failpoints, request.tablet_id
+        if isinstance(request, RaiseFenceTo | RaiseLowBound) and self.busy:
+            return Fault("BUSY", "another reconciliation is being noted here", definite=True)
         if isinstance(request, RaiseFenceTo):
             await pass_by(failpoints, "quorum.before_fence", tablet_id)
             await self.raise_fence(request.time)

@@ -51,6 +51,8 @@ class ReplicaCalls:
                     return await self._own(request)
             except TimeoutError:
                 raise Unanswered(Delivery.LOST, "the own replica did not answer in time") from None
+            except OSError as error:
+                raise Unanswered(Delivery.LOST, f"the own replica failed: {error}") from error
         try:
             answer = await self._network.call(endpoint.address, encode_quorum_request(request), timeout_s)
             reply: QuorumReply = decode_quorum_reply(answer)

@@ -25,6 +25,7 @@ from cluster.quorum.messages import (
 )
 from cluster.quorum.mutation import encode_mutation
 from cluster.wire.messages import Fault
+from harness.failpoints import Arming
 
 POLLED = Knobs(poll_period_ms=100, reconcile_period_ms=0)
 SOON = Knobs(poll_period_ms=200, reconcile_period_ms=200, write_timeout_ms=200, reconcile_margin_ms=100)
@@ -170,3 +171,28 @@ def test_a_write_that_may_come_from_under_a_forgotten_deletion_is_refused_by_all
         assert isinstance(read, PageRead) and rows_of(read.page) == {}
 
     play_quorum(scenario, design="logged", knobs=Knobs(deletion_grace_ms=2_000))
+
+
+def test_reconciliation_goes_on_after_steps_that_failed_or_hung_at_replicas() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        for name in play.replicas:
+            for point in ("fence", "bound"):
+                play.world.node(name).failpoints.arm(Arming(f"quorum.before_{point}", "fail", times=2))
+        assert isinstance(await play.write(play.others[0], wrote(5, "new", 1), "ALL"), Written)
+        named = await ids_at(play, play.replicas[0])
+
+        async def raised() -> bool:
+            return min(await bounds(play)) > max(each.time for each in named)
+
+        await play.until(raised, "a bound, after failures")
+        hung = play.replicas[0]
+        play.world.node(hung).failpoints.arm(Arming("disk.before_sync", "hang", times=0))
+        await asyncio.sleep(1)
+        assert isinstance(await play.ask(play.replicas[1], AskLowBound(play.tablet_id, 0)), BoundTold)
+        replies = await asyncio.gather(
+            *(play.ask(hung, RaiseFenceTo(play.tablet_id, 0, FAR)) for _ in range(3)), return_exceptions=True
+        )
+        assert [reply.kind for reply in replies if isinstance(reply, Fault)].count("BUSY") >= 2, replies
+        play.world.node(hung).failpoints.disarm()
+
+    play_quorum(scenario, design="logged", knobs=SOON)
