@@ -9,8 +9,13 @@ true. At a completion every configuration is led on until the call has taken eff
   else being equal, makes another superfluous.
 
 Two answers are certain: a way to the end (`LINEARIZABLE`), whatever was left out on the way, and no way left while
-nothing was left out (`STUCK`). Where something was left out (`Limits`), the search is done again with wider limits;
-when its work is used up, the answer is `UNDECIDED`.
+nothing was left out (`STUCK`). Little is tried at first (`Limits`). Where that comes to an end, the search goes back a
+little and on with wider limits until it is past that place, then back further (`RETREATS`).
+
+A list that tells every table's id and version says what the state was, whatever came before. So histories fall apart
+at such lists (`pinned`): if no way leads from one to the place where the search can't go on, although every change of
+unknown outcome before it is taken to be still unspent, there is none from the beginning either. That is decided exactly
+however long the history is. When the work is used up, the answer is `UNDECIDED`.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from checkers.catalog.calls import CREATE, RENAME, Call
 from checkers.catalog.model import Bindable, State, after, shows
@@ -36,8 +41,26 @@ class Limits(NamedTuple):
     kept: int
 
 
-STAGES: Final = (Limits(1, 4, 64), Limits(2, 5, 512), Limits(1 << 30, 1 << 30, 1 << 30))
-"""Each is tried where the one before left something out; the last leaves nothing out."""
+LEVELS: Final = (Limits(1, 4, 64), Limits(2, 5, 256), Limits(3, 6, 1024), Limits(1 << 30, 1 << 30, 1 << 30))
+"""From narrow to wide; the last leaves nothing out."""
+
+START: Final = 1 << 60
+RETREATS: Final = ((8, 1), (32, 1), (128, 1), (32, 2), (128, 2), (512, 2), (START, 1), (START, 2), (START, 3))
+"""Where there is no way on: how many completions to go back, and with which of the levels to go on from there."""
+
+PIN_AFTER: Final = 3
+"""After so many retreats from a place it is asked whether any way leads there from the last lists before it."""
+
+PINS: Final = 4
+PIN_WORK_SHARE: Final = 0.1
+MOST_OVERLAPPING: Final = 8
+
+PAST: Final = 8
+"""So many completions behind the place where there was no way on the search is narrow again."""
+
+CHECKPOINT: Final = 8
+RECENT: Final = 64
+"""A checkpoint after so many completions; all of the last ones are kept, of older ones some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +78,7 @@ class Answer:
 def search(calls: Sequence[Call], most_work: int) -> Answer:
     """Whether some order of the calls that respects real time is one that the model allows; `most_work` steps."""
     dense, names = _renamed([call for call in calls if call.changes or call.seen or call.total])
-    work = 0
-    for limits in STAGES:
-        attempt = _Search(dense, len(names), limits, most_work - work)
-        answer = attempt.run()
-        work += answer.work
-        if answer.word != UNDECIDED:
-            return replace(answer, work=work, names=names)
-        if work >= most_work:
-            break
-    return Answer(UNDECIDED, work, names=names)
+    return replace(_Search(dense, len(names), most_work).run(), names=names)
 
 
 def _renamed(calls: Sequence[Call]) -> tuple[list[Call], tuple[int, ...]]:
@@ -90,10 +104,24 @@ class Config(NamedTuple):
     done: int
 
 
+class _Book(NamedTuple):
+    """A moment of the search that it can go back to: after so many events and completions, what was open then, and
+    the configurations; `left_out` says whether anything was left out until then."""
+
+    event: int
+    completions: int
+    left_out: bool
+    configs: list[Config]
+    tables: tuple[dict[Any, Any], ...]
+    vacant: list[int]
+    bits: tuple[int, int, int]
+
+
 class _Search:
-    def __init__(self, calls: Sequence[Call], names: int, limits: Limits, most_work: int) -> None:
+    def __init__(self, calls: Sequence[Call], names: int, most_work: int, whole: _Search | None = None) -> None:
+        """`whole` is the search that this one is a part of: which ids acknowledged creations claim is of all calls."""
         self._calls = calls
-        self._limits = limits
+        self._limits = LEVELS[0]
         self._all = (1 << names) - 1
         self._most_work = most_work
         self._work = 0
@@ -111,38 +139,141 @@ class _Search:
         for call in calls:
             for table_id in _told(call):
                 self._first_told[table_id] = min(call.complete, self._first_told.get(table_id, NEVER))
+        if whole is not None:
+            self._claimed = whole._claimed
         self._tellers: dict[int, int] = {}
         self._now = 0
-        self._configs = [Config((None,) * names, 0)]
+        self._none: State = (None,) * names
+        self._configs = [Config(self._none, 0)]
+        self._events = self._in_order()
+        self._books = [self._book(0, 0)]
 
     def run(self) -> Answer:
-        for call, begins in self._events():
+        at = completions = 0
+        stuck_at, wide_until, retreats = -1, -1, 0
+        while at < len(self._events):
+            call, begins = self._events[at]
+            at += 1
             if begins:
                 self._begin(call)
                 continue
-            self._now = call.complete
             before = self._configs
-            for unknown in range(self._limits.unknown, self._limits.most + 1):
-                self._configs = self._kept(self._completed(call, unknown))
-                if self._configs or self._work > self._most_work:
-                    break
+            self._complete(call)
             if self._work > self._most_work:
                 return Answer(UNDECIDED, self._work)
             if not self._configs:
-                states = tuple(dict.fromkeys(config.state for config in before))
-                return Answer(UNDECIDED if self._left_out else STUCK, self._work, call, states)
+                retreats = 0 if at > stuck_at else retreats
+                stuck_at, wide_until = max(stuck_at, at), max(wide_until, completions + PAST)
+                if not self._left_out or (retreats == PIN_AFTER and self._cut_off(call)):
+                    states = tuple(dict.fromkeys(config.state for config in before))
+                    return Answer(STUCK, self._work, call, states)
+                back, level = RETREATS[retreats]
+                at, completions = self._go_back(completions + 1 - back)
+                self._limits, retreats = LEVELS[level], retreats + 1
+                continue
             self._forget(call)
+            completions += 1
+            if completions > wide_until:
+                self._limits = LEVELS[0]
+            if completions % CHECKPOINT == 0:
+                self._keep(self._book(at, completions))
         return Answer(LINEARIZABLE, self._work)
 
-    def _events(self) -> Iterator[tuple[Call, bool]]:
+    def run_from(self, state: State, opened: Sequence[Call], until: Call) -> bool:
+        """Whether there is, with nothing left out, a way from this state to the completion of a call.
+
+        `opened` have begun by then, and those of them that complete may have taken effect before. True as well where
+        the work is used up.
+        """
+        self._limits, known = LEVELS[-1], {call.order for call in opened}
+        for call in opened:
+            self._begin(call)
+        self._configs = [Config(state, bits) for bits in self._subsets(opened)]
+        for call, begins in self._events:
+            if begins:
+                if call.order not in known:
+                    self._begin(call)
+                continue
+            self._complete(call)
+            if not self._configs or self._work > self._most_work or call is until:
+                break
+            self._forget(call)
+        return bool(self._configs) or self._work > self._most_work
+
+    def _subsets(self, calls: Sequence[Call]) -> list[int]:
+        """Of those that complete."""
+        bits = [0]
+        for call in [call for call in calls if call.complete != NEVER]:
+            bits += [each | 1 << self._slots[call.order] for each in bits]
+        return bits
+
+    def _in_order(self) -> list[tuple[Call, bool]]:
         """Invocations and completions in order. An answer that may be old begins right behind the event `since`."""
         events = []
         for i, call in enumerate(self._calls):
             events.append((2 * call.since + (call.since < call.order), 0, i))
             if call.complete != NEVER:
                 events.append((2 * call.complete, 1, i))
-        for _, ends, i in sorted(events):
-            yield self._calls[i], not ends
+        return [(self._calls[i], not ends) for _, ends, i in sorted(events)]
+
+    # ---- back to where there was a choice ----
+
+    def _tables(self) -> tuple[dict[Any, Any], ...]:
+        return self._open, self._slots, self._names, self._certain, self._equal, self._equal_names, self._tellers
+
+    def _book(self, event: int, completions: int) -> _Book:
+        copies = tuple(dict(table) for table in self._tables())
+        bits = self._reads, self._unknown, self._plain_reads
+        return _Book(event, completions, self._left_out, self._configs, copies, list(self._vacant), bits)
+
+    def _keep(self, book: _Book) -> None:
+        """Of those that are not recent every other one goes, again and again."""
+        self._books.append(book)
+        if len(self._books) > 2 * RECENT:
+            old = self._books[:-RECENT]
+            self._books = [old[0], *old[1::2], *self._books[-RECENT:]]
+
+    def _go_back(self, completions: int) -> tuple[int, int]:
+        """To the last moment that was kept with at most so many completions: its event and completions."""
+        while len(self._books) > 1 and self._books[-1].completions > completions:
+            self._books.pop()
+        book = self._books[-1]
+        for table, copy in zip(self._tables(), book.tables, strict=True):
+            table.clear()
+            table.update(copy)
+        self._reads, self._unknown, self._plain_reads = book.bits
+        self._vacant, self._configs, self._left_out = list(book.vacant), book.configs, book.left_out
+        return book.event, book.completions
+
+    def _cut_off(self, stuck: Call) -> bool:
+        """Whether no way leads to a call from one of the last lists before it, see the module."""
+        lists = [call for call in self._calls if _pins(call) and call.complete < stuck.complete]
+        for pin in sorted(lists, key=lambda call: call.complete)[: -PINS - 1 : -1]:
+            allowed = self._work + int(PIN_WORK_SHARE * self._most_work)
+            if self._pinned(pin, stuck, min(allowed, self._most_work)):
+                return True
+        return False
+
+    def _pinned(self, pin: Call, stuck: Call, most_work: int) -> bool:
+        """Changes that overlap the list may have taken effect before it or not; what other questions saw meanwhile is
+        passed over."""
+        live = [call for call in self._calls if call.complete > pin.order and call.since < stuck.complete]
+        early = [call for call in live if call.since < pin.complete]
+        overlapping = [call for call in early if call.changes and call.complete != NEVER]
+        asked_meanwhile = not stuck.changes and stuck.since < pin.complete
+        if asked_meanwhile or len(overlapping) > MOST_OVERLAPPING:
+            return False
+        opened = [replace(call, since=pin.order) for call in early if call.changes]
+        later = [call for call in live if call.since >= pin.complete]
+        part = _Search([*opened, *later], len(self._none), most_work - self._work, self)
+        state = list(self._none)
+        for seen in pin.seen:
+            assert seen.id is not None and seen.version is not None, "the list tells everything"
+            state[seen.name] = (seen.id, seen.version)
+        until = next(call for call in part._calls if call.order == stuck.order)
+        found = part.run_from(tuple(state), opened, until)
+        self._work += part._work
+        return not found
 
     # ---- calls come and go ----
 
@@ -186,10 +317,20 @@ class _Search:
 
     # ---- one completion ----
 
-    def _completed(self, call: Call, most_unknown: int) -> list[Config]:
+    def _complete(self, call: Call) -> None:
+        """Lead every configuration on until the call has taken effect in it; none is left where that can't be."""
+        self._now = call.complete
+        before = self._configs
+        most = len(self._open)
+        for unknown in range(min(self._limits.unknown, most), min(self._limits.most, most) + 1):
+            self._configs = self._kept(self._completed(call, before, unknown))
+            if self._configs or self._work > self._most_work:
+                return
+
+    def _completed(self, call: Call, configs: Sequence[Config], most_unknown: int) -> list[Config]:
         bit = 1 << self._slots[call.order]
         reached: dict[Config, None] = {}
-        for config in self._configs:
+        for config in configs:
             if config.done & bit:
                 reached[config] = None
             else:
@@ -317,6 +458,12 @@ class _Search:
 
     def _cost(self, config: Config) -> int:
         return (config.done & self._unknown).bit_count() - (config.done & self._plain_reads).bit_count()
+
+
+def _pins(call: Call) -> bool:
+    """Whether an answer says all of the state at one moment while it was asked for."""
+    told = all(seen.id is not None and seen.version is not None for seen in call.seen)
+    return call.total and told and call.since == call.order and call.complete != NEVER
 
 
 def _noted(config: Config, call: Call, bit: int) -> Config:

@@ -1,0 +1,135 @@
+"""What a catalog must never do, planted into long histories with many changes of unknown outcome: found every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from naive_catalog import linearizable
+from test_catalog_search import PLENTY, small
+
+import checkers.catalog.search as searching
+from checkers.catalog.calls import ALTER, CREATE, DELETE, LIST, LOCATIONS, RENAME, SCHEMA, Call, Seen
+from checkers.catalog.judge import judged
+from checkers.catalog.search import LINEARIZABLE, STUCK, Limits, search
+from checkers.catalog.synthetic import CatalogShape, catalog_calls, spoiled
+from checkers.kernels.columns import NEVER
+
+WORK = 400_000
+A, B = 900_001, 900_002
+"""Ids that no table of the long histories has."""
+
+
+class Plant:
+    """Calls one after the other, behind all others, about names that no other call is about."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        ends = [call.order for call in calls] + [call.complete for call in calls if call.complete != NEVER]
+        self.calls, self._event = list(calls), max(ends, default=0) + 2
+
+    def add(self, kind: int, name: int = 50, new: int = 0, id: int | None = None, **more: object) -> None:
+        order, self._event = self._event, self._event + 2
+        call = Call(order, order, order + 1, kind, name, new, id, **more)  # type: ignore[arg-type]
+        self.calls.append(call)
+
+    def sees(self, *seen: Seen, kind: int = SCHEMA) -> None:
+        self.add(kind, seen=seen)
+
+
+def vanishes_and_comes_back(plant: Plant) -> None:
+    plant.add(CREATE, id=A)
+    plant.sees(Seen(50, False, A, 0))
+    plant.sees(Seen(50, True))
+    plant.sees(Seen(50, False, A, 0))
+
+
+def renamed_and_seen_under_both_names(plant: Plant) -> None:
+    plant.add(CREATE, id=A)
+    plant.add(RENAME, new=51, id=A)
+    plant.sees(Seen(51, False, A, 1))
+    plant.sees(Seen(50, False, A, 1))
+
+
+def version_goes_down(plant: Plant) -> None:
+    plant.add(CREATE, id=A)
+    plant.add(ALTER, id=A)
+    plant.sees(Seen(50, False, A, 1))
+    plant.sees(Seen(50, False, A, 0))
+
+
+def retried_creation_makes_two(plant: Plant) -> None:
+    plant.add(CREATE, id=A)
+    plant.add(DELETE, id=A)
+    plant.sees(Seen(50, False, B, 0))
+
+
+def deleted_table_is_located(plant: Plant) -> None:
+    plant.add(CREATE, id=A)
+    plant.add(DELETE, id=A)
+    plant.sees(Seen(50, False, A), kind=LOCATIONS)
+
+
+def name_is_free_and_taken(plant: Plant) -> None:
+    """Nothing that any single rule forbids: only that no order has both."""
+    plant.add(CREATE, id=A)
+    plant.sees(Seen(50, True), kind=ALTER)
+    plant.sees(Seen(50, False), kind=CREATE)
+
+
+PLANTS: dict[str, tuple[Callable[[Plant], None], set[str]]] = {
+    "vanishes": (vanishes_and_comes_back, {"no-order"}),
+    "both-names": (renamed_and_seen_under_both_names, {"no-order"}),
+    "version-down": (version_goes_down, {"version-went-back", "version-without-alter"}),
+    "two-tables": (retried_creation_makes_two, {"phantom-table", "no-order"}),
+    "deleted-located": (deleted_table_is_located, {"deleted-table-seen"}),
+    "free-and-taken": (name_is_free_and_taken, {"no-order"}),
+}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("unknown", [0.0, 0.1])
+def test_what_is_planted_into_a_long_history_is_found(name: str, unknown: float) -> None:
+    plant = Plant(catalog_calls(CatalogShape(300, 8, 4, unknown), 3))
+    assert judged(plant.calls, 8, PLENTY, WORK).counts == {}
+    make, allowed = PLANTS[name]
+    make(plant)
+    part = judged(plant.calls, 8, PLENTY, WORK)
+    assert part.counts and set(part.counts) <= allowed and part.doubts == ()
+
+
+def test_a_list_that_shows_one_table_twice_is_wrong_by_itself() -> None:
+    plant = Plant([])
+    plant.add(CREATE, id=A)
+    plant.add(LIST, total=True, seen=(Seen(50, False, A, 0), Seen(51, False, A, 0)))
+    assert "table-twice" in judged(plant.calls, 8, PLENTY, WORK).counts
+
+
+def test_a_long_history_with_a_tenth_of_doubt_is_decided() -> None:
+    calls = catalog_calls(CatalogShape(500, 10, 5, 0.1), 2)
+    assert search(calls, WORK).word == LINEARIZABLE
+
+
+def test_going_back_and_cutting_at_lists_say_what_trying_every_order_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With limits so narrow that almost every history has the search go back, and be cut off at its lists."""
+    levels = (Limits(1, 1, 1), Limits(1, 2, 2), Limits(2, 3, 8), searching.LEVELS[-1])
+    start = searching.START
+    narrow = {
+        "LEVELS": levels,
+        "RETREATS": ((1, 1), (2, 1), (3, 2), (start, 1), (start, 2), (start, 3)),
+        **{"PIN_AFTER": 0, "CHECKPOINT": 1, "PAST": 1},
+    }
+    for name, value in narrow.items():
+        monkeypatch.setattr(searching, name, value)
+    cuts = []
+    cut_off = searching._Search._cut_off
+
+    def noted(self: searching._Search, stuck: Call) -> bool:
+        cuts.append(cut_off(self, stuck))
+        return cuts[-1]
+
+    monkeypatch.setattr(searching._Search, "_cut_off", noted)
+    for seed in (*range(80), 103_397, 103_923, 105_312):
+        calls = small(seed)
+        for history in [calls, spoiled(calls, 3 * seed), spoiled(calls, 3 * seed + 1)] if calls else []:
+            assert search(history, PLENTY).word == (LINEARIZABLE if linearizable(history) else STUCK), seed
+    assert True in cuts and cuts.count(False) >= 5
