@@ -116,7 +116,9 @@ def test_going_back_and_cutting_at_lists_say_what_trying_every_order_says(monkey
     narrow = {
         "LEVELS": levels,
         "RETREATS": ((1, 1), (2, 1), (3, 2), (start, 1), (start, 2), (start, 3)),
-        **{"PIN_AFTER": 0, "CHECKPOINT": 1, "PAST": 1},
+        "PIN_AFTER": 0,
+        "CHECKPOINT": 1,
+        "PAST": 1,
     }
     for name, value in narrow.items():
         monkeypatch.setattr(searching, name, value)
