@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from harness.generators.chance import Chance, child
 from harness.generators.core import PENDING, Context, Generator, Step, draw, fill, invoke
+from harness.generators.threads import phases
 from harness.ops import Mop, Op, read, write
 from workloads.api import Option, Options, Workload
 
@@ -104,17 +105,44 @@ def _taken(taken: frozenset[int], event: Op) -> frozenset[int]:
 FINAL_FS = ("list", "schema", "locations", "created", "altered", "tablets")
 
 
+FINAL_TABLES = 2
+"""So many tables are made, altered, renamed and deleted once all is healed, under names that nobody used before."""
+
+FINAL_AGE_NS = 5_000_000_000
+"""How old the lists of single masters may be, which followers answer too (M13)."""
+
+MOST_MASTERS = 5
+
+
 def final_reads(options: Options, entropy: Random) -> Generator:
-    """What there is, name by name, and the rows, by whoever is free."""
+    """What there is, name by name, and the rows, by whoever is free; then whether changes work again, each within its
+    budget; then what each master shows, and at last the leader."""
+    names = int(options["names"])
+    fresh = range(names, names + 2 * FINAL_TABLES, 2)
+    changes = (
+        [invoke("create", Mop("create", name, column=MOST_BUCKETS)) for name in fresh],
+        [invoke("alter", Mop("alter", name, expected=0, column=0)) for name in fresh],
+        [invoke("rename", Mop("rename", name, row=name + 1)) for name in fresh],
+        [invoke("delete", Mop("delete", name + 1)) for name in fresh],
+    )
+    masters = [Op("invoke", 0, "list", value={"master": n}, bound=FINAL_AGE_NS) for n in range(MOST_MASTERS)]
+    parts = (final_questions(options), *changes, masters, [Op("invoke", 0, "list")])
+    return phases(*(_each_once(part) for part in parts))
+
+
+def _each_once(ops: list[Op]) -> Generator:
+    return draw(0, lambda context, chance, n: ops[n] if n < len(ops) else None)
+
+
+def final_questions(options: Options) -> list[Op]:
+    """About every name and every row."""
     names, keys = int(options["names"]), int(options["keys"])
     asked = [
         Op("invoke", 0, f) if f in ("list", "tablets") else invoke(f, Mop(f, name))
         for name in range(names)
         for f in FINAL_FS
     ]
-    rows = [invoke("read", read(key)) for key in range(keys)]
-    everything = [*asked, *rows, Op("invoke", 0, "list")]
-    return draw(0, lambda context, chance, n: everything[n] if n < len(everything) else None)
+    return [*asked, *(invoke("read", read(key)) for key in range(keys))]
 
 
 WORKLOAD = Workload(

@@ -316,11 +316,13 @@ def _at_the_end(calls: Sequence[Call], budget_ns: int) -> Iterator[Finding]:
     for call in final:
         if call.changes and call.duration_ns > budget_ns:
             yield _finding(LATE_DDL, [call], call.name, took_ns=call.duration_ns, budget_ns=budget_ns)
-    lists = [call for call in final if call.total]
+    lists = [call for call in final if call.total and call.since == call.order]
+    changed = {call.name for call in final if call.changes}
+    changed |= {call.new for call in final if call.changes and call.kind == RENAME}
     if lists:
         last = max(lists, key=lambda call: call.order)
         for seen, state in zip(last.seen, last.states, strict=False):
-            if state != _TABLE_RUNS:
+            if state != _TABLE_RUNS and seen.name not in changed:
                 yield _finding(STUCK_DDL, [last], seen.name, what="table", state=_named(TABLE_STATES, state))
     by_name = {call.seen[0].name: call for call in final if call.kind == LOCATIONS and call.seen}
     for name, call in by_name.items():

@@ -159,6 +159,21 @@ class ClusterClient:
                 await trial.pause()
         raise DefiniteError(trial.error().kind, str(trial.error()))
 
+    async def ask_master(self, number: int, request: Request, reply_type: type[ReplyType]) -> ReplyType:
+        """Ask one master until it answers, the one at this place of those that are known (counted round); a question.
+
+        Raises DefiniteError.
+        """
+        trial = self._trial()
+        address = sorted(self._masters.targets)[number % len(self._masters.targets)]
+        while not trial.over:
+            reply = await self._attempt(address, request, trial)
+            if not isinstance(reply, Missed):
+                return _expect(reply, reply_type)
+            _weigh(reply, trial, None)
+            await trial.pause()
+        raise DefiniteError(trial.error().kind, str(trial.error()))
+
     async def ask_leader(self, request: Request, reply_type: type[ReplyType]) -> ReplyType:
         """Put a request to the leader master until it is answered; only what may be carried out twice without harm."""
         return await self._ask_leader(request, reply_type)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from cluster.client.client import ClusterClient
 from cluster.master.records import TableState, TabletState
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
-from cluster.wire.messages import DoneReply, TabletLocation
+from cluster.wire.messages import DoneReply, ListTables, ListTablesReply, TabletLocation
 from harness.errors import DefiniteError
 from harness.ops import Mop, Op
 
@@ -68,7 +68,7 @@ class CatalogOps:
     async def invoke(self, op: Op) -> Op:
         """Carry one operation out; its completion has the micro-operations of the answer."""
         if op.f == "list":
-            return op.complete("ok", mops=await self._list())
+            return op.complete("ok", mops=await self._list(op))
         if op.f == "tablets":
             return op.complete("ok", mops=await self._ask_tablets())
         return op.complete("ok", mops=await self._by_f[op.f](op.mops[0]))
@@ -99,8 +99,14 @@ class CatalogOps:
 
     # ---- questions ----
 
-    async def _list(self) -> tuple[Mop, ...]:
-        tables = [(NAME.fullmatch(info.name), info) for info in await self._catalog.list_tables()]
+    async def _list(self, op: Op) -> tuple[Mop, ...]:
+        """By the leader; or by the master that `op.value` names by number, as old as `op.bound` allows."""
+        if op.value is None:
+            found = await self._catalog.list_tables()
+        else:
+            request = ListTables(max_staleness_ms=(op.bound or 0) // 1_000_000)
+            found = (await self._client.ask_master(op.value["master"], request, ListTablesReply)).tables
+        tables = [(NAME.fullmatch(info.name), info) for info in found]
         return tuple(
             Mop(
                 "table",

@@ -58,3 +58,21 @@ def test_a_run_beside_faults_is_valid(nemesis: str) -> None:
     result = try_seed(RunOptions("catalog", nemesis=(nemesis,), time_limit=20.0, seed=1))
     assert result.overall == "valid", result.reasons
     assert result.ops > 1_000
+
+
+def test_once_all_is_healed_changes_are_tried_and_each_master_is_asked() -> None:
+    options = resolve_options(WORKLOAD, {})
+    generator, context, ops = WORKLOAD.final_generator(options, Random(1)), Context.initial(3), []
+    while generator is not None:
+        op, generator = generator.step(context)
+        if not isinstance(op, Op):
+            break
+        ops.append(op)
+        generator = None if generator is None else generator.update(context, op.complete("ok"))
+    changes = [op.f for op in ops if op.f in ("create", "alter", "rename", "delete")]
+    assert changes == ["create"] * 2 + ["alter"] * 2 + ["rename"] * 2 + ["delete"] * 2
+    assert all(op.mops[0].partition >= 5 for op in ops if op.f in changes), "names that the load never uses"
+    tail = ops[-6:]
+    assert [op.f for op in tail] == ["list"] * 6
+    assert [op.value for op in tail] == [*({"master": number} for number in range(5)), None]
+    assert all(op.bound for op in tail[:5]) and tail[5].bound is None, "followers may be old, the leader may not"

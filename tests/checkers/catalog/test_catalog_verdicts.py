@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,8 @@ import pytest
 from catalog_histories import events_of
 
 from checkers.api import MODELS, judge_source
-from checkers.catalog.calls import Call
+from checkers.catalog.calls import ALTER, CREATE, LIST, Call, Seen
+from checkers.catalog.judge import judged
 from checkers.catalog.synthetic import CatalogShape, catalog_calls, spoiled
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
@@ -114,3 +116,17 @@ def test_the_budget_of_changes_is_a_setting() -> None:
 def test_every_operation_of_unknown_outcome_may_have_done_nothing() -> None:
     lines = [("info", f, (Mop(f, 1),), {"error_class": "timeout"}) for f in ("create", "delete", "alter", "rename")]
     assert judge(ops(*lines, ("ok", "list", (), {}))).valid is True
+
+
+def test_what_changed_at_the_end_need_not_be_done_and_an_old_list_says_nothing_of_it() -> None:
+    seen, altering = (Seen(1, False, 7, 0),), (3,)
+    made = Call(0, 0, 1, CREATE, 1, id=7)
+
+    def stuck(*calls: Call) -> bool:
+        return "ddl-stuck" in judged([made, *calls], 8, 1 << 40, 1 << 40).counts
+
+    listed = Call(4, 4, 5, LIST, total=True, seen=seen, states=altering, final=True)
+    assert stuck(listed)
+    assert not stuck(Call(2, 2, 3, ALTER, 1, id=7, final=True), replace(listed, seen=(Seen(1, False, 7, 1),)))
+    assert not stuck(replace(listed, since=2)), "a follower's, from before"
+    assert stuck(Call(2, 2, 3, CREATE, 9, id=8, final=True), replace(listed, seen=(*seen, Seen(9, False, 8, 0))))
