@@ -160,10 +160,7 @@ class ClusterClient:
         raise DefiniteError(trial.error().kind, str(trial.error()))
 
     async def ask_master(self, number: int, request: Request, reply_type: type[ReplyType]) -> ReplyType:
-        """Ask one master until it answers, the one at this place of those that are known (counted round); a question.
-
-        Raises DefiniteError.
-        """
+        """Put a question to one master, by its place among those known (counted round); raises DefiniteError."""
         trial = self._trial()
         address = sorted(self._masters.targets)[number % len(self._masters.targets)]
         while not trial.over:

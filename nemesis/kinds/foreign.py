@@ -129,6 +129,7 @@ FOREIGN_CLUSTER = FaultKind(
     "#6f4e9c",
     frozenset({"foreign-cluster", "kill", "status"}),
     {whom: _taken(whom) for whom in ("leader", "follower", "majority", "all")},
+    alone=True,  # strangers that are cut off from each other lead nobody
 )
 
 FAMILY = Family(Strangers, (FOREIGN_CLUSTER,))
