@@ -27,6 +27,8 @@ class Flaw:
     options: str = ""
 
 
+LOGGED = "table=logged"
+
 FLAWS: dict[str, Flaw] = {
     flaw.name: flaw
     for flaw in (
@@ -183,6 +185,31 @@ FLAWS: dict[str, Flaw] = {
             seen_by="end-state",
         ),
         Flaw(
+            "weak-summary",
+            "Q4",
+            "summaries are compared by their counts: replicas that differ call themselves equal",
+            "durable-rows",
+            "partition",
+            options=LOGGED,
+        ),
+        Flaw(
+            "sketch-overflow-is-equal",
+            "Q4",
+            "what a sketch is too small to tell counts for nothing: replicas that differ are left so",
+            "monotonic-reads",
+            "partition",
+            world="summary-cells=1",
+            options=LOGGED,
+        ),
+        Flaw(
+            "reconcile-read-rows-only",
+            "Q5",
+            "of missing mutations only the rows that were read are delivered, under the id of the whole: torn reads",
+            "write-atomicity",
+            "partial-write",
+            options=LOGGED,
+        ),
+        Flaw(
             "hints-replayed-as-new",
             "Q2",
             "a hint is written anew when it is replayed: what was missed wins over what was written since",
@@ -247,7 +274,35 @@ FLAWS: dict[str, Flaw] = {
 }
 """Each is found by the named run, which is valid without it (`tests/assay/test_campaigns.py` has the seeds)."""
 
-UNPINNED: dict[str, Flaw] = {}
+UNPINNED: dict[str, Flaw] = {
+    flaw.name: flaw
+    for flaw in (
+        Flaw(
+            "mutation-id-reuse",
+            "Q3",
+            "a restarted node makes ids by its clock, which may go back: two writes have one id, and one is lost",
+            "durable-rows",
+            "kill,clock-jump",
+            options=LOGGED,
+        ),
+        Flaw(
+            "summary-after-data",
+            "Q5",
+            "the summary is taken after the data: a mutation between them is missed",
+            "durable-rows",
+            "failpoint",
+            options=LOGGED,
+        ),
+        Flaw(
+            "repair-reply-first",
+            "Q5",
+            "the client is answered before others have what it was shown: it may be unseen again",
+            "monotonic-reads",
+            "partial-write",
+            options=LOGGED,
+        ),
+    )
+}
 """Those that only a step test shows: no seed is pinned yet that finds them."""
 
 KNOWN_FLAWS = {**FLAWS, **UNPINNED}

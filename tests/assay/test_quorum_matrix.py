@@ -83,3 +83,12 @@ def test_without_read_repair_reads_flap_and_are_atomic_where_there_is_no_limit(t
 @pytest.mark.parametrize("nemesis", ["partial-write", "short-read"])
 def test_reads_as_wide_as_the_writes_without_limits_are_atomic_and_monotonic(tmp_path: Path, nemesis: str) -> None:
     assert judged(tmp_path, nemesis, 4, slices="0", limits="0") == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("nemesis", "slices", "limits", "seed"), [("partial-write", "0.8", "0", 4), ("short-read", "0", "0.8", 1)]
+)
+def test_logged_tables_are_atomic_and_monotonic_where_legacy_ones_are_torn(
+    tmp_path: Path, nemesis: str, slices: str, limits: str, seed: int
+) -> None:
+    assert judged(tmp_path, nemesis, seed, table="logged", slices=slices, limits=limits) == (True, True)

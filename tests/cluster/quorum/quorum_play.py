@@ -82,6 +82,7 @@ class QuorumPlay:
         tservers: int = 5,
         knobs: Knobs | None = None,
         design: str = "legacy",
+        flaws: tuple[str, ...] = (),
     ) -> None:
         self.world, self.replication, self.design = world, replication, design
         quiet = Knobs(poll_period_ms=0, reconcile_period_ms=0)

@@ -166,3 +166,33 @@ def test_every_failpoint_of_coordinators_and_replicas_is_reached() -> None:
         assert unseen == ["quorum.before_stream"], "which is of legacy tables' repair"
 
     play_quorum(scenario, design="logged")
+
+
+def test_data_and_summary_are_one_moment_and_with_the_flaw_a_write_between_them_is_missed() -> None:
+    """W is acknowledged by B and C; A gets it between its data and its answer to a read that began later."""
+
+    async def scenario(play: QuorumPlay) -> None:
+        a, b, _ = play.replicas
+        d, e = play.others
+        await play.write(e, wrote(10, "old", 1), "ALL")
+        play.cut(d, a)
+        assert isinstance(await play.write(d, wrote(20, "new", 1), "QUORUM"), Written)
+        assert await play.held(a) == {1: "old"}
+        held, reached = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            reached.set()
+            await held.wait()
+
+        play.world.node(a).failpoints.arm(Arming("quorum.after_rows", lambda point: hold()))
+        reading = asyncio.create_task(play.read(e, everything(), (a, b)))
+        await reached.wait()
+        await play.read(e, everything(), (b, a))
+        assert await play.held(a) == {1: "new"}, "another read has brought it"
+        held.set()
+        shown.append(seen(await reading))
+
+    shown: list[dict[int, str]] = []
+    play_quorum(scenario, design="logged")
+    play_quorum(scenario, design="logged", flaws=("summary-after-data",))
+    assert shown == [{1: "new"}, {1: "old"}], "what was acknowledged before the read began is missed"
