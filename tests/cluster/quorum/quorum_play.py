@@ -86,7 +86,7 @@ class QuorumPlay:
     ) -> None:
         self.world, self.replication, self.design = world, replication, design
         quiet = Knobs(poll_period_ms=0, reconcile_period_ms=0)
-        self.database = SimDatabase(world, 3, tservers, data_centres=data_centres, knobs=knobs or quiet)
+        self.database = SimDatabase(world, 3, tservers, data_centres=data_centres, knobs=knobs or quiet, flaws=flaws)
         self.ports = world.harness_ports("tester")
         self.replicas: list[str] = []
         self.others: list[str] = []
