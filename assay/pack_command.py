@@ -37,7 +37,7 @@ _FILES_WITHOUT: Final = re.compile(
 )
 """Of a dependency's files, by their paths."""
 
-_TRIAL: Final = "import checkers.api, pyspark, pyarrow, pandas; print(checkers.__file__)"
+_TRIAL: Final = "import checkers.api, pyspark, pyarrow.parquet, pandas, ssl; print(checkers.__file__)"
 
 
 def pack_command(to: Path, overwrite: bool) -> str:
@@ -59,7 +59,7 @@ def pack(to: Path, overwrite: bool) -> Path:
             target = content / place
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
-        (content / "bin" / "python3").chmod(0o755)
+        _write_start(content / "bin")
         _try_out(content)
         part = Path(folder) / "part"
         with tarfile.open(part, "w:gz", compresslevel=1) as archive:
@@ -72,7 +72,7 @@ def _files() -> Iterator[tuple[Path, Path]]:
     """Files and where they lie in the archive."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = site = Path("lib") / version  # all in one place, for Spark starts Python without its site-packages
-    yield Path(sys.executable).resolve(), Path("bin/python3")
+    yield Path(sys.executable).resolve(), Path("bin") / version
     if shared := sysconfig.get_config_var("INSTSONAME" if sysconfig.get_config_var("Py_ENABLE_SHARED") else "NONE"):
         yield Path(sysconfig.get_config_var("LIBDIR")) / shared, Path("lib") / shared
     yield from _tree(Path(sysconfig.get_path("stdlib")), library, _STDLIB_WITHOUT)
@@ -83,6 +83,18 @@ def _files() -> Iterator[tuple[Path, Path]]:
         yield from _tree(place, site / place.name, frozenset())
     for kernel in kernels_directory().iterdir():
         yield kernel, site / "checkers" / "__pycache__" / "kernels" / kernel.name
+
+
+def _write_start(folder: Path) -> None:
+    """What starts the interpreter with its own library: the path that was built into it is another machine's."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    start = folder / "python3"
+    start.write_text(
+        '#!/bin/sh\nhere=$(cd "$(dirname "$0")" && pwd)\n'
+        f'LD_LIBRARY_PATH="$here/../lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" exec "$here/{version}" "$@"\n'
+    )
+    start.chmod(0o755)
+    (folder / version).chmod(0o755)
 
 
 def _tree(source: Path, target: Path, without: frozenset[str]) -> Iterator[tuple[Path, Path]]:
