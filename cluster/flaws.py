@@ -202,6 +202,15 @@ FLAWS: dict[str, Flaw] = {
             options=LOGGED,
         ),
         Flaw(
+            "repair-reply-first",
+            "Q5",
+            "the client is answered before others have what it was shown: it may be unseen again",
+            "monotonic-reads",
+            "partial-write",
+            world="loss=0.03",
+            options=LOGGED,
+        ),
+        Flaw(
             "reconcile-read-rows-only",
             "Q5",
             "of missing mutations only the rows that were read are delivered, under the id of the whole: torn reads",
@@ -291,14 +300,6 @@ UNPINNED: dict[str, Flaw] = {
             "the summary is taken after the data: a mutation between them is missed",
             "durable-rows",
             "failpoint",
-            options=LOGGED,
-        ),
-        Flaw(
-            "repair-reply-first",
-            "Q5",
-            "the client is answered before others have what it was shown: it may be unseen again",
-            "monotonic-reads",
-            "partial-write",
             options=LOGGED,
         ),
     )

@@ -39,6 +39,7 @@ FOUND_BY = {
     "no-full-report": 3,
     "hints-replayed-as-new": 1,
     "weak-summary": 2,
+    "repair-reply-first": 2,
     "sketch-overflow-is-equal": 2,
     "reconcile-read-rows-only": 1,
     "heartbeat-leader-only": 1,
