@@ -14,7 +14,6 @@ from cluster.master.records import TabletRecord, altered_table, deleted_tablet, 
 from cluster.store.schema import UNASSIGNED, Column, InvalidSchema, altered, check_schema
 from cluster.wire.messages import (
     DESIGNS,
-    SUPPORTED_DESIGNS,
     AlterTable,
     AlterTableReply,
     CreateTable,
@@ -177,9 +176,6 @@ def _validate(request: CreateTable) -> None:
         raise invalid(f"the replication factor must be odd and positive, not {request.replication_factor}")
     if request.design not in DESIGNS:
         raise invalid(f"a table's design is one of {', '.join(DESIGNS)}, not {request.design!r}")
-    if request.design not in SUPPORTED_DESIGNS:
-        message = f"tables of the design {request.design!r} can't be hosted by this version"
-        raise Refusal(Fault("UNSUPPORTED_DESIGN", message, definite=True))
 
 
 def _require_free(leadership: Leadership, name: str) -> None:

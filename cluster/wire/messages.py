@@ -48,10 +48,7 @@ from cluster.wire.rows import TypedRequest, TypedRowsReply
 WIRE_VERSION = 5
 
 DESIGNS = ("raft", "legacy", "logged")
-"""The replication designs that a table can have (G4)."""
-
-SUPPORTED_DESIGNS = ("raft", "legacy", "logged")
-"""Those that tablet servers of this version host."""
+"""The replication designs that a table can have (G4), all of which tablet servers host."""
 
 LEADERLESS = "LEADERLESS"
 """The state that a replica reports whose design knows no leader: it is there, and takes what coordinators send."""

@@ -147,7 +147,7 @@ class SshHost:
         result = self.run(command, stdin, timeout_s)
         if result.status != 0:
             words = result.stderr.decode(errors="replace").strip() or result.text.strip() or "no output"
-            raise HarnessError(f"{command[:80]!r} on {self.name} ended with {result.status}: {words[-300:]}")
+            raise self._failure(f"{command[:80]!r} on {self.name} ended with {result.status}: {words[-300:]}")
         return result.text
 
     def open_conversation(self, command: str) -> Conversation:

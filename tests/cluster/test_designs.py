@@ -7,12 +7,11 @@ from tserver_bench import Servers, create_on, simulate
 
 from cluster.master.records import new_table
 from cluster.tserver.strategy import STRATEGIES
-from cluster.wire.messages import DESIGNS, SUPPORTED_DESIGNS, Column, Done, DoneReply, Fault
+from cluster.wire.messages import DESIGNS, Column, Done, DoneReply, Fault
 
 
 def test_the_designs_that_masters_admit_are_those_that_tablet_servers_host() -> None:
-    assert tuple(STRATEGIES) == SUPPORTED_DESIGNS
-    assert set(SUPPORTED_DESIGNS) <= set(DESIGNS)
+    assert tuple(STRATEGIES) == DESIGNS
     assert new_table("t", "people", (Column(0, "value", "int64"),), 3).design == "raft"
 
 

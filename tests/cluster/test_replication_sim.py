@@ -112,9 +112,12 @@ def test_a_dead_replica_is_replaced_and_deleted_when_it_returns(dies: str) -> No
         leader, group = await stage.leader()
         before = sorted(await replicas(stage, group))
         dead = leader if dies == "leader" else next(name for name in before if name != leader)
+        for master in stage.nodes("master"):
+            assert await stage.database.arm(master, "master.before_change", "delay", seconds=0.001)
         await stage.database.kill(dead)
         after = await three(stage, group, [dead])
         assert len(set(after) - set(before)) == 1
+        assert stage.acted("master.before_change"), "masters asked for it"
         await stage.write(5)
         await stage.database.start(dead)
         await asyncio.sleep(1.0)

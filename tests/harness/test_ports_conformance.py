@@ -423,7 +423,7 @@ def test_fsync_covers_appends_before_it_only(twin: Twin) -> None:
     async def main() -> None:
         disk = twin.ports("a").disk
         await disk.append("f", b"before")
-        syncing = asyncio.create_task(disk.fsync("f"))
+        syncing = asyncio.ensure_future(disk.fsync("f"))
         await asyncio.sleep(0)
         await disk.append("f", b"after")
         await syncing

@@ -269,7 +269,7 @@ def test_an_fsync_does_not_cover_what_was_cut_and_written_again(world: World) ->
         node, started = idle(world)
         await asyncio.sleep(0)
         await started[0].disk.append("f", bytes(8))
-        syncing = asyncio.create_task(started[0].disk.fsync("f"))
+        syncing = asyncio.ensure_future(started[0].disk.fsync("f"))
         await asyncio.sleep(0)
         node.disk.cut_tail("f", 3)
         await syncing
