@@ -1,0 +1,199 @@
+"""A standalone Spark cluster whose machines are network and mount namespaces: a master and workers that see neither
+this project, nor its environment, nor anybody's home, and of the histories only what the test lends them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+
+from checkers.engines.session import check_java
+
+TOOLS = ("ip", "unshare", "mount")
+PORT = 7077
+_NOT_THERE = {Path(__file__).parents[2], Path(sys.prefix), Path(sys.base_prefix), Path.home(), Path("/tmp")}
+HIDDEN = sorted(place for place in _NOT_THERE - {Path("/usr")} if not _NOT_THERE.intersection(place.parents))
+"""What machines of the cluster do not see."""
+
+
+def lacks() -> str | None:
+    """Why no such cluster can be had here, or None."""
+    if os.geteuid() != 0:
+        return "namespaces take the rights of root"
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    return f"there is no {missing[0]}" if missing else None
+
+
+@dataclass
+class Machine:
+    """A namespace with one process of Spark's, and whatever that starts."""
+
+    name: str
+    address: str
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def kill(self) -> None:
+        """Kill all that runs there, at once."""
+        pids = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=False).stdout
+        for pid in pids.split():
+            try:
+                os.kill(int(pid), 9)
+            except ProcessLookupError:
+                continue
+        if self.process is not None:
+            self.process.wait()
+            self.process = None
+
+
+@dataclass
+class Cluster:
+    """`lent` is the directory that all see by the same path; `work` is where workers keep executors' logs."""
+
+    number: int
+    home: Path
+    lent: Path
+    machines: dict[str, Machine] = field(default_factory=dict)
+
+    @property
+    def switch(self) -> str:
+        return f"assay{self.number}-switch"
+
+    @property
+    def gateway(self) -> str:
+        return f"10.213.{self.number}.1"
+
+    @property
+    def master(self) -> str:
+        return f"spark://{self.machines['master'].address}:{PORT}"
+
+    @property
+    def work(self) -> Path:
+        return self.home / "work"
+
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """What a driver on this machine has to tell Spark."""
+        return (
+            ("spark.driver.host", self.gateway),
+            ("spark.executor.memory", "512m"),
+            ("spark.driver.memory", "512m"),
+        )
+
+    def start(self, role: str) -> Machine:
+        """A new machine that runs the master, or else a worker."""
+        place = len(self.machines) + 2
+        name, address = f"assay{self.number}-{role}", f"10.213.{self.number}.{place}"
+        machine = self.machines[role] = Machine(name, address, self.home / f"{role}.log")
+        _run("ip", "netns", "add", name)
+        self.wire(f"port{place}", address, name)
+        with machine.log.open("wb") as log:
+            command = ["ip", "netns", "exec", name, "unshare", "--mount", "--propagation", "private", "sh", "-c"]
+            script = self._script(role, address)
+            machine.process = subprocess.Popen(
+                [*command, script], stdout=log, stderr=log, env={"PATH": os.environ["PATH"]}
+            )
+        return machine
+
+    def lay_out(self) -> None:
+        """A switch in a namespace of its own, where the rules of this machine's firewall do not apply; and our wire."""
+        _run("ip", "netns", "add", self.switch)
+        _run("ip", "-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        _run("ip", "-n", self.switch, "link", "set", "bridge", "up")
+        self.wire("port1", self.gateway, None)
+
+    def wire(self, port: str, address: str, namespace: str | None) -> None:
+        """Connect a namespace (None: this machine) to the switch."""
+        inside, into = f"assay{self.number}p", [] if namespace is None else ["-n", namespace]
+        _run(
+            "ip",
+            "-n",
+            self.switch,
+            "link",
+            "add",
+            port,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            inside,
+            "netns",
+            namespace or "1",
+        )
+        _run("ip", "-n", self.switch, "link", "set", port, "master", "bridge", "up")
+        _run("ip", *into, "addr", "add", f"{address}/24", "dev", inside)
+        for name in [inside] if namespace is None else [inside, "lo"]:
+            _run("ip", *into, "link", "set", name, "up")
+
+    def _script(self, role: str, address: str) -> str:
+        """Hides what a machine of a cluster would not have, and becomes a process of Spark's."""
+        kept, spark = f"/run/assay{self.number}", Path(pyspark.__file__).parent
+        lines = [
+            "set -e",
+            f"mkdir -p {kept}; mount -t tmpfs none {kept}; mkdir {kept}/spark {kept}/lent {kept}/work",
+            f"mount --bind {spark} {kept}/spark; mount --bind {self.lent} {kept}/lent",
+            f"mount --bind {self.work} {kept}/work",
+            *(f"mount -t tmpfs none {place}" for place in HIDDEN if place.exists()),
+            f"mkdir -p {self.lent}; mount --bind {kept}/lent {self.lent}",
+        ]
+        spark_class = f"{kept}/spark/bin/spark-class org.apache.spark.deploy."
+        if role == "master":
+            what = f"{spark_class}master.Master --host {address} --port {PORT} --webui-port 0"
+        else:
+            size = f"--cores 1 --memory 1g --work-dir {kept}/work --webui-port 0"
+            what = f"{spark_class}worker.Worker {size} --host {address} {self.master}"
+        java = check_java().resolve().parents[1]
+        lines.append(
+            f"cd {kept}; exec env -i PATH=/usr/bin:/bin JAVA_HOME={java} SPARK_HOME={kept}/spark "
+            f"SPARK_DAEMON_MEMORY=256m SPARK_LOCAL_IP={address} HOME=/nonexistent {what}"
+        )
+        return "\n".join(lines)
+
+    def executors_logs(self) -> str:
+        """What executors said on standard error."""
+        return "\n".join(path.read_text(errors="replace") for path in sorted(self.work.glob("*/*/stderr")))
+
+    def stop(self) -> None:
+        for machine in self.machines.values():
+            machine.kill()
+            _run("ip", "netns", "del", machine.name)
+        _run("ip", "netns", "del", self.switch)
+
+
+@contextmanager
+def standalone_cluster(home: Path, workers: int = 2) -> Iterator[Cluster]:
+    """A master and so many workers of one core, removed with the context."""
+    number = os.getpid() % 250 + 1
+    cluster = Cluster(number, home, home / "lent")
+    cluster.lent.mkdir()
+    cluster.work.mkdir()
+    try:
+        cluster.lay_out()
+        master = cluster.start("master")
+        _await(master.log, "I have been elected leader")
+        for each in range(workers):
+            cluster.start(f"worker{each}")
+        for each in range(workers):
+            _await(cluster.machines[f"worker{each}"].log, "Successfully registered with master")
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _await(log: Path, sentence: str) -> None:
+    end = time.monotonic() + 120
+    while sentence not in log.read_text(errors="replace"):
+        if time.monotonic() > end:
+            raise AssertionError(f"not said in {log}: {sentence}\n{log.read_text(errors='replace')[-3000:]}")
+        time.sleep(0.1)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
