@@ -49,7 +49,7 @@ def judge_quorum(model: str, reading: Reading, source: Source, engine: Engine, o
         engine, source, reading.projection, ("table", "partition"), kernel, options.explain, in_slices=True
     )
     refuse(source, model, found)
-    nothing = _nothing_compared(found.figures)
+    nothing = None if found.undecided else _nothing_compared(found.figures)
     valid: Validity = False if found.counts else "unknown" if found.undecided or nothing else True
     details = {"partitions": found.keys} | found.figures
     reasons = (*found.reasons, *((nothing,) if nothing else ()))

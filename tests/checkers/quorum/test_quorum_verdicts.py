@@ -223,6 +223,15 @@ def test_where_no_read_is_bound_nothing_was_judged(verdict):
     assert verdict(calls, "write-atomicity").valid is True
 
 
+def test_what_is_too_much_to_judge_is_not_told_as_nothing_to_judge(verdict, monkeypatch):
+    monkeypatch.setattr("checkers.kernels.quorum_table.MOST_TOUCHES", 1)
+    calls = (W1, write(2, 110, gone=((None, None),)), read(4, ((A, None), (B, None))))
+    for model in JUDGED:
+        found = verdict(calls, model)
+        assert found.valid == "unknown" and "were not judged" in found.reason
+        assert "No read" not in found.reason
+
+
 def test_the_order_of_a_sessions_writes_is_its_clients(verdict):
     for model in ("monotonic-writes", "writes-follow-reads"):
         found = verdict((W1, W2), model)
