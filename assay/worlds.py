@@ -99,9 +99,20 @@ def told_knobs(text: str) -> Knobs:
     return knobs_of(told)
 
 
+REDRAWS = 50
+"""How often what is drawn yields to what is told before the two are said to contradict each other."""
+
+
 def draw_world(seed: int, text: str = "") -> WorldSpec:
-    """The seed's world with the told parts in it; raises UserError where they can't be."""
+    """The seed's world with the told parts in it, to which drawn ones yield; raises UserError where they can't be."""
     told = parse_world(text)
     severity = cast(Severity, told.get("severity") or Random(f"{seed}/world/severity").choice(SEVERITY.mild))
-    values = draw_values(WORLD_KEYS.values(), seed, severity, {**told, "severity": severity})
-    return WorldSpec(values, physical_world(values), knobs_of(values))
+    contradiction = None
+    for draw in (seed, *(f"{seed}/{number}" for number in range(REDRAWS))):
+        values = draw_values(WORLD_KEYS.values(), draw, severity, {**told, "severity": severity})
+        try:
+            return WorldSpec(values, physical_world(values), knobs_of(values))
+        except UserError as error:
+            contradiction = contradiction or error
+    assert contradiction is not None
+    raise contradiction

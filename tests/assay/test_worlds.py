@@ -38,6 +38,13 @@ def test_what_is_told_leaves_the_rest_as_it_was() -> None:
         assert (told.physical.loss, told.knobs.snapshot_entries) == (0.03, 2)
 
 
+def test_what_is_drawn_yields_to_what_is_told() -> None:
+    """In five regions an election takes up to 3 s: a replica can't be told to be dead after as long."""
+    for seed in range(300):
+        knobs = draw_world(seed, "replica-dead-ms=1500").knobs
+        assert knobs.election_timeout_ms < knobs.replica_dead_ms == 1500
+
+
 def test_every_key_can_be_told() -> None:
     for name, key in WORLD_KEYS.items():
         for value in dict.fromkeys((*key.mild, *key.harsh)):
