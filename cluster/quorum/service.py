@@ -132,7 +132,7 @@ class QuorumService:
     def _first_of(self) -> Iterator[RepairRange]:
         """The tablets that this server is the first replica of: one of them repairs each in the background."""
         for replica in list(self._replicas.values()):
-            if isinstance(replica, PartitionReplica) and replica.logged is None:
+            if isinstance(replica, PartitionReplica) and not replica.logged:
                 replicas = replica.replica_set
                 if replicas.endpoints[0].node_id == self._ports.node_id:
                     yield RepairRange(replicas, replica.tokens)
@@ -140,7 +140,7 @@ class QuorumService:
     def _logged(self) -> Iterator[ReplicaSet]:
         """The tablets of logged tables that have a replica here, with their replica sets as of now."""
         for replica in list(self._replicas.values()):
-            if isinstance(replica, PartitionReplica) and replica.logged is not None:
+            if isinstance(replica, PartitionReplica) and replica.logged:
                 yield replica.replica_set
 
     def _client(self) -> ClusterClient:
