@@ -43,9 +43,11 @@ def failpoints() -> tuple[tuple[str, ...], Rows]:
 
 
 def worlds() -> tuple[tuple[str, ...], Rows]:
-    from assay.worlds import WORLD_KEYS
+    from assay.worlds import CLOCK, CLOCK_KEYS, WORLD_KEYS
 
     rows: Rows = [(k.name, str(k.values), *map(choices, (k.mild, k.harsh)), k.meaning) for k in WORLD_KEYS.values()]
+    clocks = WORLD_KEYS[CLOCK_KEYS[0]]
+    rows.append((CLOCK, str(clocks.values), "", "", f"tells {', '.join(CLOCK_KEYS)} at once"))
     return ("key", "values", "mild worlds draw", "harsh worlds draw", "what it is"), rows
 
 
