@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig
 from cluster.identity import PeerCheck, stranger
@@ -34,7 +32,7 @@ from cluster.quorum.reconciling import Reconciling
 from cluster.quorum.repairing import RepairAborted, RepairRange, Repairs
 from cluster.quorum.replica import PartitionReplica
 from cluster.quorum.replica_sets import ReplicaSet, Snitch
-from cluster.wire.messages import Fault
+from cluster.wire.messages import UNDECODABLE, Fault
 from harness.ports import Peer, Ports
 
 _MASTERS_TIMEOUT_S = 1.0
@@ -86,7 +84,7 @@ class QuorumService:
         """Answer one request, given without its mark: an encoded reply or Fault."""
         try:
             request = decode_quorum_request(payload)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             return encode_quorum_reply(Fault("INVALID", str(error), definite=True))
         if isinstance(request, WritePartition):
             return encode_quorum_reply(await self._coordinator.write(request))
