@@ -57,7 +57,7 @@ def choices(values: Iterable[object]) -> str:
 
 
 def models() -> tuple[tuple[str, ...], Rows]:
-    from checkers.api import MODELS
+    from checkers.models import MODELS
 
     rows: Rows = [(name, info.summary, ", ".join(info.settings)) for name, info in MODELS.items()]
     return ("model", "what it means", "settings (-o)"), rows
