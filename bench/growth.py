@@ -1,6 +1,6 @@
 """What Spark's driver gets, holds and sends from n to 10 n operations: `python -m bench.growth --model register`.
 
-The histories have 5 % of operations of unknown outcome (but those of list-append) and the given share of anomalies,
+The histories have 5 % of operations of unknown outcome and the given share of anomalies,
 spread evenly. `tests/checkers` has what measures. Figures are printed as a table.
 """
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
-import numpy as np
-
-from checkers.kernels.columns import NEVER
-from checkers.transactions.packing import pack, unpack
+from checkers.transactions.loose import (
+    CHANGED,
+    FIRM,
+    LOOSE,
+    Asker,
+    Homes,
+    OfKind,
+    Placer,
+    Settler,
+    Teller,
+    every_row,
+)
+from checkers.transactions.packing import unpack
 from checkers.transactions.pieces import Row, Stage, as_batch
 from checkers.transactions.stretches import (
     SIZES,
@@ -22,14 +31,34 @@ from checkers.transactions.stretches import (
     decode_cycles,
     lay_stretches,
 )
-from checkers.transactions.windows import EXTENTS, Long, Plan, WindowJudge, WindowSplit, settle_long
+from checkers.transactions.times import Times
+from checkers.transactions.windows import Plan, WindowJudge, WindowSplit
 
 LEAST_STRIDE: Final = 1 << 18
 """Windows are at least so many events long."""
 
+_ROUNDS: Final = 64
+"""Homes of loose transactions tell each other so often what changed; mostly once or twice is enough."""
+
 
 class Blocks(Protocol):
-    """Blocks of dependencies on which stages can be run."""
+    """Blocks of dependencies, or other rows by bucket, on which stages can be run."""
+
+    @property
+    def parts(self) -> int:
+        """How many tasks they are dealt to."""
+
+    def only(self, split: Stage) -> Self:
+        """What `split` makes of the rows."""
+
+    def beside(self, other: Self) -> Self:
+        """The rows of both."""
+
+    def met(self, judge: Stage) -> Self:
+        """What `judge` makes of the rows of a bucket, in order of pieces; kept, for it may be asked for again."""
+
+    def told(self, bucket: int) -> bool:
+        """Whether there is a row for that bucket, which must have few."""
 
     def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
         """A few rows: what `judge` makes of the rows of a bucket, for all that `split` makes of the blocks, put
@@ -50,6 +79,14 @@ class Search(NamedTuple):
     explain: int
 
 
+class Inferences(NamedTuple):
+    """Blocks of dependencies, whether any of them is `LOOSE`, and the times of all transactions."""
+
+    blocks: Blocks
+    loose: bool
+    times: Times
+
+
 class Related(NamedTuple):
     """Cycles; `whole` unless some could have been too long for where they were looked for."""
 
@@ -62,33 +99,32 @@ class Related(NamedTuple):
 
 
 def relate(
-    blocks: Blocks,
-    usual: int,
-    neighbours: list[list[Any]],
-    fetch: Fetch,
-    search: Search,
-    least_stride: int = LEAST_STRIDE,
-    sizes: Sizes = SIZES,
+    inferred: Inferences, fetch: Fetch, search: Search, least_stride: int = LEAST_STRIDE, sizes: Sizes = SIZES
 ) -> Related:
-    """The cycles in the strong components that windows of time show, given `Times.usual` and what `NeighbourFinder`
-    found."""
-    long, endless = settle_long(neighbours)
-    plan = _plan(long, usual, least_stride)
-    without_end = np.array([(pair.min(), pair.max()) for pair in endless], np.int64).reshape(-1, 2)
-    union = Union(2 * plan.longest + 1, sizes.most)
-    shown = blocks.collect(WindowSplit(plan), WindowJudge(plan), union)
-    if len(without_end):
-        shown = combined([*shown, Row(EXTENTS, 0, pack([without_end]))], union)
+    """The cycles in the strong components that windows of time show."""
+    usual = inferred.times.usual
+    blocks, settled = _placed(inferred) if inferred.loose else (inferred.blocks, True)
+    plan = Plan(usual, max(least_stride, 8 * usual))
+    shown = blocks.collect(WindowSplit(plan), WindowJudge(plan), Union(2 * usual + 1, sizes.most))
     nothing: ByOrders = {orders: FoundCycles() for orders in search.orders}
     if not shown:
-        return Related(nothing, True)
+        return Related(nothing, settled)
     stretches = lay_stretches(unpack(shown[0].data)[0], sizes, plan.overlap)
     finder = CycleFinder(fetch, search.orders, search.explain)
     found = blocks.collect(Gatherer(plan, stretches), finder, CycleMerger(search.explain))
-    return Related(nothing | (decode_cycles(found[0].data) if found else {}), stretches.whole)
+    return Related(nothing | (decode_cycles(found[0].data) if found else {}), stretches.whole and settled)
 
 
-def _plan(long: Long, most: int, least_stride: int) -> Plan:
-    ended = long.complete != NEVER
-    longest = max(most, int((long.complete[ended] - long.invoke[ended]).max(initial=0)))
-    return Plan(long, longest, max(least_stride, 8 * longest))
+def _placed(inferred: Inferences) -> tuple[Blocks, bool]:
+    """The blocks with the intervals of loose ends, and whether these are as tight as they get: if not, cycles may have
+    been missed, but what is found is there."""
+    blocks, times = inferred.blocks, inferred.times
+    homes = Homes(blocks.parts, times.last // blocks.parts + 1)
+    loose = blocks.only(OfKind(LOOSE))
+    asked = loose.only(Asker(times.usual, homes)).met(every_row)
+    known, rounds = asked.met(Settler(homes)), 1
+    while homes.count > 1 and known.told(CHANGED) and rounds < _ROUNDS:
+        known, rounds = known.only(every_row).met(Settler(homes)), rounds + 1
+    settled = rounds < _ROUNDS
+    answers = asked.beside(known.only(every_row)).met(Teller())
+    return blocks.only(OfKind(FIRM)).beside(loose.beside(answers).met(Placer())), settled

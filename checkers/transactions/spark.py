@@ -4,7 +4,7 @@ modules). Only findings come back, and few enough cycles to be explained."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,22 +18,18 @@ from checkers.source import Source, rows_with
 from checkers.transactions.buckets import COPIES, TIMES, BucketJudge
 from checkers.transactions.found import NO_KEY, UNWRITTEN, Found
 from checkers.transactions.local import refuse_copies
+from checkers.transactions.loose import ANY_LOOSE, LooseFinder, rows_of
 from checkers.transactions.mops import Txns
-from checkers.transactions.packing import address_hashes, pack, unpack
+from checkers.transactions.packing import address_hashes, unpack
 from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage, as_batch, encode_findings
-from checkers.transactions.pipeline import Related, Search, combined, relate
+from checkers.transactions.pipeline import Inferences, Related, Search, combined, relate
 from checkers.transactions.stretches import FoundCycles
 from checkers.transactions.times import Times, merged_times
-from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder, joined_neighbours
-from checkers.verdict import Undecided
 from harness.errors import UserError
 from harness.history.saved import Reader
 
 _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
-
-_MOST_LONG: Final = 1 << 23
-"""Ends of transactions of unknown outcome, or that last very long, which the driver and every task hold."""
 
 _FEW_PARTS: Final = 8
 """The driver puts the results of so many tasks together; of more one task does."""
@@ -56,34 +52,20 @@ def infer_on_spark(
 ) -> OnSpark:
     """What the accesses of a transactional history say; see `local.infer_in_process`. `orders` are those that will be
     asked for."""
-    from pyspark import StorageLevel
-
     with engine.reader(source) as reader:
         pieces = _pieces(engine, source, reader, model, explain)
         buckets = engine.parts(source.rows, _ROWS_PER_BUCKET, 2)
-        grouped = pieces.repartition(buckets, "bucket").sortWithinPartitions("bucket", "piece")
-        judge = NeighbourFinder(BucketJudge(model, sources, explain))
-        judged = mapped(grouped, judge, SCHEMA).persist(StorageLevel.DISK_ONLY)
+        blocks = _SparkBlocks(engine, pieces, buckets, [])
         try:
-            told = _rows(engine, mapped(judged.where("bucket < 0").repartition(1), ToldMerger(model, explain), SCHEMA))
+            judged = blocks.met(LooseFinder(BucketJudge(model, sources, explain)))
+            told = judged.collected(ToldMerger(model, explain))
             times = merged_times([unpack(row.data)[0] for row in told if row.bucket == TIMES][:1])
             alone = _alone(source, told, model, explain)
-            neighbours = [unpack(row.data) for row in told if row.bucket == NEIGHBOURS]
-            _require_few_long(neighbours)
-            blocks, fetch = _SparkBlocks(engine, judged, buckets), _TxnReader(reader)
-            related = relate(blocks, times.usual, neighbours, fetch, Search(orders, explain))
+            inferences = Inferences(judged, any(row.bucket == ANY_LOOSE for row in told), times)
+            related = relate(inferences, _TxnReader(reader), Search(orders, explain))
         finally:
-            judged.unpersist()
+            blocks.close()
     return OnSpark(source, alone, related, times)
-
-
-def _require_few_long(neighbours: list[list[Any]]) -> None:
-    """Raise Undecided if more transactions are long than the driver and every task can hold."""
-    count = sum(len(part[0]) + len(part[2]) for part in neighbours)
-    if count > _MOST_LONG:
-        raise Undecided(
-            f"{count} ends of transactions are of unknown outcome or last very long, and Spark takes {_MOST_LONG}."
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +76,14 @@ class ToldMerger:
     explain: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        findings, kept, neighbours = Findings(), dict[int, Row](), list[list[Any]]()
-        for row in (Row(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True)):
+        findings, kept = Findings(), dict[int, Row]()
+        for row in rows_of(batches):
             if row.bucket == FINDINGS:
                 more = msgspec.msgpack.decode(row.data, type=Findings)
                 findings = merged((findings, more), max(1, self.explain))
-            elif row.bucket == NEIGHBOURS:
-                neighbours.append(unpack(row.data))
             elif row.bucket not in kept or _first_told(row) < _first_told(kept[row.bucket]):
                 kept[row.bucket] = row
         yield as_batch([Row(FINDINGS, 0, encode_findings(findings)), *kept.values()])
-        if neighbours:
-            yield as_batch([Row(NEIGHBOURS, 0, pack(joined_neighbours(neighbours)))])
 
 
 def _first_told(row: Row) -> tuple[Any, ...]:
@@ -136,20 +114,47 @@ def _alone(source: Source, rows: list[Row], model: str, explain: int) -> Finding
     return merged(parts, max(1, explain))
 
 
+@dataclass(frozen=True, slots=True)
 class _SparkBlocks:
-    """See `pipeline.Blocks`."""
+    """See `pipeline.Blocks`. `held` are all frames that are kept, until `close`."""
 
-    def __init__(self, engine: SparkEngine, frame: Any, parts: int) -> None:
-        self._engine = engine
-        self._frame = frame
-        self._parts = parts
+    engine: SparkEngine
+    frame: Any
+    parts: int
+    held: list[Any]
+
+    def only(self, split: Stage) -> _SparkBlocks:
+        return replace(self, frame=mapped(self.frame, split, SCHEMA))
+
+    def beside(self, other: _SparkBlocks) -> _SparkBlocks:
+        return replace(self, frame=self.frame.union(other.frame))
+
+    def met(self, judge: Stage) -> _SparkBlocks:
+        from pyspark import StorageLevel
+
+        grouped = self.frame.repartition(self.parts, "bucket").sortWithinPartitions("bucket", "piece")
+        made = mapped(grouped, judge, SCHEMA).persist(StorageLevel.DISK_ONLY)
+        self.held.append(made)
+        return replace(self, frame=made)
+
+    def told(self, bucket: int) -> bool:
+        return bool(_rows(self.engine, self.frame.where(f"bucket = {bucket}").limit(1)))
+
+    def collected(self, merge: Stage) -> list[Row]:
+        """What goes to the driver, put together by a task."""
+        return _rows(self.engine, mapped(self.frame.where("bucket < 0").repartition(1), merge, SCHEMA))
 
     def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
-        made = mapped(self._frame, split, SCHEMA).repartition(self._parts, "bucket").sortWithinPartitions("bucket")
+        made = mapped(self.frame, split, SCHEMA).repartition(self.parts, "bucket").sortWithinPartitions("bucket")
         told = mapped(made, _Both(judge, combine), SCHEMA)
-        if self._parts > _FEW_PARTS:
+        if self.parts > _FEW_PARTS:
             told = mapped(told.repartition(1), combine, SCHEMA)
-        return combined(_rows(self._engine, told), combine)
+        return combined(_rows(self.engine, told), combine)
+
+    def close(self) -> None:
+        """Let go of what is kept."""
+        for frame in self.held:
+            frame.unpersist()
 
 
 @dataclass(frozen=True, slots=True)

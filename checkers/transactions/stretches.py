@@ -16,14 +16,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.columns import NEVER
 from checkers.kernels.graph_edges import Edges
 from checkers.transactions.buckets import Block
 from checkers.transactions.cycles import Cycles, find_cycles
+from checkers.transactions.loose import Placed, only, rows_of
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import pack, unpack
 from checkers.transactions.pieces import Row, as_batch
-from checkers.transactions.windows import EXTENTS, Plan, merged_extents, only, span_of
+from checkers.transactions.windows import EXTENTS, Plan, dealt, merged_extents, placed
 
 CYCLES: Final = -7
 """Bucket of what goes to the driver: cycles found."""
@@ -122,26 +122,31 @@ class Gatherer:
     stretches: Stretches
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for bucket, data in zip(batch.column(0).to_pylist(), batch.column(2).to_pylist(), strict=True):
-                if bucket >= 0:
-                    yield from self._dealt(Block(*unpack(data)))
+        for row in rows_of(batches):
+            if row.bucket >= 0:
+                yield from self._dealt(placed(row))
 
-    def _dealt(self, block: Block) -> Iterator[pa.RecordBatch]:
-        low, high = span_of(self.plan.ends(block))
-        high = np.where(high == NEVER, np.maximum(block.source, block.target), high)
-        # Lows and highs both ascend, so what touches an edge is a range of stretches, and of buckets.
-        first = np.searchsorted(self.stretches.high, low)
-        behind = np.searchsorted(self.stretches.low, high, side="right")
-        touching = np.flatnonzero(first < behind)
-        begin, end = self.stretches.bucket[first[touching]], self.stretches.bucket[behind[touching] - 1]
+    def _dealt(self, edges: Placed) -> Iterator[pa.RecordBatch]:
+        first, last = self._touched(edges)
+        touching = np.flatnonzero(first <= last)
+        begin, end = self.stretches.bucket[first[touching]], self.stretches.bucket[last[touching]]
         for step in range(int((end - begin).max(initial=-1)) + 1):
             mine = touching[begin + step <= end]
-            bucket = (begin + step)[begin + step <= end]
-            order = np.argsort(bucket, kind="stable")
-            cuts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
-            for part in np.split(order, cuts[1:]) if len(order) else ():
-                yield as_batch([Row(int(bucket[part[0]]), 0, pack(only(block, mine[part])))])
+            for bucket, part in dealt((begin + step)[begin + step <= end]):
+                yield as_batch([Row(bucket, 0, pack(only(Block(*edges[:6]), mine[part])))])
+
+    def _touched(self, edges: Placed) -> tuple[Any, Any]:
+        """The first and the last stretch that both ends touch; lows and highs both ascend, so each touches a range."""
+        span = self.plan.span(edges)
+        point = span.low == span.high
+        first, last = np.zeros(len(point), np.int64), np.full(len(point), len(self.stretches.low) - 1)
+        for begin, end in ((edges.source_begin, edges.source_end), (edges.target_begin, edges.target_end)):
+            low, high = (
+                np.where(point, span.low, extreme) for extreme in (np.minimum(begin, end), np.maximum(begin, end))
+            )
+            first = np.maximum(first, np.searchsorted(self.stretches.high, low))
+            last = np.minimum(last, np.searchsorted(self.stretches.low, high, side="right") - 1)
+        return first, np.where(span.possible, last, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +158,7 @@ class CycleFinder:
     explain: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (Row(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
-        for _, group in groupby(rows, key=lambda row: row.bucket):
+        for _, group in groupby(rows_of(batches), key=lambda row: row.bucket):
             edges, hashes, ids = edges_of([Block(*unpack(row.data)) for row in group])
             txns = self.fetch(ids)
             found = {n: _named(find_cycles(edges, txns, n, self.explain), hashes, ids) for n in self.orders}

@@ -31,7 +31,6 @@ from cluster.tserver.strategy import STRATEGIES, Host, Strategy
 from cluster.tserver.tombstones import keeps, stays_away
 from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.messages import (
-    UNDECODABLE,
     AlterTablet,
     ArmFailpoint,
     ChangeReplicas,
@@ -60,12 +59,6 @@ _ROW_REQUESTS = frozenset(get_args(RowRequest))
 
 def _fault(kind: str, message: str) -> bytes:
     return encode(Fault(kind, message, definite=True))
-
-
-def _addresses(replicas: Iterable[Strategy], own: str) -> dict[str, None]:
-    """Of the voters that these replicas know, without this node."""
-    voters = dict.fromkeys(voter for replica in replicas for voter in replica.voters())
-    return dict.fromkeys(voter.address for voter in voters if voter.address != own)
 
 
 class TabletServer:
@@ -143,7 +136,7 @@ class TabletServer:
             return await self._quorum_request(peer, payload[1:])
         try:
             request = decode_request(payload)
-        except UNDECODABLE as error:
+        except msgspec.MsgspecError as error:
             return malformed(error)
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
@@ -336,7 +329,7 @@ class TabletServer:
         except Quarantined as error:
             self._replicas[tablet_id] = FailedReplica(created, QUARANTINED, str(error))
             self._host.observer.replica_failed(tablet_id, damaged=True, reason=str(error))
-        self._probes.meet(_addresses([replica], self._config.address))
+        self._probes.soon()
 
     def _replica_stopped(self, replica: Strategy, error: BaseException) -> None:
         """A state machine that raised, or damage, stops its replica alone (G7); whatever else does stops the node."""
@@ -401,7 +394,8 @@ class TabletServer:
 
     def _clock_peers(self) -> Iterable[str]:
         """Addresses of the nodes that share a tablet with this one, in the order in which they were met."""
-        return _addresses(self._replicas.values(), self._config.address)
+        voters = (voter for replica in self._replicas.values() for voter in replica.voters())
+        return dict.fromkeys(voter.address for voter in voters if voter.address != self._config.address)
 
     def _reports(self, tablet_ids: Iterable[str] | None) -> tuple[TabletReport, ...]:
         chosen = (*self._replicas, *self._unreadable) if tablet_ids is None else tuple(tablet_ids)

@@ -22,8 +22,7 @@ from checkers.transactions.synthetic import TxnShape, txn_batches
 
 KINDS: dict[str, tuple[Callable[[int], Iterator[Any]], Callable[[dict[str, Any]], bool]]] = {
     "register": (lambda n: register_batches(RegisterShape(n, keys=max(20, n // 1_000), info_share=0.05)), unwritten),
-    # Without unknown outcomes: the driver holds those that others observed (docs/scale.md).
-    "list-append": (lambda n: txn_batches(TxnShape(n, info_share=0.0)), shortened),
+    "list-append": (lambda n: txn_batches(TxnShape(n, info_share=0.05)), shortened),
     "monotonic-reads": (lambda n: page_batches(PageShape(n, info_share=0.05)), lower_by_one),
     "stats": (lambda n: register_batches(RegisterShape(n, keys=20, info_share=0.05)), unwritten),
 }

@@ -16,13 +16,13 @@ from checkers.findings import Findings, merged
 from checkers.kernels.columns import NEVER
 from checkers.source import Source
 from checkers.transactions.buckets import TIMES, BucketJudge
+from checkers.transactions.loose import ANY_LOOSE, LooseFinder
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import unpack
 from checkers.transactions.pieces import FINDINGS, PieceReader, Row, Stage, as_batch
-from checkers.transactions.pipeline import Related, Search, combined, relate
+from checkers.transactions.pipeline import Inferences, Related, Search, combined, relate
 from checkers.transactions.stretches import SIZES, Sizes
 from checkers.transactions.times import merged_times
-from checkers.transactions.windows import NEIGHBOURS, NeighbourFinder
 from harness.history.saved import open_saved
 
 
@@ -42,10 +42,26 @@ def grouped(rows: list[Row]) -> Iterator[pa.RecordBatch]:
 class MemoryBlocks:
     """See `pipeline.Blocks`."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[Row], parts: int = 1) -> None:
         self._rows = rows
+        self.parts = parts
         self.came = 0
         """Bytes that reached the driver."""
+
+    def _of(self, rows: list[Row]) -> MemoryBlocks:
+        return MemoryBlocks(rows, self.parts)
+
+    def only(self, split: Stage) -> MemoryBlocks:
+        return self._of(run(split, iter([as_batch([row]) for row in self._rows])))
+
+    def beside(self, other: MemoryBlocks) -> MemoryBlocks:
+        return self._of([*self._rows, *other._rows])
+
+    def met(self, judge: Stage) -> MemoryBlocks:
+        return self._of([row for group in grouped(self._rows) for row in run(judge, iter([group]))])
+
+    def told(self, bucket: int) -> bool:
+        return any(row.bucket == bucket for row in self._rows)
 
     def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
         rows = run(split, iter([as_batch([row]) for row in self._rows]))
@@ -66,6 +82,7 @@ def find_in_pieces(
     buckets: int,
     stride: int,
     sizes: Sizes = SIZES,
+    homes: int = 1,
 ) -> dict[str, int]:
     """Counts of anomalies, by way of Parquet row groups of `rows_each` rows."""
     path = folder / "history.parquet"
@@ -75,14 +92,15 @@ def find_in_pieces(
     pieces = max(1, saved.manifest.groups)
     reader = PieceReader(Source(source.path, "test", source.rows), saved, pieces, buckets, model, 2)
     ids = iter([pa.RecordBatch.from_arrays([pa.array(range(pieces))], names=["id"])])
-    judged = run(NeighbourFinder(BucketJudge(model, sources, 2)), grouped(run(reader, ids)))
+    judged = run(LooseFinder(BucketJudge(model, sources, 2)), grouped(run(reader, ids)))
     alone = merged([msgspec.msgpack.decode(row.data, type=Findings) for row in judged if row.bucket == FINDINGS], 2)
-    related, _ = relate_in_memory(source, judged, orders, stride, sizes)
+    related, _ = relate_in_memory(source, judged, orders, stride, sizes, homes)
+    assert related.whole
     return dict(alone.counts) | related.by(orders).counts
 
 
 def relate_in_memory(
-    source: Source, judged: list[Row], orders: int, stride: int, sizes: Sizes = SIZES
+    source: Source, judged: list[Row], orders: int, stride: int, sizes: Sizes = SIZES, homes: int = 1
 ) -> tuple[Related, MemoryBlocks]:
     """The cycles, and the blocks with what they count."""
     assert source.table is not None
@@ -92,10 +110,9 @@ def relate_in_memory(
         return Txns(*(column[np.searchsorted(txns.invoke, wanted)] for column in txns))
 
     times = merged_times([unpack(row.data)[0] for row in judged if row.bucket == TIMES][:1])
-    neighbours = [unpack(row.data) for row in judged if row.bucket == NEIGHBOURS]
-    blocks = MemoryBlocks(judged)
-    search = Search((orders,), 2)
-    return relate(blocks, times.usual, neighbours, fetch, search, least_stride=stride, sizes=sizes), blocks
+    blocks = MemoryBlocks([row for row in judged if row.bucket >= 0], homes)
+    inferred = Inferences(blocks, any(row.bucket == ANY_LOOSE for row in judged), times)
+    return relate(inferred, fetch, Search((orders,), 2), least_stride=stride, sizes=sizes), blocks
 
 
 def _txns(table: dict[str, list[Any]]) -> Txns:

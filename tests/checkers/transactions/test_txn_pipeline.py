@@ -13,18 +13,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from pipeline_in_memory import find_in_pieces, relate_in_memory, run
-from weak_store import Txn, random_history, source_of
+from weak_store import Txn, hard_to_place, random_history, source_of
 
 from checkers.kernels.txn_register import ORDER_REALTIME
 from checkers.transactions.buckets import TIMES, blocks_of
 from checkers.transactions.found import UNWRITTEN
 from checkers.transactions.lattice import implied_anomalies
 from checkers.transactions.local import find_in_lists, find_in_registers, infer_in_process
+from checkers.transactions.loose import sorted_out
 from checkers.transactions.packing import pack, unpack
 from checkers.transactions.pieces import Row, as_batch
 from checkers.transactions.stretches import Sizes, Union, lay_stretches
 from checkers.transactions.times import merged_times, times_of
-from checkers.transactions.windows import NEIGHBOURS, neighbours_of
 
 SEEDS = range(60)
 
@@ -34,10 +34,11 @@ def test_pieces_buckets_and_windows_give_what_one_process_gives(lists, tmp_path)
     for seed in SEEDS:
         dice = random.Random(seed)
         history = random_history(seed, lists, txns=dice.randint(5, 60), keys=dice.randint(1, 4))
+        history = hard_to_place(history, dice) if seed % 2 else history
         source, orders = source_of(history), dice.randrange(3)
         sources = 0 if lists else dice.choice([0, ORDER_REALTIME])
         parts = {"rows_each": dice.randint(1, 9), "buckets": dice.randint(1, 3), "stride": dice.choice([1, 8, 1000])}
-        parts["sizes"] = Sizes(a_task=dice.choice([1, 10, 1000]))
+        parts["sizes"], parts["homes"] = Sizes(a_task=dice.choice([1, 10, 1000])), dice.choice([1, 3, 20])
         model = "list-append" if lists else "rw-register"
         theirs = find_in_pieces(source, tmp_path, model, orders, sources, **parts)
         theirs.pop(UNWRITTEN, None)
@@ -68,7 +69,7 @@ def judged_in_one_block(source):
     times = times_of(inferred.txns)
     rows = [Row(TIMES, 0, pack([times]))]
     for block in blocks_of(inferred.edges, inferred.txns, inferred.addresses, 0):
-        rows += [Row(0, 0, pack(block)), Row(NEIGHBOURS, 0, pack(neighbours_of(block, merged_times([times]).usual)))]
+        rows += sorted_out(Row(0, 0, pack(block)), merged_times([times]).usual)
     return rows
 
 
@@ -112,3 +113,80 @@ def test_stretches_are_cut_with_an_overlap_where_they_are_too_long():
     assert laid.low.tolist() == [0, 10, 22, 34, 46, 90] and laid.high.tolist() == [5, 30, 42, 54, 60, 95]
     assert not laid.whole and (np.diff(laid.bucket) >= 0).all()
     assert lay_stretches(np.array([(0, 5), (10, 60)]), Sizes(), 8).whole
+
+
+FAR = 4_000
+"""Events between what belongs together: far more than four usual durations."""
+
+
+def filled(*told):
+    """The transactions at their places (process, invocation, completion or None, micro-operations), amid a short one of
+    its own list every ten events."""
+    history = [Txn(process, "ok" if end else "info", begin, end, mops) for process, begin, end, mops in told]
+    last = max(txn.complete or txn.invoke for txn in history)
+    taken = {event for txn in history for event in (txn.invoke, txn.complete)}
+    for begin in range(2, last, 10):
+        if not taken & {begin, begin + 1}:
+            history.append(Txn(0, "ok", begin, begin + 1, (("append", 10**6 + begin, begin),)))
+    return sorted(history, key=lambda txn: txn.invoke)
+
+
+def chain(length, dice):
+    """A read that comes long after one which depends on what it does not see, through that many transactions of unknown
+    outcome, begun anywhere and read in the end."""
+    begins = dice.sample(range(5, FAR, 10), length)
+    told = [(i + 1, begins[i], None, (("append", i, 2 * i), ("append", i + 1, 2 * i + 1))) for i in range(length)]
+    told.append((500, 2 * FAR + 4, 2 * FAR + 5, (("r", length, (2 * length - 1,)),)))
+    told.append((501, 3 * FAR + 4, 3 * FAR + 5, (("r", 0, ()),)))
+    ends = [(0,), *((2 * i - 1, 2 * i) for i in range(1, length))]
+    told += [(502, 4 * FAR + 20 * i + 4, 4 * FAR + 20 * i + 5, (("r", i, end),)) for i, end in enumerate(ends)]
+    return filled(*told)
+
+
+def crossed():
+    """Two transactions of unknown outcome, far from each other and from what reads them: each is before the other."""
+    first, second = (("append", 1, 1), ("append", 2, 1)), (("append", 1, 2), ("append", 2, 2))
+    reads = ("r", 1, (1, 2)), ("r", 2, (2, 1))
+    end = 2 * FAR + 4
+    return filled((1, 5, None, first), (2, FAR + 5, None, second), (3, end, end + 1, reads))
+
+
+def gap():
+    """A transaction of unknown outcome that one saw long before another did not."""
+    late = FAR + 4
+    return filled((1, 0, None, (("append", 7, 1),)), (2, 4, 5, (("r", 7, (1,)),)), (3, late, late + 1, (("r", 7, ()),)))
+
+
+@pytest.mark.parametrize(
+    ("history", "anomaly"),
+    [
+        (gap(), "G-single-item-realtime"),
+        (chain(2, random.Random(1)), "G-single-item-realtime"),
+        (chain(12, random.Random(2)), "G-single-item-realtime"),
+        (crossed(), "G0"),
+    ],
+    ids=["gap", "short chain", "long chain", "crossed"],
+)
+@pytest.mark.parametrize("homes", [1, 9])
+def test_cycles_through_transactions_without_a_place_are_found_however_far_their_ends_are(
+    history, anomaly, homes, tmp_path
+):
+    source = source_of(history)
+    parts = {"rows_each": 1_000, "buckets": 2, "stride": 8, "sizes": Sizes(a_task=1), "homes": homes}
+    found = find_in_pieces(source, tmp_path, "list-append", 2, 0, **parts)
+    assert found == find_in_lists(source, 2, 2).counts == {anomaly: 1}
+
+
+@pytest.mark.parametrize("homes", [1, 9])
+def test_readers_far_behind_many_writers_that_they_do_not_see_are_found(homes, tmp_path):
+    writes = [(i, 10 * i + 4, 10 * i + 5, (("w", 1, i),)) for i in range(1, 61)]
+    reads = [(100 + i, FAR + 10 * i + 4, FAR + 10 * i + 5, (("r", 1, None),)) for i in range(1, 61)]
+    source = source_of([txn._replace(mops=_as_registers(txn.mops)) for txn in filled(*writes, *reads)])
+    assert infer_in_process(source, "rw-register", 0, 2).edges.used[1] > source.rows, "helper nodes stand for pairs"
+    parts = {"rows_each": 1_000, "buckets": 2, "stride": 8, "sizes": Sizes(a_task=1), "homes": homes}
+    found = find_in_pieces(source, tmp_path, "rw-register", 2, 0, **parts)
+    assert found == find_in_registers(source, 2, 0, 2).counts == {"G-single-item-realtime": 1}
+
+
+def _as_registers(mops):
+    return tuple(("w" if f == "append" else f, key, value) for f, key, value in mops)

@@ -118,6 +118,23 @@ def random_history(seed: int, lists: bool, txns: int = 8, keys: int = 2, mops: i
     return sorted(found, key=lambda txn: txn.invoke)
 
 
+def hard_to_place(history: list[Txn], dice: random.Random) -> list[Txn]:
+    """The same history, but most transactions that only write have no known outcome, and now and then nothing begins
+    or ends for long, so that a few transactions last far longer than most and many have no place in time."""
+    chance, every, gap = dice.choice([0.3, 0.7, 1.0]), dice.randint(5, 40), dice.choice([0, 300, 5_000])
+
+    def moved(event: int) -> int:
+        return event + gap * (event // every)
+
+    found = []
+    for txn in history:
+        blind = all(f != "r" for f, _, _ in txn.mops) and txn.outcome == "ok" and dice.random() < chance
+        complete = None if blind or txn.complete is None else moved(txn.complete)
+        outcome = "info" if blind else txn.outcome
+        found.append(txn._replace(outcome=outcome, invoke=moved(txn.invoke), complete=complete))
+    return found
+
+
 def with_strange_reads(history: list[Txn], dice: random.Random, chance: float) -> list[Txn]:
     """The same history of registers, but some reads return any value that was ever written to the key, or unset."""
     written: dict[int, list[Any]] = {}
