@@ -13,8 +13,9 @@ from rich.console import Console
 
 from assay.progress import working
 from assay.telling import Teller, anomaly_sentences
-from checkers.api import MODELS, check
+from checkers.api import check
 from checkers.engines.session import SparkOptions, refuse_settings, setting_of
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.verdict import Validity, as_object, worst
 from harness.errors import HarnessError, UserError

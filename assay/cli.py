@@ -10,9 +10,8 @@ import threading
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -383,24 +382,11 @@ _process = _Process()
 
 
 def leave_pandas_out() -> None:
-    """Have pyarrow take pandas for not installed: else it loads it, half a second, to look whether a list is pandas's.
+    """See `harness.arrow`; where this is no program of its own, pandas may be somebody else's, and stays."""
+    if _process.is_program:
+        from harness.arrow import without_pandas
 
-    Where this is no program of its own, pandas may be somebody else's, and stays.
-    """
-    if _process.is_program and "pandas" not in sys.modules:
-        import pyarrow
-
-        sys.meta_path.insert(0, _NoPandas())
-        try:
-            pyarrow.array([0])
-        finally:
-            del sys.meta_path[0]
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError(fullname)
+        without_pandas()
 
 
 def leave(code: int) -> NoReturn:

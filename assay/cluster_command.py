@@ -128,7 +128,18 @@ def saved_report(run: Path) -> ClusterReport:
 
 
 def as_json(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    """Its fields by name, also those of structures that go over the wire without their names."""
+    return msgspec.json.format(msgspec.json.encode(_named(value)), indent=2).decode()
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, list | tuple):
+        return [_named(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _named(each) for key, each in value.items()}
+    return value
 
 
 async def _look(client: ClusterClient, up: UpCluster, settle_s: float = SETTLE_S) -> ClusterReport:

@@ -146,7 +146,7 @@ def run_simulated(
     with make_world(options, spec) as world:
         environment, database = SimEnvironment(world), simulated_database(world, options, spec)
         test = make_test(options, environment, database, started, tell)
-        test = replace(test, world=spec.values, floors=spec.eased(test.floors))
+        test = replace(test, world=spec.values, floors=spec.eased(test.floors, options.rate, options.concurrency))
         outcome = world.run(run(test, rundir, judge, progress))
         return Finished(outcome, world.trace_digest())
 

@@ -43,9 +43,11 @@ def failpoints() -> tuple[tuple[str, ...], Rows]:
 
 
 def worlds() -> tuple[tuple[str, ...], Rows]:
-    from assay.worlds import WORLD_KEYS
+    from assay.worlds import CLOCK, CLOCK_KEYS, WORLD_KEYS
 
     rows: Rows = [(k.name, str(k.values), *map(choices, (k.mild, k.harsh)), k.meaning) for k in WORLD_KEYS.values()]
+    clocks = WORLD_KEYS[CLOCK_KEYS[0]]
+    rows.append((CLOCK, str(clocks.values), "", "", f"tells {', '.join(CLOCK_KEYS)} at once"))
     return ("key", "values", "mild worlds draw", "harsh worlds draw", "what it is"), rows
 
 
@@ -55,7 +57,7 @@ def choices(values: Iterable[object]) -> str:
 
 
 def models() -> tuple[tuple[str, ...], Rows]:
-    from checkers.api import MODELS
+    from checkers.models import MODELS
 
     rows: Rows = [(name, info.summary, ", ".join(info.settings)) for name, info in MODELS.items()]
     return ("model", "what it means", "settings (-o)"), rows

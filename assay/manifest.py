@@ -18,10 +18,11 @@ import msgspec
 
 from assay.progress import working
 from assay.telling import Teller
-from checkers.api import MODELS, judge_source_by_each
+from checkers.api import judge_source_by_each
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
 from checkers.importers.detect import open_source
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict, in_two_words

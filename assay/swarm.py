@@ -14,7 +14,7 @@ import msgspec
 
 from assay.options import RunOptions
 from nemesis.asked import ALL, Asked, expand, parse_all
-from nemesis.packages import fitting
+from nemesis.packages import cost_s, fitting
 
 MASTERS = (1, 3, 3, 3, 5)
 NODES = (3, 4, 5, 5, 6, 7)
@@ -51,13 +51,20 @@ def draw_faults(options: RunOptions, offered: frozenset[str]) -> tuple[str, ...]
     least = 1 if any(each.name == ALL for each in asked) else min(2, len(kinds))
     count = entropy.randint(least, min(len(kinds), MOST_KINDS))
     drawn = fitting(entropy.sample(kinds, count), (), options.time_limit, entropy)
-    return tuple(_paced(each, entropy, options.time_limit).text() for each in kinds if each in drawn)
+    left_s = options.time_limit - sum(map(cost_s, drawn))
+    faults = []
+    for each in (kind for kind in kinds if kind in drawn):
+        paced = _paced(each, entropy, cost_s(each) + max(left_s, 0.0))
+        left_s -= cost_s(paced) - cost_s(each)
+        faults.append(paced.text())
+    return tuple(faults)
 
 
-def _paced(asked: Asked, entropy: Random, time_limit_s: float) -> Asked:
+def _paced(asked: Asked, entropy: Random, longest_s: float) -> Asked:
+    """Maybe with a pace of its own, such that every kind still has its turn within the run."""
     every_s, share = round(entropy.uniform(3.0, 12.0), 1), entropy.uniform(0.2, 0.7)
     alone = asked.every_s is None and asked.for_s is None and entropy.random() < PACED_SHARE
-    if not alone or every_s > time_limit_s / 3:
+    if not alone or every_s > longest_s:
         return asked
     return msgspec.structs.replace(asked, every_s=every_s, for_s=round(every_s * share, 1))
 

@@ -9,6 +9,7 @@ from typing import cast
 
 import msgspec
 
+from cluster.client.client import MAX_ATTEMPT_TIMEOUT_S
 from cluster.config import Knobs
 from cluster.deploy.drawn_knobs import KNOB_KEYS, knobs_of
 from harness.adequacy import Floors
@@ -35,6 +36,9 @@ SEVERITY = WorldKey(
     "mild worlds leave progress alone, harsh ones draw from all that clean runs must stand",
     ("mild", "harsh"),
 )
+CLOCK = "clock"
+CLOCK_KEYS = ("drift", "wall", "jumps")
+"""What `--world clock=none` tells at once."""
 WORLD_KEYS: dict[str, WorldKey] = {key.name: key for key in (SEVERITY, *PHYSICAL_KEYS, *KNOB_KEYS)}
 
 
@@ -54,9 +58,11 @@ class WorldSpec:
         """How many zones the nodes are spread over: the regions of a wide-area network, or one."""
         return len(WAN_REGIONS) if self.physical.latency == "wan5" else 1
 
-    def eased(self, floors: Floors) -> Floors:
-        """The floors of a run in this world: a lower rate where clients wait 0.3 s for each answer."""
-        return msgspec.structs.replace(floors, rate=floors.rate / 4) if self.physical.latency == "wan5" else floors
+    def eased(self, floors: Floors, rate_hz: float, concurrency: int) -> Floors:
+        """The floors of a run in this world: of the asked rate what so many clients, each with one request at a time,
+        can reach here at most."""
+        most_hz = concurrency / self.physical.answer_s(MAX_ATTEMPT_TIMEOUT_S)
+        return msgspec.structs.replace(floors, rate=floors.rate * min(1.0, most_hz / rate_hz))
 
     def machines(self, seed: int, nodes: Sequence[Node]) -> dict[str, MachineOptions]:
         """What each node's machine is like in this world."""
@@ -70,20 +76,22 @@ class WorldSpec:
 
 
 def parse_world(text: str) -> dict[str, Value]:
-    """What `--world` tells; raises UserError for an unknown key, a repeated one, or a value that a key can't have."""
+    """What `--world` tells, `clock` of all keys of clocks; raises UserError for an unknown key, a repeated one, or a
+    value that a key can't have."""
     told: dict[str, Value] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (word.strip() for word in part.partition("="))
         if not equals or not name:
             raise UserError(f"--world takes KEY=VALUE,…, not {part!r}.")
-        if name not in WORLD_KEYS:
-            raise UserError(f"A world has no {name!r}; see `assay list worlds`.")
-        if name in told:
-            raise UserError(f"--world tells {name} twice.")
-        try:
-            told[name] = WORLD_KEYS[name].values.parse(value)
-        except ValueError as error:
-            raise UserError(f"--world {name} is {value!r}; it has to be {error}.") from None
+        for key in CLOCK_KEYS if name == CLOCK else (name,):
+            if key not in WORLD_KEYS:
+                raise UserError(f"A world has no {name!r}; see `assay list worlds`.")
+            if key in told:
+                raise UserError(f"--world tells {key} twice.")
+            try:
+                told[key] = WORLD_KEYS[key].values.parse(value)
+            except ValueError as error:
+                raise UserError(f"--world {name} is {value!r}; it has to be {error}.") from None
     return told
 
 
@@ -99,9 +107,20 @@ def told_knobs(text: str) -> Knobs:
     return knobs_of(told)
 
 
+REDRAWS = 50
+"""How often what is drawn yields to what is told before the two are said to contradict each other."""
+
+
 def draw_world(seed: int, text: str = "") -> WorldSpec:
-    """The seed's world with the told parts in it; raises UserError where they can't be."""
+    """The seed's world with the told parts in it, to which drawn ones yield; raises UserError where they can't be."""
     told = parse_world(text)
     severity = cast(Severity, told.get("severity") or Random(f"{seed}/world/severity").choice(SEVERITY.mild))
-    values = draw_values(WORLD_KEYS.values(), seed, severity, {**told, "severity": severity})
-    return WorldSpec(values, physical_world(values), knobs_of(values))
+    contradiction = None
+    for draw in (seed, *(f"{seed}/{number}" for number in range(REDRAWS))):
+        values = draw_values(WORLD_KEYS.values(), draw, severity, {**told, "severity": severity})
+        try:
+            return WorldSpec(values, physical_world(values), knobs_of(values))
+        except UserError as error:
+            contradiction = contradiction or error
+    assert contradiction is not None
+    raise contradiction

@@ -1,84 +1,29 @@
-"""Judging: the registry of models, and one call for a history or for all that a run asks."""
+"""Judging: one call for a history, or for all that a run asks; `checkers.models` is the registry."""
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 
-from checkers.catalog.judge import SETTINGS as CATALOG_SETTINGS
-from checkers.catalog.judge import judge_catalog, judge_rows
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
 from checkers.engines.session import worker_fault
 from checkers.evidence import readable
 from checkers.importers.detect import open_source
-from checkers.isolation.judge import judge_isolation
-from checkers.jepsen.registry import ENTRIES
-from checkers.objects.judge import OBJECT_MODELS, judge_objects
+from checkers.models import MODELS, ModelInfo
 from checkers.options import CheckOptions
-from checkers.quorum.judge import DURABLE_SUMMARY, judge_durable_rows
-from checkers.register import judge_register
-from checkers.sessions.judge import GUARANTEE_SUMMARIES, judge_guarantees
-from checkers.sessions.pages import judge_write_atomicity
-from checkers.snapshots.feed import judge_change_feed
-from checkers.snapshots.reads import judge_snapshot_reads
 from checkers.source import Source
-from checkers.stats import judge_stats
-from checkers.transactions.judge import REGISTER_SETTINGS, judge_by_each, judge_list_append, judge_rw_register
 from checkers.verdict import NOTHING_SUCCEEDED, Undecided, Verdict
 from harness.errors import UserError
 from harness.history.address import Place
 
-Judge: TypeAlias = Callable[[Source, Engine, CheckOptions], Verdict]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """A way to judge a history: its name, what it says in a line, the function that does it, and which
-    `CheckOptions.settings` it knows."""
-
-    name: str
-    summary: str
-    judge: Judge
-    settings: tuple[str, ...] = ()
-
-
 _TRANSACTIONS: Final = ("list-append", "rw-register")
 """The models whose verdicts by several consistency models share nearly all work."""
-
-
-def _stats(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    return judge_stats(source, engine)
-
-
-MODELS: Final[dict[str, ModelInfo]] = {
-    info.name: info
-    for info in (
-        ModelInfo("register", "linearizable reads, writes and cas of cells", partial(judge_register, "register")),
-        ModelInfo("cas-register", "the same by Knossos's name", partial(judge_register, "cas-register")),
-        *(ModelInfo(name, OBJECT_MODELS[name].summary, partial(judge_objects, name)) for name in OBJECT_MODELS),
-        ModelInfo("list-append", "Elle's transactions of reads and appends to lists", judge_list_append),
-        ModelInfo("rw-register", "Elle's transactions of reads and writes", judge_rw_register, REGISTER_SETTINGS),
-        ModelInfo("isolation", "read committed, read atomic, causal: plain transactions", judge_isolation),
-        *(ModelInfo(name, GUARANTEE_SUMMARIES[name], partial(judge_guarantees, name)) for name in GUARANTEE_SUMMARIES),
-        *(ModelInfo(*entry) for entry in ENTRIES),
-        ModelInfo(
-            "write-atomicity", "a partition write is seen whole or not at all in one page", judge_write_atomicity
-        ),
-        ModelInfo("durable-rows", DURABLE_SUMMARY, judge_durable_rows),
-        ModelInfo("snapshot-reads", "reads at a timestamp are final and complete", judge_snapshot_reads),
-        ModelInfo("change-feed", "every commit once, nothing below a resolved mark", judge_change_feed),
-        ModelInfo("catalog", "tables under names are one linearizable object", judge_catalog, CATALOG_SETTINGS),
-        ModelInfo("catalog-rows", "rows of tables beside a changing catalog are registers", judge_rows),
-        ModelInfo("stats", "every kind of operation succeeded at least once", _stats),
-    )
-}
 
 
 def check(
@@ -123,6 +68,8 @@ def judge_source_by_each(
 ) -> list[Verdict]:
     """Judge an opened history by each of several consistency models, of which transactions are looked at only once."""
     if model in _TRANSACTIONS and len(consistencies) > 1:
+        from checkers.transactions.judge import judge_by_each  # the code of a model is loaded once it judges
+
         begin = time.perf_counter()
         try:
             verdicts = judge_by_each(model, engine.located(source), engine, options, consistencies)

@@ -42,8 +42,8 @@ def _tasks() -> list[tuple[str, Path]]:
 
 def _compiled_by(task: tuple[str, Path]) -> int:
     """How many kernels judging took that had to be compiled."""
-    from checkers.api import MODELS
     from checkers.compile_cache import compilation_told
+    from checkers.models import MODELS
 
     model, place = task
     told: list[bool] = []

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from checkers.engines.api import Engine
+from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
 
 
-def judge_stats(source: Source, engine: Engine) -> Verdict:
+def judge_stats(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Valid if there are client operations and every `f` succeeded at least once, else unknown (vacuous)."""
     tally = engine.tally(source)
     by_f: dict[str, Any] = {}

@@ -22,11 +22,10 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operations that succeeded, of all. `keys`: keys that answered at least once, of those asked for often.
     `final_reads`: final reads that succeeded, of all; of those that went to each node in turn, the ones that it
     answered, and the keys that some node served. `nodes`: nodes that answered then.
-    `overlap`: operations of the load during which a fault was seen in effect. `used`: of the faults that hit nodes,
-    those that hit one which clients used. `roles`: of the faults of a kind that were aimed at a role, those that hit
-    nodes which held it. `effect`: share of the time for which each requested plain fault was to last in which probes
-    saw it in effect;
-    `effect_s`: the same in seconds, over all its instances.
+    `overlap`: operations of the load during which a fault was seen in effect, or of the time for which they were open.
+    `used`: of the faults that hit nodes, those that hit one which clients used. `roles`: of the faults of a kind that
+    were aimed at a role, those that hit nodes which held it. `effect`: share of the time for which each requested plain
+    fault was to last in which probes saw it in effect; `effect_s`: the same in seconds, over all its instances.
     """
 
     load: float = 0.9
@@ -131,7 +130,7 @@ def node_shortfall(done: Done, floors: Floors) -> Iterator[str]:
 def hurt_shortfall(hurt: Hurt, floors: Floors, lasting: bool) -> Iterator[str]:
     """A sentence if faults passed the clients by; `lasting` if some were to last, for the core of a script is a moment
     that few operations overlap."""
-    if lasting and hurt.overlapped < floors.overlap * hurt.operations:
+    if lasting and hurt.overlap < floors.overlap:
         overlapped = f"only {hurt.overlapped} of {hurt.operations} operations were open while a fault was in effect"
         yield f"{overlapped}; the floor is {floors.overlap:.0%}"
     if hurt.used < floors.used * hurt.hit:

@@ -15,7 +15,7 @@ from harness.history.journal import read_journal
 from harness.history.served import served_in_events, served_in_parquet
 from harness.history.summary import Summary, summarise_events, summarise_parquet
 from harness.invariants import InvariantsRecord
-from harness.recovery import Hurt, overlapping, recoveries, used_instances
+from harness.recovery import Hurt, open_seconds, overlapping, recoveries, used_instances
 from harness.run_seal import broken_seal
 from harness.rundir import RunDir
 from harness.verdict import Facts, Recovery, RunVerdict, conclude
@@ -118,6 +118,7 @@ def _hurt(rundir: RunDir, record: RunRecord, summary: Summary, load_s: float) ->
         overlapping(served, faults, end_ns),
         *used_instances(faults, record.serving_nodes, used),
         recoveries(served, faults, record.shards, end_ns),
+        *open_seconds(served, faults, end_ns),
     )
 
 

@@ -49,13 +49,24 @@ class FaultRecovery(msgspec.Struct, frozen=True):
 
 class Hurt(msgspec.Struct, frozen=True):
     """What faults did to clients: `operations` of the load and how many of them `overlapped` a fault; `hit`, the
-    observed instances that hit nodes, and how many of these hit one that clients `used`; each fault's recovery."""
+    observed instances that hit nodes, and how many of these hit one that clients `used`; each fault's recovery.
+
+    `open_s` are the seconds for which operations were open, all added up, `hurt_s` those of them in which a fault was
+    in effect: clients whom a fault keeps waiting begin few operations, and spend their time in these."""
 
     operations: int
     overlapped: int
     hit: int
     used: int
     recoveries: tuple[FaultRecovery, ...] = ()
+    open_s: float = 0.0
+    hurt_s: float = 0.0
+
+    @property
+    def overlap(self) -> float:
+        """The share of operations that overlapped a fault, or of their time; 1 where there were none."""
+        shares = [(self.overlapped, self.operations), (self.hurt_s, self.open_s)]
+        return max((part / whole for part, whole in shares if whole), default=1.0)
 
 
 def recoveries(served: Served, faults: Sequence[Fault], groups: int, end_ns: int) -> tuple[FaultRecovery, ...]:
@@ -109,6 +120,17 @@ def overlapping(served: Served, faults: Sequence[Fault], end_ns: int) -> int:
         for first_ns, last_ns in fault.seen(end_ns):
             met |= (served.invoked_ns <= last_ns) & (served.completed_ns >= first_ns)
     return int(met.sum())
+
+
+def open_seconds(served: Served, faults: Sequence[Fault], end_ns: int) -> tuple[float, float]:
+    """The seconds for which operations were open, added up, and those of them in which a fault was seen in effect."""
+    hurt_ns, until_ns = 0, 0
+    for first_ns, last_ns in sorted(span for fault in faults for span in fault.seen(end_ns)):
+        begin_ns = max(first_ns, until_ns)
+        within = np.minimum(served.completed_ns, last_ns) - np.maximum(served.invoked_ns, begin_ns)
+        hurt_ns += int(np.maximum(within, 0).sum())
+        until_ns = max(until_ns, last_ns)
+    return float((served.completed_ns - served.invoked_ns).sum()) / 1e9, hurt_ns / 1e9
 
 
 def used_instances(faults: Sequence[Fault], serving: Sequence[str], used: Sequence[str]) -> tuple[int, int]:

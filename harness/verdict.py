@@ -124,7 +124,7 @@ def judge_safety(checkers: Mapping[str, Any]) -> Answer:
     if not checkers:
         return Answer("unknown", ("no checker judged the history",))
     words = {name: _validity(verdict) for name, verdict in checkers.items()}
-    reasons = [_finding(name) for name, word in words.items() if word is False]
+    reasons = [_finding(name, checkers[name]) for name, word in words.items() if word is False]
     for name, word in words.items():
         if word == "unknown":
             why = checkers[name].get("reason") or "it does not say why"
@@ -221,8 +221,11 @@ def _still(fault: Fault) -> str:
     return f": nothing arrives over {', '.join(links[:6])}{' …' * (len(links) > 6)}" if links else ""
 
 
-def _finding(name: str) -> str:
-    return "an invariant broke during the run" if name == CHECKER else f"{name} found the history invalid"
+def _finding(name: str, verdict: Any) -> str:
+    """What a checker refuted, with the names of what it saw."""
+    anomalies = verdict.get("anomalies")
+    seen = f": {', '.join(map(str, anomalies))}" if anomalies and isinstance(anomalies, dict) else ""
+    return f"an invariant broke during the run{seen}" if name == CHECKER else f"{name} found the history invalid{seen}"
 
 
 def _validity(verdict: Any) -> Validity:

@@ -80,6 +80,7 @@ def package(
         chosen = fitting(chosen, named, options.time_limit_s, entropy)
     for each in chosen:
         _require_known_names(each, database)
+    _require_time(chosen, options.time_limit_s)
     kinds = tuple(_kind(each, offered, len(database.nodes), options.time_limit_s) for each in chosen)
     return NemesisPackage(
         FaultNemesis(database, environment, Patience(probe_s=options.probe_s)),
@@ -108,10 +109,24 @@ def fitting(
     left_s = time_limit_s
     order = entropy.sample(list(kinds), len(kinds))
     for each in sorted(order, key=lambda kind: kind.name not in named):
-        left_s -= COST_S[scripted(each.name)]
+        left_s -= cost_s(each)
         if left_s >= 0 or not drawn or each.name in named:
             drawn.append(each)
     return tuple(each for each in kinds if each in drawn)
+
+
+def cost_s(asked: Asked) -> float:
+    """How long the kind's cycle in the first round may take."""
+    return asked.every_s or COST_S[scripted(asked.name)]
+
+
+def _require_time(chosen: Sequence[Asked], time_limit_s: float | None) -> None:
+    """Each kind has its turn once before any has it again: those with a pace of their own must fit in the run."""
+    paced = [each for each in chosen if each.every_s is not None]
+    round_s = sum(cost_s(each) for each in paced)
+    if time_limit_s is not None and len(paced) > 1 and round_s > time_limit_s:
+        names = ", ".join(each.name for each in paced)
+        raise UserError(f"One cycle each of {names} takes {round_s:g} s; the run lasts {time_limit_s:g} s.")
 
 
 def wanted(parts: Sequence[str]) -> frozenset[str]:

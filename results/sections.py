@@ -41,6 +41,9 @@ def subject(saved: Saved) -> str:
     )
     faults = ", ".join(map(str, _list(run.get("requested_faults"))))
     parts.append(f"with {faults}" if faults else "without faults")
+    flaws = ", ".join(map(str, _list(options.get("flaw"))))
+    if flaws:
+        parts.append(f"with the known bug {flaws}")
     if options.get("seed") is not None:
         parts.append(f"seed {options['seed']}")
     return " · ".join(parts)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import pytest
 from anomaly_examples import DOCUMENT, EXAMPLES, ROOT, Example, Group, document, events_of, groups
 
-from checkers.api import MODELS
+from checkers.models import MODELS
 from checkers.transactions.cycles import BASES, ORDERS
 from checkers.verdict import Verdict
 

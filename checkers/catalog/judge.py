@@ -39,7 +39,6 @@ from checkers.source import Source
 from checkers.verdict import Verdict
 from harness.columns import SCHEMA
 
-SETTINGS: Final = ("ddl-budget",)
 DDL_BUDGET_S: Final = 10
 """How long a change may take once all faults are healed, unless `-o ddl-budget=SECONDS` says otherwise."""
 

@@ -30,8 +30,6 @@ from checkers.source import Source
 from checkers.verdict import Verdict
 from checkers.words import Speaker, listed
 
-SETTINGS: Final = ("total", "accounts", "negative-balances")
-
 CLASSES: Final = ("unexpected-key", "nil-balance", "wrong-total", "negative-value")
 
 _FS: Final = ("read", "r")

@@ -30,8 +30,6 @@ from checkers.source import Source
 from checkers.verdict import Verdict
 from checkers.words import Speaker
 
-SETTINGS: Final = ("initial",)
-
 ADD, SUBTRACT, READ = 0, 1, 2
 
 _KINDS: Final = {

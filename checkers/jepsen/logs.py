@@ -15,7 +15,6 @@ from checkers.verdict import Anomaly, Validity, Verdict
 from harness.errors import UserError
 from harness.rundir import is_run, open_run
 
-SETTINGS: Final = ("pattern", "files")
 PANIC: Final = "panic"
 
 PATTERNS: Final = (

@@ -38,7 +38,6 @@ from checkers.source import Source
 from checkers.verdict import Verdict
 from checkers.words import Speaker, listed
 
-SETTINGS: Final = ("group-size",)
 LONG_FORK: Final = "long-fork"
 
 READ, WRITE, STRANGE = 0, 1, 2

@@ -34,8 +34,6 @@ from checkers.source import Source
 from checkers.verdict import Verdict
 from checkers.words import Speaker
 
-SETTINGS: Final = ("linearizable",)
-
 _SCHEMA: Final = pa.schema(
     [
         *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),

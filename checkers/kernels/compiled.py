@@ -13,6 +13,8 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +26,9 @@ from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.environment import Environment, _rebuild_env, lookup_environment
 from numba.core.registry import CPUDispatcher
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from checkers.compile_cache import code_digest, kernels_directory, only_compiler
@@ -75,8 +79,13 @@ class Kernel(_Kept):
     def __init__(self, py_func: Callable[..., Any], locals: Any = None, targetoptions: Any = None) -> None:
         super().__init__(py_func, locals, targetoptions)
         self.enable_caching()
-        self.part = _Part(py_func, locals, targetoptions | {"no_cpython_wrapper": True}, _PartCompiler)
-        self.part.enable_caching()
+
+    @cached_property
+    def part(self) -> _Part:
+        """The kernel as others call it, which takes no part in running what was compiled before."""
+        part = _Part(self.py_func, self.locals, self.targetoptions | {"no_cpython_wrapper": True}, _PartCompiler)
+        part.enable_caching()
+        return part
 
     def add_overload(self, cres: Any) -> None:
         for environment in cres._find_referenced_environments():  # of the parts
@@ -159,6 +168,25 @@ class _Part(_Kept):
         raise TypeError(f"{self.py_func.__qualname__} is called from kernels only")
 
 
+def _environment(module: str, constants: list[Any], name: str) -> Environment:
+    """What a function was compiled to find its constants in. The globals of its module are for Python's objects, of
+    which a kernel knows none; so the module, often one of numba's own, need not be loaded."""
+    found = lookup_environment(name)
+    if found is None:
+        found = Environment({"__name__": module})
+        found.consts[:] = constants
+        found.env_name = name
+        Environment._memo[name] = found
+    return found
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (_rebuild_env.__module__, _rebuild_env.__qualname__):
+            return _environment
+        return super().find_class(module, name)
+
+
 class _KernelCache(FunctionCache):
     """A file for each kernel and types of its arguments, whose name says all that its machine code depends on; so
     processes never disturb each other, and the directory can be taken elsewhere."""
@@ -183,12 +211,14 @@ class _KernelCache(FunctionCache):
         return self._file(sig, context.codegen()).exists()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        target_context.refresh()
+        """What was compiled is linked with numba's runtime alone; its registries, which take longer to load than all
+        kernels of a model, are for compiling, which loads them itself."""
+        rtsys.initialize(target_context)
         try:
             data = self._file(sig, target_context.codegen()).read_bytes()
         except OSError:
             return None
-        return self._rebuilt(target_context, pickle.loads(data))
+        return self._rebuilt(target_context, _Unpickler(BytesIO(data)).load())
 
     def save_overload(self, sig: Any, data: Any) -> None:
         if data.library.has_dynamic_globals:  # addresses of this very process

@@ -68,7 +68,6 @@ class ObjectModel:
     """What a model's histories are made of: its operations, in words, how they are projected, and whether each is one
     operation of one object (else a transaction over any)."""
 
-    summary: str
     about: str
     projection: MopProjection
     single: bool = True
@@ -78,29 +77,21 @@ _QUEUE: Final = MopProjection({"enqueue": ENQUEUE, "dequeue": DEQUEUE}, keep_fai
 
 OBJECT_MODELS: Final[dict[str, ObjectModel]] = {
     "multi-register": ObjectModel(
-        "operations on several registers are atomic and linearizable",
         "a transaction of reads, writes and compare-and-sets of integers",
         MopProjection({"r": R, "w": W, "cas": C}, extras=("expected",), keep_failed=False),
         single=False,
     ),
     "mutex": ObjectModel(
-        "a lock is never acquired while held, nor released while free",
         "an acquire or a release",
         MopProjection({"acquire": ACQUIRE, "release": RELEASE}, keep_failed=False),
     ),
     "lin-set": ObjectModel(
-        "linearizable adds, removes and reads of all members of sets",
         "an add or remove of one element or a read of all",
         MopProjection({"add": ADD, "remove": REMOVE, "r": NIL_READ}, list_kinds=(MEMBERS, ELEMENT), keep_failed=False),
     ),
-    "lin-queue": ObjectModel(
-        "linearizable queues that may return any element", "an enqueue or dequeue of one element", _QUEUE
-    ),
-    "fifo-queue": ObjectModel(
-        "linearizable queues, first in, first out", "an enqueue or dequeue of one element", _QUEUE
-    ),
+    "lin-queue": ObjectModel("an enqueue or dequeue of one element", _QUEUE),
+    "fifo-queue": ObjectModel("an enqueue or dequeue of one element", _QUEUE),
     "kv-append": ObjectModel(
-        "linearizable strings by key: get, put, append (Porcupine's)",
         "a get, put or append of one string",
         MopProjection({"r": GET, "w": PUT, "append": APPEND}, keep_failed=False),
     ),

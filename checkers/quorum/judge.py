@@ -21,8 +21,6 @@ from checkers.source import Source
 from checkers.verdict import NOTHING_SUCCEEDED, Validity, Verdict
 from harness.errors import UserError
 
-DURABLE_SUMMARY: Final = "nothing acknowledged that reads must see is lost, nothing deleted comes back"
-
 _BY_CLIENTS: Final = (
     "The order of a session's writes is that of the timestamps which its client chose, so the database promises "
     "nothing here."

@@ -33,15 +33,6 @@ PROJECTION: Final = MopProjection(
 
 SESSIONS: Final = "sessions"
 
-GUARANTEE_SUMMARIES: Final = {
-    "monotonic-reads": "no read omits what an earlier one of the session, or a strong one in real time, saw",
-    "read-your-writes": "reads show what their session wrote before",
-    "monotonic-writes": "a session's writes come in their order",
-    "writes-follow-reads": "a session's writes come after what it had read",
-    SESSIONS: "all four session guarantees",
-}
-"""The models of this module."""
-
 
 def judge_guarantees(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """The guarantee of that name, or all of them for `sessions`."""

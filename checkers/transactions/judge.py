@@ -27,9 +27,6 @@ from checkers.transactions.words import explain_all
 from checkers.verdict import Validity, Verdict
 from harness.errors import UserError
 
-REGISTER_SETTINGS: Final = ("linearizable-keys", "sequential-keys", "wfr-keys")
-"""The settings of `judge_rw_register`."""
-
 _SEVERITY: Final = (
     *("garbage-read", "duplicate-elements", "cyclic-versions", "incompatible-order", "G1a", "dirty-update", "G1b"),
     *("internal", "future-read", "lost-update", "G0", "G1c", "G-single-item", "G-nonadjacent-item", "G2-item"),

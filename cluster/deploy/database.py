@@ -15,6 +15,7 @@ from cluster.deploy.adapter import (
     DEFAULT_BUCKETS,
     OPERATIONS,
     REGISTER_TABLE,
+    REPLICATION_FACTOR,
     ClusterOpClient,
     create_registers,
 )
@@ -104,7 +105,8 @@ class ReferenceDatabase(ABC):
     @property
     def capabilities(self) -> frozenset[str]:
         """What its processes can take; `zones`, if its nodes are spread over several; `spare-master`, if so many are
-        masters that one can leave and a group of three is left; `outlived-leader`, if a leader that was cut off takes
+        masters that one can leave and a group of three is left; `spare-voter`, if tablets leave a tablet server free
+        that can join their group; `outlived-leader`, if a leader that was cut off takes
         itself for one for longer than its successor waits to serve; `short-log`, if some hundred entries suffice for a
         snapshot that a follower needs."""
         zones = {node.zone for node in self._nodes}
@@ -113,6 +115,7 @@ class ReferenceDatabase(ABC):
         extra = {
             "zones": len(zones) > 1,
             "spare-master": len(masters) > LEAST_MASTERS,
+            "spare-voter": len(self._nodes) - len(masters) > REPLICATION_FACTOR,
             "outlived-leader": outlives_its_lease(self._knobs),
             "short-log": self._knobs.snapshot_entries + self._knobs.retained_entries <= SHORT_LOG,
         }

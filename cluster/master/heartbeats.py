@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-import msgspec
-
 from cluster.master.alters import take_schema
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
@@ -16,7 +14,15 @@ from cluster.master.records import TabletRecord
 from cluster.master.replication import keep_members, note_health
 from cluster.master.reports import Fate, dropped, fate, next_hint, next_record
 from cluster.raft.types import OpId
-from cluster.wire.messages import DeleteTablet, Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reports
+from cluster.wire.messages import (
+    UNDECODABLE,
+    DeleteTablet,
+    Heartbeat,
+    HeartbeatReply,
+    Replica,
+    TabletReport,
+    decode_reports,
+)
 
 
 async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatReply:
@@ -49,7 +55,7 @@ async def _take_reports(manager: CatalogManager, leadership: Leadership, request
     """
     try:
         reports = decode_reports(request.reports)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise invalid(f"these are no tablet reports: {error}") from error
     changed = [report for report in reports if _take_report(manager, leadership, request, report)]
     persisting = [_persist_report(manager, leadership, request.node_id, report) for report in changed]

@@ -156,10 +156,10 @@ class CatalogManager:
 
         Raises Refusal (NOT_THE_LEADER; where an age is allowed: TOO_STALE, INVALID; all definite).
         """
+        if max_staleness_ms is not None and max_staleness_ms < 0:
+            raise invalid(f"the staleness that is allowed must not be negative, as {max_staleness_ms} ms is")
         if max_staleness_ms is None or self.leads():
             return await self.lead(), 0
-        if max_staleness_ms < 0:
-            raise invalid(f"the staleness that is allowed must not be negative, as {max_staleness_ms} ms is")
         bound_ns = max_staleness_ms * 1_000_000
         age_ns = await self._freshness.at_most(bound_ns)
         if age_ns is None or age_ns > bound_ns or self._group.installing:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from cluster.config import NodeConfig
 from cluster.group import Group, GroupSpec, OnFailure
 from cluster.identity import stranger
@@ -24,6 +22,7 @@ from cluster.raft.types import Message, Role, SoftState
 from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.messages import (
     CATALOG_GROUP,
+    UNDECODABLE,
     AlterTable,
     ArmFailpoint,
     AskFreshness,
@@ -103,7 +102,7 @@ class Master:
         """Answer one request: its reply or a Fault."""
         try:
             request = decode_request(payload)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             return malformed(error)
         if isinstance(request, Heartbeat | GetStatus | ArmFailpoint | ProbeDisk):
             return await self._carry_out(peer, request)

@@ -43,7 +43,8 @@ DELIVERY_TIMEOUT_S = 10.0
 class Bounds:
     """Of one replica: `gate` decides what is let in. What is durable of it is a note in the replica's store.
 
-    `on_bound` is told of each low bound when it is durable.
+    `on_bound` is told of each low bound when it is durable. A fence only rises, so one that a wrong clock asks for
+    would shut every writer out until clocks come there: it may lie above this replica's clock by `max_offset_ns`.
     """
 
     def __init__(
@@ -52,9 +53,11 @@ class Bounds:
         store: PartitionStore,
         log: MutationLog,
         on_bound: Callable[[int], None],
+        max_offset_ns: int,
         flaws: Collection[str] = (),
     ) -> None:
         self._ports, self._store, self._log, self._on_bound = ports, store, log, on_bound
+        self._max_offset_ns = max_offset_ns
         durable = Fence() if store.noted is None else decode_fence(store.noted)
         self.gate = Gate(durable, flaws)
         self._noting = asyncio.Lock()
@@ -123,6 +126,10 @@ class Bounds:
         if isinstance(request, RaiseFenceTo | RaiseLowBound) and self.busy:
             return Fault("BUSY", "another reconciliation is being noted here", definite=True)
         if isinstance(request, RaiseFenceTo):
+            ahead_ns = request.time - self._ports.clock.wall_ns()
+            if ahead_ns > self._max_offset_ns:
+                message = f"a fence {ahead_ns} ns ahead of this replica's clock; {self._max_offset_ns} are allowed"
+                return Fault("CLOCK_OFFSET", message, definite=True)
             await pass_by(failpoints, "quorum.before_fence", tablet_id)
             await self.raise_fence(request.time)
             await pass_by(failpoints, "quorum.after_fence", tablet_id)

@@ -5,12 +5,12 @@ What has to be decided is pure and of a design (`cluster.quorum.reading`, `clust
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from cluster.quorum.calls import ReplicaCalls, Unanswered
 from cluster.quorum.messages import QuorumReply, ReplicaRequest
+from cluster.quorum.performing import Performance
 from cluster.quorum.reading import GiveUp, PageFound
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from harness.failpoints import pass_by
@@ -57,42 +57,18 @@ class Exchange(Generic[Q]):
     ) -> None:
         self._ports, self._calls, self._replicas = ports, calls, replicas
         self._read, self._timeout_s = read, timeout_s
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        self._over: asyncio.Future[PageFound | GiveUp] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> PageFound | GiveUp:
         """The end of the read; raises TimeoutError."""
-        self._carry_out(self._read.begin())
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._over
-        finally:
-            for task in list(self._tasks):
-                task.cancel()
+        performance: Performance[Q, PageFound | GiveUp] = Performance("quorum.read", self._put, PageFound, GiveUp)
+        return await performance.run(self._read.begin(), self._timeout_s)
 
-    def _carry_out(self, instructions: Sequence[Q | PageFound | GiveUp]) -> None:
-        for instruction in instructions:
-            if isinstance(instruction, PageFound | GiveUp):
-                if not self._over.done():
-                    self._over.set_result(instruction)
-                continue
-            task = asyncio.create_task(self._do(instruction), name="quorum.read")
-            self._tasks[task] = None
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not self._over.done():
-            self._over.set_exception(error)
-
-    async def _do(self, question: Q) -> None:
+    async def _put(self, question: Q) -> Sequence[Q | PageFound | GiveUp]:
         if question.point is not None:
             await pass_by(self._ports.failpoints, question.point, self._replicas.tablet_id)
         timeout_s = self._timeout_s * _PATIENCE if question.brief else self._timeout_s
         try:
             reply = await self._calls.ask(question.endpoint, question.request(self._replicas), timeout_s)
         except Unanswered:
-            self._carry_out(self._read.on_missed(question))
-        else:
-            self._carry_out(self._read.on_answer(question, reply))
+            return self._read.on_missed(question)
+        return self._read.on_answer(question, reply)

@@ -7,24 +7,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from typing import ClassVar
 
 from cluster.config import Knobs
 from cluster.log.frames import OtherVersion
 from cluster.observer import Observer
 from cluster.quorum.bounds import Bounds
+from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.fence import NS_PER_MS, purgeable_below
 from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.messages import (
+    OTHER_DESIGN,
+    RECONCILE_REQUESTS,
     BelowFence,
     DeliverMutations,
+    FetchMutations,
     LoggedMutation,
-    LoggedRequest,
     MutationsFetched,
     PartitionSummary,
     QuorumReply,
     ReadSnapshot,
+    ReplicaRequest,
     SnapshotGone,
     SnapshotRead,
     Stored,
@@ -41,7 +46,12 @@ from harness.protocols import node_of
 
 
 class LoggedReplica:
-    """The logged part of one replica, over its store; `log` is told by the store what it has applied."""
+    """The logged part of one replica, over its store; `log` is told by the store what it has applied.
+
+    Implements `cluster.quorum.replica.Replication`.
+    """
+
+    logged: ClassVar[bool] = True
 
     def __init__(
         self, ports: Ports, created: CreateTablet, knobs: Knobs, observer: Observer, flaws: Collection[str]
@@ -53,11 +63,21 @@ class LoggedReplica:
         self.bounds: Bounds | None = None
         self._coming: dict[MutationId, asyncio.Task[None]] = {}
 
+    @property
+    def ledger(self) -> MutationLog:
+        """The addressable log: it hears of every mutation in the turn in which it becomes visible."""
+        return self.log
+
     def opened(self, store: PartitionStore) -> None:
         """The store has told what it holds."""
         tablet_id, observer = self._tablet_id, self._observer
         self.bounds = Bounds(
-            self._ports, store, self.log, lambda bound: observer.bound_raised(tablet_id, bound), self._flaws
+            self._ports,
+            store,
+            self.log,
+            lambda bound: observer.bound_raised(tablet_id, bound),
+            self._knobs.max_clock_offset_ms * NS_PER_MS,
+            self._flaws,
         )
 
     def purgeable(self, _: KeyBytes, deletion: Deletion) -> bool:
@@ -72,8 +92,8 @@ class LoggedReplica:
             self._observer.deletion_purged(self._tablet_id, deletion.timestamp, low_bound)
         return over
 
-    async def answer(self, store: PartitionStore, request: LoggedRequest) -> QuorumReply:
-        """Store or read; a Fault that is definite tells that nothing was done."""
+    async def answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
+        """Store, read or reconcile by `calls`; a Fault that is definite tells that nothing was done."""
         if isinstance(request, StoreLogged):
             return await self._take(store, (request.mutation,), new=True)
         if isinstance(request, DeliverMutations):
@@ -83,7 +103,11 @@ class LoggedReplica:
         if isinstance(request, SummarizePartition):
             found = self.log.summary_of(request.partition, request.bound, request.detail, request.as_of)
             return SnapshotGone() if found is None else PartitionSummary(found)
-        return MutationsFetched(await self._found(store, request.ids))
+        if isinstance(request, FetchMutations):
+            return MutationsFetched(await self._found(store, request.ids))
+        if isinstance(request, RECONCILE_REQUESTS) and self.bounds is not None:
+            return await self.bounds.answer(request, calls)
+        return OTHER_DESIGN
 
     # ---- writes ----
 

@@ -397,6 +397,9 @@ QuorumReply: TypeAlias = (
     Written | PageRead | Stored | RowsFetched | RowsDigest | RepairReply | LoggedReply | ReconcileReply | Fault
 )
 
+OTHER_DESIGN = Fault("INVALID", "this replica's table has another replication design", definite=True)
+"""What a replica says to a request of a design that is not its table's."""
+
 _encode = msgspec.msgpack.Encoder().encode
 decode_quorum_request = msgspec.msgpack.Decoder(QuorumRequest).decode
 decode_quorum_reply = msgspec.msgpack.Decoder(QuorumReply).decode

@@ -27,6 +27,7 @@ from cluster.quorum.messages import (
     SendMutations,
     Stored,
 )
+from cluster.quorum.performing import Performance
 from cluster.quorum.reconciliation import (
     Abandoned,
     AskBound,
@@ -143,42 +144,21 @@ class _Meeting:
     def __init__(self, replicas: ReplicaSet, time: int, fenced: bool, calls: ReplicaCalls) -> None:
         self._replicas, self._calls = replicas, calls
         self._state = Reconciliation([each.node_id for each in replicas.endpoints], time, fenced)
-        self._tasks: dict[asyncio.Task[None], None] = {}
         self._sending = asyncio.Semaphore(_DELIVERIES_AT_ONCE)
-        self._over: asyncio.Future[Reconciled | Abandoned] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> Reconciled | Abandoned:
         """How it ended."""
-        self._carry_out(self._state.begin())
-        try:
-            return await self._over
-        finally:
-            for task in list(self._tasks):
-                task.cancel()
+        performance: Performance[Step, Reconciled | Abandoned] = Performance(
+            "reconciliation", self._do, Reconciled, Abandoned
+        )
+        return await performance.run(self._state.begin())
 
-    def _carry_out(self, instructions: list[Instruction]) -> None:
-        for each in instructions:
-            if isinstance(each, Reconciled | Abandoned):
-                if not self._over.done():
-                    self._over.set_result(each)
-                continue
-            task = asyncio.create_task(self._do(each), name="reconciliation")
-            self._tasks[task] = None
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not self._over.done():
-            self._over.set_exception(error)
-
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: Step) -> list[Instruction]:
         try:
             reply = await self._ask(step)
         except Unanswered as error:
-            self._carry_out(self._state.on_missed(step, str(error)))
-            return
-        self._carry_out(self._event(step, reply))
+            return self._state.on_missed(step, str(error))
+        return self._event(step, reply)
 
     def _event(self, step: Step, reply: QuorumReply) -> list[Instruction]:
         state = self._state

@@ -6,40 +6,22 @@ tablet as running once all its replicas were reported.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from cluster.config import Knobs
 from cluster.group import OnFailure, Transport
-from cluster.log.frames import OtherVersion
 from cluster.log.view import GroupLog, Quarantined
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.keys import KeyBytes, tokens_of
-from cluster.quorum.logged_replica import LoggedReplica
-from cluster.quorum.messages import (
-    ANY_EPOCH,
-    LOGGED_REQUESTS,
-    RECONCILE_REQUESTS,
-    STORING_REQUESTS,
-    FetchRows,
-    HashLeaves,
-    QuorumReply,
-    ReplicaRequest,
-    RowsDigest,
-    RowsFetched,
-    Stored,
-    StoreMutation,
-    TakePartitions,
-)
-from cluster.quorum.mutation import InvalidMutation, decode_mutation
+from cluster.quorum.messages import ANY_EPOCH, STORING_REQUESTS, QuorumReply, ReplicaRequest
 from cluster.quorum.partition_store import PartitionStore
-from cluster.quorum.repairing import hash_leaves, stream_span
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
-from cluster.quorum.slices import Page, Slice, page_digest
+from cluster.quorum.slices import Page, Slice
 from cluster.raft.types import Configuration, Member, Message
 from cluster.store.sorted.live import SortedOptions
+from cluster.store.sorted.records import Ledger
 from cluster.store.sorted.store import SortedStore
 from cluster.wire.messages import (
     LEADERLESS,
@@ -54,20 +36,38 @@ from cluster.wire.messages import (
     TabletReport,
     encode,
 )
-from harness.failpoints import pass_by
-from harness.ports import DiskFull, Ports
+from harness.ports import Ports
 
-_NS_PER_MS = 1_000_000
-_OTHER_DESIGN = Fault("INVALID", "this replica's table has another replication design", definite=True)
 _NOT_OPEN = Fault("SHUTTING_DOWN", "this replica is not serving", definite=True)
 
 
-class PartitionReplica:
-    """A `cluster.tserver.strategy.Strategy` for tablets without leaders: `legacy` ones, or `logged` ones."""
+class Replication(Protocol):
+    """What the two designs of quorum tables do differently at a replica, over the same store."""
 
-    def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs, logged: LoggedReplica | None = None) -> None:
+    @property
+    def logged(self) -> bool:
+        """Whether mutations have ids, by which replicas are compared and not by their data (Q3)."""
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Whom the store tells of mutations."""
+
+    def opened(self, store: PartitionStore) -> None:
+        """The store has recovered, and told the ledger what it holds."""
+
+    def purgeable(self, partition: KeyBytes, deletion: Deletion) -> bool:
+        """Whether a deletion may be forgotten (`cluster.quorum.partition_store.Purgeable`)."""
+
+    async def answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
+        """Carry a request out, or refuse one of the other design; raises Quarantined."""
+
+
+class PartitionReplica:
+    """A `cluster.tserver.strategy.Strategy` for tablets without leaders, whose design is `replication`."""
+
+    def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs, replication: Replication) -> None:
         self.created, self._ports, self._knobs = created, ports, knobs
-        self.logged = logged
+        self._replication = replication
         self._store: PartitionStore | None = None
         self._schema_version = created.schema_version
         self._on_change: Callable[[], None] = lambda: None
@@ -77,18 +77,17 @@ class PartitionReplica:
     ) -> None:
         """Recover what is stored, or begin with nothing; raises Quarantined."""
         self._on_change = on_change
-        logged = self.logged
+        replication = self._replication
         self._store = await SortedStore.open(
             self._ports,
             self._knobs,
             log,
-            purgeable=self._after_grace if logged is None else logged.purgeable,
+            purgeable=replication.purgeable,
             options=SortedOptions(memtable_bytes=self._knobs.memtable_bytes),
             on_quarantined=on_failure,
-            ledger=None if logged is None else logged.log,
+            ledger=replication.ledger,
         )
-        if logged is not None:
-            logged.opened(self._store)
+        replication.opened(self._store)
 
     async def close(self) -> None:
         """Stop serving."""
@@ -106,29 +105,15 @@ class PartitionReplica:
             message = f"the replicas of {request.tablet_id} are those of epoch {self.epoch}, not {request.epoch}"
             return Fault("WRONG_EPOCH", message, definite=True)
         try:
-            return await self._answer(self._store, request, calls)
+            return await self._replication.answer(self._store, request, calls)
         except Quarantined as error:
             # What was being written when the damage was found may be in the log.
             return Fault("QUARANTINED", str(error), definite=not isinstance(request, STORING_REQUESTS))
 
-    async def _answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
-        if isinstance(request, LOGGED_REQUESTS):
-            return _OTHER_DESIGN if self.logged is None else await self.logged.answer(store, request)
-        if isinstance(request, RECONCILE_REQUESTS):
-            bounds = None if self.logged is None else self.logged.bounds
-            return _OTHER_DESIGN if bounds is None else await bounds.answer(request, calls)
-        if self.logged is not None:
-            return _OTHER_DESIGN
-        if isinstance(request, StoreMutation):
-            return await self._take(store, (request.mutation,))
-        if isinstance(request, FetchRows):
-            page = await store.read(request.slice)
-            return RowsDigest(page_digest(page)) if request.digest_only else RowsFetched(page)
-        if isinstance(request, TakePartitions):
-            return await self._take(store, request.mutations)
-        if isinstance(request, HashLeaves):
-            return await hash_leaves(store, request, self._ports.clock)
-        return await stream_span(store, request, calls, self._ports)
+    @property
+    def logged(self) -> bool:
+        """Whether its table is logged, and not legacy."""
+        return self._replication.logged
 
     @property
     def epoch(self) -> int:
@@ -150,26 +135,6 @@ class PartitionReplica:
     async def read(self, asked: Slice) -> Page | None:
         """What this replica holds of a slice; None while it is not open."""
         return None if self._store is None else await self._store.read(asked)
-
-    def _after_grace(self, partition: KeyBytes, deletion: Deletion) -> bool:
-        """Deletions are kept long enough for hints and repair to bring them everywhere, and no longer."""
-        age_ms = self._ports.clock.wall_ns() // _NS_PER_MS - deletion.local_time_ms
-        return age_ms >= self._knobs.deletion_grace_ms
-
-    async def _take(self, store: PartitionStore, encoded: tuple[bytes, ...]) -> QuorumReply:
-        failpoints, tablet_id = self._ports.failpoints, self.created.tablet_id
-        try:
-            mutations = [decode_mutation(each) for each in encoded]
-            if failpoints.armed:
-                await pass_by(failpoints, "quorum.before_store", tablet_id)
-            await asyncio.gather(*map(store.apply, mutations))
-            if failpoints.armed:
-                await pass_by(failpoints, "quorum.after_store", tablet_id)
-        except (InvalidMutation, OtherVersion) as error:
-            return Fault("INVALID", str(error), definite=True)
-        except DiskFull:
-            return Fault("DISK_FULL", "the disk is full", definite=True)
-        return Stored()
 
     # ---- what the tablet server asks of any design ----
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig
 from cluster.identity import PeerCheck, stranger
@@ -34,7 +32,7 @@ from cluster.quorum.reconciling import Reconciling
 from cluster.quorum.repairing import RepairAborted, RepairRange, Repairs
 from cluster.quorum.replica import PartitionReplica
 from cluster.quorum.replica_sets import ReplicaSet, Snitch
-from cluster.wire.messages import Fault
+from cluster.wire.messages import UNDECODABLE, Fault
 from harness.ports import Peer, Ports
 
 _MASTERS_TIMEOUT_S = 1.0
@@ -86,7 +84,7 @@ class QuorumService:
         """Answer one request, given without its mark: an encoded reply or Fault."""
         try:
             request = decode_quorum_request(payload)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             return encode_quorum_reply(Fault("INVALID", str(error), definite=True))
         if isinstance(request, WritePartition):
             return encode_quorum_reply(await self._coordinator.write(request))
@@ -132,7 +130,7 @@ class QuorumService:
     def _first_of(self) -> Iterator[RepairRange]:
         """The tablets that this server is the first replica of: one of them repairs each in the background."""
         for replica in list(self._replicas.values()):
-            if isinstance(replica, PartitionReplica) and replica.logged is None:
+            if isinstance(replica, PartitionReplica) and not replica.logged:
                 replicas = replica.replica_set
                 if replicas.endpoints[0].node_id == self._ports.node_id:
                     yield RepairRange(replicas, replica.tokens)
@@ -140,7 +138,7 @@ class QuorumService:
     def _logged(self) -> Iterator[ReplicaSet]:
         """The tablets of logged tables that have a replica here, with their replica sets as of now."""
         for replica in list(self._replicas.values()):
-            if isinstance(replica, PartitionReplica) and replica.logged is not None:
+            if isinstance(replica, PartitionReplica) and replica.logged:
                 yield replica.replica_set
 
     def _client(self) -> ClusterClient:

@@ -32,6 +32,11 @@ class ClockProbes:
         self._clock.on_fence(self.soon)
         self.soon()
 
+    def meet(self, peers: Iterable[Address]) -> None:
+        """Groups are shared with these from now on: if any of them is new, measure now."""
+        if any(peer not in self._clock.peers for peer in peers):
+            self.soon()
+
     def soon(self) -> None:
         """Measure now: the clock is in doubt, or there are new peers."""
         if self._running:

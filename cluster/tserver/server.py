@@ -31,6 +31,7 @@ from cluster.tserver.strategy import STRATEGIES, Host, Strategy
 from cluster.tserver.tombstones import keeps, stays_away
 from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.messages import (
+    UNDECODABLE,
     AlterTablet,
     ArmFailpoint,
     ChangeReplicas,
@@ -59,6 +60,12 @@ _ROW_REQUESTS = frozenset(get_args(RowRequest))
 
 def _fault(kind: str, message: str) -> bytes:
     return encode(Fault(kind, message, definite=True))
+
+
+def _addresses(replicas: Iterable[Strategy], own: str) -> dict[str, None]:
+    """Of the voters that these replicas know, without this node."""
+    voters = dict.fromkeys(voter for replica in replicas for voter in replica.voters())
+    return dict.fromkeys(voter.address for voter in voters if voter.address != own)
 
 
 class TabletServer:
@@ -136,7 +143,7 @@ class TabletServer:
             return await self._quorum_request(peer, payload[1:])
         try:
             request = decode_request(payload)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             return malformed(error)
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
@@ -329,7 +336,7 @@ class TabletServer:
         except Quarantined as error:
             self._replicas[tablet_id] = FailedReplica(created, QUARANTINED, str(error))
             self._host.observer.replica_failed(tablet_id, damaged=True, reason=str(error))
-        self._probes.soon()
+        self._probes.meet(_addresses([replica], self._config.address))
 
     def _replica_stopped(self, replica: Strategy, error: BaseException) -> None:
         """A state machine that raised, or damage, stops its replica alone (G7); whatever else does stops the node."""
@@ -394,8 +401,7 @@ class TabletServer:
 
     def _clock_peers(self) -> Iterable[str]:
         """Addresses of the nodes that share a tablet with this one, in the order in which they were met."""
-        voters = (voter for replica in self._replicas.values() for voter in replica.voters())
-        return dict.fromkeys(voter.address for voter in voters if voter.address != self._config.address)
+        return _addresses(self._replicas.values(), self._config.address)
 
     def _reports(self, tablet_ids: Iterable[str] | None) -> tuple[TabletReport, ...]:
         chosen = (*self._replicas, *self._unreadable) if tablet_ids is None else tuple(tablet_ids)

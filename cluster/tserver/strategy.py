@@ -10,6 +10,7 @@ from cluster.config import Knobs
 from cluster.group import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.observer import Observer
+from cluster.quorum.legacy_replica import LegacyReplica
 from cluster.quorum.logged_replica import LoggedReplica
 from cluster.quorum.replica import PartitionReplica
 from cluster.raft.types import Configuration, Member, Message
@@ -100,7 +101,7 @@ MakeReplica: TypeAlias = Callable[[Host, CreateTablet], Strategy]
 
 
 def _legacy(host: Host, created: CreateTablet) -> Strategy:
-    return PartitionReplica(host.ports, created, host.knobs)
+    return PartitionReplica(host.ports, created, host.knobs, LegacyReplica(host.ports, created, host.knobs))
 
 
 def _logged(host: Host, created: CreateTablet) -> Strategy:

@@ -22,6 +22,8 @@ _MARK = b"\xc1"
 
 _REFUSED = encode(Fault("CLOCK_OFFSET", "the sender's clock is beyond the declared maximum offset", definite=True))
 
+_CUT_SHORT = encode(Fault("INVALID", "this is no request: its clock reading is cut short", definite=True))
+
 
 class ClockedNetwork:
     """Implements `harness.ports.Network` over another one."""
@@ -30,12 +32,17 @@ class ClockedNetwork:
         self._network, self._clock = network, clock
 
     async def listen(self, address: Address, on_call: Handler, on_notify: NotifyHandler) -> Listener:
-        """As the port says; messages whose reading is beyond bounds are dropped, calls answered CLOCK_OFFSET."""
+        """As the port says; messages whose reading is beyond bounds are dropped, calls answered CLOCK_OFFSET.
+
+        So are those whose reading is cut short, and calls answered INVALID.
+        """
 
         def call(peer: Peer, payload: bytes) -> Coroutine[Any, Any, bytes]:
             return on_call(peer, payload) if payload[:1] != _MARK else clocked(peer, payload)
 
         async def clocked(peer: Peer, payload: bytes) -> bytes:
+            if len(payload) < _HEADER.size:
+                return _CUT_SHORT
             if not self._take_in(payload, peer.node_id):
                 return self._stamp(_REFUSED)
             body = payload[_HEADER.size :]
@@ -44,7 +51,7 @@ class ClockedNetwork:
         def notify(peer: Peer, payload: bytes) -> None:
             if payload[:1] != _MARK:
                 on_notify(peer, payload)
-            elif self._take_in(payload, peer.node_id):
+            elif len(payload) >= _HEADER.size and self._take_in(payload, peer.node_id):
                 on_notify(peer, payload[_HEADER.size :])
 
         return await self._network.listen(address, call, notify)
@@ -55,6 +62,8 @@ class ClockedNetwork:
         answer = await self._network.call(address, self._stamp(request), timeout_s)
         if answer[:1] != _MARK:
             return answer
+        if len(answer) < _HEADER.size:
+            raise CallLost(f"the answer of {address} is cut short")
         self._clock.measured(address, _HEADER.unpack_from(answer)[2], sent_ns)
         if not self._take_in(answer, address):
             raise CallLost(f"the clock of {address} is beyond the declared maximum offset")

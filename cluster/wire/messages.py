@@ -459,6 +459,9 @@ encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
 decode_reply = msgspec.msgpack.Decoder(Reply).decode
 decode_envelope = msgspec.msgpack.Decoder(PeerEnvelope).decode
+
+UNDECODABLE = (msgspec.MsgspecError, RecursionError)
+"""What decoding raises for bytes that are of no such type, or nested without end."""
 decode_reports = msgspec.msgpack.Decoder(tuple[TabletReport, ...]).decode
 
 

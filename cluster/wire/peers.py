@@ -21,10 +21,19 @@ import msgspec
 from cluster.alarm import Alarm
 from cluster.config import Knobs
 from cluster.identity import PeerCheck
+from cluster.nodelog import node_logger
 from cluster.raft.types import AppendEntries, AppendReply, Message, Quiescence, SnapshotChunk
 from cluster.wire.bulk import BulkQueue
 from cluster.wire.liveness import Liveness, WakeGroup
-from cluster.wire.messages import GroupMessages, PeerEnvelope, Replica, StreamState, decode_envelope, encode
+from cluster.wire.messages import (
+    UNDECODABLE,
+    GroupMessages,
+    PeerEnvelope,
+    Replica,
+    StreamState,
+    decode_envelope,
+    encode,
+)
 from harness.ports import Address, Channel, Peer, Ports
 from harness.protocols import node_of
 
@@ -118,6 +127,7 @@ class PeerStreams:
 
     def __init__(self, ports: Ports, knobs: Knobs, deliver: Deliver, replicas: Iterable[Replica] = ()) -> None:
         self._network, self._clock, self._epoch = ports.network, ports.clock, ports.incarnation
+        self._log = node_logger(ports.node_id)
         self._server_id = ports.node_id
         self._deliver = deliver
         self._check = PeerCheck(ports.node_id)
@@ -278,8 +288,12 @@ class PeerStreams:
     # ---- receiving ----
 
     def receive(self, peer: Peer, payload: bytes) -> None:
-        """Take one message of a peer in; a peer that can't be who it says is refused (G9)."""
-        envelope = decode_envelope(payload)
+        """Take one message of a peer in; refused is a peer that can't be who it says (G9), and what is no message."""
+        try:
+            envelope = decode_envelope(payload)
+        except UNDECODABLE as error:
+            self._log.warning("a message of %s is no envelope: %s", peer.node_id, error)
+            return
         sources = [message.source for batch in envelope.groups for message in batch.messages]
         sources.append(envelope.source)
         if self._check.refusal(peer, sources) is not None:

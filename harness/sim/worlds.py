@@ -172,6 +172,12 @@ FSYNCS_NS: dict[str, tuple[int, int]] = {
 }
 
 
+STEPS_OF_A_REQUEST = 50
+"""About how many steps of one process a request takes."""
+
+TCP_RETRY_S = 0.3
+"""How long a connection is quiet after a loss: the first timeout, now and then the next ones."""
+
 CLIENT_MACHINES = ("c0", "c1", "c2", "c3", "c4")
 """The machines that clients run on, several on each; faults of the network know them by these names."""
 
@@ -186,6 +192,8 @@ WAN_ROUND_TRIPS_MS = (
     (197, 140, 255, 105, 1),
 )
 """Round trips between regions of a public cloud, rounded to what is seen on most days."""
+WAN_ONE_WAY_NS = sum(map(sum, WAN_ROUND_TRIPS_MS)) * MILLISECOND_NS // len(WAN_REGIONS) ** 2 // 2
+"""Of two machines anywhere, on average."""
 
 
 def region_of(machine: str) -> int:
@@ -246,6 +254,18 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             breaks=self.breaks,
             outage=self.client_outages if {source, target} & CLIENTS else 0.0,
         )
+
+    def answer_s(self, retry_s: float) -> float:
+        """About how long a client waits for an answer when no fault is in effect, with what the links lose on average.
+
+        A request and its replication take four messages and a durable write, on machines that may be slow. `retry_s` is
+        how long a client waits for a message that was lost; a connection waits less.
+        """
+        delay_ns = WAN_ONE_WAY_NS if self.latency == "wan5" else LATENCIES_NS[self.latency][1]
+        steps_ns = max(self.step_us, self.slow_step_us) * STEPS_OF_A_REQUEST * MICROSECOND_NS
+        lost = 1 - (1 - self.loss) * (1 - self.clog) * (1 - self.breaks) * (1 - self.client_outages)
+        waits_s = 2 * lost * (min(retry_s, TCP_RETRY_S) if self.transport == "tcp" else retry_s)
+        return (4 * delay_ns + FSYNCS_NS[self.fsync][1] + steps_ns) / 1e9 + waits_s
 
     def disk_options(self) -> DiskOptions:
         """What every disk does."""

@@ -19,6 +19,9 @@ Trouble: TypeAlias = Literal["slow", "hung", "full"]
 HUNG_MS = 400.0
 """Something that has taken so long, and has not ended, hangs."""
 
+SLOW_SHARE = 0.85
+"""Of what each durable write is to take longer, which the node shows by a clock of its own that may run slow."""
+
 
 @dataclass(frozen=True, slots=True)
 class TroubleDisks:
@@ -70,7 +73,7 @@ class DiskTroubles:
             return Sight(True)
         action, taken = self._done[instance]
         found = await self._probe(tuple(name for name in taken if name not in self._claims.down()))
-        limit_ms = 1e3 * action.seconds if action.trouble == "slow" else HUNG_MS
+        limit_ms = slow_ms(action.seconds) if action.trouble == "slow" else HUNG_MS
         met = all(s is not None and s.ended and not s.full and s.sync_ms < limit_ms for s in found.values())
         return Sight(met, _words(found), "database" if None in found.values() else "harness")
 
@@ -110,8 +113,13 @@ class DiskTroubles:
 
 def _shows(action: TroubleDisks, state: DiskState) -> bool:
     if action.trouble == "slow":
-        return state.sync_ms >= 1e3 * action.seconds or not state.ended
+        return state.sync_ms >= slow_ms(action.seconds) or not state.ended
     return state.full if action.trouble == "full" else not state.ended and state.sync_ms >= HUNG_MS
+
+
+def slow_ms(seconds: float) -> float:
+    """What a write takes at least that is slow by so much."""
+    return 1e3 * seconds * SLOW_SHARE
 
 
 def _words(found: dict[str, DiskState | None]) -> dict[str, Any]:

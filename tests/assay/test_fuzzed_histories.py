@@ -9,7 +9,7 @@ from command_line import assay
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checkers.api import MODELS
+from checkers.models import MODELS
 from harness.history.journal import JournalWriter
 from harness.history.table import write_parquet
 from harness.ops import Op, read, write

@@ -9,7 +9,7 @@ import pytest
 from command_line import INVALID, READ, UNKNOWN_SET, VALID, assay, files
 
 from assay.manifest import REQUIRED
-from checkers.api import MODELS
+from checkers.models import MODELS
 from checkers.transactions import judge as transactions
 
 CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[3] / "shared" / "corpus"))

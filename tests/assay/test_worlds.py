@@ -11,6 +11,7 @@ from command_line import assay
 from assay.options import RunOptions, validate
 from assay.worlds import WORLD_KEYS, draw_world, parse_world, told_knobs
 from cluster.config import Knobs
+from harness.adequacy import Floors
 from harness.errors import UserError
 from harness.rundir import open_run
 
@@ -36,6 +37,13 @@ def test_what_is_told_leaves_the_rest_as_it_was() -> None:
         drawn, told = draw_world(seed), draw_world(seed, "loss=0.03,snapshot-entries=2")
         assert told.values == {**drawn.values, "loss": 0.03, "snapshot-entries": 2}
         assert (told.physical.loss, told.knobs.snapshot_entries) == (0.03, 2)
+
+
+def test_what_is_drawn_yields_to_what_is_told() -> None:
+    """In five regions an election takes up to 3 s: a replica can't be told to be dead after as long."""
+    for seed in range(300):
+        knobs = draw_world(seed, "replica-dead-ms=1500").knobs
+        assert knobs.election_timeout_ms < knobs.replica_dead_ms == 1500
 
 
 def test_every_key_can_be_told() -> None:
@@ -92,7 +100,25 @@ def test_a_run_prints_its_world_saves_it_and_can_be_told_it(tmp_path: Path, caps
     assert "--world" in first.objects[0]["command"]
 
 
+def test_clock_tells_all_clocks_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse_world("clock=none") == {"drift": "none", "wall": "none", "jumps": "none"}
+    for text, words in (("clock=none,wall=within", "wall twice"), ("clock=odd", "one of none, within, beyond")):
+        with pytest.raises(UserError, match=words):
+            parse_world(text)
+    assert "clock" in {line.split("\t")[0] for line in assay(capsys, "list", "worlds").out.splitlines()}
+
+
+def test_the_rate_floor_is_of_what_so_many_clients_can_reach_in_this_world() -> None:
+    """Seed 26 of a swarm: three clients, 200 operations a second asked, and one message in 33 lost, each a second."""
+    asked = Floors()
+    assert draw_world(1, "severity=mild").eased(asked, 100.0, 10) == asked
+    lossy = draw_world(1, "severity=mild,loss=0.03").eased(asked, 200.0, 3).rate * 200.0
+    assert 4 < lossy < 12
+    far = draw_world(1, "latency=wan5").eased(asked, 100.0, 10).rate
+    assert 0.02 < far < 0.1
+
+
 def test_worlds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [line.split("\t") for line in assay(capsys, "list", "worlds").out.splitlines()]
-    assert [row[0] for row in rows] == list(WORLD_KEYS)
+    assert [row[0] for row in rows] == [*WORLD_KEYS, "clock"]
     assert all(row[4] for row in rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from random import Random
 
@@ -11,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from register_histories import Row, random_rows, table, write_history
 
-from checkers.api import MODELS, check, check_run
+from checkers.api import check, check_run
 from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.register import ZONE_ANOMALIES
 from harness.columns import VERSION_KEY
@@ -154,7 +154,7 @@ def test_a_checker_that_crashes_is_unknown_and_stops_nobody_else(
     def crash(*_: object) -> None:
         raise ZeroDivisionError("so it goes\nand more")
 
-    monkeypatch.setitem(MODELS, "stats", dataclasses.replace(MODELS["stats"], judge=crash))
+    monkeypatch.setattr("checkers.stats.judge_stats", crash)
     path = write_history(tmp_path / "h.parquet", [STALE])
     verdicts = check_run(path, ("stats", "register"), options=CheckOptions(debug=True))
     assert verdicts["stats"].valid == "unknown"

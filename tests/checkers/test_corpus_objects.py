@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from checkers.api import MODELS, check
 from checkers.api import _judged as judged
+from checkers.api import check
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.verdict import in_two_words
 

@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from register_histories import Row, random_rows, table, write_history
 
-from checkers.api import MODELS
 from checkers.api import _judged as judged
 from checkers.engines.choose import choose_engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.kernels.columns import NIL, READ, WRITE
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.synthetic import Anomaly, RegisterShape, write_register_history

@@ -12,11 +12,12 @@ import pytest
 from standalone_cluster import Cluster, lacks, standalone_cluster
 
 from assay.pack_command import pack
-from checkers.api import MODELS, judge_source
+from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import SparkOptions
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
+from checkers.models import MODELS
 from checkers.synthetic import RegisterShape, write_register_history
 from harness.errors import UserError
 

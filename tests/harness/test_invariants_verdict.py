@@ -54,7 +54,7 @@ def test_a_run_with_a_breach_is_invalid_and_stays_so_when_it_is_judged_again(tmp
     database.record = BROKEN
     outcome = setup.run(database=database, nemesis=KillNemesis(database))
     assert outcome.verdict.overall == "invalid"
-    assert outcome.verdict.safety.reasons == ("an invariant broke during the run",)
+    assert outcome.verdict.safety.reasons == ("an invariant broke during the run: one-leader-per-term",)
     assert load_invariants(outcome.rundir) == BROKEN
     saved = outcome.rundir.read_json(outcome.rundir.verdict_json)
     assert saved["checkers"]["invariants"]["anomalies"]["one-leader-per-term"][0]["message"].startswith("two replicas")

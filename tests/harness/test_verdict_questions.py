@@ -97,9 +97,10 @@ def test_no_recovery_is_invalid_and_says_so() -> None:
 
 def test_an_unsafe_history_is_invalid_whatever_else_failed() -> None:
     worst = facts(counts={}, failures=(OUR_BUG,), recovery=Recovery(None, 10.0), interrupted=True, ended=False)
-    verdict = conclude(worst, {"stats": {"valid": "unknown"}, "register": {"valid": False}})
+    refuted = {"valid": False, "anomalies": {"stale-read": [{}], "lost-update": [{}]}}
+    verdict = conclude(worst, {"stats": {"valid": "unknown"}, "register": refuted})
     assert (verdict.overall, verdict.exit_code) == ("invalid", 1)
-    assert verdict.reasons[0] == "register found the history invalid"
+    assert verdict.reasons[0] == "register found the history invalid: stale-read, lost-update"
 
 
 def test_a_checker_that_cannot_tell_or_is_missing_makes_unknown() -> None:

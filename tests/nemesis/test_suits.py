@@ -18,6 +18,15 @@ def offered(**knobs: int) -> frozenset[str]:
         return frozenset(SimDatabase(world, 3, 5, (), Knobs(**knobs)).capabilities) | needed - {"leaderless"}
 
 
+def test_members_come_and_go_only_where_a_server_is_to_spare() -> None:
+    """Seed 21 of a swarm drew `membership` for three tablet servers, which can neither take one in nor spare one."""
+    for tservers, drawn in ((3, False), (4, True)):
+        with World(1) as world:
+            can = SimDatabase(world, 3, tservers, (), Knobs()).capabilities | {"partition"}
+        assert ("membership" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]) == drawn
+        assert "membership" in [each.name for each in expand(parse_all(["membership"]), frozenset(can))]
+
+
 @pytest.mark.parametrize(
     ("script", "seed", "never", "often"),
     [

@@ -74,6 +74,7 @@ def test_it_tells_the_verdict_and_the_four_answers(whole: tuple[str, str]) -> No
     text = whole[1]
     assert "INVALID" in text
     assert "register found the history invalid" in text
+    assert "with partition, kill, pause · with the known bug read-without-lease · seed 42" in text
     for words in ("Safety no", "Adequacy yes", "Liveness yes", "Harness yes", "Serving again after 1.40 s"):
         assert words in text
 

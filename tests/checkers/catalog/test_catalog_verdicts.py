@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from catalog_histories import events_of
 
-from checkers.api import MODELS, judge_source
+from checkers.api import judge_source
 from checkers.catalog.calls import ALTER, CREATE, LIST, Call, Seen
 from checkers.catalog.judge import judged
 from checkers.catalog.synthetic import CatalogShape, catalog_calls, spoiled
@@ -18,6 +18,7 @@ from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict

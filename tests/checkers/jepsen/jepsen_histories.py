@@ -8,10 +8,10 @@ from random import Random
 
 import msgspec
 
-from checkers.api import MODELS
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.jepsen.synthetic import Shape, history, with_mops, without
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from jepsen_histories import joined, judge, random_history, source_of
 
-from checkers.api import MODELS, check, judge_source
+from checkers.api import check, judge_source
 from checkers.engines import flows
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
-from checkers.jepsen.registry import ENTRIES
 from checkers.jepsen.synthetic import MODELS as GENERATED
 from checkers.jepsen.synthetic import Shape, history
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -96,7 +96,7 @@ def test_parquet_in_many_batches_is_judged_as_in_memory(tmp_path: Path, monkeypa
 def test_the_corpus_of_these_models_agrees(spark: SparkEngine) -> None:
     if not (CORPUS / "index.tsv").exists():
         pytest.skip(f"no conformance corpus at {CORPUS}; set ASSAY_CORPUS to where it is")
-    names = {entry[0] for entry in ENTRIES}
+    names = {name for name, info in MODELS.items() if info.function.startswith("jepsen.")}
     lines = [line.split("\t") for line in (CORPUS / "index.tsv").read_text().splitlines()[1:]]
     mine = [line for line in lines if line[2] in names]
     assert len(mine) >= 6
@@ -159,8 +159,4 @@ def test_keys_of_mixed_types_and_nil_elements(tmp_path: Path) -> None:
     path.write_text("\n".join([*lines[:-1], "{:process 0 :type :ok :f :read :value [1 nil]}"]))
     with pytest.raises(UserError, match="can't judge it"):
         check(path, "set")
-
-
-def test_every_model_of_this_package_is_registered() -> None:
-    assert {entry[0] for entry in ENTRIES} <= MODELS.keys()
     assert source_of(history("set", Shape(10), 0)).rows == 11

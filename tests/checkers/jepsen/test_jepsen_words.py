@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from checkers.api import MODELS
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.verdict import Verdict
 from harness.errors import UserError

@@ -5,9 +5,10 @@ import pytest
 from planted_quorum import Plan, history
 from quorum_histories import events_of
 
-from checkers.api import MODELS, check_run
+from checkers.api import check_run
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.sessions.synthetic import PageShape, write_page_history
 from harness.history.table import write_parquet

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from quorum_histories import Call, events_of, random_history, side_by_side
 
-from checkers.api import MODELS, check
+from checkers.api import check
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
+from checkers.models import MODELS
 from checkers.options import CheckOptions
 from harness.errors import UserError
 from harness.history.table import write_parquet

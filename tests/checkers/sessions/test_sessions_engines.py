@@ -102,7 +102,7 @@ def test_what_a_model_does_not_know_is_refused(tmp_path):
 
 
 def same(path, model, spark):
-    from checkers.api import MODELS as REGISTRY
+    from checkers.models import MODELS as REGISTRY
 
     source = open_source(path)
     both = [REGISTRY[model].judge(source, engine, CheckOptions()) for engine in (LocalEngine(), spark)]

@@ -130,6 +130,22 @@ def test_new_mutations_below_a_fence_are_refused_and_delivered_ones_below_the_bo
     play_quorum(scenario, design="logged")
 
 
+def test_a_fence_above_the_replica_s_clock_and_the_offset_of_clocks_is_refused_and_shuts_nobody_out() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, clock = play.replicas[0], play.ports.clock
+        offset_ns = Knobs().max_clock_offset_ms * 1_000_000
+        for ahead_ns in (offset_ns + 1_000_000_000, FAR - clock.wall_ns()):
+            reply = await play.ask(a, RaiseFenceTo(play.tablet_id, 0, clock.wall_ns() + ahead_ns))
+            assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("CLOCK_OFFSET", True)
+        new = LoggedMutation(MutationId(clock.wall_ns(), "x"), encode_mutation(wrote(5, "new", 1)))
+        assert await play.ask(a, StoreLogged(play.tablet_id, 0, new)) == Stored()
+        within = clock.wall_ns() + offset_ns
+        assert isinstance(await play.ask(a, RaiseFenceTo(play.tablet_id, 0, within)), BoundTold)
+        assert await play.ask(a, StoreLogged(play.tablet_id, 0, new)) == BelowFence(within)
+
+    play_quorum(scenario, design="logged", knobs=Knobs(poll_period_ms=0, reconcile_period_ms=0))
+
+
 def test_while_a_replica_is_away_no_bound_rises_and_the_others_exchange_all_the_same() -> None:
     async def scenario(play: QuorumPlay) -> None:
         a, b, c = play.replicas
@@ -190,7 +206,8 @@ def test_reconciliation_goes_on_after_steps_that_failed_or_hung_at_replicas() ->
         await asyncio.sleep(1)
         assert isinstance(await play.ask(play.replicas[1], AskLowBound(play.tablet_id, 0)), BoundTold)
         replies = await asyncio.gather(
-            *(play.ask(hung, RaiseFenceTo(play.tablet_id, 0, FAR)) for _ in range(3)), return_exceptions=True
+            *(play.ask(hung, RaiseFenceTo(play.tablet_id, 0, play.ports.clock.wall_ns())) for _ in range(3)),
+            return_exceptions=True,
         )
         assert [reply.kind for reply in replies if isinstance(reply, Fault)].count("BUSY") >= 2, replies
         play.world.node(hung).failpoints.disarm()

@@ -13,6 +13,7 @@ from cluster.config import Knobs
 from cluster.log.view import Quarantined
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.keys import TOKENS
+from cluster.quorum.legacy_replica import LegacyReplica
 from cluster.quorum.messages import (
     ANY_EPOCH,
     FetchRows,
@@ -184,7 +185,8 @@ class Damaged:
 def test_damage_that_a_request_meets_is_an_answer_and_no_error_of_the_server_s() -> None:
     with World(1) as world:
         created = CreateTablet("n", True, "tab", "id", TABLE, Partition(0, 1), COLUMNS, 0, ())
-        replica = PartitionReplica(world.harness_ports("n"), created, Knobs())
+        ports = world.harness_ports("n")
+        replica = PartitionReplica(ports, created, Knobs(), LegacyReplica(ports, created, Knobs()))
         replica._store = cast(Any, Damaged())
 
         async def kinds() -> list[tuple[str, bool]]:

@@ -12,7 +12,9 @@ from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation
 from cluster.store.sorted.records import MutationRecord, NoteRecord, decode_record, encode_record
+from harness.failpoints import Arming
 from tests.cluster.store.sorted.sorted_stores import StoreMachine, simulate
+from tests.cluster.store.sorted.test_sorted_crashes import SYNC
 
 PARTITION = encode_key((1,))
 
@@ -163,6 +165,94 @@ def test_what_stays_unreconciled_is_set_aside_and_served_from_there_until_the_bo
         assert not after.aside and len(machine.files()) == len(machine.store.files) + 1
 
     simulate(scenario)
+
+
+class Aside:
+    """What must be found: mutations that were acknowledged, and the bound below which nobody asks."""
+
+    def __init__(self, machine: StoreMachine) -> None:
+        self.machine = machine
+        self.acknowledged: list[MutationId] = []
+        self.low_bound = 0
+        self.deaths = 0
+
+    async def put(self, time: int) -> None:
+        machine, each = self.machine, MutationId(time, "t1")
+        task = machine.begin(machine.store.apply(wrote(time, time), each))
+        while not task.done() and machine.alive:
+            await machine.clock.sleep(0.0005)
+        if task.done() and task.exception() is None:
+            self.acknowledged.append(each)
+
+    async def raise_bound(self, bound: int) -> None:
+        """As the owner does, in its own process, which made the bound durable before."""
+
+        async def release() -> None:
+            self.ledger.low_bound = bound
+            self.machine.store.release()
+
+        self.low_bound = bound
+        await self.machine.do(release())
+
+    @property
+    def ledger(self) -> Unreconciled:
+        assert isinstance(self.machine.ledger, Unreconciled)
+        return self.machine.ledger
+
+    async def begin(self) -> None:
+        """A life: whatever was acknowledged, from the bound on, is known by its id and has its bytes."""
+        ledger = self.machine.ledger = Unreconciled()
+        ledger.low_bound = self.low_bound
+        await self.machine.start()
+        for each in self.acknowledged:
+            if each.time >= self.low_bound:
+                number, _ = ledger.stored_ids[each]
+                found = await self.machine.do(self.machine.store.find(number))
+                assert found == encode_mutation(wrote(each.time, each.time)) or not self.machine.alive
+
+    async def revive(self) -> None:
+        while not self.machine.alive:
+            self.deaths += 1
+            await self.begin()
+
+
+def dies_with_asides_at(step: int, tear: str) -> bool:
+    """A life that sets mutations aside and lets them go, and dies at its n-th durable step; whether it got there."""
+    died: list[bool] = []
+
+    async def scenario(machine: StoreMachine) -> None:
+        aside = Aside(machine)
+        await aside.begin()
+        machine.node.failpoints.arm(Arming(SYNC, skip=step))
+        set_aside = 0
+        for time in range(1, 61):
+            await aside.put(time)
+            if time % 20 == 0 and machine.alive:
+                await machine.do(machine.store.flush())
+                set_aside = max(set_aside, len(aside.ledger.aside))
+                await aside.raise_bound(time - 10)
+                await machine.clock.sleep(0.05)
+            await aside.revive()
+        await aside.raise_bound(10_000)
+        await machine.clock.sleep(0.5)
+        await aside.revive()
+        machine.kill()
+        await aside.begin()
+        assert len(aside.acknowledged) >= 59 and machine.quarantined == [] and machine.failures == []
+        assert aside.deaths or set_aside > 10, "mutations are set aside"
+        kept = len(machine.store.files) + len(machine.store._live.asides) + 1
+        assert len((await machine.contents(PARTITION)).rows) >= 59 and len(machine.files()) == kept
+        died.extend([True] * bool(aside.deaths))
+
+    simulate(scenario, seed=step, tear=tear, tear_tail=0.5, lose_tail=0.3)
+    return bool(died)
+
+
+def test_a_crash_at_each_durable_step_leaves_every_unreconciled_mutation_to_be_found() -> None:
+    step = 0
+    while dies_with_asides_at(step, ("pages", "stale")[step % 2]):
+        step += 1
+    assert step > 40
 
 
 def test_a_damaged_mutation_that_was_set_aside_quarantines_the_replica() -> None:

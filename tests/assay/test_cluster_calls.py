@@ -1,0 +1,169 @@
+"""Every call of the metadata plane (M5) by hand, through `assay cluster call`, on node programs of this machine."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from assay.cli import invoke
+from assay.cluster_call import CALLS
+from assay.cluster_command import UP_FILE, UpCluster, UpNode
+from cluster.config import Knobs, NodeConfig, dump_config
+from cluster.wire.messages import Replica
+
+KNOBS = Knobs(election_timeout_ms=300, raft_heartbeat_ms=50, tserver_heartbeat_ms=200)
+PATIENCE_S = 30.0
+LARGEST_FRAME = b"\xff\xff\xff\xff"
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Programs:
+    """A master and three tablet servers as processes, told of in a store as `assay cluster up` does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = folder
+        names = ("m1", "t1", "t2", "t3")
+        self.addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(4), strict=True)}
+        self.running = {name: self._start(name) for name in names}
+        nodes = tuple(
+            UpNode(name, _role(name), f"z{number}", address)
+            for number, (name, address) in enumerate(self.addresses.items())
+        )
+        (folder / UP_FILE).write_bytes(msgspec.json.encode(UpCluster("by-hand", nodes)))
+
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
+        config = NodeConfig(
+            node_id=name,
+            role=_role(name),  # type: ignore[arg-type]
+            listen=self.addresses[name],
+            masters=(Replica("m1", self.addresses["m1"]),),
+            cluster_id="by-hand",
+            data_dir=str(self.store / name),
+            knobs=KNOBS,
+        )
+        path = self.store / f"{name}.json"
+        path.write_bytes(dump_config(config))
+        command = [sys.executable, "-m", "cluster.node"]
+        subprocess.run([*command, "--format", path], check=True, capture_output=True)
+        with (self.store / f"{name}.log").open("wb") as log:
+            return subprocess.Popen([*command, path], stderr=log)
+
+    def end(self) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
+
+def _role(name: str) -> str:
+    return "master" if name.startswith("m") else "tserver"
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    programs = Programs(tmp_path_factory.mktemp("by-hand"))
+    try:
+        yield programs
+    finally:
+        programs.end()
+
+
+class Operator:
+    """Who types calls: `ask` gives the exit code and the answer, `told` an answer that has to be a success."""
+
+    def __init__(self, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._store, self._capsys = store, capsys
+        self.made: set[str] = set()
+
+    def ask(self, name: str, *words: str) -> tuple[int, str]:
+        code = invoke(["cluster", "call", name, *words, "--store", str(self._store)])
+        self.made |= {name} if code == 0 else set()
+        return code, self._capsys.readouterr().out
+
+    def told(self, name: str, *words: str) -> Any:
+        code, text = self.ask(name, *words)
+        assert code == 0, text
+        return json.loads(text)
+
+    def until(self, done: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_every_call_is_made_by_hand(programs: Programs, capsys: pytest.CaptureFixture[str]) -> None:
+    operator = Operator(programs.store, capsys)
+    told, until = operator.told, operator.until
+    until(lambda: operator.ask("ListTabletServers")[0] == 0)
+    until(lambda: sorted(told("ListTabletServers")["live"]) == ["t1", "t2", "t3"])
+    assert told("ListMasters")["leader"] == "m1"
+    table_id = told("CreateTable", "name=orders", "columns=k:int64:key,v:string", "buckets=2")["table_id"]
+    until(lambda: told("IsCreateTableDone", "name=orders")["done"])
+    assert [table["name"] for table in told("ListTables")] == ["orders"]
+    located = told("GetTableLocations", "name=orders")["tablets"]
+    assert [len(tablet["replicas"]) for tablet in located] == [3, 3]
+    assert told("AlterTable", "name=orders", "add=x:int32", "drop=v", "new_name=bills")["version"] == 1
+    until(lambda: told("IsAlterTableDone", "name=bills")["done"])
+    schema = told("GetTableSchema", "name=bills")
+    assert [(column["id"], column["name"]) for column in schema["columns"]] == [(0, "k"), (2, "x")]
+    assert (schema["table_id"], schema["version"], schema["state"]) == (table_id, 1, "RUNNING")
+    assert told("DeleteTable", "name=bills") == {"table_id": table_id}
+    tablets = ",".join(tablet["tablet_id"] for tablet in located)
+    found = told("GetTabletLocations", f"tablets={tablets},paper")
+    assert [tablet["state"] for tablet in found["tablets"]] == ["DELETED", "DELETED"]
+    assert (told("ListTables"), found["unknown"]) == ([], ["paper"])
+    assert operator.made == set(CALLS)
+    assert invoke(["cluster", "status", "--store", str(programs.store)]) == 0
+    assert invoke(["cluster", "check", "--store", str(programs.store)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("CreateTable", "name="), "refused (invalid): a table needs a name"),
+        (("CreateTable", "name=a", "columns=k:paper"), "refused (invalid): the column 'k' has the type 'paper'"),
+        (("CreateTable", "name=a", "replicas=2"), "refused (invalid): the replication factor must be odd"),
+        (("CreateTable", "name=a", "buckets=1000000"), "use fewer buckets"),
+        (("CreateTable", "name=a", "design=paper"), "refused (invalid): a table's design is one of"),
+        (("AlterTable", "name=paper", "new_name=b"), "refused (not-found): there is no table named 'paper'"),
+        (("DeleteTable", "name=paper"), "refused (not-found): there is no table named 'paper'"),
+        (("GetTableSchema", "name=paper"), "refused (not-found): there is no table named 'paper'"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_kind_and_reason(
+    programs: Programs, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
+) -> None:
+    operator = Operator(programs.store, capsys)
+    operator.until(lambda: operator.ask("ListTables")[0] == 0)
+    code, text = operator.ask(*words)
+    assert code == 1 and told in text and text.count("\n") == 1, text
+    assert operator.told("ListTables") == []
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", LARGEST_FRAME * 4, b"\x00\x00\x00\x05hello", b""])
+def test_bytes_that_are_no_frames_end_their_connection_and_no_process(programs: Programs, garbage: bytes) -> None:
+    for address in programs.addresses.values():
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
+            connection.sendall(garbage)
+            connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(PATIENCE_S)
+            while connection.recv(1 << 16):
+                pass
+    assert all(process.poll() is None for process in programs.running.values())
