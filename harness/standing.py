@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from harness.asking import insist
 from harness.errors import HarnessError
 from harness.protocols import Database, Environment, Inspected, ProcessState
 
@@ -79,7 +81,7 @@ async def _look(
     heard.update(link for link, arrives in matrix.items() if arrives)
     states = await _states(database, names)
     running = [name for name in names if states[name] is ProcessState.RUNNING] if statuses else []
-    answers = await asyncio.gather(*(database.status(name) for name in running))
+    answers = await asyncio.gather(*(insist(partial(database.status, name)) for name in running))
     return Standing(
         links=tuple(sorted(link for link in matrix if link not in heard)),
         paused=tuple(name for name in names if states[name] is ProcessState.PAUSED),

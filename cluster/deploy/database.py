@@ -322,7 +322,7 @@ class ReferenceDatabase(ABC):
     async def look(self, timeout_s: float) -> ClusterReport:
         """What `assay cluster check` says of it, once it is healthy or time is over."""
         client = self.admin_client(READINESS_CALL_TIMEOUT_S)
-        return await look(client, self._nodes, self.statuses, self.admin_clock(), timeout_s)
+        return await look(client, self._nodes, self.status, self.admin_clock(), timeout_s)
 
     async def examine(self, timeout_s: float) -> Examination:
         """`harness.protocols.Examined`."""

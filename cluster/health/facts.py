@@ -6,8 +6,10 @@ looks again (`cluster.health.look`).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from cluster.client.client import ClusterClient
 from cluster.wire.messages import (
@@ -17,6 +19,7 @@ from cluster.wire.messages import (
     TabletLocation,
     TabletServersReply,
 )
+from harness.asking import insist
 from harness.errors import DefiniteError, IndefiniteError
 from harness.protocols import GroupStatus, Node, NodeStatus, node_of
 
@@ -61,10 +64,11 @@ class ClusterFacts:
 
 
 async def collect(
-    client: ClusterClient, nodes: Sequence[Node], statuses: Callable[[], Awaitable[Statuses]]
+    client: ClusterClient, nodes: Sequence[Node], status: Callable[[str], Awaitable[NodeStatus | None]]
 ) -> ClusterFacts:
     """Ask every node and the leader master; whoever does not answer is left out, never an error."""
-    views = await statuses()
+    answers = await asyncio.gather(*(insist(partial(status, node.name)) for node in nodes))
+    views = {node.name: answer for node, answer in zip(nodes, answers, strict=True)}
     held = {group.group for status in views.values() if status is not None for group in status.groups}
     try:
         catalog = await _catalog(client, sorted(held - {CATALOG_GROUP}))
@@ -87,7 +91,9 @@ async def _catalog(client: ClusterClient, held: Sequence[str]) -> CatalogFacts:
     if strays:
         reply = await catalog.tablet_locations(strays)
         hosted = {tablet.tablet_id: tablet.state for tablet in reply.tablets} | dict.fromkeys(reply.unknown)
-    heard = {node_of(master.node_id): await _heard(client, master.address) for master in masters.voters}
+    heard = {
+        node_of(master.node_id): await insist(partial(_heard, client, master.address)) for master in masters.voters
+    }
     return CatalogFacts(masters, servers, tables, factors, tablets, hosted, heard)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from cluster.client.client import ClusterClient
 from cluster.health.check import ClusterReport, Row, examine
-from cluster.health.facts import Statuses, collect
+from cluster.health.facts import collect
 from harness.ports import Clock
-from harness.protocols import Node
+from harness.protocols import Node, NodeStatus
 
 LOOK_GAP_S = 0.25
 
@@ -16,14 +16,14 @@ LOOK_GAP_S = 0.25
 async def look(
     client: ClusterClient,
     nodes: Sequence[Node],
-    statuses: Callable[[], Awaitable[Statuses]],
+    status: Callable[[str], Awaitable[NodeStatus | None]],
     clock: Clock,
     timeout_s: float,
 ) -> ClusterReport:
     """The first healthy report, or the last one when time is over."""
     deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
     while True:
-        report = examine(await collect(client, nodes, statuses))
+        report = examine(await collect(client, nodes, status))
         if report.healthy or clock.monotonic_ns() >= deadline_ns:
             return report
         await clock.sleep(LOOK_GAP_S)

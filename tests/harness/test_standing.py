@@ -73,6 +73,21 @@ def test_a_node_that_is_not_up_after_the_final_reads(setup: Setup, happens: Any,
     assert verdict.liveness.answer is (word == "unknown")
 
 
+def test_an_answer_that_was_lost_is_no_silence(setup: Setup) -> None:
+    """Asked once each, three nodes of which every second answer is lost would never all have answered."""
+
+    class Lossy(MemoryDatabase):
+        asked = 0
+
+        async def status(self, node: str) -> Any:
+            self.asked += 1
+            return None if self.asked % 2 else await super().status(node)
+
+    database = Lossy(setup.environment.clock)
+    verdict = setup.run(database=database, nemesis=KillNemesis(database)).verdict
+    assert (verdict.overall, verdict.reasons) == ("valid", ())
+
+
 def test_machines_that_somebody_else_disturbed_are_our_failure(setup: Setup) -> None:
     class Disturbed(SimEnvironment):
         async def disturbed(self) -> tuple[str, ...]:

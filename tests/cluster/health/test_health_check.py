@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
 from msgspec.structs import replace as changed
 
 from cluster.health.check import ClusterReport, examine
-from cluster.health.facts import CatalogFacts, ClusterFacts
+from cluster.health.facts import CatalogFacts, ClusterFacts, collect
 from cluster.health.look import told
 from cluster.wire.messages import (
     MastersReply,
@@ -20,6 +25,7 @@ from cluster.wire.messages import (
     TabletLocation,
     TabletServersReply,
 )
+from harness.errors import DefiniteError
 from harness.invariants import END_STATE, Examination, InvariantsRecord, as_checker, with_examination
 from harness.protocols import GroupStatus, Node, NodeStatus
 
@@ -166,6 +172,20 @@ def test_a_master_that_was_removed_may_know_an_older_configuration() -> None:
 
 def test_replicas_at_different_indices_are_not_compared() -> None:
     assert examine(with_group("t2", "tablet-0", digest=78, applied_index=8)(healthy())).healthy
+
+
+def test_an_answer_that_was_lost_is_no_silence() -> None:
+    """One look, of a network that loses every second answer."""
+    facts, asked = healthy(), Counter[str]()
+
+    async def status(name: str) -> NodeStatus | None:
+        asked[name] += 1
+        return facts.statuses[name] if asked[name] == 2 and name != "t2" else None
+
+    client: Any = SimpleNamespace(catalog=SimpleNamespace(masters=AsyncMock(side_effect=DefiniteError("gone", "gone"))))
+    seen = asyncio.run(collect(client, NODES, status)).statuses
+    assert seen == {**facts.statuses, "t2": None}
+    assert asked["t2"] > 2
 
 
 def test_a_report_is_read_again_as_it_was_written() -> None:
