@@ -146,19 +146,16 @@ async def _look(client: ClusterClient, up: UpCluster, settle_s: float = SETTLE_S
     from harness.real.clock import RealClock
 
     nodes = tuple(Node(each.name, each.role, each.zone) for each in up.nodes)
+    addresses = {each.name: each.address for each in up.nodes}
 
-    async def status(node: UpNode) -> NodeStatus | None:
+    async def status(name: str) -> NodeStatus | None:
         try:
             async with asyncio.timeout(STATUS_TIMEOUT_S):
-                return node_status(await client.status(node.address), NOBODY_KNOWS_NS)
+                return node_status(await client.status(addresses[name]), NOBODY_KNOWS_NS)
         except (DefiniteError, TimeoutError):
             return None
 
-    async def statuses() -> dict[str, NodeStatus | None]:
-        answers = await asyncio.gather(*map(status, up.nodes))
-        return {node.name: answer for node, answer in zip(up.nodes, answers, strict=True)}
-
-    return await look(client, nodes, statuses, RealClock(), settle_s)
+    return await look(client, nodes, status, RealClock(), settle_s)
 
 
 async def with_cluster(store: Path, work: Callable[[ClusterClient, UpCluster], Awaitable[T]]) -> T:
