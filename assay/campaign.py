@@ -24,6 +24,8 @@ from assay.seeds import Keep, SeedResult, parse_seeds, run_all
 from cluster.flaws import FLAWS, Flaw
 from harness.provenance import provenance
 from nemesis.asked import split
+from nemesis.catalogs import TABLES_MADE
+from nemesis.quorum import LEADERLESS
 from nemesis.scripts import SCRIPTS
 
 TIME_LIMIT_S = 20.0
@@ -67,13 +69,21 @@ def command_of(flaw: Flaw) -> Command:
 SCRIPT_WORLDS = {"snapshot-race": "snapshot-entries=20"}
 """Told to a script that others would keep from its core: 10 000 writes take too long in some worlds."""
 
+
+def command_of_script(script: str) -> Command:
+    """A script under a workload that it can be reached with."""
+    needs = SCRIPTS[script].needs
+    workload = "write-atomicity" if LEADERLESS in needs else "catalog" if TABLES_MADE in needs else "register"
+    return Command(workload, (script,), SCRIPT_WORLDS.get(script, ""), SCRIPT_LIMIT_S)
+
+
 CLEAN_COMMANDS: tuple[Command, ...] = tuple(
     dict.fromkeys(
         (
             Command("register", ("partition", "kill")),
             Command("register", ("partition", "kill", "pause")),
             Command("register", ("partition",)),
-            *(Command("register", (script,), SCRIPT_WORLDS.get(script, ""), SCRIPT_LIMIT_S) for script in SCRIPTS),
+            *map(command_of_script, SCRIPTS),
             *map(command_of, FLAWS.values()),
         )
     )

@@ -15,7 +15,6 @@ from assay.swarm import draw_cluster, draw_faults, drawn_words
 from assay.worlds import WorldSpec, draw_world, told_knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import cluster_nodes
-from cluster.deploy.partitions import QUORUM_WORKLOADS
 from cluster.wire.messages import WIRE_VERSION
 from harness import rundir as rundirs
 from harness.adequacy import parse_floors, without_availability
@@ -128,7 +127,7 @@ def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> Si
     """The reference cluster in that world."""
     places = data_centres(options)
     database = SimDatabase(world, options.masters, options.nodes, options.flaw, spec.knobs, spec.zones, places)
-    database.leaderless = options.workload in QUORUM_WORKLOADS
+    database.workload = options.workload
     return database
 
 
@@ -174,7 +173,7 @@ def run_in_docker(
         database = DockerDatabase(
             environment, options.masters, options.nodes, options.flaw, knobs, seed=options.seed, environment=variables
         )
-        database.leaderless = options.workload in QUORUM_WORKLOADS
+        database.workload = options.workload
         test = make_test(options, environment, database, started, tell)
         containers = f"assay-{environment.run_id}-NODE"
         left = f"the nodes' logs are in the containers {containers}; `assay doctor --clean` saves them with the run"

@@ -14,7 +14,7 @@ def docker_faults(facts: Facts) -> tuple[Finding, ...]:
     node = facts.engine.node if facts.engine is not None else None
     if node is None:
         return ()
-    offered = CAPABILITIES | capabilities(node.works, volumes=True) | {"zones", "leaderless"}
+    offered = CAPABILITIES | capabilities(node.works, volumes=True) | {"zones", "leaderless", "tables-made"}
     works = [name for name, info in NEMESES.items() if info.needs <= offered]
     lacks = {name: sorted(info.needs - offered) for name, info in NEMESES.items() if name not in works}
     lacking = [f"{name} ({', '.join(missing)})" for name, missing in lacks.items()]

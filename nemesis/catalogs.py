@@ -16,6 +16,9 @@ from nemesis.view import Leader, View, names
 
 MASTER, TSERVER = "master", "tserver"
 
+TABLES_MADE = "tables-made"
+"""The capability of a database on which the workload makes tables while it runs."""
+
 EVICTED_S = 4.5
 """How long a dead replica is given to be evicted, before an operator removes it."""
 

@@ -11,11 +11,18 @@ from harness.errors import UserError
 from harness.generators.core import Generator
 from harness.protocols import Database, Environment, Nemesis
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted
+from nemesis.catalogs import TABLES_MADE
 from nemesis.cycles import SEED_BITS, Kind, Pace, Timed, end_op
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.quorum import LEADERLESS
 from nemesis.registry import KINDS, NEMESES, PlotStyle
 from nemesis.schedule import Schedule, Steps
+
+MISSING_IN_WORKLOAD = {
+    LEADERLESS: "the workload's tables have leaders; a quorum workload's have none",
+    TABLES_MADE: "the workload makes no tables while it runs; `catalog` does",
+}
+"""What is to be said where the workload does not bring what a nemesis needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +146,7 @@ def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: 
     name = asked.name
     lacking = NEMESES[name].needs - offered
     if lacking:
-        raise UserError(
-            f"The nemesis {name!r} can't be used here: no {' and no '.join(sorted(lacking))} fault is offered."
-        )
+        raise UserError(f"The nemesis {name!r} can't be used here: {_why_not(lacking)}.")
     longest_s = max(asked.every_s or 0.0, asked.for_s or 0.0)
     if time_limit_s is not None and longest_s > time_limit_s:
         raise UserError(f"{asked.text()} takes longer than the run, which lasts {time_limit_s:g} s.")
@@ -169,6 +174,13 @@ def _require_known_names(asked: Asked, database: Database) -> None:
                 close = difflib.get_close_matches(name, known, 3, 0.5)
                 hint = f"; did you mean {' or '.join(close)}?" if close else f"; there are {len(known)}."
                 raise UserError(f"{database.name} has nothing named {name!r} for {setting} of {asked.name!r}{hint}")
+
+
+def _why_not(lacking: frozenset[str]) -> str:
+    """What is missing, in words: tables of another kind, or faults that nobody here can make."""
+    of_workload = [words for power, words in MISSING_IN_WORKLOAD.items() if power in lacking]
+    faults = sorted(lacking - MISSING_IN_WORKLOAD.keys())
+    return "; ".join([*of_workload, *([f"no {' and no '.join(faults)} fault is offered"] if faults else [])])
 
 
 def _lacking(name: str, among: Sequence[str], offered: frozenset[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nemesis.answers import idle_bridge, lost_answer, stale_lease
-from nemesis.catalogs import late_call, unheard_tablets
+from nemesis.catalogs import TABLES_MADE, late_call, unheard_tablets
 from nemesis.elections import leader_returns, lonely_leader, rotate_majority
 from nemesis.faults import NO_CUT, Partition
 from nemesis.grudges import split
@@ -146,7 +146,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
     "unheard-tablets": ScriptInfo(
         unheard_tablets,
         "keeps from the leader master that tables came up, and has its changes wait as it replaces their tablets",
-        frozenset({"partition", "failpoint", "status"}),
+        frozenset({"partition", "failpoint", "status", TABLES_MADE}),
         "#8f5c3a",
     ),
     "partial-write": ScriptInfo(

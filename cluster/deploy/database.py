@@ -50,6 +50,9 @@ CAPABILITIES = frozenset(
 RAFT_ONLY = frozenset({"flood", "membership"})
 """What tables without leaders don't have; they have `leaderless` instead."""
 
+TABLE_MAKERS = ("catalog",)
+"""Workloads that make tables while they run."""
+
 LEAST_MASTERS = 3
 
 ADMIN = "admin"
@@ -81,7 +84,7 @@ def outlives_its_lease(knobs: Knobs) -> bool:
 class ReferenceDatabase(ABC):
     """Masters `m1`…, tablet servers `t1`…, one process each; where it runs adds processes, statuses and clients.
 
-    `leaderless` is to be set if its tables are to be written and read at levels (Q1).
+    `workload` is to be set to the name of what is to be run on it: what its tables can take depends on that.
     """
 
     setup_timeout_s: ClassVar[float]
@@ -92,7 +95,7 @@ class ReferenceDatabase(ABC):
         self._flooder: ClusterClient | None = None
         self._partitions: Mapping[str, Any] | None = None
         self._timestamps = RunTimestamps()
-        self.leaderless = False
+        self.workload = ""
 
     @property
     def name(self) -> str:
@@ -104,16 +107,18 @@ class ReferenceDatabase(ABC):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What its processes can take; `zones`, if its nodes are spread over several; `spare-master`, if so many are
-        masters that one can leave and a group of three is left; `spare-voter`, if tablets leave a tablet server free
-        that can join their group; `outlived-leader`, if a leader that was cut off takes
-        itself for one for longer than its successor waits to serve; `short-log`, if some hundred entries suffice for a
-        snapshot that a follower needs."""
+        """What its processes can take; `zones`, if its nodes are spread over several; `tables-made`, if the workload
+        makes tables while it runs; `spare-master`, if so many are masters that one can leave and a group of three is
+        left; `spare-voter`, if tablets leave a tablet server free that can join their group; `outlived-leader`, if a
+        leader that was cut off takes itself for one for longer than its successor waits to serve; `short-log`, if some
+        hundred entries suffice for a snapshot that a follower needs."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
-        found = (CAPABILITIES - RAFT_ONLY) | {"leaderless"} if self.leaderless else CAPABILITIES
+        quorum = self.workload in QUORUM_WORKLOADS
+        found = (CAPABILITIES - RAFT_ONLY) | {"leaderless"} if quorum else CAPABILITIES
         extra = {
             "zones": len(zones) > 1,
+            "tables-made": self.workload in TABLE_MAKERS,
             "spare-master": len(masters) > LEAST_MASTERS,
             "spare-voter": len(self._nodes) - len(masters) > REPLICATION_FACTOR,
             "outlived-leader": outlives_its_lease(self._knobs),

@@ -16,14 +16,13 @@ from harness.generators.core import Context
 from harness.generators.simulate import simulate
 from harness.ops import Op, OpType
 from nemesis.cycles import Timed
-from nemesis.packages import NemesisOptions, package
-from nemesis.quorum import LEADERLESS
+from nemesis.packages import MISSING_IN_WORKLOAD, NemesisOptions, package
 from nemesis.registry import NEMESES
 from nemesis.schedule import Schedule, Steps
 from nemesis.scripts import SCRIPTS
 
 SECOND_NS = 1_000_000_000
-OFFERED = sorted(name for name, info in NEMESES.items() if LEADERLESS not in info.needs)
+OFFERED = sorted(name for name, info in NEMESES.items() if info.needs.isdisjoint(MISSING_IN_WORKLOAD))
 names = st.lists(st.sampled_from(OFFERED), min_size=1, unique=True)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
+from harness.env.sim import SimEnvironment
+from harness.errors import UserError
 from harness.sim.world import World
 from nemesis.asked import expand, parse_all
+from nemesis.packages import NemesisOptions, package
 from nemesis.registry import NEMESES
 from nemesis.scripts import SCRIPTS
 
@@ -25,6 +30,16 @@ def test_members_come_and_go_only_where_a_server_is_to_spare() -> None:
             can = SimDatabase(world, 3, tservers, (), Knobs()).capabilities | {"partition"}
         assert ("membership" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]) == drawn
         assert "membership" in [each.name for each in expand(parse_all(["membership"]), frozenset(can))]
+
+
+def test_what_the_workload_does_not_bring_is_told_before_the_run() -> None:
+    """`assay run register --nemesis unheard-tablets` ran, and was unknown: nobody made a table."""
+    with World(1) as world:
+        database, environment = SimDatabase(world, 3, 5, (), Knobs()), SimEnvironment(world)
+        database.workload = "register"
+        for script, words in (("unheard-tablets", "makes no tables"), ("short-read", "tables have leaders")):
+            with pytest.raises(UserError, match=f"{script!r} can't be used here: .*{words}"):
+                package([script], database, environment, NemesisOptions(), Random(1))
 
 
 @pytest.mark.parametrize(
