@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
-from assay.campaign import clean_options, flawed_options, found, try_seed
+from assay.campaign import CLEAN_COMMANDS, Command, clean_options, flawed_options, found, try_seed
+from assay.compose import make_test, make_world, simulated_database
+from assay.worlds import draw_world
 from cluster.flaws import FLAWS
+from harness.env.sim import SimEnvironment
+from nemesis.asked import parse
+
+STARTED = datetime(2026, 2, 3, 4, 5, 6)
 
 CLEAN_SEEDS = range(1, 11)
 """More of them are for `python -m assay.campaign`."""
@@ -50,6 +57,16 @@ FOUND_BY = {
     "purge-unreconciled": 1,
 }
 """A seed that finds each flaw: by what clients saw, unless the flaw says that an invariant shows it."""
+
+
+@pytest.mark.parametrize("command", CLEAN_COMMANDS, ids=str)
+def test_every_clean_command_can_be_composed(command: Command) -> None:
+    """`make torture` ended when it came to a script that the workload had no tables for."""
+    options = command.options(1)
+    spec = draw_world(options.seed, options.world)
+    with make_world(options, spec) as world:
+        test = make_test(options, SimEnvironment(world), simulated_database(world, options, spec), STARTED)
+    assert set(test.requested_faults) == {parse(part).name for part in command.nemesis}
 
 
 @pytest.mark.parametrize("seed", CLEAN_SEEDS)
