@@ -40,8 +40,9 @@ demo: setup
 demo-docker: setup
 	@$(BIN)/python -m assay.demo --on docker --store $(STORE)
 
+# Three workers on two cores: the one that has the containers waits most of its time.
 test: kernels
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
 
 lint: setup
 	$(BIN)/ruff check .
