@@ -23,6 +23,8 @@ from cluster.raft.types import (
 
 if TYPE_CHECKING:
     from cluster.quorum.ids import MutationId
+    from cluster.quorum.slices import Page, Slice
+    from cluster.quorum.summaries import Summary
     from cluster.ranges.lease import Lease
 
 
@@ -124,8 +126,21 @@ class Observer(Protocol):
     def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
         """Nothing is left here of this member of the group but its vote; `for_good`, because the tablet is deleted."""
 
-    def mutation_stored(self, group: str, replicas: Collection[str], each: MutationId) -> None:
-        """A mutation of a logged tablet is durable here; `replicas` are the nodes that hold the tablet."""
+    def id_made(self, each: MutationId) -> None:
+        """This node's coordinator names a mutation so, and has sent it to nobody."""
+
+    def mutation_stored(self, group: str, replicas: Collection[str], each: MutationId, number: int) -> None:
+        """A mutation of a logged tablet is durable here, at this place of the log, or was found there at a restart;
+        `replicas` are the nodes that hold the tablet."""
+
+    def mutations_set_aside(self, group: str, numbers: Collection[int]) -> None:
+        """The mutations of these places of the log are durable elsewhere too."""
+
+    def log_collected(self, group: str, number: int) -> None:
+        """The log of a logged tablet keeps nothing here up to this place any more."""
+
+    def snapshot_read(self, group: str, asked: Slice, summary: Summary, page: Page) -> None:
+        """What this replica of a logged tablet holds of a slice, and what it has applied, as of one moment."""
 
     def bound_raised(self, group: str, bound: int) -> None:
         """This replica of a logged tablet knows that all have everything below the bound; also after a restart."""
@@ -184,7 +199,19 @@ class Silent:
     def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
         """Nothing."""
 
-    def mutation_stored(self, group: str, replicas: Collection[str], each: MutationId) -> None:
+    def id_made(self, each: MutationId) -> None:
+        """Nothing."""
+
+    def mutation_stored(self, group: str, replicas: Collection[str], each: MutationId, number: int) -> None:
+        """Nothing."""
+
+    def mutations_set_aside(self, group: str, numbers: Collection[int]) -> None:
+        """Nothing."""
+
+    def log_collected(self, group: str, number: int) -> None:
+        """Nothing."""
+
+    def snapshot_read(self, group: str, asked: Slice, summary: Summary, page: Page) -> None:
         """Nothing."""
 
     def bound_raised(self, group: str, bound: int) -> None:

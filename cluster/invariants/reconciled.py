@@ -1,25 +1,55 @@
-"""What every replica of a logged tablet has below its low bound, and deletions that are forgotten there (Q6 to Q8)."""
+"""Mutations of logged tablets: their ids, what every replica has below its low bound, and what is forgotten (Q3 to Q8)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from hashlib import blake2b
+from typing import TypeAlias
+
+import msgspec
 
 from cluster.invariants.findings import Findings
 from cluster.quorum.ids import LOWEST_TIME, MutationId
+from cluster.quorum.keys import EVERYTHING, KeyBytes
+from cluster.quorum.slices import Page, Slice, visible_rows
+from cluster.quorum.summaries import Summary
 
+IDS = "ids-rise"
 RECONCILED = "reconciled-everywhere"
+COLLECTED = "unreconciled-is-kept"
 PURGED = "purged-below-bound"
+SUMMARIES = "equal-summaries-equal-rows"
+
+KEPT_SUMMARIES = 1 << 14
+"""So many summaries of a tablet are remembered; then the older half is let go of."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+_Said: TypeAlias = tuple[KeyBytes, int, int, bytes]
 
 
 class _Tablet:
-    """Who has had each mutation durably. What a life has told binds later ones of its node."""
+    """Who has had each mutation durably, and what rows went with a summary. What a life has told binds later ones of
+    its node."""
 
-    __slots__ = ("everywhere", "highest", "partly")
+    __slots__ = ("everywhere", "highest", "partly", "said")
 
     def __init__(self) -> None:
         self.everywhere: dict[MutationId, None] = {}
         self.partly: dict[MutationId, dict[str, None]] = {}
         self.highest = LOWEST_TIME
+        self.said: dict[_Said, tuple[int, bytes]] = {}
+
+
+class _Log:
+    """What the log of one replica holds, in one life: ids by place, those aside that are kept elsewhere too."""
+
+    __slots__ = ("aside", "bound", "places")
+
+    def __init__(self) -> None:
+        self.places: dict[int, MutationId] = {}
+        self.aside: dict[int, None] = {}
+        self.bound = LOWEST_TIME
 
 
 class Reconciled:
@@ -28,9 +58,23 @@ class Reconciled:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._tablets: dict[str, _Tablet] = {}
+        self._logs: dict[tuple[int, str], _Log] = {}
+        self._made: dict[str, tuple[int, int]] = {}
 
-    def stored(self, life: int, group: str, replicas: Collection[str], each: MutationId) -> None:
-        """A mutation is durable at a replica; `replicas` are all that there are."""
+    def made(self, life: int, each: MutationId) -> None:
+        """A coordinator has made an id."""
+        self._findings.checked[IDS] += 1
+        last, maker = self._made.get(each.node, (LOWEST_TIME, life))
+        if each.time <= last:
+            message = f"{each.node} made an id of time {each.time} after one of time {last}: ids are used twice so"
+            self._findings.tell(IDS, message, (maker, life), None)
+        self._made[each.node] = (max(each.time, last), life)
+
+    def stored(self, life: int, group: str, replicas: Collection[str], each: MutationId, number: int) -> None:
+        """A mutation is durable at a replica, at this place of its log; `replicas` are all that there are."""
+        log = self._logs.setdefault((life, group), _Log())
+        if number not in log.aside:
+            log.places[number] = each
         tablet = self._tablets.setdefault(group, _Tablet())
         if each in tablet.everywhere:
             return
@@ -44,8 +88,27 @@ class Reconciled:
             message = f"a mutation of time {each.time} came to be below the low bound {tablet.highest}"
             self._findings.tell(RECONCILED, message, (life,), group)
 
+    def set_aside(self, life: int, group: str, numbers: Collection[int]) -> None:
+        """The mutations of these places are kept elsewhere too."""
+        log = self._logs.setdefault((life, group), _Log())
+        for number in numbers:
+            log.aside[number] = None
+            log.places.pop(number, None)
+
+    def collected(self, life: int, group: str, number: int) -> None:
+        """A log keeps nothing up to this place any more."""
+        self._findings.checked[COLLECTED] += 1
+        log = self._logs.setdefault((life, group), _Log())
+        gone = [place for place in log.places if place <= number]
+        lost = [each for place in gone if (each := log.places.pop(place)).time >= log.bound]
+        if lost:
+            message = f"the log forgot {len(lost)} mutations, one of time {lost[0].time}, above the bound {log.bound}"
+            self._findings.tell(COLLECTED, message, (life,), group)
+
     def bound_raised(self, life: int, group: str, bound: int) -> None:
         """A low bound is durable at a replica: all have everything below it."""
+        log = self._logs.setdefault((life, group), _Log())
+        log.bound = max(log.bound, bound)
         tablet = self._tablets.setdefault(group, _Tablet())
         self._findings.checked[RECONCILED] += 1
         if bound <= tablet.highest:
@@ -63,3 +126,22 @@ class Reconciled:
         if timestamp >= low_bound:
             message = f"a deletion of time {timestamp} is forgotten above the low bound {low_bound}"
             self._findings.tell(PURGED, message, (life,), group)
+
+    def read(self, life: int, group: str, asked: Slice, summary: Summary, page: Page) -> None:
+        """A replica has read a slice, and summarized what it has applied, at one moment.
+
+        Of whole partitions: the summary, with its bound, tells what was applied, and so which rows readers see. Of
+        deletions it tells nothing: below the bound one replica may have forgotten them and another not.
+        """
+        if asked.spans != (EVERYTHING,) or asked.limit is not None or asked.columns or page.end is not None:
+            return
+        self._findings.checked[SUMMARIES] += 1
+        said = self._tablets.setdefault(group, _Tablet()).said
+        rows = blake2b(_encode(visible_rows(page.contents)), digest_size=16).digest()
+        other, before = said.setdefault((asked.partition, summary.bound, summary.count, summary.set_hash), (life, rows))
+        if before != rows:
+            message = f"two replicas agree on {summary.count} mutations from the bound {summary.bound} on, and differ"
+            self._findings.tell(SUMMARIES, message, (other, life), group)
+        if len(said) > KEPT_SUMMARIES:
+            for key in list(said)[: KEPT_SUMMARIES // 2]:
+                del said[key]

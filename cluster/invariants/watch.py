@@ -20,6 +20,8 @@ from cluster.log.envelope import CorruptLog
 from cluster.master.catalog import Catalog
 from cluster.observer import Digested, Observer, RaftView, Readings
 from cluster.quorum.ids import MutationId
+from cluster.quorum.slices import Page, Slice
+from cluster.quorum.summaries import Summary
 from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
 from cluster.ranges.lease import Lease
 from harness.failpoints import InjectedFailure
@@ -184,8 +186,20 @@ class _Life:
         else:
             found.membership.deleted(self._life, server)
 
-    def mutation_stored(self, group: str, replicas: Collection[str], each: MutationId) -> None:
-        self._watch.reconciled.stored(self._life, group, replicas, each)
+    def id_made(self, each: MutationId) -> None:
+        self._watch.reconciled.made(self._life, each)
+
+    def mutation_stored(self, group: str, replicas: Collection[str], each: MutationId, number: int) -> None:
+        self._watch.reconciled.stored(self._life, group, replicas, each, number)
+
+    def mutations_set_aside(self, group: str, numbers: Collection[int]) -> None:
+        self._watch.reconciled.set_aside(self._life, group, numbers)
+
+    def log_collected(self, group: str, number: int) -> None:
+        self._watch.reconciled.collected(self._life, group, number)
+
+    def snapshot_read(self, group: str, asked: Slice, summary: Summary, page: Page) -> None:
+        self._watch.reconciled.read(self._life, group, asked, summary, page)
 
     def bound_raised(self, group: str, bound: int) -> None:
         self._watch.reconciled.bound_raised(self._life, group, bound)

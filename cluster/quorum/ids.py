@@ -9,7 +9,7 @@ was durable before any id below it was given out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from hashlib import blake2b
 
 import msgspec
@@ -99,11 +99,22 @@ class IdTimes:
 
 
 class MutationIds:
-    """Makes the ids of one server; `recover` comes first. Its reservation is a small file of its own."""
+    """Makes the ids of one server; `recover` comes first. Its reservation is a small file of its own.
 
-    def __init__(self, server_id: str, clock: Clock, disk: Disk, flaws: Collection[str] = ()) -> None:
+    `on_made` is told of each id before anybody else is.
+    """
+
+    def __init__(
+        self,
+        server_id: str,
+        clock: Clock,
+        disk: Disk,
+        flaws: Collection[str] = (),
+        on_made: Callable[[MutationId], None] = lambda each: None,
+    ) -> None:
         encode_id(MutationId(LOWEST_TIME, server_id))
         self._server_id, self._clock, self._disk, self._flaws = server_id, clock, disk, flaws
+        self._on_made = on_made
         self._times = IdTimes()
         self._reserving = asyncio.Lock()
 
@@ -119,7 +130,9 @@ class MutationIds:
             async with self._reserving:
                 if self._times.used_up(self._clock.wall_ns()):
                     await self._reserve()
-        return MutationId(time, self._server_id)
+        made = MutationId(time, self._server_id)
+        self._on_made(made)
+        return made
 
     def rise_above(self, time: int) -> None:
         """Make no id at or below this time any more."""

@@ -59,7 +59,7 @@ class LoggedReplica:
         self._ports, self._tablet_id, self._knobs, self._flaws = ports, created.tablet_id, knobs, flaws
         self._observer = observer
         replicas = tuple(node_of(replica.node_id) for replica in created.voters)
-        self.log = MutationLog(lambda each: observer.mutation_stored(created.tablet_id, replicas, each))
+        self.log = MutationLog(created.tablet_id, replicas, observer)
         self.bounds: Bounds | None = None
         self._coming: dict[MutationId, asyncio.Task[None]] = {}
 
@@ -159,6 +159,7 @@ class LoggedReplica:
         summary, as_of = self.log.summary(partition), self.log.last
         newer = () if request.as_of is None else self.log.newer(partition, request.as_of)
         page = await store.read(request.slice)
+        self._observer.snapshot_read(self._tablet_id, request.slice, summary, page)
         if self._ports.failpoints.armed:
             await pass_by(self._ports.failpoints, "quorum.after_rows", self._tablet_id)
         if "summary-after-data" in self._flaws:

@@ -6,8 +6,9 @@ that begins in the same turn shows are one snapshot (Q5). Numbers are places in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 
+from cluster.observer import SILENT, Observer
 from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.mutation_index import MutationIndex
@@ -15,10 +16,13 @@ from cluster.quorum.summaries import SetHash, Summary, summarize
 
 
 class MutationLog:
-    """Implements `cluster.store.sorted.records.Ledger`. Ids below `low_bound` are forgotten: every replica has them."""
+    """Implements `cluster.store.sorted.records.Ledger`. Ids below `low_bound` are forgotten: every replica has them.
 
-    def __init__(self, on_stored: Callable[[MutationId], None] = lambda each: None) -> None:
-        self._on_stored = on_stored
+    `observer` is told what happens to the log of `group`, which these nodes, `replicas`, hold.
+    """
+
+    def __init__(self, group: str = "", replicas: Collection[str] = (), observer: Observer = SILENT) -> None:
+        self._group, self._replicas, self._observer = group, replicas, observer
         self.index: MutationIndex[int] = MutationIndex()
         self.low_bound = LOWEST_TIME
         self.last = 0
@@ -31,7 +35,7 @@ class MutationLog:
     def stored(self, number: int, each: MutationId, partition: KeyBytes) -> None:
         """A mutation is visible; one that every replica has is not counted again."""
         self.last = number
-        self._on_stored(each)
+        self._observer.mutation_stored(self._group, self._replicas, each, number)
         if each.time < self.low_bound or each in self.index:
             return
         self.index.add(each, partition, number)
@@ -61,8 +65,14 @@ class MutationLog:
 
     def set_aside(self, numbers: Iterable[int]) -> None:
         """The log need not keep these places any more."""
-        for number in numbers:
+        gone = list(numbers)
+        for number in gone:
             self._numbers.pop(number, None)
+        self._observer.mutations_set_aside(self._group, gone)
+
+    def collected(self, number: int) -> None:
+        """The log keeps nothing up to this place."""
+        self._observer.log_collected(self._group, number)
 
     # ---- what coordinators ask ----
 

@@ -10,6 +10,7 @@ from cluster.identity import PeerCheck, stranger
 from cluster.log.node import NodeLog, Quarantined
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
+from cluster.observer import SILENT, Observer
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.coordinator import Coordinator
 from cluster.quorum.hinting import HINTS_GROUP, Hinting
@@ -44,14 +45,21 @@ class QuorumService:
     What nodes ask each other is taken from peers of this cluster only, as `check` knows them (G9).
     """
 
-    def __init__(self, ports: Ports, config: NodeConfig, replicas: Mapping[str, object], check: PeerCheck) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        config: NodeConfig,
+        replicas: Mapping[str, object],
+        check: PeerCheck,
+        observer: Observer = SILENT,
+    ) -> None:
         self._ports, self._config, self._replicas, self._check = ports, config, replicas, check
         self._log: NodeLog | None = None
         self._locator = Locator(ports.clock, self._client)
         snitch = Snitch(ports.node_id, config.zone)
         calls = self._calls = ReplicaCalls(ports.node_id, ports.network, ports.clock, snitch, self._own)
         self._hinting = Hinting(ports, self._hints_view, self._locator.address, calls, config.flaws)
-        self._ids = MutationIds(ports.node_id, ports.clock, ports.disk, config.flaws)
+        self._ids = MutationIds(ports.node_id, ports.clock, ports.disk, config.flaws, observer.id_made)
         self._coordinator = Coordinator(ports, config, self._locator, snitch, calls, self._hinting, self._ids)
         self._repairs = Repairs(ports, config.knobs, calls, self._first_of)
         self._reconciling = Reconciling(ports, config.knobs, calls, self._logged)

@@ -90,7 +90,7 @@ class TabletServer:
         self._changing: dict[str, asyncio.Lock] = {}
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
         self._evictions = Evictions(ports, config.knobs.replica_dead_ms, lambda: self._replicas)
-        self._quorum = QuorumService(ports, config, self._replicas, self._streams.check)
+        self._quorum = QuorumService(ports, config, self._replicas, self._streams.check, observer)
         self._node_log: NodeLog | None = None
         self._serving = False
 

@@ -79,3 +79,6 @@ class Ledger(Protocol):
 
     def set_aside(self, numbers: Iterable[int]) -> None:
         """The log need not keep these places any more: the store has their mutations elsewhere."""
+
+    def collected(self, number: int) -> None:
+        """The log keeps nothing up to this place any more."""

@@ -359,6 +359,8 @@ class SortedStore:
 
     def _was_cut(self) -> None:
         self._cut_at, self._cutting = self._cutting or 0, None
+        if self._ledger is not None:
+            self._ledger.collected(self._cut_at)
         self._cut()
 
     # ---- compaction ----

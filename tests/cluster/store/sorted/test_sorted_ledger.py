@@ -30,6 +30,7 @@ class Told:
         self.stored_ids: dict[MutationId, tuple[int, KeyBytes]] = {}
         self.needs_from: int | None = None
         self.low_bound = 0
+        self.collected_to = 0
 
     def stored(self, number: int, each: MutationId, partition: KeyBytes) -> None:
         self.stored_ids[each] = (number, partition)
@@ -39,6 +40,10 @@ class Told:
 
     def set_aside(self, numbers: Iterable[int]) -> None:
         raise AssertionError("nothing is set aside")
+
+    def collected(self, number: int) -> None:
+        assert number > self.collected_to
+        self.collected_to = number
 
 
 class Unreconciled(Told):
