@@ -26,9 +26,9 @@ def nemeses() -> tuple[tuple[str, ...], Rows]:
 
 
 def flaws() -> tuple[tuple[str, ...], Rows]:
-    from cluster.flaws import KNOWN_FLAWS
+    from cluster.flaws import FLAWS
 
-    rows: Rows = [(f.name, f.mechanism, f.consequence, f.workload, f.nemesis) for f in KNOWN_FLAWS.values()]
+    rows: Rows = [(f.name, f.mechanism, f.consequence, f.workload, f.nemesis) for f in FLAWS.values()]
     return ("flaw", "breaks", "what goes wrong", "workload", "nemesis"), rows
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.worlds import draw_world, told_knobs
-from cluster.flaws import KNOWN_FLAWS
+from cluster.flaws import FLAWS
 from harness.adequacy import parse_floors
 from harness.errors import UserError
 from harness.rundir import require_store
@@ -91,7 +91,7 @@ def validate(options: RunOptions) -> RunOptions:
     known("environment", options.on, ENVIRONMENTS)
     parse_all(options.nemesis)
     for name in options.flaw:
-        known("flaw", name, list(KNOWN_FLAWS))
+        known("flaw", name, list(FLAWS))
     within("--time-limit", options.time_limit, 1, 7 * 24 * 3600)
     within("--rate", options.rate, 0.1, 1_000_000)
     within("--concurrency", options.concurrency, 1, 10_000)

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from cluster.flaws import KNOWN_FLAWS
+from cluster.flaws import FLAWS
 from cluster.store.clock_guard import ClockLimits
 from cluster.store.sessions import SessionLimits
 from cluster.wire.messages import Replica
@@ -170,7 +170,7 @@ def load_config(text: bytes) -> NodeConfig:
     except msgspec.MsgspecError as error:
         raise UserError(f"The node configuration is not valid: {error}.") from error
     for flaw in config.flaws:
-        if flaw not in KNOWN_FLAWS:
+        if flaw not in FLAWS:
             raise UserError(f"The node configuration names the unknown flaw {flaw!r}.")
     return config
 

@@ -279,32 +279,23 @@ FLAWS: dict[str, Flaw] = {
             time_limit_s=40.0,
             seen_by="not-over-replicated",
         ),
-    )
-}
-"""Each is found by the named run, which is valid without it (`tests/assay/test_campaigns.py` has the seeds)."""
-
-UNPINNED: dict[str, Flaw] = {
-    flaw.name: flaw
-    for flaw in (
         Flaw(
             "mutation-id-reuse",
             "Q3",
             "a restarted node makes ids by its clock, which may go back: two writes have one id, and one is lost",
             "durable-rows",
-            "kill,clock-jump",
-            options=LOGGED,
+            "restart-clock-back",
+            world="max-clock-offset-ms=4000",
+            options="table=logged,reads=0.3,keys=6",
         ),
         Flaw(
             "summary-after-data",
             "Q5",
             "the summary is taken after the data: a mutation between them is missed",
             "durable-rows",
-            "failpoint",
+            "split-snapshot",
             options=LOGGED,
         ),
     )
 }
-"""Those that only a step test shows: no seed is pinned yet that finds them."""
-
-KNOWN_FLAWS = {**FLAWS, **UNPINNED}
-"""What `--flaw` takes."""
+"""Each is found by the named run, which is valid without it (`tests/assay/test_campaigns.py` has the seeds)."""

@@ -15,7 +15,15 @@ from nemesis.faults import NO_CUT, Partition
 from nemesis.grudges import split
 from nemesis.leases import skewed_lease
 from nemesis.membership import membership
-from nemesis.quorum import LEADERLESS, partial_write, replica_away, short_read
+from nemesis.quorum import (
+    LEADERLESS,
+    coordinator_kill,
+    partial_write,
+    replica_away,
+    restart_clock_back,
+    short_read,
+    split_snapshot,
+)
 from nemesis.scene import Scene, Script
 from nemesis.storage import power_cut, snapshot_race
 from nemesis.successors import deposed_leader, late_acks, unheard_commit
@@ -166,5 +174,23 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "sends a write late, and cuts a replica off from the others longer than they remember what it misses",
         frozenset({"partition", "pause", "failpoint", "status", LEADERLESS}),
         "#6a8a4f",
+    ),
+    "coordinator-kill": ScriptInfo(
+        coordinator_kill,
+        "kills who coordinates a write, a read or a reconciliation of a table without leaders, at each of its steps",
+        frozenset({"partition", "kill", "pause", "failpoint", "status", LEADERLESS}),
+        "#a04f5d",
+    ),
+    "restart-clock-back": ScriptInfo(
+        restart_clock_back,
+        "restarts a tablet server with its clock moved back, within the bound, so that it lives a time anew",
+        frozenset({"kill", "clock", "status", LEADERLESS}),
+        "#7d6a3f",
+    ),
+    "split-snapshot": ScriptInfo(
+        split_snapshot,
+        "lets a replica take writes late, and wait with each answer between reading rows and telling of them",
+        frozenset({"failpoint", "status", LEADERLESS}),
+        "#4f6a8a",
     ),
 }

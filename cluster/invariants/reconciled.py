@@ -1,4 +1,4 @@
-"""Mutations of logged tablets: their ids, what every replica has below its low bound, and what is forgotten (Q3 to Q8)."""
+"""Mutations of logged tablets, their ids, what all have below the low bound, and what is forgotten (Q3 to Q8)."""
 
 from __future__ import annotations
 

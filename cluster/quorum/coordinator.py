@@ -96,6 +96,7 @@ class Coordinator:
         writing = self._write_everywhere(state, replicas, request, message, answered)
         self._spawn(self._until_settled(writing, answered))
         await answered
+        await pass_by(self._ports.failpoints, "quorum.after_write", replicas.tablet_id)
         return self._written(state, request)
 
     async def _message(
@@ -171,6 +172,7 @@ class Coordinator:
             wanted = local_demand(request.level, self._data_centre, replicas)
         except (Invalid, NotLocated) as error:
             return error.fault
+        await pass_by(self._ports.failpoints, "quorum.before_read", replicas.tablet_id)
         ordered = self._snitch.ordered(replicas.endpoints, request.prefer)
         chosen, spares = contacts(ordered, wanted)
         parts = (self._ports, self._calls, replicas, request.timeout_s)
@@ -187,6 +189,7 @@ class Coordinator:
         if isinstance(found, GiveUp):
             self._locator.doubt(request.table)
             return Fault("UNAVAILABLE", f"{request.level} was not reached: {found.node_id} is missing", definite=True)
+        await pass_by(self._ports.failpoints, "quorum.after_read", replicas.tablet_id)
         return PageRead(found.page, found.replicas, page_token(request.slice, found.page))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

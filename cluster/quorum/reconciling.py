@@ -7,8 +7,9 @@ to be decided is pure (`cluster.quorum.reconciliation`), and safe whoever else r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from cluster.config import Knobs
 from cluster.nodelog import node_logger
@@ -44,11 +45,23 @@ from cluster.quorum.reconciliation import (
 )
 from cluster.quorum.replica_sets import ReplicaSet
 from cluster.wire.messages import Replica
-from harness.ports import Ports
+from harness.failpoints import pass_by
+from harness.ports import Failpoints, Ports
 
 STEP_TIMEOUT_S = 5.0
 _DELIVERIES_AT_ONCE = 4
 _NS_PER_MS = 1_000_000
+
+_POINTS: Mapping[type[Step], str] = MappingProxyType(
+    {
+        RaiseFence: "quorum.before_fencing",
+        Compare: "quorum.before_comparing",
+        Collect: "quorum.before_collecting",
+        Deliver: "quorum.before_delivering",
+        RaiseBound: "quorum.before_raising",
+    }
+)
+"""The failpoints passed before a step is carried out."""
 
 
 @dataclass(slots=True)
@@ -89,7 +102,7 @@ class Reconciling:
         time = await self._pick_time(replicas, fenced)
         if time is None:
             return Abandoned("not all replicas told their clocks")
-        exchange = _Meeting(replicas, time, fenced, self._calls)
+        exchange = _Meeting(replicas, time, fenced, self._calls, self._ports.failpoints)
         found = await exchange.run()
         self._count(found)
         return found
@@ -141,8 +154,10 @@ class Reconciling:
 class _Meeting:
     """Carries the instructions of one reconciliation out, each beside the others, and hands what comes of them back."""
 
-    def __init__(self, replicas: ReplicaSet, time: int, fenced: bool, calls: ReplicaCalls) -> None:
-        self._replicas, self._calls = replicas, calls
+    def __init__(
+        self, replicas: ReplicaSet, time: int, fenced: bool, calls: ReplicaCalls, failpoints: Failpoints
+    ) -> None:
+        self._replicas, self._calls, self._failpoints = replicas, calls, failpoints
         self._state = Reconciliation([each.node_id for each in replicas.endpoints], time, fenced)
         self._sending = asyncio.Semaphore(_DELIVERIES_AT_ONCE)
 
@@ -154,6 +169,8 @@ class _Meeting:
         return await performance.run(self._state.begin())
 
     async def _do(self, step: Step) -> list[Instruction]:
+        if (point := _POINTS.get(type(step))) is not None:
+            await pass_by(self._failpoints, point, self._replicas.tablet_id)
         try:
             reply = await self._ask(step)
         except Unanswered as error:

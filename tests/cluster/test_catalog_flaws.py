@@ -10,7 +10,7 @@ from master_bench import COLUMNS, KNOBS, MASTERS, Bench, create
 from msgspec.structs import replace
 
 from cluster.deploy.database_sim import SimDatabase
-from cluster.flaws import KNOWN_FLAWS
+from cluster.flaws import FLAWS
 from cluster.wire.messages import (
     WIRE_VERSION,
     ArmFailpoint,
@@ -35,7 +35,7 @@ Steps = Callable[[Bench], Awaitable[bool]]
 
 def broken(steps: Steps, flaws: tuple[str, ...], check_quorum_ms: int = 0) -> bool:
     """Carry the steps out on three masters and three scripted tablet servers."""
-    assert set(flaws) <= set(KNOWN_FLAWS)
+    assert set(flaws) <= set(FLAWS)
     with World(1) as world:
         bench = Bench(world, flaws=flaws, knobs=replace(KNOBS, check_quorum_ms=check_quorum_ms))
 

@@ -10,7 +10,7 @@ from whole_cluster import Play
 
 from cluster.config import NodeConfig
 from cluster.deploy.database_sim import SimDatabase
-from cluster.flaws import KNOWN_FLAWS
+from cluster.flaws import FLAWS
 from cluster.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.node import run_node
 from cluster.raft.types import ChangeKind
@@ -24,7 +24,7 @@ Scenario = Callable[[Play], Awaitable[bool]]
 
 
 def broken(scenario: Scenario, flaws: tuple[str, ...]) -> bool:
-    assert set(flaws) <= set(KNOWN_FLAWS)
+    assert set(flaws) <= set(FLAWS)
     with World(1, version=WIRE_VERSION) as world:
         stage = Play(world)
         stage.database = SimDatabase(world, 3, 5, flaws=flaws)
