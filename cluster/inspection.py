@@ -22,6 +22,7 @@ class Inspection:
         self._ports = ports
         self._probe: asyncio.Task[DiskReply] | None = None
         self._began_ns = 0
+        self._last = 0
 
     async def answer(self, request: Inspected) -> ArmedReply | DiskReply:
         """Carry a request out."""
@@ -36,6 +37,9 @@ class Inspection:
 
     def _arm(self, request: ArmFailpoint) -> ArmedReply:
         failpoints = self._ports.failpoints
+        if 0 < request.number <= self._last:
+            return ArmedReply(tuple(failpoints.armed))
+        self._last = max(self._last, request.number)
         if request.action:
             action = cast(Action, request.action)
             failpoints.arm(Arming(request.point, action, request.group, 0, request.times, request.seconds))

@@ -5,7 +5,8 @@ Convention for a nemesis operation's `value`: `{"fault": KIND, "instance": N, "v
 `targets`, `observed` (whether the effect, or at the end the recovery, was seen from inside the nodes), `observed_ns`
 ((ns since the run's start) and `evidence`; that of an `end` the `spans` in which probes saw the fault, and `blame`
 (`harness` or `database`) if it was not seen to be gone. `roles` are those for which nodes were hit (`node`, `role`,
-`group`, `term`, and whether it was `held` then). Operations with other values are not faults.
+`group`, `term`, and whether it was `held` then). `idle` is true where nobody was as the variant asks, so that nothing was
+done: of such an instance no time in effect is asked. Operations with other values are not faults.
 
 A script of faults says with every step whether it is its `core`: the state that it waits for was reached, and what it
 did there was seen in effect. Only that makes the instance observed.
@@ -34,7 +35,7 @@ class RoleHit(msgspec.Struct, frozen=True):
 class Fault(msgspec.Struct, frozen=True):
     """One instance of a fault; times in ns since the run's start, None for what never happened (or was not seen).
 
-    `begun_ns` is when it was done, as far as we could tell ourselves. `spans` are those in which probes, which went on
+    `begun_ns` is when it was done, as far as we could tell ourselves; None where nobody was there to be hit. `spans` are those in which probes, which went on
     for as long as it was to last, saw it in effect; None where nobody probed on. `blame` says whose failure it is that
     it was not seen to be gone (`harness` or `database`), and `left` is the evidence of that. `ended` is the evidence of
     an end that was seen, which tells what happened meanwhile as well. `cores` says how often a script reached its core;
@@ -171,7 +172,9 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
     targets = tuple(dict.fromkeys((*fault.targets, *_targets(value))))
     evidence = value.get("evidence") or fault.evidence
     variant = fault.variant if fault.variant is not None else value.get("variant")
-    begun_ns = (event.time if first_ns is None else first_ns) if fault.begun_ns is None else fault.begun_ns
+    begun_ns = fault.begun_ns
+    if begun_ns is None and value.get("idle") is not True:
+        begun_ns = event.time if first_ns is None else first_ns
     told = {"targets": targets, "evidence": evidence, "variant": variant, "roles": (*fault.roles, *_roles(value))}
     return msgspec.structs.replace(fault, begun_ns=begun_ns, observed_ns=first_ns, cores=cores, **told)
 

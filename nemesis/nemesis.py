@@ -117,11 +117,13 @@ class FaultNemesis:
         plan = await self._plan(KINDS[kind], request, entropy)
         report["evidence"] = plan.evidence
         if plan.action is None:
+            report["idle"] = True
             return Observation(False)
         self._describe(plan.action, report)
         await self._injectors.carry_out(number, plan.action)
         if plan.roles:
             report["roles"] = await self._roles(plan.roles, self._clock.monotonic_ns())
+        report["idle"] = number not in self._injectors.instances()
         seen = await self._observer.until(lambda: self._in_effect(number), self._patience.observe_s)
         self._watch.begin(number, seen.at_ns)
         return seen

@@ -64,6 +64,9 @@ LEAST_S = 2.0
 COST_S = {True: 12.0, False: 4.5}
 """How long a cycle of the first round may take of what `all` drew: of scripts, and of others."""
 
+DRAWN_SHARE = 0.8
+"""Of the time limit, that first turns of what `all` drew may take: what was missed then has another turn."""
+
 EXTEND_S = 10.0
 """How long a script that `all` drew may go on until its core is reached."""
 
@@ -113,7 +116,7 @@ def fitting(
     if time_limit_s is None:
         return tuple(kinds)
     drawn: list[Asked] = []
-    left_s = time_limit_s
+    left_s = DRAWN_SHARE * time_limit_s
     order = entropy.sample(list(kinds), len(kinds))
     for each in sorted(order, key=lambda kind: kind.name not in named):
         left_s -= cost_s(each)

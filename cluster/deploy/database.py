@@ -6,6 +6,7 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any, ClassVar
 
 from cluster.client.client import ClusterClient
@@ -95,6 +96,7 @@ class ReferenceDatabase(ABC):
         self._flooder: ClusterClient | None = None
         self._partitions: Mapping[str, Any] | None = None
         self._timestamps = RunTimestamps()
+        self._armings = count(1)
         self.workload = ""
 
     @property
@@ -223,7 +225,7 @@ class ReferenceDatabase(ABC):
     async def arm(
         self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
     ) -> bool:
-        request = ArmFailpoint(self._point(node, point), action, group, times, seconds)
+        request = ArmFailpoint(self._point(node, point), action, group, times, seconds, next(self._armings))
         return await self._ask_to_arm(node, request)
 
     async def disarm(self, node: str, point: str = "") -> None:
@@ -233,7 +235,7 @@ class ReferenceDatabase(ABC):
             if await self.process_state(node) is ProcessState.DEAD:
                 return
             await self.resume(node)
-            if await self._ask_to_arm(node, ArmFailpoint(name, ""), attempts=1):
+            if await self._ask_to_arm(node, ArmFailpoint(name, "", number=next(self._armings)), attempts=1):
                 return
         raise HarnessError(f"{node} could not be told to forget {name or 'its failpoints'}")
 

@@ -248,7 +248,9 @@ class GetStatus(msgspec.Struct, frozen=True, tag="GetStatus"):
 class ArmFailpoint(msgspec.Struct, frozen=True, tag="ArmFailpoint"):
     """To any node: act at this point from now on, as long as you live (`harness.failpoints.Arming`).
 
-    An empty action disarms the point, or all where the point is empty too. Answered by `ArmedReply`.
+    An empty action disarms the point, or all where the point is empty too. Requests are numbered in the order in which
+    they were made, from 1: one that others overtook, or that arrives again, changes nothing. 0: it has no number.
+    Answered by `ArmedReply`.
     """
 
     point: str
@@ -256,6 +258,7 @@ class ArmFailpoint(msgspec.Struct, frozen=True, tag="ArmFailpoint"):
     group: str = ""
     times: int = 1
     seconds: float = 0.0
+    number: int = 0
 
 
 class ProbeDisk(msgspec.Struct, frozen=True, tag="ProbeDisk"):

@@ -19,7 +19,8 @@ from cluster.failpoints import (
     TSERVER,
     TSERVER_POINTS,
 )
-from cluster.wire.messages import DeleteTablet, encode
+from cluster.inspection import Inspection
+from cluster.wire.messages import ArmedReply, ArmFailpoint, DeleteTablet, encode
 from harness.protocols import ProcessState
 from harness.real.clock import RealClock
 
@@ -182,3 +183,23 @@ def test_an_alarm_that_is_cancelled_while_it_wakes_is_over() -> None:
 
     asyncio.run(scenario())
     assert woken == [1]
+
+
+def test_a_late_request_to_arm_does_not_undo_a_later_one_to_disarm() -> None:
+    """Seed 52 of a swarm: on a network that reorders, a point was armed after all had been told to forget theirs, and
+    the node stopped itself when the faults were over."""
+
+    async def scenario(cluster: Play) -> None:
+        inspection = Inspection(cluster.world.harness_ports("admin"))
+
+        async def armed(*request: str, number: int) -> tuple[str, ...]:
+            reply = await inspection.answer(ArmFailpoint(*request, number=number))
+            assert isinstance(reply, ArmedReply)
+            return reply.armed
+
+        assert await armed("", "", number=2) == ()
+        assert await armed("tserver.before_serve", "stop", number=1) == ()
+        assert await armed("tserver.before_serve", "delay", number=3) == ("tserver.before_serve",)
+        assert await armed("", "", number=4) == ()
+
+    play(scenario)

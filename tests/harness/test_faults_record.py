@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.faults import Fault, RoleHit, faults_of, in_effect_s, missed, roles_hit, unobserved_kinds, why_unobserved
+from harness.faults import (
+    Fault,
+    RoleHit,
+    asked_s,
+    faults_of,
+    in_effect_s,
+    missed,
+    roles_hit,
+    unobserved_kinds,
+    why_unobserved,
+)
 from harness.ops import Op
 
 
@@ -74,6 +84,17 @@ def test_in_effect_is_what_probes_saw_of_what_was_asked() -> None:
     assert fault.effect_s == 3.0  # What a look saw after the heal was asked for does not count.
     assert fault.asked_s == pytest.approx(6.0)
     assert in_effect_s("partition", [fault]) == 3.0
+
+
+def test_of_a_fault_that_found_nobody_to_hit_no_time_is_asked() -> None:
+    """Seeds 42, 64 and 111 of a swarm: no node could be spared, where every one of them led some group."""
+    done = [*step(0, "begin", observed=True), *step(10**9, "end", observed=True, spans=[[10, 10**9]])]
+    idle = [*step(2 * 10**9, "begin", instance=2, observed=False, idle=True)]
+    idle += step(4 * 10**9, "end", instance=2, observed=True, spans=[])
+    faults = faults_of([*done, *idle])
+    assert asked_s("partition", faults) == pytest.approx(1.0)
+    assert [fault.instance for fault in missed(faults)] == [2]
+    assert unobserved_kinds(["partition"], faults_of(idle)) == ("partition",)
 
 
 def test_a_fault_that_was_never_seen_was_asked_for_all_the_same() -> None:
