@@ -61,8 +61,8 @@ class WorldSpec:
     def eased(self, floors: Floors, rate_hz: float, concurrency: int) -> Floors:
         """The floors of a run in this world: of the asked rate what so many clients, each with one request at a time,
         can reach here at most."""
-        most_hz = concurrency / self.physical.answer_s(MAX_ATTEMPT_TIMEOUT_S)
-        return msgspec.structs.replace(floors, rate=floors.rate * min(1.0, most_hz / rate_hz))
+        share = min(1.0, concurrency / self.physical.answer_s(MAX_ATTEMPT_TIMEOUT_S) / rate_hz)
+        return msgspec.structs.replace(floors, rate=floors.rate * share, each_f=floors.each_f * share)
 
     def machines(self, seed: int, nodes: Sequence[Node]) -> dict[str, MachineOptions]:
         """What each node's machine is like in this world."""

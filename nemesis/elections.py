@@ -17,6 +17,9 @@ from nemesis.view import Leader, View
 LONG_TAIL = 80
 """Entries that don't go in one message: more than an AppendEntries carries (`max_batch_entries`)."""
 
+FLOODS = 4
+"""How often a leader is asked for them, before the others stand for election."""
+
 CRASHED_VOTERS_SHARE = 0.3
 """How often the voters of a rotating majority are killed while they grant their vote, not after it."""
 
@@ -74,7 +77,7 @@ async def leader_returns(scene: Scene) -> None:
         cut = split([first.node], first.others)
         await scene.act(Flood(first.node, first.group, 1))
         await scene.act(Partition(cut))
-        await scene.act(Flood(first.node, first.group, LONG_TAIL))
+        await lengthen(scene, first)
         second = await make_lonely(scene, first, first.others, cut)
         if second is not None:
             alone = split([second.leader], [first.node, *second.voters])
@@ -84,6 +87,18 @@ async def leader_returns(scene: Scene) -> None:
                 await served(scene, first.group, second.term, first.others, by=second.leader)
         await scene.act(NO_CUT)
         await scene.hold(0.5, 1.5)
+
+
+async def lengthen(scene: Scene, leader: Leader) -> None:
+    """Send writes until the leader's log is long enough; it may refuse those that come at once with too many others."""
+    before = (await scene.view((leader.node,))).replicas(leader.group)
+    for _ in range(FLOODS):
+        await scene.act(Flood(leader.node, leader.group, LONG_TAIL))
+        now = (await scene.view((leader.node,))).replicas(leader.group)
+        if leader.node not in before or leader.node not in now:
+            return
+        if now[leader.node].last_index >= before[leader.node].last_index + LONG_TAIL:
+            return
 
 
 @dataclass(frozen=True, slots=True)

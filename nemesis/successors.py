@@ -62,6 +62,7 @@ async def unheard_commit(scene: Scene) -> None:
 
     The others, which were cut off meanwhile, lack those entries: they must not be elected. Whoever is elected does not
     know yet that they are committed: followers are held as they take its first entries in, and clients read from it.
+    The dead leader stays cut off until it is started: a connection goes on sending what a dead process gave it.
     """
     while (old := await scene.group(writable=True)) is not None:
         peers = shuffle(old.others, scene.entropy)
@@ -72,7 +73,7 @@ async def unheard_commit(scene: Scene) -> None:
         told = await answered_unheard(scene, old, heirs, apart)
         await scene.act(Kill((old.node,)))
         await scene.act(Hold(old.others, "before_accept", old.group))
-        await scene.act(NO_CUT)
+        await scene.act(Partition(split([old.node], old.others)))
         born = await scene.new_leader(old.group, old.term, old.others)
         if born is not None and told is not None and born.commit_index < told:
             known = {"committed": told, "known": born.commit_index}
@@ -81,6 +82,7 @@ async def unheard_commit(scene: Scene) -> None:
         await scene.act(Restart(old.others))
         await scene.hold(0.2, 0.6)
         await scene.act(Restart((old.node,)))
+        await scene.act(NO_CUT)
         await scene.hold(0.5, 1.5)
 
 
