@@ -19,7 +19,8 @@ from nemesis.packages import cost_s, fitting
 MASTERS = (1, 3, 3, 3, 5)
 NODES = (3, 4, 5, 5, 6, 7)
 RATES_HZ = (30.0, 60.0, 100.0, 100.0, 200.0)
-CONCURRENCY = (3, 5, 10, 10, 20)
+CONCURRENCY = (5, 5, 10, 10, 20)
+"""Of fewer clients too few write: two fifths of a register's only read, and each is stuck in one request at a time."""
 MOST_KINDS = 6
 PACED_SHARE = 0.4
 """How often a kind has a pace of its own."""

@@ -122,9 +122,9 @@ FLAWS: dict[str, Flaw] = {
             "R2",
             "the holder times its lease by its wall clock: stale reads while that lags",
             "register",
-            "skewed-lease",
-            world="wall=none,jumps=none,drift=none,tablet-lease-ms=1000,max-clock-offset-ms=4000,check-quorum-ms=10000",
-            time_limit_s=30.0,
+            "clock-jump(target=all-within),partition(target=leaseholder)",
+            world="clock=none,tablet-lease-ms=1000,max-clock-offset-ms=4000,check-quorum-ms=10000",
+            time_limit_s=40.0,
         ),
         Flaw(
             "double-apply",

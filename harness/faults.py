@@ -5,8 +5,8 @@ Convention for a nemesis operation's `value`: `{"fault": KIND, "instance": N, "v
 `targets`, `observed` (whether the effect, or at the end the recovery, was seen from inside the nodes), `observed_ns`
 ((ns since the run's start) and `evidence`; that of an `end` the `spans` in which probes saw the fault, and `blame`
 (`harness` or `database`) if it was not seen to be gone. `roles` are those for which nodes were hit (`node`, `role`,
-`group`, `term`, and whether it was `held` then). `idle` is true where nobody was as the variant asks, so that nothing was
-done: of such an instance no time in effect is asked. Operations with other values are not faults.
+`group`, `term`, and whether it was `held` then). `idle` is true where nobody was as the variant asks, so that nothing
+was done: of such an instance no time in effect is asked. Operations with other values are not faults.
 
 A script of faults says with every step whether it is its `core`: the state that it waits for was reached, and what it
 did there was seen in effect. Only that makes the instance observed.
@@ -35,11 +35,12 @@ class RoleHit(msgspec.Struct, frozen=True):
 class Fault(msgspec.Struct, frozen=True):
     """One instance of a fault; times in ns since the run's start, None for what never happened (or was not seen).
 
-    `begun_ns` is when it was done, as far as we could tell ourselves; None where nobody was there to be hit. `spans` are those in which probes, which went on
-    for as long as it was to last, saw it in effect; None where nobody probed on. `blame` says whose failure it is that
-    it was not seen to be gone (`harness` or `database`), and `left` is the evidence of that. `ended` is the evidence of
-    an end that was seen, which tells what happened meanwhile as well. `cores` says how often a script reached its core;
-    None for a fault that is no script. `roles` are those for which nodes were hit, with whether they were held.
+    `begun_ns` is when it was done, as far as we could tell ourselves; None where nobody could be hit. `spans` are
+    those in which probes, which went on for as long as it was to last, saw it in effect; None where nobody probed on.
+    `blame` says whose failure it is that it was not seen to be gone (`harness` or `database`), and `left` is the
+    evidence of that. `ended` is the evidence of an end that was seen, which tells what happened meanwhile as well.
+    `cores` says how often a script reached its core; None for a fault that is no script. `roles` are those for which
+    nodes were hit, with whether they were held.
     """
 
     kind: str

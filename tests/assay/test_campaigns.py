@@ -32,7 +32,7 @@ FOUND_BY = {
     "voters-ignore-lease": 1,
     "no-restart-silence": 1,
     "read-before-own-term": 1,
-    "lease-by-wall-clock": 1,
+    "lease-by-wall-clock": 2,
     "double-apply": 1,
     "no-timestamp-cache": 1,
     "read-without-lease": 5,
@@ -89,6 +89,13 @@ def test_flaw_is_found_and_the_same_run_is_valid_without_it(name: str) -> None:
         assert FLAWS[name].seen_by in result.invariants, result.anomalies
     clean = try_seed(replace(options, flaw=()))
     assert clean.overall == "valid", f"{clean.options.command()}: {clean.reasons}"
+
+
+def test_a_lease_by_the_wall_clock_is_harmless_where_clocks_are_right() -> None:
+    """The same cuts find nothing when no clock is set: it is the clock that the flaw trusts."""
+    flawed = flawed_options(FLAWS["lease-by-wall-clock"], FOUND_BY["lease-by-wall-clock"])
+    result = try_seed(replace(flawed, nemesis=("partition(target=leaseholder)",)))
+    assert result.overall == "valid", result.reasons
 
 
 def test_every_flaw_has_its_seed() -> None:
