@@ -1,4 +1,4 @@
-"""The command line: `assay run | check | pack | export | import | list | report | cluster | doctor`."""
+"""The command line: `assay run | check | generate | pack | export | import | list | report | cluster | doctor`."""
 
 from __future__ import annotations
 
@@ -199,6 +199,33 @@ def import_(
 
     for line in import_history(path, to, format, part_rows):
         typer.echo(line)
+
+
+@app.command()
+def generate(
+    model: Annotated[str, typer.Argument(help="What the history is to be judged by; see `assay list models`.")],
+    to: Annotated[Path, typer.Option(help="Where to write: a path, or an address such as s3://bucket/name.")],
+    operations: Annotated[int, typer.Option(min=1, help="How many operations.")] = 10_000,
+    keys: Annotated[int | None, typer.Option(min=1, help="On how many keys (accounts, partitions, tables).")] = None,
+    anomaly: Annotated[
+        str | None, typer.Option(help="NAME, planted once, or NAME,RATE: in that share of the operations, evenly.")
+    ] = None,
+    info: Annotated[float, typer.Option(help="The share of changes whose outcome is unknown.")] = 0.01,
+    seed: Annotated[int, typer.Option(help="Of all choices.")] = 0,
+    format: Annotated[str, typer.Option(help="parquet (assay's own) or edn (Jepsen's).")] = "parquet",
+    part_rows: Annotated[int, typer.Option(min=1, help="At most so many operations in a part.")] = 10_000_000,
+    debug: Debug = False,
+) -> int:
+    """Make a history of any length: valid by construction, or with anomalies of one name in it."""
+    state_debug(debug)
+    leave_pandas_out()
+    from assay.generate_command import Target, generate_history, with_anomaly
+    from checkers.made.generate import MadeHistory
+
+    wanted = with_anomaly(MadeHistory(model, operations, keys, info=info, seed=seed), anomaly)
+    for line in generate_history(wanted, Target(to, format, part_rows)):
+        typer.echo(line)
+    return EXIT_VALID
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """`python -m checkers.compile_all`: compiles the kernels of all models, so that no judge has to.
 
-It judges the example histories of the source tree, which show every anomaly, by several processes; kernels that are
-compiled already take a few seconds.
+It judges the worked examples of every anomaly by several processes; kernels that are compiled already take a few
+seconds.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
-EXAMPLES: Final = Path(__file__).parents[1] / "tests" / "checkers" / "examples"
-"""A directory for each model."""
-
 _FIRST: Final = ("multi-register", "list-append", "rw-register", "register", "isolation", "fifo-queue", "lin-set")
 """Models that take longest."""
 
@@ -25,16 +22,15 @@ _BESIDES: Final = {"register": ("cas-register",), "sessions": ("monotonic-reads"
 
 
 def compile_all(processes: int) -> int:
-    """Judge every example by its model in so many processes; the number of kernels that were compiled. Does nothing
-    where the sources' examples are not installed."""
-    if not EXAMPLES.is_dir():
-        return 0
+    """Judge every example by its model in so many processes; the number of kernels that were compiled."""
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         return sum(pool.map(_compiled_by, _tasks()))
 
 
 def _tasks() -> list[tuple[str, Path]]:
     """Models and the directories of their examples, the longest first."""
+    from checkers.made.examples import EXAMPLES
+
     models = sorted(place.name for place in EXAMPLES.iterdir() if place.is_dir())
     ordered = sorted(models, key=lambda model: _FIRST.index(model) if model in _FIRST else len(_FIRST))
     return [(each, EXAMPLES / model) for model in ordered for each in (model, *_BESIDES.get(model, ()))]
@@ -55,15 +51,17 @@ def _compiled_by(task: tuple[str, Path]) -> int:
 
 
 def _histories(paths: Iterable[Path]) -> Iterator[Path]:
-    yield from sorted(path for path in paths if path.suffix == ".edn")
+    yield from sorted(path for path in paths if path.suffix in (".edn", ".txt"))
 
 
 def _judge(path: Path, model: str) -> None:
-    from checkers.api import check
+    from checkers.api import judge_source
+    from checkers.engines.local import LocalEngine
+    from checkers.made.examples import open_example
     from harness.errors import UserError
 
     try:
-        check(path, model, engine="local")
+        judge_source(open_example(path), model, LocalEngine())
     except UserError as error:
         print(f"{path} is not judged: {error}", file=sys.stderr)
 

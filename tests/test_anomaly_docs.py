@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from anomaly_examples import DOCUMENT, EXAMPLES, ROOT, Example, Group, document, events_of, groups
+from anomaly_examples import DOCUMENT, ROOT, document, verdict_of
 
+from checkers.made.examples import EXAMPLES, Example, Group, events_of, groups
 from checkers.models import MODELS
 from checkers.transactions.cycles import BASES, ORDERS
 from checkers.verdict import Verdict
@@ -75,7 +76,7 @@ Judge: TypeAlias = Callable[[Example], Verdict]
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
     scratch = tmp_path_factory.mktemp("examples")
-    return cache(lambda example: example.verdict(scratch))
+    return cache(lambda example: verdict_of(example, scratch))
 
 
 @pytest.mark.parametrize("example", ALL, ids=lambda example: f"{example.model}-{example.anomaly}")

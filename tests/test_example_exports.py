@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anomaly_examples import READERS, Example, groups
+from anomaly_examples import READERS
 
 from checkers.api import check
 from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
+from checkers.made.examples import Example, groups
 from checkers.options import CheckOptions
 from checkers.source import Source
 from harness.columns import SCHEMA

@@ -16,7 +16,7 @@ _KINDS: Final = (CREATE, CREATE, DELETE, ALTER, RENAME, LIST, SCHEMA, SCHEMA)
 @dataclass(frozen=True, slots=True)
 class CatalogShape:
     """How many calls by how many clients about how many names; which share ends with unknown outcome; `tells`: changes
-    tell the id of their table."""
+    tell the id of their table; `empties`: in the end all tables that there are get deleted."""
 
     calls: int = 8
     clients: int = 3
@@ -24,6 +24,7 @@ class CatalogShape:
     unknown: float = 0.2
     tells: bool = True
     refusals: bool = True
+    empties: bool = False
 
 
 def catalog_calls(shape: CatalogShape, seed: int) -> list[Call]:
@@ -58,7 +59,13 @@ class _Maker:
             elif ready and step >= 0.7:
                 done.append(self._completed(ready.pop(self._entropy.randrange(len(ready)))))
                 idle += 1
+        if self._shape.empties:
+            done += [self._deleted(name) for name, table in enumerate(self._state) if table is not None]
         return sorted((call for call in done if self._says_something(call)), key=lambda call: call.order)
+
+    def _deleted(self, name: int) -> Call:
+        order = self._tick()
+        return replace(self._change(Call(order, order, NEVER, DELETE, name)), complete=self._tick())
 
     def _tick(self) -> int:
         self._event += 2

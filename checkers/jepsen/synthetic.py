@@ -7,8 +7,9 @@ end indeterminate with or without it (dequeues without: an element that an unkno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 from typing import Any, Final
 
@@ -79,34 +80,48 @@ class _Running:
 
 def history(model: str, shape: Shape, seed: int) -> list[Op]:
     """The events of a valid history of the model; raises UserError for a model that has no generator."""
+    return list(stream(model, shape, seed))
+
+
+def stream(model: str, shape: Shape, seed: int) -> Iterator[Op]:
+    """The same, one after the other; memory is bounded by what the store holds."""
     if model not in _MODELS:
         raise UserError(f"There is no generator for the model {model!r}; there is one for {', '.join(_MODELS)}.")
-    random = Random(seed)
-    store = Store(model, shape, random)
-    events: list[Op] = []
+    random, place = Random(seed), count()
+    for event in _unplaced(model, Store(model, shape, random), random):
+        yield _placed(event, next(place))
+
+
+def _unplaced(model: str, store: Store, random: Random) -> Iterator[Op]:
+    clients = store.shape.clients
     running: dict[int, _Running] = {}
-    free, begun = list(range(shape.clients)), 0
-    while begun < shape.operations or running:
-        if free and begun < shape.operations and (not running or random.random() < 0.5):
+    free, begun = list(range(clients)), 0
+    while begun < store.shape.operations or running:
+        if free and begun < store.shape.operations and (not running or random.random() < 0.5):
             process = free.pop(random.randrange(len(free)))
-            running[process] = _begin(store, process, events)
+            running[process] = _begin(store, process)
+            yield running[process].op
             begun += 1
             continue
         process = random.choice(list(running))
-        if _advance(store, running[process], events):
+        done = _advance(store, running[process])
+        if done is not None:
+            yield done
             fate = running.pop(process).fate
-            free.append(process + shape.clients if fate == "info" else process)
+            free.append(process + clients if fate == "info" else process)
     for f, mops in _MODELS[model].last(store):
         for process in sorted(free):
-            running[process] = _Running(_record(events, Op("invoke", process, f, mops, phase="final")), "ok", True)
-            while not _advance(store, running[process], events):
-                pass
+            last = _Running(Op("invoke", process, f, mops, phase="final"), "ok", True)
+            yield last.op
+            _advance(store, last)
+            done = _advance(store, last)
+            assert done is not None
+            yield done
             if model != "convergence":
                 break
-    return events
 
 
-def _begin(store: Store, process: int, events: list[Op]) -> _Running:
+def _begin(store: Store, process: int) -> _Running:
     f, mops, value = store.next()
     draw = store.random.random()
     fate = "info" if draw < store.shape.info_share else "ok"
@@ -114,26 +129,23 @@ def _begin(store: Store, process: int, events: list[Op]) -> _Running:
         fate = "fail"
     lasting = fate == "info" and f != "dequeue"
     takes_effect = fate == "ok" or (lasting and store.random.random() < 0.5)
-    return _Running(_record(events, Op("invoke", process, f, mops, value=value, phase="main")), fate, takes_effect)
+    return _Running(Op("invoke", process, f, mops, value=value, phase="main"), fate, takes_effect)
 
 
-def _advance(store: Store, running: _Running, events: list[Op]) -> bool:
-    """The operation's next step: its effect, then its completion; whether it is over."""
+def _advance(store: Store, running: _Running) -> Op | None:
+    """The operation's next step: its effect (None), then its completion."""
     if running.takes_effect and not running.done:
         running.done, running.mops = True, store.effect(running.op)
         if running.mops is None and running.fate == "ok":
             running.fate = "fail"
-        return False
+        return None
     node = NODES[running.op.process % len(NODES)]
     mops = running.mops if running.fate == "ok" and running.mops is not None else running.op.mops
-    _record(events, running.op.complete(running.fate, mops=mops, node=node))  # type: ignore[arg-type]
-    return True
+    return running.op.complete(running.fate, mops=mops, node=node)  # type: ignore[arg-type]
 
 
-def _record(events: list[Op], op: Op) -> Op:
-    op = msgspec.structs.replace(op, index=len(events), time=len(events) * _NS_PER_EVENT)
-    events.append(op)
-    return op
+def _placed(op: Op, index: int) -> Op:
+    return msgspec.structs.replace(op, index=index, time=index * _NS_PER_EVENT)
 
 
 def _no_last(store: Store) -> list[tuple[str, tuple[Mop, ...]]]:
@@ -290,5 +302,5 @@ def without(events: Sequence[Op], chosen: Callable[[Op], bool]) -> list[Op]:
         if op.type == "invoke":
             dropped[op.process] = chosen(op)
         if not dropped[op.process]:
-            _record(kept, op)
+            kept.append(_placed(op, len(kept)))
     return kept

@@ -6,8 +6,9 @@ spoiled answer, past the middle, can't have been given: a value that was replace
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -192,13 +193,15 @@ def object_source(shape: ObjectShape) -> Source:
     """The history as the checkers read it; raises UserError for a model that has no generator."""
     if shape.model not in _MODELS:
         raise UserError(f"There is no generator for the model {shape.model!r}; there is one for {', '.join(_MODELS)}.")
-    store = _Store(shape, Random(shape.seed))
-    table = to_table(_events(shape, store))
-    return Source(Path("synthetic"), "journal", table.num_rows, table=table, dictionary=tuple(store.texts))
+    texts: dict[str, int] = {}
+    table = to_table(object_events(shape, texts))
+    return Source(Path("synthetic"), "journal", table.num_rows, table=table, dictionary=tuple(texts))
 
 
-def _events(shape: ObjectShape, store: _Store) -> list[Op]:
-    random, events = store.random, list[Op]()
+def object_events(shape: ObjectShape, texts: dict[str, int]) -> Iterator[Op]:
+    """The events in order; `texts` interns strings by their number, and takes those that the history has besides."""
+    store, place = _Store(shape, Random(shape.seed), texts=texts), count()
+    random = store.random
     following, effect = _MODELS[shape.model]
     free, running, begun = list(range(shape.clients)), list[_Running](), 0
     while begun < shape.operations or running:
@@ -206,22 +209,23 @@ def _events(shape: ObjectShape, store: _Store) -> list[Op]:
             process = free.pop(random.randrange(len(free)))
             f, mops = following(store, process)
             changes = f not in ("read", "get", "acquire", "release") and mops[0].f != "r"
-            op = Op("invoke", process, f, mops, index=len(events), time=len(events) * 1000)
+            at = next(place)
+            op = Op("invoke", process, f, mops, index=at, time=at * 1000)
             running.append(_Running(op, changes and random.random() < shape.info_share))
-            events.append(op)
+            yield op
             begun += 1
             store.spoil |= shape.spoiled and begun == shape.operations // 2
             continue
-        place = random.randrange(len(running))
-        one = running[place]
+        chosen = random.randrange(len(running))
+        one = running[chosen]
         if not one.done:
             one.done = True
             one.seen = effect(store, one.op.mops) if not one.info or random.random() < 0.5 else one.op.mops
             continue
-        running[place] = running[-1]
+        running[chosen] = running[-1]
         running.pop()
         free.append(one.op.process + (shape.clients if one.info else 0))
         fate: OpType = "info" if one.info else "fail" if one.seen is None else "ok"
         mops = one.op.mops if one.info or one.seen is None else one.seen
-        events.append(one.op.complete(fate, mops=mops, index=len(events), time=len(events) * 1000))
-    return events
+        at = next(place)
+        yield one.op.complete(fate, mops=mops, index=at, time=at * 1000)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +34,9 @@ PART_ROWS: Final = 10_000_000
 
 ROWS_PER_GROUP: Final = 65_536
 
+Dictionary: TypeAlias = bytes | Callable[[], bytes]
+"""Interned foreign values as JSON, or what tells them in the end."""
+
 _PARQUET_OPTIONS: Final[dict[str, Any]] = {
     "compression": "zstd",
     "use_dictionary": [
@@ -56,13 +59,18 @@ def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def write_history(
-    batches: Iterable[pa.RecordBatch], place: Place, *, part_rows: int = PART_ROWS, dictionary: bytes = b"[]"
+    batches: Iterable[pa.RecordBatch],
+    place: Place,
+    *,
+    part_rows: int = PART_ROWS,
+    dictionary: Dictionary = b"[]",
 ) -> int:
     """Write batches of the history table in order of invocation, a row group each, and return the number of rows.
 
     At a path, what fits into one part is one file, and what does not is a folder of parts; at an address it is always a
     folder. It appears whole or not at all: the manifest is written last. `dictionary` are the interned foreign values
-    as JSON. Raises UserError for an address at which there is something, HarnessError if it can't be written.
+    as JSON; a function is asked for them once all batches are written. Raises UserError for an address at which there
+    is something, HarnessError if it can't be written.
     """
     if isinstance(place, Path):
         with appearing(place, f"The history {place}") as unfinished:
@@ -77,7 +85,7 @@ def write_history(
         return _write_remotely(batches, Path(folder), place, part_rows, dictionary)
 
 
-def _write_locally(batches: Iterable[pa.RecordBatch], unfinished: Path, part_rows: int, dictionary: bytes) -> int:
+def _write_locally(batches: Iterable[pa.RecordBatch], unfinished: Path, part_rows: int, dictionary: Dictionary) -> int:
     parts: list[Part] = []
     writer = _PartsWriter(unfinished.with_name(unfinished.name + ".parts"), part_rows, dictionary)
     try:
@@ -97,7 +105,7 @@ def _write_locally(batches: Iterable[pa.RecordBatch], unfinished: Path, part_row
 
 
 def _write_remotely(
-    batches: Iterable[pa.RecordBatch], folder: Path, place: Address, part_rows: int, dictionary: bytes
+    batches: Iterable[pa.RecordBatch], folder: Path, place: Address, part_rows: int, dictionary: Dictionary
 ) -> int:
     writer = _PartsWriter(folder, part_rows, dictionary, always_parts=True)
     system, path = file_system(place)
@@ -130,7 +138,7 @@ def _told_as_unwritable(place: Place) -> Iterator[None]:
 class _PartsWriter:
     """Writes parts to a folder one after the other; a history of one part is marked as whole unless `always_parts`."""
 
-    def __init__(self, folder: Path, part_rows: int, dictionary: bytes, always_parts: bool = False) -> None:
+    def __init__(self, folder: Path, part_rows: int, dictionary: Dictionary, always_parts: bool = False) -> None:
         self.folder, self._part_rows, self._dictionary = folder, max(1, part_rows), dictionary
         self._always = always_parts
         self._varies, self._states = {"partition"}, set[str]()
@@ -155,9 +163,13 @@ class _PartsWriter:
             yield self._part(path, told)
             number += 1
 
+    def _told_dictionary(self) -> str:
+        told = self._dictionary if isinstance(self._dictionary, bytes) else self._dictionary()
+        return told.decode()
+
     def _marks(self, number: int, whole: bool) -> dict[str, str]:
         if whole:
-            return {DICTIONARY_KEY.decode(): self._dictionary.decode()}
+            return {DICTIONARY_KEY.decode(): self._told_dictionary()}
         return {DICTIONARY_KEY.decode(): "[]", PART_KEY.decode(): str(number)}
 
     def _part(self, path: Path, told: _Told) -> Part:
@@ -170,7 +182,7 @@ class _PartsWriter:
     def manifest(self, parts: list[Part]) -> Manifest:
         """The manifest of the parts that were written."""
         varies = tuple(name for name in ADDRESS_COLUMNS if name in self._varies)
-        return Manifest(tuple(parts), self._dictionary.decode(), varies, tuple(sorted(self._states)))
+        return Manifest(tuple(parts), self._told_dictionary(), varies, tuple(sorted(self._states)))
 
 
 class _Told:

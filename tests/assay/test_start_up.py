@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import checkers
+from checkers.made.examples import EXAMPLES
 
-EXAMPLES = Path(__file__).parents[1] / "checkers" / "examples"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "checking.md"
 
 PROGRAM = """

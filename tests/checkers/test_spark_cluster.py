@@ -17,11 +17,10 @@ from checkers.engines.local import LocalEngine
 from checkers.engines.session import SparkOptions
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
+from checkers.made.examples import EXAMPLES
 from checkers.models import MODELS
 from checkers.synthetic import RegisterShape, write_register_history
 from harness.errors import UserError
-
-EXAMPLES = Path(__file__).parent / "examples"
 
 pytestmark = [
     pytest.mark.spark,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from catalog_histories import events_of
 
 from checkers.api import judge_source
 from checkers.catalog.calls import ALTER, CREATE, LIST, Call, Seen
@@ -18,6 +17,7 @@ from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
+from checkers.made.catalog import events_of
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
