@@ -66,7 +66,7 @@ def command_of(flaw: Flaw) -> Command:
     return Command(flaw.workload, split(flaw.nemesis), flaw.world, flaw.time_limit_s, flaw.options)
 
 
-SCRIPT_WORLDS = {"snapshot-race": "snapshot-entries=20"}
+SCRIPT_WORLDS = {"snapshot-race": "snapshot-entries=20,retained-entries=16"}
 """Told to a script that others would keep from its core: 10 000 writes take too long in some worlds."""
 
 

@@ -23,9 +23,10 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `final_reads`: final reads that succeeded, of all; of those that went to each node in turn, the ones that it
     answered, and the keys that some node served. `nodes`: nodes that answered then.
     `overlap`: operations of the load during which a fault was seen in effect, or of the time for which they were open.
-    `used`: of the faults that hit nodes, those that hit one which clients used. `roles`: of the faults of a kind that
-    were aimed at a role, those that hit nodes which held it. `effect`: share of the time for which each requested plain
-    fault was to last in which probes saw it in effect; `effect_s`: the same in seconds, over all its instances.
+    `used`: of the faults that hit nodes, those that hit one that answered clients or kept replicas for one that did.
+    `roles`: of the faults of a kind that were aimed at a role, those that hit nodes which held it. `effect`: share of
+    the time for which each requested plain fault was to last in which probes saw it in effect; `effect_s`: the same in
+    seconds, over all its instances.
     """
 
     load: float = 0.9

@@ -15,7 +15,8 @@ from harness.history.journal import read_journal
 from harness.history.served import served_in_events, served_in_parquet
 from harness.history.summary import Summary, summarise_events, summarise_parquet
 from harness.invariants import InvariantsRecord
-from harness.recovery import Hurt, open_seconds, overlapping, recoveries, used_instances
+from harness.leaderships import Leadership
+from harness.recovery import Hurt, open_seconds, overlapping, recoveries, used_instances, used_nodes
 from harness.run_seal import broken_seal
 from harness.rundir import RunDir
 from harness.verdict import Facts, Recovery, RunVerdict, conclude
@@ -112,7 +113,8 @@ def _hurt(rundir: RunDir, record: RunRecord, summary: Summary, load_s: float) ->
         served = served_in_parquet(rundir.history_parquet, "main", record.shards, end_ns)
     else:
         served = served_in_events(read_journal(rundir.journal), "main", record.shards, end_ns)
-    used = [name for name, (_, answered) in summary.nodes.get("main", {}).items() if answered]
+    answered = {name for name, (_, ok) in summary.nodes.get("main", {}).items() if ok}
+    used = used_nodes(answered, load_leaderships(rundir))
     return Hurt(
         len(served.ok),
         overlapping(served, faults, end_ns),
@@ -150,6 +152,13 @@ def load_faults(rundir: RunDir) -> tuple[Fault, ...]:
         faults: tuple[Fault, ...] = _convert(saved, tuple[Fault, ...], rundir, "faults.json")
         return faults
     return faults_of(read_journal(rundir.journal))
+
+
+def load_leaderships(rundir: RunDir) -> tuple[Leadership, ...]:
+    """From `leaders.json`; none if the run saved none."""
+    saved = rundir.read_json(rundir.leaders_json)
+    led: tuple[Leadership, ...] = _convert(saved or (), tuple[Leadership, ...], rundir, "leaders.json")
+    return led
 
 
 def load_invariants(rundir: RunDir) -> InvariantsRecord | None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from harness.protocols import NodeStatus
+from harness.protocols import NodeStatus, node_of
 
 
 class Leadership(msgspec.Struct, frozen=True):
     """`leaders.json` is a list of these, in the order of `since_ns`: a node that led a group in a term.
 
     It was first known to lead at `since_ns` and last at `seen_ns`, since the history's start. What came between it and
-    the next leadership of the group nobody saw.
+    the next leadership of the group nobody saw. `members` are the nodes that it said have replicas of the group.
     """
 
     group: str
@@ -22,6 +22,7 @@ class Leadership(msgspec.Struct, frozen=True):
     node: str
     since_ns: int
     seen_ns: int
+    members: tuple[str, ...] = ()
 
 
 class Leaderships:
@@ -30,17 +31,19 @@ class Leaderships:
     def __init__(self) -> None:
         self._known: dict[tuple[str, int, str], Leadership] = {}
 
-    def leads(self, group: str, term: int, node: str, at_ns: int) -> None:
-        """The node leads the group in this term just now."""
-        key = (group, term, node)
-        since_ns = self._known[key].since_ns if key in self._known else at_ns
-        self._known[key] = Leadership(group, term, node, since_ns, at_ns)
+    def leads(self, group: str, term: int, node: str, at_ns: int, members: Collection[str] = ()) -> None:
+        """The node leads the group in this term just now, and has these nodes in it."""
+        known = self._known.get((group, term, node))
+        since_ns, before = (at_ns, ()) if known is None else (known.since_ns, known.members)
+        together = tuple(sorted({*before, *members}))
+        self._known[group, term, node] = Leadership(group, term, node, since_ns, at_ns, together)
 
     def take(self, status: NodeStatus, at_ns: int) -> None:
         """What a status says of the groups that its node leads."""
         for group in status.groups:
             if group.role == "leader":
-                self.leads(group.group, group.term, status.node, at_ns)
+                members = tuple(map(node_of, (*group.voters, *group.learners)))
+                self.leads(group.group, group.term, status.node, at_ns, members)
 
     def all(self) -> tuple[Leadership, ...]:
         """All so far, in the order in which they began."""

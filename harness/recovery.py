@@ -6,7 +6,7 @@ moment from which on as much is served as before the fault. It is not known wher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.faults import Fault
+from harness.leaderships import Leadership
 
 Times = npt.NDArray[np.int64]
 
@@ -133,10 +134,16 @@ def open_seconds(served: Served, faults: Sequence[Fault], end_ns: int) -> tuple[
     return float((served.completed_ns - served.invoked_ns).sum()) / 1e9, hurt_ns / 1e9
 
 
-def used_instances(faults: Sequence[Fault], serving: Sequence[str], used: Sequence[str]) -> tuple[int, int]:
+def used_nodes(answered: Collection[str], leaderships: Sequence[Leadership]) -> frozenset[str]:
+    """Nodes that clients used: those that answered them, and those that keep replicas for a leader that did."""
+    behind = (each.members for each in leaderships if each.node in answered)
+    return frozenset(answered).union(*behind)
+
+
+def used_instances(faults: Sequence[Fault], serving: Sequence[str], used: Collection[str]) -> tuple[int, int]:
     """Of the observed instances that hit nodes: how many there were, and how many hit one that clients used.
 
-    Those of `serving` are used if they answered clients in the load, others (masters, say) always.
+    Those of `serving` are used if `used` has them, others (masters, say) always.
     """
     hit = [fault for fault in faults if fault.observed_ns is not None and fault.targets]
     reached = [fault for fault in hit if any(name in used or name not in serving for name in fault.targets)]

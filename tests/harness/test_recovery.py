@@ -8,8 +8,9 @@ import pytest
 from harness.adequacy import Floors, hurt_shortfall
 from harness.faults import Fault
 from harness.history.served import served_in_events
+from harness.leaderships import Leadership
 from harness.ops import Op, read
-from harness.recovery import Hurt, Served, open_seconds, overlapping, recoveries, used_instances
+from harness.recovery import Hurt, Served, open_seconds, overlapping, recoveries, used_instances, used_nodes
 
 S = 1_000_000_000
 END_NS = 60 * S
@@ -65,6 +66,15 @@ def test_a_fault_on_nodes_that_nobody_uses_is_counted_as_such() -> None:
     faults = [fault(0, 1, 2, targets=("t4",)), fault(1, 3, 4, targets=("m1",)), fault(2, 5, 6, targets=("t4", "t1"))]
     assert used_instances(faults, ("t1", "t4"), ("t1",)) == (3, 2)
     assert used_instances(faults[:1], ("t1", "t4"), ("t1",)) == (1, 0)
+
+
+def test_who_keeps_replicas_for_a_leader_that_answered_is_used() -> None:
+    """`snapshot-race`, seed 201: its followers had answered no client themselves."""
+    led = [Leadership("a", 1, "t1", 0, 9, ("t1", "t2", "t3")), Leadership("b", 1, "t4", 0, 9, ("t3", "t4", "t5"))]
+    assert used_nodes({"t1"}, led) == {"t1", "t2", "t3"}
+    assert used_nodes(set(), led) == set()
+    faults = [fault(0, 1, 2, targets=("t2",)), fault(1, 1, 2, targets=("t5",))]
+    assert used_instances(faults, ("t2", "t5"), used_nodes({"t1"}, led)) == (2, 1)
 
 
 def test_faults_that_passed_the_clients_by_are_told() -> None:
