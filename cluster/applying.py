@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from cluster.group_spec import GroupSpec, StateMachine, apply_entry, part_taker
 from cluster.log.replay import SnapshotRef
@@ -102,7 +102,8 @@ class Applier:
         left, waiting = _TURN_BYTES, self._waiting
         while waiting and waiting[0][0] <= self._durable_sequence and self._long_work is None:
             _, ready, received = waiting[0]
-            left -= _weight(ready.apply)
+            for entry in ready.apply:
+                left -= len(entry.data) + _ENTRY_BYTES
             if received is not None or left < 0:
                 self._long_work = self._log.spawn(self._go_on_in_turns())
             else:
@@ -121,7 +122,8 @@ class Applier:
                     await self.restore(received)
                     self._passing.at("after_install")
                 self._begin(ready)
-                for entries in gathered(((entry, _weight((entry,))) for entry in ready.apply), _TURN_BYTES):
+                weighed = ((entry, len(entry.data) + _ENTRY_BYTES) for entry in ready.apply)
+                for entries in gathered(weighed, _TURN_BYTES):
                     for each in entries:
                         self._apply(each)
                     await self._clock.sleep(0)
@@ -152,7 +154,3 @@ class Applier:
             self._spec.on_configured()
             self._passing.at("after_configuration")
         self._spec.observer.applied(self._spec.group_id, entry.index, self._machine)
-
-
-def _weight(entries: Sequence[Entry]) -> int:
-    return sum([len(entry.data) + _ENTRY_BYTES for entry in entries])

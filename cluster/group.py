@@ -78,7 +78,10 @@ def _ignore(_: object) -> None:
 
 
 class Group:
-    """One replica of a Raft group. Made by `open`; after `close` or a failure every call raises NotLeader."""
+    """One replica of a Raft group. Made by `open`; after `close` or a failure every call raises NotLeader.
+
+    `term` is Raft's current one; `is_leader` whether this replica believes to lead, deposed without knowing yet or not.
+    """
 
     def __init__(
         self,
@@ -115,6 +118,7 @@ class Group:
         self._queue = ProposalQueue(spec.knobs.max_queued_proposals)
         self._events: deque[Event] = deque()
         self._stepping = self._stopped = False
+        self.is_leader, self.term = False, raft.term
         self._handing_over: dict[str, None] = {}
         self._wake_ns = 0
         log.attach(self._durable, self._disk_full)
@@ -153,16 +157,6 @@ class Group:
         self._step(Tick())
 
     # ---- what the owner calls ----
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this replica believes to lead; it may be deposed without knowing yet."""
-        return self._raft.role is Role.LEADER and not self._stopped
-
-    @property
-    def term(self) -> int:
-        """Raft's current term."""
-        return self._raft.term
 
     @property
     def leader(self) -> str | None:
@@ -266,13 +260,15 @@ class Group:
         await future
         return self._raft.configuration
 
-    def receive(self, message: Message) -> None:
-        """Take in a message from another replica of the group."""
-        if not isinstance(message, (SnapshotChunk, SnapshotAck)):
-            self._step(Receive(message))
-        elif not self._stopped:
-            self._traffic.take(message)
-            self._rearm()
+    def receive(self, messages: tuple[Message, ...]) -> None:
+        """Take in messages from another replica of the group."""
+        for message in messages:
+            if not isinstance(message, (SnapshotChunk, SnapshotAck)):
+                self._events.append(Receive(message))
+                self._run()
+            elif not self._stopped:
+                self._traffic.take(message)
+                self._rearm()
 
     def transfer_leadership(self, target: str) -> None:
         """Hand leadership over to `target`, if this replica leads (§3.10)."""
@@ -335,7 +331,9 @@ class Group:
         self._carry_out(ready)
 
     def _carry_out(self, ready: Ready) -> None:
-        armed = self._failpoints.armed
+        armed, state = self._failpoints.armed, ready.soft_state
+        if state is not None:
+            self.is_leader, self.term = state.role is Role.LEADER, state.term
         if ready.apply:
             if armed:
                 self._passing.at("before_commit")
@@ -357,8 +355,8 @@ class Group:
             self._waiters.fail_reads(ready.failed_reads, self._not_leader())
         if ready.install is not None or ready.apply or ready.reads:
             self._applier.put(ready, received)
-        if ready.soft_state is not None:
-            self._changed(ready.soft_state)
+        if state is not None:
+            self._changed(state)
         self._wake_ns = ready.wake_ns
         if ready.changes or ready.send_snapshots:
             self._carry_out_rare(ready)
@@ -398,27 +396,25 @@ class Group:
 
     def _durable(self, batch: list[Persist]) -> None:
         try:
-            self._release(batch)
+            self._observer.durable(self._spec.group_id, batch)
+            one, last = len(batch) == 1, batch[-1].sequence
+            messages = batch[0].then_send if one else tuple([each for item in batch for each in item.then_send])
+            if messages:
+                self._send(messages)
+            if self._handing_over and not self._disk.full:
+                self.hand_over(DISK_FULL, wanted=False)
+                self.hand_over(DISK_HANGS, wanted=False)
+            self._applier.durable(last)
+            self._events.append(Persisted(last))
+            self._run()
         except Exception as error:  # noqa: BLE001 - what a state machine raises harms this replica alone (G7)
             self._panic(error)
 
-    def _release(self, batch: list[Persist]) -> None:
-        self._observer.durable(self._spec.group_id, batch)
-        one = len(batch) == 1
-        messages = batch[0].then_send if one else tuple([each for item in batch for each in item.then_send])
-        if messages:
-            self._send(messages)
-        if self._handing_over and not self._disk.full:
-            self.hand_over(DISK_FULL, wanted=False)
-            self.hand_over(DISK_HANGS, wanted=False)
-        self._applier.durable(batch[-1].sequence)
-        self._step(Persisted(batch[-1].sequence))
-
     def _snapshot_if_due(self) -> None:
-        stored, knobs = self._traffic.stored, self._spec.knobs
-        due = stored.due(self.applied_index, self._disk.log_bytes, knobs.snapshot_entries)
+        knobs, applied_index = self._spec.knobs, self._applier.applied_index
+        due = self._traffic.stored.due(applied_index, self._disk.log_bytes, knobs.snapshot_entries)
         if due and not self._disk.saving:
-            meta = self._raft.snapshot_meta(self.applied_index)
+            meta = self._raft.snapshot_meta(applied_index)
             if meta is not None:
                 self._disk.save_snapshot(meta, self._machine.freeze(part_bytes(knobs)), self._saved)
 
@@ -489,7 +485,7 @@ class Group:
         self._step(Wake())
 
     def _stop(self) -> None:
-        self._stopped = True
+        self._stopped, self.is_leader = True, False
         self._transport.quiesced(self._spec.group_id, Quiescence(Silence.WITHDRAWN, ()), self._awake)
         self._events.clear()
         self._queue.refuse(self._not_leader())

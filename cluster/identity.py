@@ -81,13 +81,13 @@ async def read_identity(disk: Disk, cluster_id: str, node_id: str) -> str | None
 
 
 class PeerCheck:
-    """Remembers the highest incarnation heard of each node, and refuses what an earlier one still says.
+    """Remembers the highest incarnation `heard` of each node, and refuses what an earlier one still says.
 
     A message that was under way when its sender died would otherwise speak for the sender's next life.
     """
 
     def __init__(self, node_id: str) -> None:
-        self._incarnations: dict[str, int] = {}
+        self.heard: dict[str, int] = {}
         self._told: dict[str, str] = {}
         self._log = node_logger(node_id)
 
@@ -98,7 +98,7 @@ class PeerCheck:
         """
         if incarnation is None:
             incarnation = peer.incarnation
-            if self._incarnations.get(peer.node_id) == incarnation and set(claimed) == {peer.node_id}:
+            if self.heard.get(peer.node_id) == incarnation and set(claimed) == {peer.node_id}:
                 return None
         reason = self._reason(peer, claimed, incarnation)
         if reason is not None and self._told.get(peer.node_id) != reason:
@@ -112,10 +112,10 @@ class PeerCheck:
                 return f"{peer.node_id} speaks for {server_id}"
         if incarnation != peer.incarnation:
             return f"{peer.node_id} connects as incarnation {peer.incarnation} and speaks as {incarnation}"
-        known = self._incarnations.get(peer.node_id, peer.incarnation)
+        known = self.heard.get(peer.node_id, peer.incarnation)
         if peer.incarnation < known:
             return f"incarnation {peer.incarnation} of {peer.node_id}, and {known} was heard already"
-        self._incarnations[peer.node_id] = peer.incarnation
+        self.heard[peer.node_id] = peer.incarnation
         return None
 
 

@@ -87,7 +87,7 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = SILENT
     log = node_logger(server_id)
     log.info("starting as %s, incarnation %d", config.role, ports.incarnation)
     clock = NodeClock(ports.clock, config.knobs.clock_limits, config.node_id)
-    observer.clock_made(clock, config.knobs.clock_limits.max_offset_ns)
+    observer.clock_made(clock.readings, config.knobs.clock_limits.max_offset_ns)
     ports = replace(ports, network=ClockedNetwork(ports.network, clock))
     server = make_server(ports, config, fail, observer, clock)
     await server.start()

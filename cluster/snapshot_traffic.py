@@ -59,15 +59,11 @@ class _Receipt:
 
 @dataclass(slots=True)
 class Stored:
-    """The snapshot that a replica stands on; `damaged` once its file could not be read."""
+    """The snapshot that a replica stands on, up to `index`; `damaged` once its file could not be read."""
 
     ref: SnapshotRef | None = None
     damaged: bool = False
-
-    @property
-    def index(self) -> int:
-        """The last entry that it covers."""
-        return 0 if self.ref is None else self.ref.meta.index
+    index: int = 0
 
     def due(self, applied_index: int, log_bytes: int, entries: int) -> bool:
         """Whether a new one is due: after so many entries; a large state's when the log is worth it, or long."""
@@ -79,7 +75,7 @@ class Stored:
 
     def replace(self, ref: SnapshotRef) -> None:
         """A newer one takes its place."""
-        self.ref, self.damaged = ref, False
+        self.ref, self.damaged, self.index = ref, False, ref.meta.index
 
 
 @dataclass(slots=True)

@@ -93,6 +93,9 @@ class Clock(Protocol):
     def monotonic_ns(self) -> int:
         """Monotonic time, ns since an arbitrary point; never goes back."""
 
+    def times_ns(self) -> tuple[int, int]:
+        """Wall-clock and monotonic time of one moment, as the other two say."""
+
     async def sleep(self, seconds: float) -> None:
         """Wait that long by the monotonic clock."""
 

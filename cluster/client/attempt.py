@@ -92,12 +92,13 @@ class Trial:
 
     @property
     def over(self) -> bool:
-        return self.remaining_s < 0.001
+        return self._deadline_ns - self._clock.monotonic_ns() < NANOS_PER_S // 1000
 
     @property
     def attempt_timeout_s(self) -> float:
         """For the next attempt: well below the whole deadline, so that there is time to ask another replica."""
-        return min(self._attempt_timeout_s, max(self.remaining_s, 0.001))
+        remaining_s = (self._deadline_ns - self._clock.monotonic_ns()) / NANOS_PER_S
+        return min(self._attempt_timeout_s, max(remaining_s, 0.001))
 
     @property
     def possible(self) -> bool:

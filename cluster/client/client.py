@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt
+from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt, attempt_as
 from cluster.client.catalog import CatalogClient
 from cluster.client.route import Route
 from cluster.client.rows import TypedTable
@@ -49,6 +49,7 @@ from cluster.wire.messages import (
     TabletServersReply,
     WriteRow,
     WriteRows,
+    decode_reply,
     encode,
 )
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
@@ -397,7 +398,7 @@ class ClusterClient:
         raise trial.error()
 
     def _attempt(self, address: str, request: Request, trial: Trial) -> Coroutine[Any, Any, Reply | Missed]:
-        return attempt(self._ports.network, address, encode(request), trial.attempt_timeout_s)
+        return attempt_as(decode_reply, self._ports.network, address, encode(request), trial.attempt_timeout_s)
 
     async def _after_miss(self, table: str, tablet: _Tablet, missed: Missed, trial: Trial) -> None:
         if _turn(tablet.route, missed, None if missed.fault is None else missed.fault.leader):
@@ -422,7 +423,8 @@ class ClusterClient:
             self._remember(table, await self._ask_leader(GetTableLocations(table), TableLocationsReply, trial))
         tablets = self._tables[table]
         for tablet in tablets.values():
-            if _holds(tablet.location, partition):
+            held = tablet.location.partition
+            if partition % held.buckets == held.bucket:
                 return tablet
         del self._tables[table]
         trial.note(Missed(Miss.REFUSED, False, "not-running", f"the tablet of {table!r}:{partition} is not running"))
@@ -479,10 +481,6 @@ def _require_fresh(trial: Trial) -> None:
     """Raise IndefiniteError if an attempt may have taken effect: the request must not go out under another identity."""
     if trial.possible:
         raise trial.error()
-
-
-def _holds(location: TabletLocation, partition: int) -> bool:
-    return partition % location.partition.buckets == location.partition.bucket
 
 
 def _turn(route: Route, missed: Missed, hint: str | None) -> bool:

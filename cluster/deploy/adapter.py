@@ -51,7 +51,7 @@ class ClusterOpClient:
 
         Raises DefiniteError (`cas-mismatch` names the value found) and IndefiniteError.
         """
-        if self._catalog.offers(op.f):
+        if op.f not in ROW_OPERATIONS and self._catalog.offers(op.f):
             return await self._catalog.invoke(op)
         if len(op.mops) != 1 or op.mops[0].f not in ROW_OPERATIONS or op.mops[0].table != 0:
             raise DefiniteError("unsupported", "an operation must be one read, write or compare-and-set of table 0")

@@ -22,8 +22,8 @@ class States:
         What one life says first, or again, is compared with nothing and isn't counted.
         """
         fact = digest or 1
-        if self._digests.get(index) and self._digests.teller(index) != life:
+        stands, first = self._digests.claim(index, fact, life)
+        if first != life:
             self._checked[STATE_DIGEST] += 1
-        if self._digests.claim(index, fact, life) != fact:
-            first = self._digests.teller(index)
+        if stands != fact:
             self._scope.tell(STATE_DIGEST, f"the states after entry {index} differ", first, life)

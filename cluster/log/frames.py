@@ -54,7 +54,10 @@ class OtherVersion(Exception):
 
 
 class Slot(msgspec.Struct, frozen=True, array_like=True):
-    """A record's line in the index: its group, its number there (consecutive), kind, and its body's checksum."""
+    """A record's line in the index: its group, its number there (consecutive), kind, and its body's checksum.
+
+    Written as the tuple that it is read from.
+    """
 
     group: str
     number: int
@@ -131,8 +134,13 @@ _decode_index = msgspec.msgpack.Decoder(list[Slot]).decode
 
 def build(records: Sequence[Record], offset: int, salt: int) -> bytes:
     """The frame of a batch of records, to be written at `offset` of a segment."""
-    index = _encode([_slot(record) for record in records])
-    payload = b"".join((index, *[record.body for record in records]))
+    slots, bodies = [], []
+    for record in records:
+        body = record.body
+        slots.append((record.group, record.number, record.kind, len(body), zlib.crc32(body)))
+        bodies.append(body)
+    index = _encode(slots)
+    payload = index + b"".join(bodies)
     return _frame(index, payload, _guard(payload), offset, salt)
 
 
@@ -140,7 +148,7 @@ def build_in_turns(records: Sequence[Record], offset: int, salt: int) -> Generat
     """`build` for a large batch: yields wherever some milliseconds have gone by."""
     slots = []
     for record in records:
-        slots.append(_slot(record))
+        slots.append((record.group, record.number, record.kind, len(record.body), zlib.crc32(record.body)))
         if len(record.body) >= _TURN:
             yield
     index = _encode(slots)
@@ -155,10 +163,6 @@ def build_in_turns(records: Sequence[Record], offset: int, salt: int) -> Generat
         yield
     guard = struct.pack(f"<{len(sums)}I", *sums) + folded.to_bytes(min(len(payload), _BLOCK), "little")
     return _frame(index, payload, guard, offset, salt)
-
-
-def _slot(record: Record) -> Slot:
-    return Slot(record.group, record.number, record.kind, len(record.body), zlib.crc32(record.body))
 
 
 def _frame(index: bytes, payload: bytes, guard: bytes, offset: int, salt: int) -> bytes:

@@ -41,6 +41,7 @@ __all__ = ["ASIDE_PATH", "CorruptLog", "NodeLog", "Quarantined"]
 
 _MS = 1_000_000
 _FRAME_BYTES = 2 << 20
+_RESETS = (BASE, QUARANTINE, DESTROY)
 """Where more waits, it takes several frames: no turn of the event loop is long because of one."""
 
 ASIDE_PATH = "aside"
@@ -335,7 +336,9 @@ class NodeLog:
         """Everything that waits, up to a limit; groups that keep old segments are stated anew behind it."""
         records, self._records = self._records, []
         settling, self._settling = self._settling, []
-        room = _FRAME_BYTES - sum([len(record.body) for record in records])
+        room = _FRAME_BYTES
+        for record in records:
+            room -= len(record.body)
         for view in views:
             room = view.take(records, room)
             if room <= 0 and view.waits:
@@ -402,11 +405,13 @@ class NodeLog:
 
     def _note_bases(self, records: list[Record]) -> None:
         """Bases that are durable now let older segments go."""
-        resets = [record for record in records if record.kind in (BASE, QUARANTINE, DESTROY)]
-        for record in resets:
-            image = self._images.get(record.group)
-            if record.kind != DESTROY and image is not None:
-                image.base_segment = self._segments.current.number
+        resets = False
+        for record in records:
+            if record.kind in _RESETS:
+                resets = True
+                image = self._images.get(record.group)
+                if record.kind != DESTROY and image is not None:
+                    image.base_segment = self._segments.current.number
         if resets:
             self._rewriting = self._rewriting and self._is_too_long()
             self._collect()

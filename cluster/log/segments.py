@@ -83,7 +83,10 @@ class Segments:
     async def append(self, records: list[Record]) -> None:
         """Append one frame; the caller syncs it before it appends another. Raises DiskFull, with nothing appended."""
         segment = self._segments[-1]
-        if sum([len(record.body) for record in records]) < _LARGE_BYTES:
+        size = 0
+        for record in records:
+            size += len(record.body)
+        if size < _LARGE_BYTES:
             data = build(records, segment.size, segment.salt)
         else:
             data = await self._build_in_turns(records, segment)

@@ -90,6 +90,7 @@ class GroupLog:
 
     def __init__(self, owner: Owner, image: Image, fresh: bool) -> None:
         self._owner, self._image, self._fresh = owner, image, fresh
+        self.group = image.group
         self._queue: deque[_Work] = deque()
         self._taken: list[_Work] = []
         self._unsynced = 0
@@ -97,11 +98,6 @@ class GroupLog:
         self._on_full: Callable[[], None] | None = None
         self._closed = False
         self.saving = False
-
-    @property
-    def group(self) -> str:
-        """The group's id."""
-        return self._image.group
 
     @property
     def busy(self) -> bool:

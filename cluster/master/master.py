@@ -62,6 +62,7 @@ class Master:
         live_ms = max(MIN_LIVE_MS, LIVE_HEARTBEATS * config.knobs.tserver_heartbeat_ms)
         self._servers = ServerMap(live_ms * 1_000_000)
         self._streams = PeerStreams(ports, config.knobs, self._deliver, config.masters)
+        self.on_notify = self._streams.receive
         self._admission = Admission(config.knobs.max_requests)
         self._log: NodeLog | None = None
         self._group: Group | None = None
@@ -115,14 +116,9 @@ class Master:
             reply = refusal.fault
         return encode(reply)
 
-    def on_notify(self, peer: Peer, payload: bytes) -> None:
-        """Take a message of a peer's stream in."""
-        self._streams.receive(peer, payload)
-
     def _deliver(self, group: str, messages: tuple[Message, ...]) -> None:
         if self._group is not None:
-            for message in messages:
-                self._group.receive(message)
+            self._group.receive(messages)
 
     def _refusal(self, peer: Peer, request: Request) -> Reply | None:
         """A tserver speaks for itself, and in its present life (G9)."""

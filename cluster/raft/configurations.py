@@ -67,9 +67,12 @@ class Configurations:
 
     def append(self, entries: Sequence[Entry]) -> bool:
         """Take in what was appended to the log; True if it holds a configuration."""
-        found = [configuration_of(entry) for entry in entries if entry.kind == EntryKind.CONFIG]
-        self._known.extend(found)
-        return bool(found)
+        found = False
+        for entry in entries:
+            if entry.kind == EntryKind.CONFIG:
+                self._known.append(configuration_of(entry))
+                found = True
+        return found
 
     def truncate(self, last: int) -> bool:
         """Entries above `last` are gone: back to the configuration before them. True if that changed anything."""

@@ -30,11 +30,13 @@ def lease_valid(state: State, now_ns: int) -> bool:
 
 def lease_until_ns(state: State) -> int:
     """The end of the lease as far as it was acknowledged; 0 for none, far away for a group of one."""
-    if state.role is not Role.LEADER or not knows_commit(state):
+    if state.role is not Role.LEADER:
+        return 0
+    if state.commit_index < state.leader_entry_index and not knows_commit(state):
         return 0
     if state.transfer_target is not None or state.lease_given_up:
         return 0
-    return FOR_EVER_NS if state.sole_voter else max(0, state.quorum_acked_ns + state.config.leader_lease_ns)
+    return FOR_EVER_NS if state.sole_voter else max(0, state.quorum_acked_ns + state.leader_lease_ns)
 
 
 def committed_as_of(state: State, now_ns: int) -> tuple[int, int] | None:
@@ -46,12 +48,14 @@ def committed_as_of(state: State, now_ns: int) -> tuple[int, int] | None:
 
 def may_serve_now(state: State, now_ns: int) -> bool:
     """Whether the leader may serve reads without asking a quorum."""
-    return "read-without-lease" in state.config.flaws or lease_valid(state, now_ns)
+    return now_ns < lease_until_ns(state) or "read-without-lease" in state.config.flaws
 
 
 def lease_read_index(state: State, now_ns: int) -> int | None:
     """The index that a read may be served at without any message, or None."""
-    if state.role is not Role.LEADER or not knows_commit(state):
+    if state.role is not Role.LEADER:
+        return None
+    if state.commit_index < state.leader_entry_index and not knows_commit(state):
         return None
     return state.commit_index if may_serve_now(state, now_ns) else None
 

@@ -16,8 +16,10 @@ def collect(state: State) -> Ready:
     last = state.soft_state
     same = last.role is state.role and last.term == state.term and last.leader == state.leader
     soft_state = None if same else changed_soft_state(state)
-    wakes_to_stand = state.quiet is None and state.role is not Role.LEADER
-    wake_ns = state.election_deadline_ns if wakes_to_stand else next_wake_ns(state)
+    if state.quiet is not None or state.transfer_target is not None:
+        wake_ns = next_wake_ns(state)
+    else:
+        wake_ns = state.heartbeat_due_ns if state.role is Role.LEADER else state.election_deadline_ns
     if state.out == _EMPTY:  # as after most answers, and after a follower's own fsync
         return Ready((), None, None, apply, (), (), soft_state, None, wake_ns)
     out, state.out = state.out, Outbox()

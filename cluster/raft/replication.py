@@ -64,12 +64,31 @@ def on_leader_tick(state: State, now_ns: int) -> None:
     if now_ns >= state.heartbeat_due_ns:
         state.heartbeat_due_ns = now_ns + state.config.heartbeat_ns
         reads.join_heartbeat(state)
-        send_heartbeats(state, now_ns, quiescence.asks(state, now_ns))
+        quiesce = quiescence.asks(state, now_ns)
+        if quiesce or state.round_reads:
+            send_heartbeats(state, now_ns, quiesce)
+        else:
+            send_to_idle(state, now_ns)
 
 
 def send_heartbeats(state: State, now_ns: int, quiesce: bool = False) -> None:
     for peer, progress in state.progress.items():
         heartbeat(state, peer, progress, now_ns, quiesce)
+
+
+def send_to_idle(state: State, now_ns: int) -> None:
+    """Heartbeats "during idle periods" (figure 3.1): to whom has answered nothing that was sent within an interval.
+
+    An answer to entries says as much as one to a heartbeat. Its sender is looked at again when that has become too old,
+    so contact is never older than if there had been a heartbeat in each interval.
+    """
+    interval_ns = state.config.heartbeat_ns
+    for peer, progress in state.progress.items():
+        due_ns = progress.acked_ns + interval_ns
+        if due_ns <= now_ns or progress.mode is not Mode.REPLICATE:
+            heartbeat(state, peer, progress, now_ns, False)
+        elif due_ns < state.heartbeat_due_ns:
+            state.heartbeat_due_ns = due_ns
 
 
 def heartbeat(state: State, peer: NodeId, progress: Progress, now_ns: int, quiesce: bool) -> None:

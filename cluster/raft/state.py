@@ -90,6 +90,7 @@ class State:
         "late_ack",
         "leader",
         "leader_entry_index",
+        "leader_lease_ns",
         "lease_given_up",
         "liveness",
         "log",
@@ -133,6 +134,7 @@ class State:
         restarted: bool,
     ) -> None:
         self.config = config
+        self.leader_lease_ns = config.leader_lease_ns
         self.entropy = entropy
         self.node_id: NodeId = config.node_id
         self.out = Outbox()

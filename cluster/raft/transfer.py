@@ -61,7 +61,7 @@ def on_tick(state: State, now_ns: int) -> None:
         reads.release_parked(state, now_ns)
     try_next_heir(state, now_ns)
     idle = state.transfer_target is None and not state.handing_over and not state.round_reads
-    if state.lease_given_up and idle and now_ns < state.quorum_acked_ns + state.config.leader_lease_ns:
+    if state.lease_given_up and idle and now_ns < state.quorum_acked_ns + state.leader_lease_ns:
         lead_on(state, now_ns)
 
 

@@ -105,7 +105,8 @@ class Evaluation:
         problem = changes.problem(puts)
         if problem is not None:
             return _fault("INVALID", problem)
-        if self._holding.held() is None:
+        held = self._holding.held()
+        if held is None:
             return self._holding.refusal()
         if isinstance(change, ChangeRow) and (fault := rows.refusal(change, self._machine.schema_in_force)) is not None:
             return encode(fault)
@@ -114,14 +115,15 @@ class Evaluation:
             return answer  # a double of what is still in flight is found at apply
         requested = self._requested(change)
         latch = self._latches.acquire((), changes.spans_of(puts))
-        if not latch.granted and not await self._granted(latch):
-            return _LATCH_TIMED_OUT
-        held = self._holding.held()
+        if not latch.granted:
+            if not await self._granted(latch):
+                return _LATCH_TIMED_OUT
+            held = self._holding.held()
         if held is None or self._log is None:
             self._latches.release(latch)
             return self._holding.refusal()
         promises = self._promises_of(held)
-        work = Evaluating(change, puts, latch, promises, held.sequence, promises.enter(requested))
+        work = Evaluating(change, puts, latch, promises, promises.sequence, promises.enter(requested))
         try:
             proposed = await self._evaluate(work, self._log)
         except BaseException:
@@ -244,16 +246,18 @@ class Evaluation:
         return True
 
     def _promises_of(self, held: HeldLease) -> Promises:
-        if self._promises is None or self._promises.sequence != held.sequence:
-            self._promises = Promises(held.sequence, held.low_water, self._machine.closed)
-        return self._promises
+        promises, sequence = self._promises, held.lease.sequence
+        if promises is None or promises.sequence != sequence:
+            promises = self._promises = Promises(sequence, held.low_water, self._machine.closed)
+        return promises
 
     def _closed_target(self, reading: int) -> int:
-        """How far to close now: to a lag behind the clock (R6), and below the lease's expiration (R4)."""
+        """How far to close at this moment's reading: to a lag behind it (R6), and below the lease's expiration (R4)."""
         lease = self._machine.lease
-        if lease is None or self._clock.fenced is not None:
+        if lease is None or self._clock.judged is not None:
             return 0
-        return min(reading - self._closed_lag_ns, lease.expiration - 1)
+        lagging, end = reading - self._closed_lag_ns, lease.expiration - 1
+        return lagging if lagging < end else end
 
 
 def _grant(granted: asyncio.Future[None]) -> None:

@@ -42,7 +42,8 @@ Promised: TypeAlias = Callable[[], tuple[Timestamp, Timestamp]]
 
 
 class HeldLease(msgspec.Struct, frozen=True):
-    """A lease that this node holds, and what it allows.
+    """A lease that this node holds, and what it allows. Its sequence is fixed at evaluation: a command is refused at
+    apply under another.
 
     `low_water`: no earlier holder served a read or closed a timestamp above it, so every write lies above it (the
     timestamp cache begins there). `upper`: the highest timestamp a read may be served at, or that may be closed, under
@@ -53,11 +54,6 @@ class HeldLease(msgspec.Struct, frozen=True):
     lease: Lease
     low_water: Timestamp
     upper: Timestamp
-
-    @property
-    def sequence(self) -> int:
-        """Fixed at evaluation; a command is refused at apply under another."""
-        return self.lease.sequence
 
 
 class Holding:

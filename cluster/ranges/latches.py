@@ -13,12 +13,13 @@ from cluster.store.cells import Span, overlap
 
 
 class Latch:
-    """One request's claim; `partitions` are those that it touches, each once, in order of mention.
+    """One request's claim; `partitions` are those that it touches, each once, in order of mention. It is `granted`
+    once nothing earlier stands in the way.
 
     Who has to wait for it sets `wake`, which is called when it is granted.
     """
 
-    __slots__ = ("_followers", "_over", "_waits_for", "partitions", "reads", "wake", "writes")
+    __slots__ = ("_followers", "_over", "_waits_for", "granted", "partitions", "reads", "wake", "writes")
 
     def __init__(self, reads: tuple[Span, ...], writes: tuple[Span, ...]) -> None:
         self.reads, self.writes = reads, writes
@@ -26,14 +27,9 @@ class Latch:
         one = len(spans) == 1
         self.partitions = (spans[0][0][0],) if one else tuple(dict.fromkeys([span[0][0] for span in spans]))
         self.wake: Callable[[], None] = _nothing
-        self._waits_for = 0
+        self._waits_for, self.granted = 0, True
         self._followers: list[Latch] = []
         self._over = False
-
-    @property
-    def granted(self) -> bool:
-        """Whether nothing earlier stands in the way."""
-        return self._waits_for == 0
 
     def conflicts(self, other: Latch) -> bool:
         """Whether the two may not run at once."""
@@ -64,7 +60,7 @@ class Latches:
         if before:
             for other in before:
                 other._followers.append(latch)
-            latch._waits_for = len(before)
+            latch._waits_for, latch.granted = len(before), False
         return latch
 
     def release(self, latch: Latch) -> None:
@@ -83,8 +79,10 @@ class Latches:
                 del self._claims[partition]
         for follower in latch._followers:
             follower._waits_for -= 1
-            if follower._waits_for == 0 and not follower._over:
-                follower.wake()
+            if follower._waits_for == 0:
+                follower.granted = True
+                if not follower._over:
+                    follower.wake()
 
     def __len__(self) -> int:
         """Claims that are not released, over all partitions."""

@@ -146,8 +146,7 @@ class RangeReplica:
     def receive(self, messages: tuple[Message, ...]) -> None:
         """Take Raft messages in."""
         if self._group is not None:
-            for message in messages:
-                self._group.receive(message)
+            self._group.receive(messages)
 
     def status(self) -> GroupState | None:
         """The Raft group's own view, once it is open."""

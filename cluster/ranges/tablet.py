@@ -16,6 +16,7 @@ from cluster.ranges.commands import AlterSchema, TabletCommand, WriteBatch, deco
 from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, acquired, binds, extended, handed_over
 from cluster.store.cells import Key, Span
 from cluster.store.digest import MASK, fingerprint
+from cluster.store.hlc import Timestamp
 from cluster.store.mvcc import LATEST, FrozenCells, MvccStore, StoreRow, Version
 from cluster.store.parts import gathered
 from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, FrozenSessions, RegisterClient, SessionRows, Sessions
@@ -98,12 +99,25 @@ class TabletMachine:
         self.lease: Lease | None = None
         self.schema: AlterSchema | None = None
         self.last_write = self.closed = 0
+        self._note_rare()
 
     @property
     def digest(self) -> int:
         """64 bits of everything that a snapshot holds (G10)."""
-        head = fingerprint((self.lease, self.last_write, self.closed, self._store.threshold, self.schema))
-        return head + self._store.digest + self._sessions.digest & MASK
+        store, lease = self._store, self.lease
+        expiration = 0 if lease is None else lease.expiration
+        head = fingerprint((self._rare_print, expiration, self.last_write, self.closed, store.threshold))
+        return head + store.digest + self._sessions.digest & MASK
+
+    def _set_lease(self, lease: Lease | None) -> None:
+        """Another lease than before, or the end of one; that its expiration moves ahead is `_carry_out`'s."""
+        self.lease = lease
+        self._note_rare()
+
+    def _note_rare(self) -> None:
+        """Fingerprint of what changes rarely: of the schema, and of the lease but for its expiration."""
+        lease = self.lease and msgspec.structs.replace(self.lease, expiration=Timestamp(0))
+        self._rare_print = fingerprint((lease, self.schema))
 
     # ---- what is read ----
 
@@ -152,7 +166,7 @@ class TabletMachine:
             lease = acquired(self.lease, change)
             if lease is not None:
                 self.on_lease(self.lease, lease)
-                self.lease = lease
+                self._set_lease(lease)
             return _NO_ANSWER
         if self.lease is None or not binds(self.lease, change.lease_sequence):
             return _refused(self.lease.holder if self.lease else None)
@@ -161,7 +175,7 @@ class TabletMachine:
             self._sessions.advance(change.reading)
             return _NO_ANSWER
         if isinstance(change, HandOverLease):
-            self.lease = handed_over(self.lease, change)
+            self._set_lease(handed_over(self.lease, change))
         return _NO_ANSWER
 
     def _apply_batch(self, batch: WriteBatch) -> bytes:
@@ -192,12 +206,16 @@ class TabletMachine:
         self.lease = extended(lease, batch.reading, batch.duration_ns)
         # What is not closed may still be written; nothing is written under what is collected.
         threshold = batch.timestamp - self._retention_ns
-        self._store.raise_threshold(threshold if threshold < self.closed else self.closed)
+        if threshold > self.closed:
+            threshold = self.closed
+        if threshold > self._store.threshold:
+            self._store.threshold = threshold
 
     def _alter(self, schema: AlterSchema) -> None:
         """Once per version, however often it was proposed."""
         if self.schema is None or self.schema.version < schema.version:
             self.schema = schema
+            self._note_rare()
             self.on_schema()
 
     def freeze(self, part_bytes: int) -> Iterator[bytes]:
@@ -212,8 +230,9 @@ class TabletMachine:
         """
         self._old_store = self._store
         self._store, self._sessions = MvccStore(), Sessions(self._flaws)
-        self.lease, self.last_write, self.closed = None, 0, 0
+        self.last_write = self.closed = 0
         self.schema = None
+        self._set_lease(None)
         return self._restore
 
     def _restore(self, encoded: bytes) -> None:
@@ -229,6 +248,7 @@ class TabletMachine:
             raise ValueError(f"tablet snapshot of format version {part.version}; this program reads {SNAPSHOT_VERSION}")
         else:
             self._store.raise_threshold(part.threshold)
-            self.lease, self.last_write, self.closed = part.lease, part.last_write, part.closed
+            self.last_write, self.closed = part.last_write, part.closed
+            self._set_lease(part.lease)
             if part.schema is not None:
                 self._alter(part.schema)

@@ -34,26 +34,24 @@ def physical(wall_ns: int) -> int:
 
 
 class Hlc:
-    """Pure: every call is handed the wall time, which may jump either way; timestamps given out always rise."""
+    """Pure: every call is handed the wall time, which may jump either way; timestamps given out always rise.
+
+    `last` is the highest reading given out or seen.
+    """
 
     def __init__(self, max_offset_ns: int) -> None:
         self._max_offset_ns = max_offset_ns
-        self._last = 0
-
-    @property
-    def last(self) -> ClockReading:
-        """The highest reading given out or seen."""
-        return ClockReading(self._last)
+        self.last = ClockReading(0)
 
     def now(self, wall_ns: int) -> ClockReading:
         """A reading above every one given out or seen before."""
-        above, reading = self._last, wall_ns & _PHYSICAL_MASK
-        self._last = reading if reading > above else above + 1
-        return ClockReading(self._last)
+        above, reading = self.last, wall_ns & _PHYSICAL_MASK
+        self.last = above = reading if reading > above else above + 1  # type: ignore[assignment]
+        return above
 
     def observe(self, remote: ClockReading, wall_ns: int) -> None:
         """Take in a reading that came with a message; raises ClockOffsetTooLarge if it is too far ahead."""
         if remote > wall_ns + self._max_offset_ns:
             raise ClockOffsetTooLarge(f"a reading {(remote - wall_ns) / 1e9:.3f} s ahead of this node's clock")
-        if remote > self._last:
-            self._last = remote
+        if remote > self.last:
+            self.last = remote

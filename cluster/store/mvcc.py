@@ -93,7 +93,10 @@ class MvccStore:
         """Add a version; raises NotNewest unless it is the cell's newest and above the threshold."""
         if timestamp <= self.threshold:
             raise NotNewest(f"version {timestamp} of {key} is not above the threshold {self.threshold}")
-        _, times, values = self._own_cell(key)
+        cell = self._cells.get(key)
+        if cell is None or cell.epoch != self._epoch:
+            cell = self._own_cell(key)
+        _, times, values = cell
         if times and timestamp <= times[-1]:
             raise NotNewest(f"version {timestamp} of {key} is not above {times[-1]}")
         times.append(timestamp)

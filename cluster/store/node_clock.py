@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from cluster.nodelog import node_logger
 from cluster.store.clock_guard import ClockGuard, ClockLimits, Fence, Measurement
-from cluster.store.hlc import ClockOffsetTooLarge, ClockReading, Hlc, Timestamp, as_timestamp, physical
+from cluster.store.hlc import ClockOffsetTooLarge, ClockReading, Hlc, Timestamp, physical
 from harness.ports import Clock
 
 
@@ -21,15 +21,16 @@ class ClockFenced(Exception):
 class NodeClock:
     """Gives out readings, which go out with messages, and timestamps, which stamp data.
 
-    `refused` counts the messages whose reading lay beyond the declared maximum offset.
+    `refused` counts the messages whose reading lay beyond the declared maximum offset; `judged` is the fence as it was
+    found last, for those who have a reading of this moment.
     """
 
     def __init__(self, clock: Clock, bounds: ClockLimits, node_id: str = "") -> None:
-        self._wall_ns, self._monotonic_ns = clock.wall_ns, clock.monotonic_ns
+        self._wall_ns, self._monotonic_ns, self._times_ns = clock.wall_ns, clock.monotonic_ns, clock.times_ns
         self._log = node_logger(node_id)
-        self._hlc = Hlc(bounds.max_offset_ns)
+        self._hlc = self.readings = Hlc(bounds.max_offset_ns)
         self._guard = ClockGuard(bounds, clock.wall_ns(), clock.monotonic_ns())
-        self._fence: Fence | None = None
+        self.judged: Fence | None = None
         self._on_fence: list[Callable[[], None]] = []
         self.refused = 0
 
@@ -38,7 +39,7 @@ class NodeClock:
     @property
     def fenced(self) -> Fence | None:
         """Why nothing that depends on this clock may be served or stamped now, or None."""
-        return self._judge(self._wall_ns())
+        return self._look()[1]
 
     @property
     def last(self) -> ClockReading:
@@ -51,11 +52,10 @@ class NodeClock:
 
     def now(self) -> Timestamp:
         """The reading as a time to stamp data with; raises ClockFenced."""
-        wall_ns = self._wall_ns()
-        fence = self._judge(wall_ns)
+        wall_ns, fence = self._look()
         if fence is not None:
             raise ClockFenced(f"this node's clock is {fence}")
-        return as_timestamp(self._hlc.now(wall_ns))
+        return Timestamp(self._hlc.now(wall_ns))
 
     def shown(self) -> Timestamp:
         """The time on the clock, to compare with; giving nothing out, it doesn't move the clock."""
@@ -69,8 +69,8 @@ class NodeClock:
 
     def outgoing(self) -> tuple[ClockReading, int]:
         """What a message carries: the reading, and the wall clock as it is, trusted or not, for others to measure."""
-        wall_ns = self._wall_ns()
-        return (self._hlc.now(wall_ns) if self._judge(wall_ns) is None else self._hlc.last), wall_ns
+        wall_ns, fence = self._look()
+        return (self._hlc.now(wall_ns) if fence is None else self._hlc.last), wall_ns
 
     def monotonic_ns(self) -> int:
         """The monotonic clock, which times who may serve."""
@@ -81,8 +81,8 @@ class NodeClock:
 
         A fenced node can't judge and needn't: the reading moves nothing.
         """
-        wall_ns = self._wall_ns()
-        if self._judge(wall_ns) is not None:
+        wall_ns, fence = self._look()
+        if fence is not None:
             return True
         try:
             self._hlc.observe(reading, wall_ns)
@@ -110,18 +110,20 @@ class NodeClock:
         half_ns = (now_ns - sent_ns + 1) // 2
         self._guard.measured(peer, Measurement(wall_ns + half_ns - own_ns, half_ns, own_ns - now_ns, now_ns))
 
-    def _judge(self, wall_ns: int) -> Fence | None:
-        guard, monotonic_ns = self._guard, self._monotonic_ns()
+    def _look(self) -> tuple[int, Fence | None]:
+        """The wall clock, and why it is not to be trusted."""
+        wall_ns, monotonic_ns = self._times_ns()
+        guard = self._guard
         if monotonic_ns < guard.stands_until_ns and guard.lowest_ns <= wall_ns - monotonic_ns <= guard.highest_ns:
             fence = guard.verdict
         else:
             fence = guard.judge(wall_ns, monotonic_ns)
-        if fence is not self._fence:
+        if fence is not self.judged:
             self._changed(fence)
-        return fence
+        return wall_ns, fence
 
     def _changed(self, fence: Fence | None) -> None:
-        self._fence = fence
+        self.judged = fence
         if fence is Fence.JUMPED:
             self._log.warning("the clock has jumped: nothing that depends on it is served")
         else:

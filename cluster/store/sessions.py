@@ -76,7 +76,7 @@ class _Session:
             return 0
         self.floor = floor
         answers, dropped = self.answers, 0
-        for sequence in [sequence for sequence in answers if sequence < floor]:
+        for sequence in tuple(filter(floor.__gt__, answers)):
             del answers[sequence]
             dropped += self.prints.pop(sequence)
         return dropped
@@ -156,10 +156,10 @@ class Sessions:
         """A command has carried this time: sessions that were silent for too long end."""
         if time > self.time:
             self.time = time
-        oldest = self.time - self._limits.silence_ns
-        while self._sessions:
-            session = next(iter(self._sessions))
-            if self._sessions[session].last_use >= oldest:
+        sessions, oldest = self._sessions, self.time - self._limits.silence_ns
+        while sessions:
+            session = next(iter(sessions))
+            if sessions[session].last_use >= oldest:
                 return
             self._end(session)
 
@@ -180,14 +180,17 @@ class Sessions:
         if session.epoch != self._epoch:
             session = session.copy(self._epoch)
         self._sessions[number] = session
-        digest = self._digest - session.print + session.keep(number, sequence, answer)
+        session.answers[sequence] = answer
+        kept = session.prints[sequence] = fingerprint((number, sequence, answer))
+        digest = self._digest - session.print + kept
         session.last_use = self.time
         if floor > session.floor:
             digest -= session.trim(floor if floor < sequence else sequence)
         if len(session.answers) > self._limits.answers:
             while len(session.answers) > max(1, self._limits.answers):
                 digest -= session.trim(min(session.answers) + 1)
-        self._digest = digest + session.mark(number) & MASK
+        session.print = fingerprint((number, session.last_use, session.floor))
+        self._digest = digest + session.print & MASK
 
     def _set_limits(self, limits: SessionLimits) -> None:
         self._limits, self._limits_print = limits, fingerprint(limits)

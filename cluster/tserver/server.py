@@ -80,6 +80,7 @@ class TabletServer:
         self._inspection = Inspection(ports)
         self._probes = ClockProbes(ports, clock, config.knobs.clock_probe_ms, self._clock_peers)
         self._streams = PeerStreams(ports, config.knobs, self._deliver)
+        self.on_notify = self._streams.receive
         self._admission = Admission(config.knobs.max_requests)
         self._replicas: dict[str, Strategy] = {}
         self._host = Host(ports, config.knobs, clock, observer, frozenset(config.flaws))
@@ -162,10 +163,6 @@ class TabletServer:
             return await self._quorum.answer(peer, payload)
         finally:
             self._admission.in_flight -= 1
-
-    def on_notify(self, peer: Peer, payload: bytes) -> None:
-        """Take a message of a peer's stream in."""
-        self._streams.receive(peer, payload)
 
     def _deliver(self, group: str, messages: tuple[Message, ...]) -> None:
         """Raft messages for tablets that are not here are dropped."""

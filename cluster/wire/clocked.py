@@ -37,6 +37,8 @@ class ClockedNetwork:
         So are those whose reading is cut short, and calls answered INVALID.
         """
 
+        take_in, read_header, size = self._clock.take_in, _HEADER.unpack_from, _HEADER.size
+
         def call(peer: Peer, payload: bytes) -> Coroutine[Any, Any, bytes]:
             return on_call(peer, payload) if payload[:1] != _MARK else clocked(peer, payload)
 
@@ -51,8 +53,8 @@ class ClockedNetwork:
         def notify(peer: Peer, payload: bytes) -> None:
             if payload[:1] != _MARK:
                 on_notify(peer, payload)
-            elif len(payload) >= _HEADER.size and self._take_in(payload, peer.node_id):
-                on_notify(peer, payload[_HEADER.size :])
+            elif len(payload) >= size and take_in(read_header(payload)[1], peer.node_id):
+                on_notify(peer, payload[size:])
 
         return await self._network.listen(address, call, notify)
 
@@ -71,7 +73,8 @@ class ClockedNetwork:
 
     def notify(self, address: Address, message: bytes, channel: Channel = Channel.LOG) -> None:
         """As the port says."""
-        self._network.notify(address, self._stamp(message), channel)
+        reading, wall_ns = self._clock.outgoing()
+        self._network.notify(address, _HEADER.pack(_MARK, reading, wall_ns) + message, channel)
 
     async def close(self) -> None:
         """As the port says."""

@@ -104,20 +104,23 @@ class Followers:
 
 
 class Arrivals:
-    """Counts what is missing in the stream of one peer on one channel; a later life of the peer begins a new one."""
+    """Counts what is missing in the stream of one peer on one channel; a later life of the peer begins a new one.
+
+    `next` is the number that is due in this `epoch`, the life.
+    """
 
     def __init__(self) -> None:
-        self._epoch = -1
-        self._next = 0
+        self.epoch = -1
+        self.next = 0
         self.lost = 0
 
     def take(self, epoch: int, sequence: int) -> None:
         """A message has come; one that comes late, after it was counted as lost, is counted back."""
-        if epoch != self._epoch:
-            self._epoch, self._next = epoch, sequence
-        if sequence >= self._next:
-            self.lost += sequence - self._next
-            self._next = sequence + 1
+        if epoch != self.epoch:
+            self.epoch, self.next = epoch, sequence
+        if sequence >= self.next:
+            self.lost += sequence - self.next
+            self.next = sequence + 1
         else:
             self.lost = max(0, self.lost - 1)
 
@@ -131,6 +134,7 @@ class PeerStreams:
         self._server_id = ports.node_id
         self._deliver = deliver
         self._check = PeerCheck(ports.node_id)
+        self._heard = self._check.heard
         self._gather_ns = knobs.heartbeat_gather_ms * _MS
         self._addresses: dict[str, Address] = {}
         self._sequences: dict[tuple[str, Channel], int] = {}
@@ -294,28 +298,39 @@ class PeerStreams:
         except UNDECODABLE as error:
             self._log.warning("a message of %s is no envelope: %s", peer.node_id, error)
             return
-        sources = [message.source for batch in envelope.groups for message in batch.messages]
-        sources.append(envelope.source)
-        if self._check.refusal(peer, sources) is not None:
+        source, groups = envelope.source, envelope.groups
+        welcome = source == peer.node_id and self._heard.get(source) == peer.incarnation
+        for batch in groups:
+            for message in batch.messages:
+                if message.source != source:
+                    welcome = False
+        if not welcome and self._refuses(peer, envelope):
             return
         arrivals = self._arrivals.get((peer.node_id, envelope.channel))
         if arrivals is None:
             arrivals = self._arrivals[peer.node_id, envelope.channel] = Arrivals()
-        arrivals.take(envelope.epoch, envelope.sequence)
-        current = self._liveness.take_in(envelope.source, envelope.epoch, envelope.withdrawals)
+        if arrivals.next == envelope.sequence and arrivals.epoch == envelope.epoch:
+            arrivals.next += 1
+        else:
+            arrivals.take(envelope.epoch, envelope.sequence)
+        current = self._liveness.take_in(source, envelope.epoch, envelope.withdrawals)
         if current and (envelope.heartbeat_ns or envelope.echo_ns):
             self._on_beat(envelope)
-        self._answers = {} if len(envelope.groups) > 1 else None
+        self._answers = {} if len(groups) > 1 else None
         try:
-            for batch in envelope.groups if current else map(spoken, envelope.groups):
+            for batch in groups if current else map(spoken, groups):
                 for message in batch.messages:
-                    if isinstance(message, AppendReply):
+                    if type(message) is AppendReply:
                         self._followers.answered(batch.group, message)
                 self._deliver(batch.group, batch.messages)
         finally:
             answers, self._answers = self._answers, None
             if answers:
                 self._post_all(answers)
+
+    def _refuses(self, peer: Peer, envelope: PeerEnvelope) -> bool:
+        sources = [message.source for batch in envelope.groups for message in batch.messages]
+        return self._check.refusal(peer, [*sources, envelope.source]) is not None
 
     def _on_beat(self, envelope: PeerEnvelope) -> None:
         now_ns = self._clock.monotonic_ns()

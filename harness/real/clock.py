@@ -17,5 +17,8 @@ class RealClock:
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
 
+    def times_ns(self) -> tuple[int, int]:
+        return time.time_ns(), time.monotonic_ns()
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

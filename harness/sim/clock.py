@@ -101,6 +101,15 @@ class SimClock:
         drifted = elapsed * self._mono_ppb // BILLION if self._mono_ppb else 0
         return self._mono_base + elapsed + drifted
 
+    def times_ns(self) -> tuple[int, int]:
+        now_ns = self._loop.now_ns
+        if self._mono_ppb or self._wall_ppb or self._skew is not None or now_ns >= self._turn_ns:
+            return self.wall_ns(), self.monotonic_ns()
+        wall_ns = self._wall_base + now_ns - self._wall_since
+        if wall_ns - now_ns > self._peak_ns:
+            self._peak_ns = wall_ns - now_ns
+        return wall_ns, self._mono_base + now_ns - self._mono_since
+
     def true_ns(self, monotonic_ns: int) -> int:
         """The virtual time at which `monotonic_ns` is shown, at the rate the monotonic clock has now."""
         ahead_ns = monotonic_ns - self.monotonic_ns()

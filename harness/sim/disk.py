@@ -193,8 +193,9 @@ class SimDisk:
 
     def fsync(self, path: str, tag: int) -> asyncio.Future[None]:
         """Begin to make what was appended so far durable; the future is done when it is."""
-        file = self.file(path)
-        token, length = self._token(), len(file.data)
+        file = self._files.get(path) or self.file(path)
+        self._next_token = token = self._next_token + 1
+        length = len(file.data)
         self._fsyncs[token] = None
         future: asyncio.Future[None] = self._loop.create_future()
 
@@ -278,7 +279,8 @@ class SimDisk:
         """When a durable operation that begins now ends: a disk carries them out one after the other."""
         low, high = self.options.sync_ns
         delay = low + int(self._entropy.random() * (high - low)) + self.extra_sync_ns
-        self._decisions.note(FSYNC_TIME, delay)
+        if self._decisions.recording:
+            self._decisions.note(FSYNC_TIME, delay)
         now_ns = self._loop.now_ns
         if self.options.hang and now_ns >= self._hung_until_ns and self._entropy.random() < self.options.hang:
             self._hung_until_ns = now_ns + self._episode_ns(HUNG)
@@ -297,13 +299,15 @@ class SimDiskPort:
         self._failpoints = failpoints
 
     async def append(self, path: str, data: bytes) -> None:
-        self._owner.require_alive()
+        if self._owner.dead:
+            self._owner.require_alive()
         self._disk.append(path, data, self._owner.tag)
 
     def fsync(self, path: str) -> Awaitable[None]:
         if self._failpoints.armed:
             return self._fsync_late(path)
-        self._owner.require_alive()
+        if self._owner.dead:
+            self._owner.require_alive()
         return self._disk.fsync(path, self._owner.tag)
 
     async def _fsync_late(self, path: str) -> None:

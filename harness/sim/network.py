@@ -318,16 +318,16 @@ class SimNetwork:
             self._deliver(call, listener, request)
 
     def _deliver(self, call: _Call, listener: SimListener, request: bytes) -> None:
-        owner = listener.owner
+        owner, context = listener.owner, listener.context.copy()
         self.delivered += 1
         self._words.append(RECORD - (owner.tag << 4) - CALL)
         self._payloads.append(request)
         listener.open_calls[call] = None
         if owner.blocked:
-            owner.hold(SimHandle(self._begin, (call, listener, request), listener.context.copy(), owner))
+            owner.hold(SimHandle(self._begin, (call, listener, request), context, owner))
             return
         try:
-            listener.context.copy().run(self._begin, call, listener, request)
+            context.run(self._begin, call, listener, request)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the receiving node's, and recorded there
@@ -409,7 +409,8 @@ class SimNetworkPort:
         return self._network.listen(address, self, self.owner, on_call, on_notify)
 
     async def call(self, address: Address, request: bytes, timeout_s: float) -> bytes:
-        self.owner.require_alive()
+        if self.owner.dead:
+            self.owner.require_alive()
         out, back = self._routes.get(address) or self._route(address)
         future = self._network.start_call(self, out, back, address, request)
         deadline_ns = self._loop.now_ns + max(0, round(timeout_s * 1e9))

@@ -106,8 +106,7 @@ class Cluster:
             self.failures[name] = error
 
         def deliver(group_id: str, messages: tuple[Message, ...]) -> None:
-            for message in messages:
-                group.receive(message)
+            group.receive(messages)
 
         log = await NodeLog.open(ports, self.knobs, "tablet", ["g"], failed)
         streams = PeerStreams(ports, self.knobs, deliver, VOTERS)
@@ -388,7 +387,7 @@ def test_a_follower_told_to_truncate_what_is_committed_stops_and_tells_its_node(
         victim = next(name for name in NAMES if name != leader)
         group = cluster.groups[victim]
         liar = AppendEntries(leader, victim, group.term + 1, 0, 0, (Entry(group.term + 1, 1, 1, b"x"),), 0, 0, 0)
-        group.receive(liar)
+        group.receive((liar,))
         assert isinstance(cluster.failures[victim], InvariantBroken)
         assert cluster.machines[victim].commands == [b"kept"]
         with pytest.raises(NotLeader):

@@ -222,6 +222,9 @@ class StillClock:
     def monotonic_ns(self) -> int:
         return 0
 
+    def times_ns(self) -> tuple[int, int]:
+        return 0, 0
+
     async def sleep(self, seconds: float) -> None:
         raise AssertionError("nobody waits here")
 

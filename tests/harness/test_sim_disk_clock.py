@@ -312,6 +312,7 @@ def test_monotonic_time_never_goes_back_and_offsets_are_exact(changes: list[tupl
             else:
                 clock.set_monotonic_drift(amount)
             assert clock.monotonic_ns() == monotonic_ns
+            assert clock.times_ns() == (clock.wall_ns(), monotonic_ns)
             last_ns = monotonic_ns
 
     with World(seed=1) as world:

@@ -51,6 +51,9 @@ class FakeClock:
     def monotonic_ns(self) -> int:
         return self.now_ns
 
+    def times_ns(self) -> tuple[int, int]:
+        return self.now_ns, self.now_ns
+
     async def sleep(self, seconds: float) -> None:
         due_ns = self.now_ns + int(seconds * 1e9)
         self._due_ns.append(due_ns)

@@ -295,10 +295,10 @@ def test_breaches_are_counted_and_the_first_are_kept() -> None:
 def test_memory_is_bounded_and_what_is_kept_is_still_compared() -> None:
     facts = Positions(kept=10)
     for index in range(1, 101):
-        assert facts.claim(index, index * 7, 0) == index * 7
+        assert facts.claim(index, index * 7, 0) == (index * 7, 0)
     assert facts.last - facts.base < 20
-    assert facts.claim(95, 1, 1) == 95 * 7
-    assert facts.claim(1, 1, 1) == 1, "what was let go of is not compared"
+    assert facts.claim(95, 1, 1) == (95 * 7, 0)
+    assert facts.claim(1, 1, 1) == (1, 1), "what was let go of is not compared"
 
 
 def test_votes_and_leaders_of_old_terms_are_forgotten() -> None:
@@ -314,10 +314,10 @@ def test_votes_and_leaders_of_old_terms_are_forgotten() -> None:
 
 def test_facts_may_come_ahead_of_their_place() -> None:
     facts = Positions(kept=10)
-    assert facts.claim(4, 44, 1) == 44
-    assert facts.claim(2, 22, 0) == 22
-    assert (facts.get(2), facts.get(3), facts.claim(4, 9, 0), facts.teller(4)) == (22, 0, 44, 1)
-    assert facts.claim(1_000_000, 5, 0) == 5
+    assert facts.claim(4, 44, 1) == (44, 1)
+    assert facts.claim(2, 22, 0) == (22, 0)
+    assert (facts.get(2), facts.get(3), facts.claim(4, 9, 0)) == (22, 0, (44, 1))
+    assert facts.claim(1_000_000, 5, 0) == (5, 0)
     assert (facts.base, facts.last) == (1_000_000, 1_000_000)
 
 

@@ -40,6 +40,9 @@ class SetClock:
     def monotonic_ns(self) -> int:
         return 0
 
+    def times_ns(self) -> tuple[int, int]:
+        return self.wall, 0
+
     async def sleep(self, seconds: float) -> None:
         raise AssertionError("nobody waits for ids")
 

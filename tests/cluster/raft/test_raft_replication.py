@@ -286,3 +286,17 @@ def test_a_follower_far_behind_gets_its_entries_in_several_steps() -> None:
         sent += [entry.index for message in messages for entry in message.entries]
         messages = appends(acknowledge(raft, sent[-1], now), "b")
     assert sent == list(range(2, 14))
+
+
+def test_only_who_has_answered_nothing_for_an_interval_gets_a_heartbeat() -> None:
+    """Figure 3.1: heartbeats "during idle periods". `b` answers entries, `c` is silent: its lease needs asking for."""
+    raft = node(heartbeat_ns=100 * MS)
+    now_ns = lead(raft)
+    for _ in range(10):
+        now_ns += 30 * MS
+        raft.step(Propose((b"x",)), now_ns)
+        raft.step(Receive(AppendReply("b", "a", raft.term, True, raft.last_index, 0, 0, now_ns, 0)), now_ns + MS)
+    ready = raft.step(Tick(), now_ns + 20 * MS)
+    assert (len(appends(ready, "b")), len(appends(ready, "c"))) == (0, 1)
+    assert ready.wake_ns == now_ns + 100 * MS, "the answer is as old as a heartbeat may be"
+    assert [each.entries for each in appends(raft.step(Tick(), now_ns + 100 * MS), "b")] == [()]
