@@ -69,12 +69,16 @@ def command_of(flaw: Flaw) -> Command:
 SCRIPT_WORLDS = {"snapshot-race": "snapshot-entries=20,retained-entries=16"}
 """Told to a script that others would keep from its core: 10 000 writes take too long in some worlds."""
 
+OF_LEGACY_TABLES = ("short-read",)
+"""What they show is torn by design (`tests/assay/test_quorum_matrix.py`); logged tables hardly come to their core."""
+
 
 def command_of_script(script: str) -> Command:
-    """A script under a workload that it can be reached with."""
+    """A script under a workload that it can be reached with, and that keeps what it promises."""
     needs = SCRIPTS[script].needs
     workload = "write-atomicity" if LEADERLESS in needs else "catalog" if TABLES_MADE in needs else "register"
-    return Command(workload, (script,), SCRIPT_WORLDS.get(script, ""), SCRIPT_LIMIT_S)
+    options = "table=logged" if LEADERLESS in needs else ""
+    return Command(workload, (script,), SCRIPT_WORLDS.get(script, ""), SCRIPT_LIMIT_S, options)
 
 
 CLEAN_COMMANDS: tuple[Command, ...] = tuple(
@@ -83,7 +87,7 @@ CLEAN_COMMANDS: tuple[Command, ...] = tuple(
             Command("register", ("partition", "kill")),
             Command("register", ("partition", "kill", "pause")),
             Command("register", ("partition",)),
-            *map(command_of_script, SCRIPTS),
+            *(command_of_script(script) for script in SCRIPTS if script not in OF_LEGACY_TABLES),
             *map(command_of, FLAWS.values()),
         )
     )
