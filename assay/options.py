@@ -19,6 +19,8 @@ from workloads.registry import WORKLOADS
 ENVIRONMENTS = ("sim", "docker")
 
 
+LONGEST_PROBE_PERIOD_S = 2.0
+"""Faults last some seconds: what ends between two looks that are further apart would count as in effect."""
 PROBE_PERIOD_S = 0.5
 
 
@@ -99,7 +101,7 @@ def validate(options: RunOptions) -> RunOptions:
     within("--nodes", options.nodes, 3, 50)
     within("--op-timeout", options.op_timeout, 0.1, 600)
     within("--recovery-budget", options.recovery_budget, 0.1, 3600)
-    within("--probe-period", options.probe_period, 0.05, 60)
+    within("--probe-period", options.probe_period, 0.05, LONGEST_PROBE_PERIOD_S)
     within("--seed", options.seed, 0, 2**63 - 1)
     if options.on == "sim":
         draw_world(options.seed, options.world)

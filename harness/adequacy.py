@@ -13,13 +13,20 @@ from harness.recovery import Hurt
 KEY_ASKED_OFTEN = 5
 """A key asked for less often says nothing if it was never answered."""
 
+OFTEN_SHARE = 0.1
+"""Of the keys, that are to be asked for so often."""
+
+LEAST_SUCCESSES = 3
+"""However little was asked for, so many of each kind of operation are to succeed."""
+
 
 class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a run must reach, as shares of what was asked; low, since faults are meant to hurt.
 
     `load`: time for which the load went on, of the time limit. `rate`: operations a second that succeeded, of the asked
     rate. `each_f`: successes of every kind of operation, of its even part of all that were asked for. `success`:
-    operations that succeeded, of all. `keys`: keys that answered at least once, of those asked for often.
+    operations that succeeded, of all. `keys`: keys that answered at least once, of those asked for often. `groups`:
+    groups of keys (tablets) that answered, of all that the database spreads keys over.
     `final_reads`: final reads that succeeded, of all; of those that went to each node in turn, the ones that it
     answered, and the keys that some node served. `nodes`: nodes that answered then.
     `overlap`: operations of the load during which a fault was seen in effect, or of the time for which they were open.
@@ -34,6 +41,7 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     each_f: float = 0.02
     success: float = 0.3
     keys: float = 0.9
+    groups: float = 0.9
     final_reads: float = 0.9
     nodes: float = 1.0
     overlap: float = 0.01
@@ -56,7 +64,8 @@ class NodesAsked(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a run did: `counts` by `f` and type in the load, `keys` (asked for often, of these answered) in the load,
+    """What a run did: `counts` by `f` and type in the load, `keys` (asked for often, of these answered) of all that
+    were asked for and `groups` of keys (there are, of these answered) in the load,
     `final_counts` by type (None where the run has no final reads), `each_node` (None where nodes can't be asked one by
     one), `load_s`, the asked `rate_hz` (None: none) and `time_limit_s`."""
 
@@ -65,6 +74,8 @@ class Done(msgspec.Struct, frozen=True):
     load_s: float
     rate_hz: float | None
     keys: tuple[int, int] | None = None
+    keys_in_all: int = 0
+    groups: tuple[int, int] | None = None
     final_counts: Mapping[str, int] | None = None
     each_node: NodesAsked | None = None
     time_limit_s: float = 0.0
@@ -100,6 +111,11 @@ def shortfalls(done: Done, floors: Floors) -> Iterator[str]:
         asked, answered = done.keys
         if answered < floors.keys * asked:
             yield f"only {answered} of {asked} keys ever answered; the floor is {floors.keys:.0%}"
+        if asked < OFTEN_SHARE * floors.keys * done.keys_in_all:
+            yield f"only {asked} of {done.keys_in_all} keys were asked for as often as {KEY_ASKED_OFTEN} times"
+    if done.groups is not None and done.groups[1] < floors.groups * done.groups[0]:
+        there, answered = done.groups
+        yield f"only {answered} of {there} groups of keys ever answered; the floor is {floors.groups:.0%}"
 
 
 def final_shortfall(done: Done, floors: Floors) -> Iterator[str]:
@@ -156,12 +172,12 @@ def role_shortfall(kind: str, aimed: int, held: int, floors: Floors) -> Iterator
 
 def without_availability(floors: Floors) -> Floors:
     """The floors of a run whose faults leave too few nodes to serve: safety and recovery are all that is asked."""
-    return msgspec.structs.replace(floors, rate=0.0, each_f=0.0, success=0.0, keys=0.0)
+    return msgspec.structs.replace(floors, rate=0.0, each_f=0.0, success=0.0, keys=0.0, groups=0.0)
 
 
 def _too_few_of_a_kind(done: Done, floors: Floors) -> Iterator[str]:
     wanted = max(done.asked, int((done.rate_hz or 0) * done.load_s))
-    floor = max(1, int(floors.each_f * wanted / max(len(done.fs), 1)))
+    floor = max(LEAST_SUCCESSES if floors.each_f else 1, int(floors.each_f * wanted / max(len(done.fs), 1)))
     for f in done.fs:
         ok = done.counts.get(f, {}).get("ok", 0)
         if not ok:

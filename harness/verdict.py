@@ -152,12 +152,15 @@ def judge_adequacy(facts: Facts) -> Answer:
         reasons += hurt_shortfall(facts.hurt, facts.floors, lasting)
     if facts.recovery.recovered:
         reasons += [*final_shortfall(done, facts.floors), *node_shortfall(done, facts.floors)]
+    if not done.asked and not done.load_s:
+        reasons = ["no load was put on the database"]  # What else was missed follows from that.
     if facts.interrupted:
         reasons.append("the run was stopped before its end")
     details = {
         "ok_by_f": {f: by_type.get("ok", 0) for f, by_type in done.counts.items()},
         "operations": {"asked": done.asked, "ok": done.ok},
         "keys": None if done.keys is None else {"asked": done.keys[0], "answered": done.keys[1]},
+        "groups": None if done.groups is None else {"there_are": done.groups[0], "answered": done.groups[1]},
         "final_reads": None if done.final_counts is None else dict(done.final_counts),
         "each_node": None if done.each_node is None else msgspec.to_builtins(done.each_node),
         "rate_hz": round(done.ok_rate_hz, 3),

@@ -49,6 +49,13 @@ class Summary(msgspec.Struct):
         asked = [answered for count, answered in keys.values() if count >= often]
         return len(asked), sum(answered > 0 for answered in asked)
 
+    def groups_of_phase(self, phase: str, groups: int) -> tuple[int, int] | None:
+        """How many groups the keys are spread over (see `harness.protocols.Sharded`), and how many of them answered."""
+        keys = self.keys.get(phase)
+        if not keys:
+            return None
+        return groups, len({partition % groups for (_, partition), (_, answered) in keys.items() if answered})
+
     def add_key(self, phase: str, key: tuple[int, int], asked: int, answered: int) -> None:
         keys = self.keys.setdefault(phase, {})
         before = keys.get(key, (0, 0))

@@ -163,16 +163,17 @@ class Clocks:
         return Sight(False, _evidence(readings, [name for name in instance.skews if name not in readings]))
 
     async def _read(self, instance: _Instance, names: Iterable[str]) -> dict[str, Reading]:
-        """What those of the clocks show whose nodes answer; nodes that are held down by others can't."""
-        asked = [name for name in names if name not in self._claims.down()]
-        found = await asyncio.gather(*(self._read_patiently(name) for name in asked))
+        """What those of the clocks show whose nodes answer. Nodes that other faults hold may, if their process is left
+        alone; they are asked once."""
+        asked, held = list(names), self._claims.down()
+        found = await asyncio.gather(*(self._read_patiently(name, 1 if name in held else ATTEMPTS) for name in asked))
         readings = {name: reading for name, reading in zip(asked, found, strict=True) if reading is not None}
         for name, reading in readings.items():
             instance.readings.setdefault(name, []).append(reading)
         return readings
 
-    async def _read_patiently(self, name: str) -> Reading | None:
-        for _ in range(ATTEMPTS):
+    async def _read_patiently(self, name: str, attempts: int) -> Reading | None:
+        for _ in range(attempts):
             reading = await self._read_one(name)
             if reading is not None:
                 return reading

@@ -64,6 +64,12 @@ def test_a_good_run_is_valid_and_lists_the_instances_that_missed() -> None:
         ({"final_counts": {"fail": 5}}, "no final read succeeded"),
         ({"final_counts": {"ok": 1, "info": 59}}, "only 1 of 60 final reads succeeded; the floor is 90%"),
         ({"counts": {"read": {"ok": 890}, "write": {"ok": 1}}}, "only 1 write succeeded; the floor is 10"),
+        ({"keys": (30, 30), "keys_in_all": 500}, "only 30 of 500 keys were asked for as often as 5 times"),
+        ({"groups": (3, 1)}, "only 1 of 3 groups of keys ever answered; the floor is 90%"),
+        (
+            {"counts": {"read": {"ok": 20}, "write": {"ok": 2}}, "rate_hz": 1.0, "load_s": 22.0},
+            "only 2 write succeeded; the floor is 3",
+        ),
         ({"keys": (30, 20)}, "only 20 of 30 keys ever answered; the floor is 90%"),
         (
             {"counts": {"read": {"ok": 200, "info": 700}, "write": {"ok": 50, "fail": 50}}},
@@ -179,3 +185,10 @@ def test_where_the_logs_of_a_killed_run_are_is_told() -> None:
     verdict = conclude(facts(ended=False, logs_left="the nodes' logs stay in the containers"), VALID)
     assert verdict.overall == "unknown"
     assert verdict.reasons[-1].endswith("what it had saved is judged; the nodes' logs stay in the containers")
+
+
+def test_a_run_that_never_came_to_its_load_says_so_once() -> None:
+    """A cluster that did not come up was told in twenty sentences, one for each fault that was asked for."""
+    verdict = conclude(facts(counts={}, load_s=0.0, faults=(), requested_faults=("partition", "kill")), VALID)
+    assert verdict.overall == "unknown"
+    assert verdict.adequacy.reasons == ("no load was put on the database",)

@@ -67,6 +67,19 @@ def test_links_that_carry_all_the_same_are_not_observed(variant: str) -> None:
     assert begun["observed"] is ended["observed"] is True
 
 
+def test_a_node_that_another_fault_holds_shows_its_clock_if_it_can() -> None:
+    """Seed 173 of a swarm: while a node's disk was full, nobody asked it what its clock showed. Of one that is dead
+    nothing is known: a clock that was set wrong there alone is not observed."""
+
+    async def scenario(fault: str, variant: str) -> object:
+        stand = Stand()
+        await stand.step("begin", fault, variant, 1)
+        return (await stand.step("begin", "clock-jump", "leaseholder-beyond"))["observed"]
+
+    assert asyncio.run(scenario("full-disk", "leaseholder")) is True
+    assert asyncio.run(scenario("kill", "all")) is False
+
+
 def test_a_clock_that_stays_wrong_is_our_failure() -> None:
     async def scenario() -> None:
         stand = Stand()
