@@ -73,7 +73,7 @@ async def _load(database: DockerDatabase, concurrency: int, seconds: float) -> l
     return [latency for latencies in done for latency in latencies]
 
 
-async def _node_cpu_s(environment: DockerEnvironment, database: DockerDatabase) -> float:
+async def node_cpu_s(environment: DockerEnvironment, database: DockerDatabase) -> float:
     """Processor time that all node programs have used so far (proc(5): utime and stime, in ticks)."""
     command = f"cat /proc/$(cat {NODE_DAEMON.pid_file})/stat"
     stats = await environment.fleet.check_each({node.name: command for node in database.nodes})
@@ -87,10 +87,10 @@ async def _measure(masters: int, tservers: int, concurrency: int, seconds: float
     database = DockerDatabase(environment, masters, tservers)
     try:
         await _bring_up(environment, database, laps)
-        nodes_before_s, clients_before_s = await _node_cpu_s(environment, database), time.process_time()
+        nodes_before_s, clients_before_s = await node_cpu_s(environment, database), time.process_time()
         latencies = await _load(database, concurrency, seconds)
         clients_s = time.process_time() - clients_before_s
-        nodes_s = await _node_cpu_s(environment, database) - nodes_before_s
+        nodes_s = await node_cpu_s(environment, database) - nodes_before_s
         laps.end("load")
     finally:
         await database.teardown()

@@ -29,6 +29,9 @@ class Flaw:
 
 LOGGED = "table=logged"
 
+SHORT_S = 10.0
+"""Suffices where every fault is the flaw's moment; such commands are run with hundreds of seeds."""
+
 FLAWS: dict[str, Flaw] = {
     flaw.name: flaw
     for flaw in (
@@ -164,9 +167,24 @@ FLAWS: dict[str, Flaw] = {
             "catalog",
             "master-partition",
             seen_by="no-panic",
+            time_limit_s=SHORT_S,
         ),
-        Flaw("deposed-master-serves", "M2", "stale answers about tables", "catalog", "master-partition"),
-        Flaw("create-visible-early", "M6", "clients see tables that never came to be", "catalog", "master-partition"),
+        Flaw(
+            "deposed-master-serves",
+            "M2",
+            "stale answers about tables",
+            "catalog",
+            "master-partition",
+            time_limit_s=SHORT_S,
+        ),
+        Flaw(
+            "create-visible-early",
+            "M6",
+            "clients see tables that never came to be",
+            "catalog",
+            "master-partition",
+            time_limit_s=SHORT_S,
+        ),
         Flaw(
             "delete-rpc-early",
             "M6",
@@ -174,6 +192,7 @@ FLAWS: dict[str, Flaw] = {
             "catalog",
             "master-partition",
             seen_by="calls-are-committed",
+            time_limit_s=SHORT_S,
         ),
         Flaw("unbatched-catalog", "M7", "a table with some of its tablets after a fail-over", "catalog", "master-kill"),
         Flaw(
@@ -183,6 +202,7 @@ FLAWS: dict[str, Flaw] = {
             "catalog",
             "heartbeat-loss,master-kill",
             seen_by="end-state",
+            time_limit_s=SHORT_S,
         ),
         Flaw(
             "weak-summary",
@@ -252,6 +272,7 @@ FLAWS: dict[str, Flaw] = {
             "master-kill(target=leader)",
             world="tserver-heartbeat-ms=300",
             seen_by="end-state",
+            time_limit_s=SHORT_S,
         ),
         Flaw(
             "replacement-visible-early",

@@ -18,6 +18,11 @@ from cluster.raft.configurations import FOUNDING_INDEX
 from cluster.wire.messages import CreateTablet, encode
 
 SCAN_INTERVAL_S = 1.0
+MOST_FOUNDED_AT_ONCE = 30
+"""For each live tablet server so many tablets may be CREATING. The rest of a large table waits until these are led:
+groups that elect, and those that are not idle yet, cost most, and of a thousand at once none would end in time on
+servers that have little to spare."""
+
 PLACEMENT_BATCH_BYTES = 100_000
 """Table-wide work goes on in batches of about this size (M7)."""
 
@@ -101,14 +106,29 @@ def fitting(placements: Iterable[Placement]) -> Iterator[Placement]:
         yield placement
 
 
+def within(limit: int, known: Iterable[TabletRecord], tablets: Iterable[TabletRecord]) -> list[TabletRecord]:
+    """These tablets without the last of those that are PREPARING, so that no more than `limit` are CREATING at once."""
+    room = limit - sum(tablet.state == TabletState.CREATING for tablet in known)
+    kept: list[TabletRecord] = []
+    for tablet in tablets:
+        prepares = tablet.state == TabletState.PREPARING
+        room -= prepares
+        if room >= 0 or not prepares:
+            kept.append(tablet)
+    return kept
+
+
 def _plan(manager: CatalogManager, leadership: Leadership, table_id: str) -> list[Placement]:
-    caches = leadership.caches
+    caches, servers = leadership.caches, manager.placeable(leadership)
     if caches.tables[table_id].removed:
         return []
+    limit, tablets = MOST_FOUNDED_AT_ONCE * len(servers), caches.tablets_of(table_id)
+    taken = within(limit, caches.tablets.values(), tablets)
+    leadership.founded_until_scan = limit // 2 if len(taken) < len(tablets) else 0
     return place(
         caches.tables[table_id],
-        caches.tablets_of(table_id),
-        manager.placeable(leadership),
+        taken,
+        servers,
         replica_load(caches.tablets.values()),
         lambda tablet: _expired(manager, leadership, tablet),
         manager.new_id,

@@ -23,6 +23,9 @@ from harness.ports import CallLost, Ports, Refused, Unreachable
 
 CALL_TIMEOUT_S = 2.0
 
+MOST_IN_FLIGHT = 32
+"""Calls to one tserver at a time; a table of a thousand tablets is deleted by hundreds."""
+
 TabletRequest: TypeAlias = CreateTablet | AlterTablet | DeleteTablet | ChangeReplicas
 
 
@@ -42,7 +45,7 @@ _Key: TypeAlias = tuple[str, str, str]
 
 
 class ServerCalls:
-    """At most one request of a kind in flight per tserver and tablet.
+    """At most one request of a kind in flight per tserver and tablet, and `MOST_IN_FLIGHT` per tserver; others wait.
 
     A deletion is owed until it was acknowledged: no report tells that it was lost, if the tablet changes no more.
     Creations, alterations and changes of configurations are sent again by the background scan, as long as reports show
@@ -54,19 +57,23 @@ class ServerCalls:
     ) -> None:
         """`told` hears of every call that is sent."""
         self._ports, self._servers, self._told = ports, servers, told
-        self._in_flight: dict[_Key, asyncio.Task[None]] = {}
+        self._in_flight: dict[str, dict[_Key, asyncio.Task[None]]] = {}
+        self._waiting: dict[str, dict[_Key, ServerCall]] = {}
         self._owed: dict[_Key, ServerCall] = {}
 
     def send(self, calls: Iterable[ServerCall]) -> None:
-        """Send those that are not under way."""
+        """Send those that are not under way, or have them wait for their turn."""
         for call in calls:
-            key = (call.replica.node_id, _tablet_of(call.request), type(call.request).__name__)
+            server, key = call.replica.node_id, _key(call)
+            waiting = self._waiting.setdefault(server, {})
             if isinstance(call.request, DeleteTablet):
                 self._owed[key] = call
-            address = self._servers.located(call.replica).address
-            if address and key not in self._in_flight:
-                self._told(call)
-                self._in_flight[key] = asyncio.create_task(self._call(key, call, address), name="master.call")
+                waiting.pop((server, key[1], CreateTablet.__name__), None)
+                waiting.pop((server, key[1], AlterTablet.__name__), None)
+            if key not in self._in_flight.get(server, ()):
+                waiting[key] = call
+        for server in self._waiting:
+            self._go_on(server)
 
     def send_owed(self) -> None:
         """Send again what was not acknowledged, to tservers that live: the others report everything once they do."""
@@ -76,10 +83,24 @@ class ServerCalls:
     def forget(self) -> None:
         """Leadership was lost: the next leader finds what is to be done in the reports that it gets (M4)."""
         self._owed.clear()
+        self._waiting.clear()
 
     def close(self) -> None:
-        for task in self._in_flight.values():
-            task.cancel()
+        self._waiting.clear()
+        for calls in self._in_flight.values():
+            for task in calls.values():
+                task.cancel()
+
+    def _go_on(self, server: str) -> None:
+        """Begin with those that wait, in their order, as far as there is room."""
+        waiting, in_flight = self._waiting.get(server, {}), self._in_flight.setdefault(server, {})
+        while waiting and len(in_flight) < MOST_IN_FLIGHT:
+            key = next(iter(waiting))
+            call = waiting.pop(key)
+            address = self._servers.located(call.replica).address
+            if address:
+                self._told(call)
+                in_flight[key] = asyncio.create_task(self._call(key, call, address), name="master.call")
 
     async def _call(self, key: _Key, call: ServerCall, address: str) -> None:
         try:
@@ -94,4 +115,9 @@ class ServerCalls:
         except (Unreachable, CallLost, Refused, InjectedFailure):
             pass  # The tserver's reports tell what was done; the next scan sends again what wasn't.
         finally:
-            del self._in_flight[key]
+            del self._in_flight[key[0]][key]
+            self._go_on(key[0])
+
+
+def _key(call: ServerCall) -> _Key:
+    return call.replica.node_id, _tablet_of(call.request), type(call.request).__name__

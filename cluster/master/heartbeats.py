@@ -105,12 +105,23 @@ async def _persist_report(
         return Mutation((), (changed,), _burials(changed, dropped(record, changed)))
 
     try:
+        before = leadership.caches.tablets[report.tablet_id].state
         await carry_out(manager, leadership, Operation("take-report", lambda leadership: keys, mutate))
+        if before != leadership.caches.tablets[report.tablet_id].state:
+            _note_founded(manager, leadership)
         if not keep_members(leadership, report.tablet_id):
             manager.wake.set()
     except (Refusal, Conflict) as error:
         return error
     return None
+
+
+def _note_founded(manager: CatalogManager, leadership: Leadership) -> None:
+    """A tablet runs: once it is some of them, others of their large table can be placed (M8)."""
+    if leadership.founded_until_scan:
+        leadership.founded_until_scan -= 1
+        if not leadership.founded_until_scan:
+            manager.wake.set()
 
 
 def _burials(tablet: TabletRecord, replicas: Iterable[Replica]) -> tuple[ServerCall, ...]:

@@ -89,6 +89,7 @@ class Leadership:
     their replicas has; `creating_since_ns` when this leader first saw a tablet CREATING (monotonic). `heard_of` are the
     tservers that reported a tablet: what KUDU-1353 located tablets by. `broken` are the tservers that report a tablet's
     replica as failed or quarantined, `lacking_since_ns` is since when a tablet has too few voters (M11).
+    `founded_until_scan`: after so many more tablets that run there is room for others that wait, 0 if none does.
     """
 
     term: int
@@ -99,6 +100,7 @@ class Leadership:
     heard_of: dict[str, dict[str, Replica]] = field(default_factory=dict)
     broken: dict[str, dict[str, None]] = field(default_factory=dict)
     lacking_since_ns: dict[str, int] = field(default_factory=dict)
+    founded_until_scan: int = 0
     flaws: frozenset[str] = frozenset()
 
 

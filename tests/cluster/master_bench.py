@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeVar
 
 from cluster.client.client import ClusterClient
@@ -68,13 +69,28 @@ class ScriptedServer:
         self.silent_to: tuple[str, ...] = ()
         self.leaderless = False
         self.extra_reports: tuple[TabletReport, ...] = ()
+        self._call_takes_s, self._busy = 0.0, 0
+        self._told_busy: Callable[[int], None] = lambda busy: None
+
+    def calls_slowly(self, seconds: float, told: Callable[[int], None]) -> None:
+        """Each call takes so long from now on; `told` hears how many are in hand."""
+        self._call_takes_s, self._told_busy = seconds, told
 
     def start(self) -> None:
         self.world.node(self.name).start(self._main)
 
     async def _main(self, ports: Ports) -> None:
         address = f"{self.name}:7050"
-        await ports.network.listen(address, self._on_call, lambda peer, message: None)
+
+        async def on_call(peer: Peer, payload: bytes) -> bytes:
+            self._busy += 1
+            self._told_busy(self._busy)
+            if self._call_takes_s:
+                await ports.clock.sleep(self._call_takes_s)
+            self._busy -= 1
+            return await self._on_call(peer, payload)
+
+        await ports.network.listen(address, on_call, lambda peer, message: None)
         await asyncio.gather(*(self._heartbeats(ports, address, master) for master in MASTERS))
 
     async def _heartbeats(self, ports: Ports, address: str, master: Replica) -> None:

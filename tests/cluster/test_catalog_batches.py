@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from master_bench import COLUMNS, MASTERS, Bench
 
-from cluster.master.background import PLACEMENT_BATCH_BYTES, fitting
+from cluster.master.background import MOST_FOUNDED_AT_ONCE, PLACEMENT_BATCH_BYTES, SCAN_INTERVAL_S, fitting, within
+from cluster.master.calls import MOST_IN_FLIGHT
 from cluster.master.catalog import encode_batch
 from cluster.master.ddl import CREATE_BATCH_BYTES
 from cluster.master.manager import MAX_BATCH_BYTES
@@ -99,6 +100,16 @@ def test_placements_are_split_into_batches_of_bounded_size(count: int, replacing
         left = left[len(batch) :]
 
 
+@given(st.lists(st.sampled_from(("PREPARING", "CREATING", "RUNNING"))), st.integers(0, 30))
+def test_of_a_large_table_only_so_many_tablets_are_founded_at_once(states: list[str], limit: int) -> None:
+    _, tablets = table_of(len(states))
+    known = [msgspec.structs.replace(each, state=state) for each, state in zip(tablets, states, strict=True)]
+    kept = within(limit, known, known)
+    founding, waiting = states.count("CREATING"), states.count("PREPARING")
+    assert [each for each in kept if each.state != "PREPARING"] == [each for each in known if each.state != "PREPARING"]
+    assert sum(each.state == "PREPARING" for each in kept) == max(0, min(waiting, limit - founding))
+
+
 def play(scenario: Callable[[Bench], Awaitable[None]]) -> None:
     with World(1) as world:
         bench = Bench(world)
@@ -134,5 +145,28 @@ def test_followers_take_no_look_at_reports_and_the_leader_refuses_what_is_none()
                 assert isinstance(reply, Fault) and "no tablet reports" in reply.message
             else:
                 assert isinstance(reply, HeartbeatReply)
+
+    play(scenario)
+
+
+def test_a_table_of_many_tablets_comes_up_part_by_part_and_is_told_in_turn() -> None:
+    """Never more than its servers can have led at once: a new part is placed as soon as the one before runs."""
+    buckets = 300
+
+    async def scenario(bench: Bench) -> None:
+        client, most = bench.client(), {"creating": 0, "calls": 0}
+        limit = MOST_FOUNDED_AT_ONCE * len(bench.servers)
+        for server in bench.servers:
+            server.calls_slowly(0.02, lambda busy: most.update(calls=max(most["calls"], busy)))
+        await client.create_table("a", COLUMNS, buckets, 3)
+        began_s = bench.ports.clock.monotonic_ns() / 1e9
+        while not await client.is_create_done("a"):
+            states = [tablet.state for tablet in (await client.table_locations("a")).tablets]
+            most["creating"] = max(most["creating"], states.count("CREATING"))
+            await bench.sleep(0.01)
+        took_s = bench.ports.clock.monotonic_ns() / 1e9 - began_s
+        assert 0 < most["creating"] <= limit < buckets
+        assert 0 < most["calls"] <= MOST_IN_FLIGHT
+        assert took_s < buckets / limit * SCAN_INTERVAL_S, "it did not wait for the next scan"
 
     play(scenario)
