@@ -10,8 +10,9 @@ import threading
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -361,9 +362,13 @@ def doctor(
 
 def invoke(arguments: list[str] | None) -> int:
     """Run one command and return its exit code; raises what the command raises."""
-    command = typer.main.get_command(app)
-    result = command.main(args=arguments, prog_name="assay", standalone_mode=False)
+    result = _command().main(args=arguments, prog_name="assay", standalone_mode=False)
     return result if isinstance(result, int) else EXIT_VALID
+
+
+@cache
+def _command() -> Any:
+    return typer.main.get_command(app)
 
 
 def complain(sentence: str) -> None:

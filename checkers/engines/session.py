@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,15 +87,36 @@ def start_session(options: SparkOptions) -> Any:
         require_answer(master)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = _workers_python(local, options.archive, told)
+    others = _running()
     session = _quiet_start(settings | {"spark.master": master})
+    _users[session.sparkContext.applicationId] += 1 + (others and session.sparkContext.applicationId not in _users)
     try:
         _require_version(session.version)
         if not local:
             _await_executors(session, master, settings)
     except BaseException:
-        session.stop()
+        stop_session(session)
         raise
     return session
+
+
+_users: Final[Counter[str]] = Counter()
+"""How many use the session of an application in this process: engines, and who had it before them."""
+
+
+def _running() -> bool:
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def stop_session(session: Any) -> None:
+    """Stop a session once nobody uses it any more: not while another engine does, nor if it was there before us."""
+    application = session.sparkContext.applicationId
+    _users[application] -= 1
+    if _users[application] <= 0:
+        del _users[application]
+        session.stop()
 
 
 _FIXED: Final = {

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from checkers.engines.api import TALLIED, KeyedKernel, Tally, tally_of, total_tally
 from checkers.engines.locate import Locator
-from checkers.engines.session import EXECUTOR, SparkOptions, start_session
+from checkers.engines.session import EXECUTOR, SparkOptions, start_session, stop_session
 from checkers.findings import Findings
 from checkers.integrity import JUDGED, BucketVerifier, PieceVerifier
 from checkers.integrity import SCHEMA as VERIFIED
@@ -127,7 +127,7 @@ class SparkEngine:
     def close(self) -> None:
         """Stop the session, if there is one."""
         if self._session is not None:
-            self._session.stop()
+            stop_session(self._session)
             self._session = None
 
 

@@ -1,4 +1,5 @@
-"""Engines that a module's tests share; Spark's session starts with the first test that uses it."""
+"""Engines that a worker's tests share; Spark's session starts with the first test that uses it, and stays: to start one
+costs as much as to judge a dozen histories."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkEngine]:
     engine = SparkEngine()
     yield engine
     engine.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def engines(spark: SparkEngine) -> dict[str, Engine]:
     """By name."""
     return {"local": LocalEngine(), "spark": spark}
