@@ -122,7 +122,7 @@ class Group:
         self._handing_over: dict[str, None] = {}
         self._wake_ns = 0
         log.attach(self._durable, self._disk_full)
-        self._alarm = Alarm(ports.clock, self._tick, f"{spec.group_id}.alarm", self._panic)
+        self._alarm = Alarm(ports.clock, self._tick, self._panic)
 
     @classmethod
     async def open(

@@ -84,6 +84,13 @@ class Peer:
     incarnation: int
 
 
+class Timer(Protocol):
+    """A call that is due."""
+
+    def cancel(self) -> None:
+        """Never call."""
+
+
 class Clock(Protocol):
     """Time as one node sees it: the wall clock may be skewed by faults, the monotonic one drifts within its bound."""
 
@@ -98,6 +105,9 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait that long by the monotonic clock."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back after that long by the monotonic clock, in no task."""
 
 
 class Listener(Protocol):

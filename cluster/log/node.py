@@ -88,7 +88,7 @@ class NodeLog:
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._collecting = False
         self._began_ns: int | None = None
-        self._idle = Alarm(ports.clock, self._when_idle, f"{kind}.log.idle", self._failed)
+        self._idle = Alarm(ports.clock, self._when_idle, self._failed)
         self.full = False
 
     @classmethod

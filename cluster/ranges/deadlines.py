@@ -19,11 +19,11 @@ class Deadlines:
     All waits last equally long, so they end in the order in which they began, and one alarm is enough.
     """
 
-    def __init__(self, clock: Clock, timeout_s: float, name: str) -> None:
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
         self._clock = clock
         self._timeout_ns = int(timeout_s * 1e9)
         self._waits: deque[tuple[int, asyncio.Future[Any]]] = deque()
-        self._alarm = Alarm(clock, self._wake, name)
+        self._alarm = Alarm(clock, self._wake)
         self._armed = False
 
     def add(self, future: asyncio.Future[Any]) -> None:

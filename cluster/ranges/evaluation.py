@@ -79,7 +79,7 @@ class Evaluation:
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._duration_ns = knobs.lease_record_ns
         self._closed_lag_ns = knobs.closed_lag_ms * _MS
-        self._deadlines = Deadlines(ports.clock, self._timeout_s, "evaluation.deadlines")
+        self._deadlines = Deadlines(ports.clock, self._timeout_s)
         self._latches = Latches()
         self._promises: Promises | None = None
         self._log: Log | None = None

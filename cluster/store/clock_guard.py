@@ -20,10 +20,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-_SLACK_NS = 2_000_000
-_RECHECK_NS = 50_000_000
+_RECHECK_NS = 250_000_000
 _SAME_LEAD_NS = 1_000_000
-"""A verdict is kept this long while the lead stays within that: what both may hide is in the slack."""
+"""A verdict is kept this long while the lead stays within that: what both may hide is counted as if it had happened."""
 
 
 class Fence(StrEnum):
@@ -126,7 +125,7 @@ class ClockGuard:
             self._base_at_ns = monotonic_ns  # no drift makes up for a jump, however long it lasts
 
     def _judged(self, lead_ns: int, monotonic_ns: int) -> Fence | None:
-        proven = sum(self._proven(peer, lead_ns, monotonic_ns) for peer in self._peers)
+        proven = sum([self._proven(peer, lead_ns, monotonic_ns) for peer in self._peers])
         quorum = 2 * (proven + 1) > len(self._peers) + 1
         if self._jumped and not (quorum and self._peers):
             return Fence.JUMPED
@@ -142,7 +141,8 @@ class ClockGuard:
         if known is None or (self._jumped and self._measured_at[peer] < self._jumps):
             return False
         offset_ns = abs(known.offset_at(lead_ns))
-        return offset_ns + _error(known, monotonic_ns, self._limits) + _SLACK_NS <= self._limits.max_offset_ns
+        error_ns = _error(known, monotonic_ns + _RECHECK_NS, self._limits)
+        return offset_ns + error_ns + _SAME_LEAD_NS <= self._limits.max_offset_ns
 
 
 def _supersedes(new: Measurement, known: Measurement, limits: ClockLimits) -> bool:

@@ -22,7 +22,7 @@ class ClockProbes:
     ) -> None:
         self._network, self._clock, self._peers = ports.network, clock, peers
         self._interval_ns = interval_ms * _MS
-        self._alarm = Alarm(ports.clock, self._wake, "clock.probes")
+        self._alarm = Alarm(ports.clock, self._wake)
         self._busy: dict[Address, asyncio.Task[None]] = {}
         self._running = False
 

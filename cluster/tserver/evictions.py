@@ -66,7 +66,7 @@ class Evictions:
         self._clock, self._replicas = ports.clock, replicas
         self._limit_ns = limit_ms * _MS
         self._interval_ns = self._limit_ns // LOOKS_PER_LIMIT
-        self._alarm = Alarm(ports.clock, self._look, "evictions")
+        self._alarm = Alarm(ports.clock, self._look)
         self._silences: dict[str, Silence] = {}
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._log = node_logger(ports.node_id)

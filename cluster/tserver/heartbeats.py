@@ -78,7 +78,7 @@ class _Line:
     def __init__(self, master: Replica, clock: Clock, wake: Callable[[str], None], flaws: Collection[str]) -> None:
         self.master = master
         self.link = MasterLink(flaws)
-        self.alarm = Alarm(clock, lambda: wake(master.node_id), f"heartbeats.{master.node_id}")
+        self.alarm = Alarm(clock, lambda: wake(master.node_id))
         self.task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:

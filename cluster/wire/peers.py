@@ -148,9 +148,9 @@ class PeerStreams:
         self._liveness = Liveness(
             knobs.raft_heartbeat_ms * _MS, knobs.election_timeout_ms * _MS, before_withdrawal=self._flush_to
         )
-        self._liveness_alarm = Alarm(ports.clock, self._beat, "peers.liveness")
-        self._flush_alarm = Alarm(ports.clock, self._flush, "peers.heartbeats")
-        self._bulk_alarm = Alarm(ports.clock, self._release, "peers.bulk")
+        self._liveness_alarm = Alarm(ports.clock, self._beat)
+        self._flush_alarm = Alarm(ports.clock, self._flush)
+        self._bulk_alarm = Alarm(ports.clock, self._release)
         self.learn(replicas)
 
     @property

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.protocols import Skew
+from harness.sim.handle import SimHandle
 from harness.sim.loop import NO_LIMIT, SimLoop
 
 BILLION = 1_000_000_000
@@ -134,6 +136,9 @@ class SimClock:
             await ended
         finally:
             timer.cancel()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> SimHandle:
+        return self._loop.call_later(max(0.0, seconds) / (1 + self._mono_ppb / BILLION), callback)
 
     # ---- what the wall clock does by itself: worked out when it is looked at, so that it costs no steps ----
 

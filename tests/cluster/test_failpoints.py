@@ -171,7 +171,7 @@ def test_an_alarm_that_is_cancelled_while_it_wakes_is_over() -> None:
     woken: list[int] = []
 
     async def scenario() -> None:
-        alarm = Alarm(RealClock(), lambda: wake(), "alarm")
+        alarm = Alarm(RealClock(), lambda: wake())
 
         def wake() -> None:
             woken.append(1)
