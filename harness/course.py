@@ -43,6 +43,7 @@ from harness.run_seal import seal_run
 from harness.rundir import RunDir
 from harness.spec import Judge, Progress, Silent, Test
 from harness.standing import Standing, standing
+from harness.strain import strain_of
 from harness.verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, saved_form
 from harness.workers import DatabaseClients
 
@@ -277,8 +278,8 @@ class Course:
         ours, theirs = self._record_ours("after the last heal", found), found.theirs()
         if theirs is not None:
             recovery = Recovery(False, budget_s, recovery.seconds, theirs)
-        elif ours is not None and not recovery.recovered:
-            recovery = Recovery(None, budget_s, recovery.seconds, ours)
+        elif not recovery.recovered and (excuse := ours or strain_of(self._test.environment)) is not None:
+            recovery = Recovery(None, budget_s, recovery.seconds, excuse)
         self._recovery = recovery
 
     async def _serves_again(self, recorder: Recorder) -> Recovery:
@@ -318,7 +319,9 @@ class Course:
         if (theirs := found.theirs()) is not None:
             recovery = self._recovery
             reason = f"after the final reads {theirs}"
-            self._recovery = Recovery(False, recovery.budget_s, recovery.seconds, reason)
+            strain = None if found.dead else strain_of(self._test.environment)
+            word = False if strain is None else None
+            self._recovery = Recovery(word, recovery.budget_s, recovery.seconds, strain or reason)
 
     async def _examine(self, database: Examined) -> None:
         """A system that did not recover has been found wanting already: it is looked at, and no more is said of it."""

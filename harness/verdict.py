@@ -220,6 +220,8 @@ def _without_recoveries(hurt: Hurt) -> dict[str, Any]:
 def _still(fault: Fault) -> str:
     """What was still seen of it, in a few words."""
     evidence = fault.left if isinstance(fault.left, dict) else {}
+    if "strain" in evidence:
+        return f": {evidence['strain']}"
     links = [str(link) for link in evidence.get("silent", [])]
     return f": nothing arrives over {', '.join(links[:6])}{' …' * (len(links) > 6)}" if links else ""
 

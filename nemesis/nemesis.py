@@ -20,6 +20,7 @@ from typing import Any
 from harness.leaderships import Led
 from harness.ops import Op
 from harness.protocols import Database, Environment
+from harness.strain import strain_of
 from nemesis.injectors import Injectors
 from nemesis.kinds.api import Action, FaultKind, Moment, Plan
 from nemesis.observe import Observation, Observer, Sight
@@ -81,8 +82,10 @@ class FaultNemesis:
         if observation.at_ns is not None:
             report["observed_ns"] = observation.at_ns - start_ns
         if observation.observed is False and op.value["step"] == "end":
-            others = self._injectors.instances()
+            others, strain = self._injectors.instances(), strain_of(self._observer.environment)
             report |= {"blame": None, "others": list(others)} if others else {"blame": observation.blame}
+            if strain is not None and report["blame"] == "database":
+                report |= {"blame": "harness", "evidence": {**report["evidence"], "strain": strain}}
         if "spans" in report:
             report["spans"] = [[first - start_ns, last - start_ns] for first, last in report["spans"]]
         report["evidence"] = {**report["evidence"], **observation.evidence}

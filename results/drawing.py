@@ -72,13 +72,13 @@ def timeline(
     timed = _most_telling(timed, roles)
     scale = scale_of(timed, by_index)
     height = MARGIN * 2 + ROW_HEIGHT * len(timed)
-    shades = [] if by_index else [_shade(fault, colors, scale, height) for fault in faults]
+    shades = [] if by_index else _shades(faults, colors, scale, height)
     rows = [_row(op, number, scale, roles.get(str(op.get("op")))) for number, op in enumerate(timed)]
     places = {str(op.get("op")): (number, op) for number, op in enumerate(timed)}
     arrows = [_arrow(step, places, scale) for step in steps]
     return tag(
         "svg",
-        *(shade for shade in shades if shade is not None),
+        *shades,
         *rows,
         *(arrow for arrow in arrows if arrow is not None),
         _stuck_line(timed, roles, scale, height),
@@ -224,11 +224,25 @@ def _stuck_line(
     return None
 
 
-def _shade(fault: Fault, colors: Mapping[str, str], scale: Scale, height: int) -> Markup | None:
+def _shades(faults: Sequence[Fault], colors: Mapping[str, str], scale: Scale, height: int) -> list[Markup]:
+    """The faults in effect, each with its name, one name below the other."""
     end_ns = int(scale.begin + scale.length)
-    spans = [span for span in fault.seen(end_ns) if span[1] >= scale.begin and span[0] <= end_ns]
-    if not spans:
-        return None
+    drawn: list[Markup] = []
+    for fault in faults:
+        spans = [span for span in fault.seen(end_ns) if span[1] >= scale.begin and span[0] <= end_ns]
+        if spans:
+            drawn.append(_shade(fault, spans, colors, scale, height, 14 + 10 * len(drawn)))
+    return drawn
+
+
+def _shade(
+    fault: Fault,
+    spans: Sequence[tuple[int, int]],
+    colors: Mapping[str, str],
+    scale: Scale,
+    height: int,
+    name_y: int,
+) -> Markup:
     boxes = [
         tag(
             "rect",
@@ -241,7 +255,7 @@ def _shade(fault: Fault, colors: Mapping[str, str], scale: Scale, height: int) -
         )
         for first_ns, last_ns in spans
     ]
-    return tag("g", *boxes, tag("text", fault_name(fault), x=scale.x(spans[0][0]) + 3, y=14, class_="who"))
+    return tag("g", *boxes, tag("text", fault_name(fault), x=scale.x(spans[0][0]) + 3, y=name_y, class_="who"))
 
 
 def _axis(scale: Scale, height: int) -> list[Markup]:

@@ -25,6 +25,10 @@ TYPE_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
 TYPE_MARKS = {"ok": (3.0, 0.45, "o"), "fail": (9.0, 0.8, "x"), "info": (13.0, 0.9, "^")}
 TYPE_WORDS = {"ok": "ok", "info": "unknown outcome", "fail": "failed for certain"}
 SHADE_ALPHA = 0.16
+FAILED_CAS = "found another value, or failed"
+PHASE_WORDS = {"recover": "recovery", "final": "final reads", "each-node": "final reads of each node"}
+MOST_NAMED = 14
+"""So many nodes have their names beside the clocks' curves."""
 MAX_PANELS = 6
 MAX_LABELLED = 60
 LETTER = 0.0058
@@ -126,7 +130,7 @@ def _latency(axis: Axes, points: Points, f: str) -> None:
             alpha=alpha,
             marker=marker,
             linewidths=0.8 if marker == "x" else 0,
-            label=f"{TYPE_WORDS[type]} ({series.count:,})",
+            label=f"{FAILED_CAS if (f, type) == ('cas', 'fail') else TYPE_WORDS[type]} ({series.count:,})",
             rasterized=True,
         )
         if type == "ok":
@@ -170,7 +174,21 @@ def _rate(axis: Axes, points: Points) -> None:
     axis.set_ylim(bottom=0)
     axis.set_ylabel("operations/s")
     axis.set_title("Operations begun each second", loc="left", fontsize=10, fontweight="bold", color="#20272e")
+    _phases(axis, points)
     axis.grid(axis="y", color="#e3e7eb", linewidth=0.6)
+
+
+def _phases(axis: Axes, points: Points) -> None:
+    """A line where each phase after the load begins, and their names beside the first."""
+    after = sorted((begin_s, phase) for phase, begin_s in points.begins_s.items() if phase != "main")
+    for begin_s, _ in after:
+        axis.axvline(begin_s, color="#20272e", linewidth=0.8, linestyle="--")
+    if after and "main" in points.begins_s:
+        words = f"after the load: {', '.join(plain(PHASE_WORDS.get(phase, phase)) for _, phase in after)}"
+        axis.annotate(
+            words, (after[0][0], 1.0), (-4, -4), ("data", "axes fraction"), "offset points", ha="right", va="top",
+            fontsize=7.5, color="#20272e",
+        )  # fmt: skip
 
 
 def _shade(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], end_s: float) -> None:
@@ -196,14 +214,17 @@ def _clock_offsets(axis: Axes, clocks: Mapping[str, Sequence[Sequence[tuple[floa
     for number, (name, curves) in enumerate(clocks.items()):
         color = PALETTE[number % len(PALETTE)]
         for curve in curves:
-            label = plain(name) if curve is curves[0] else None
+            label = plain(name) if curve is curves[0] and number < MOST_NAMED else None
             axis.plot(*zip(*curve, strict=True), ".-", color=color, linewidth=0.9, markersize=3, label=label)
     axis.axhline(0, color="#8a94a0", linewidth=0.6)
     axis.set_ylabel("s")
-    title = "Wall clocks ahead of the harness's, as the nodes show them"
+    title = "Wall clocks, ahead of the harness's"
     axis.set_title(title, loc="left", fontsize=10, fontweight="bold", color="#20272e")
     axis.grid(axis="y", color="#e3e7eb", linewidth=0.6)
-    axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncol=10, fontsize=8, frameon=False, borderpad=0)
+    axis.legend(
+        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncol=MOST_NAMED, fontsize=7, frameon=False, borderpad=0,
+        handlelength=1.0, columnspacing=0.9, handletextpad=0.4,
+    )  # fmt: skip
 
 
 def _strip(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], points: Points, end_s: float) -> None:

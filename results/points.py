@@ -65,13 +65,15 @@ class Points:
     """Client operations by (f, type), the length of the history, and the nemesis' own operations as they were saved.
 
     `stride` above 1 means that single operations are a sample (the slowest are kept); counts are always exact.
-    `phases` counts client operations by phase, `missed` those that did not succeed by error class and type.
+    `phases` counts client operations by phase, `begins_s` says when each phase began; `missed` are those that did not
+    succeed, by error class and type.
     """
 
     series: dict[tuple[str, str], Series] = field(default_factory=dict)
     end_s: float = 0.0
     stride: int = 1
     phases: dict[str, int] = field(default_factory=dict)
+    begins_s: dict[str, float] = field(default_factory=dict)
     missed: dict[tuple[str, str], Missed] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
 
@@ -102,8 +104,9 @@ class Points:
                     series = self.series.setdefault((f, type), Series())
                     series.add(begin[chosen], end[chosen] - begin[chosen], self.stride)
         self._add_missed(clients)
-        for phase in clients["phase"].to_pylist():
+        for phase, begin_s in zip(clients["phase"].to_pylist(), begin.tolist(), strict=True):
             self.phases[phase or "main"] = self.phases.get(phase or "main", 0) + 1
+            self.begins_s[phase or "main"] = min(self.begins_s.get(phase or "main", begin_s), begin_s)
 
     def _add_missed(self, clients: pa.RecordBatch) -> None:
         rows = clients.filter(pc.not_equal(clients["type"].cast(pa.string()), "ok"))

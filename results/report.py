@@ -81,4 +81,6 @@ def _pictures(saved: Saved, colors: Mapping[str, str]) -> Markup:
         notes.append("A leader's bar is full while the node was seen to lead, pale until the next one was.")
     if points.stride > 1:
         notes.append("Points are a sample with the slowest operations kept; counts and rates are exact.")
-    return tag("div", picture, tag("p", " ".join(notes), class_="quiet"), class_="panel")
+    return tag(
+        "div", tag("div", picture, class_="scroll wide"), tag("p", " ".join(notes), class_="quiet"), class_="panel"
+    )

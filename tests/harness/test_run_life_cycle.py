@@ -26,6 +26,7 @@ from harness.ops import Mop, Op, write
 from harness.protocols import ProcessState
 from harness.run import RunOutcome, run
 from harness.rundir import RunDir, create, open_run
+from harness.strain import in_words
 
 
 @pytest.fixture
@@ -189,6 +190,26 @@ def test_a_cluster_that_does_not_come_back_is_invalid(setup: Setup) -> None:
     assert outcome.verdict.overall == "invalid"
     assert outcome.verdict.reasons == ("the cluster did not recover within 4 s of the last heal: no leader",)
     assert outcome.verdict.safety.answer is True
+
+
+def test_on_an_overloaded_machine_what_takes_too_long_is_not_the_database_s_failure(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In containers beside much else a cluster took more than its budget, and was called invalid."""
+
+    class NeverReady(MemoryDatabase):
+        async def await_ready(self, timeout_s: float) -> None:
+            if self.clock.monotonic_ns() > 5 * 10**9:
+                await self.clock.sleep(timeout_s)
+                raise TimeoutError("no leader")
+
+    words = in_words(17.2, 2)
+    assert words == "this machine is overloaded: 17 processes wait for its 2 cores" and in_words(7.9, 2) is None
+    monkeypatch.setattr(type(setup.environment), "strain", lambda self: words, raising=False)
+    database = NeverReady(setup.environment.clock)
+    verdict = setup.run(database=database, nemesis=KillNemesis(database), recovery_budget_s=4.0).verdict
+    assert verdict.overall == "unknown"
+    assert verdict.liveness.reasons == (f"recovery was not observed: {words}",)
 
 
 def test_ready_but_without_a_successful_operation_is_no_recovery(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.faults import Fault
 from results.drawing import LABEL_WIDTH, MAX_ROWS, WIDTH, roles_of, scale_of, timeline
 from results.findings import findings
 from results.graph import MOST_NODES, box_of, cycle_in_words, cycle_order, draw_cycle, layout
@@ -173,3 +174,11 @@ def test_strange_evidence_breaks_nothing(strange: object) -> None:
     anomaly = {"message": 5, "ops": [{"op": strange, "mops": strange, "invoke_time": 1}], "steps": steps}
     anomalies = {"odd": [{**anomaly, "details": strange}]}
     assert "odd" in findings({"m": {"valid": False, "anomalies": anomalies, "not": strange}})
+
+
+def test_names_of_faults_that_last_at_the_same_time_stand_below_each_other() -> None:
+    """Of a run with `clock-jump` and `partition` both names were written at one place."""
+    lasting = [Fault(kind, i, None, ("t1",), 0, 0, 10**9, 10**9) for i, kind in enumerate(("clock-jump", "partition"))]
+    drawn = str(timeline([op(1, 10, 20), op(2, 30, 40)], lasting, {"clock-jump": "#111111", "partition": "#222222"}))
+    heights = [re.search(rf'y="(\d+)"[^>]*>{kind}', drawn) for kind in ("clock-jump", "partition")]
+    assert [found and found[1] for found in heights] == ["14", "24"]

@@ -19,6 +19,7 @@ from harness.env.ssh import SshFleet, SshTarget, make_key
 from harness.errors import HarnessError
 from harness.ports import Clock
 from harness.protocols import CLIENTS, Flow, Impairment, Node, Skew
+from harness.strain import of_this_machine
 
 T = TypeVar("T")
 
@@ -69,6 +70,10 @@ class DockerEnvironment:
         self._clocks: clocks.Clocks | None = None
         self._leaving: dict[str, Impairment] = {}
         self._losing: dict[str, dict[str, float]] = {}
+
+    def strain(self) -> str | None:
+        """`harness.strain.Strained`: containers share this machine."""
+        return of_this_machine()
 
     @property
     def capabilities(self) -> frozenset[str]:
