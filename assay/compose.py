@@ -13,6 +13,7 @@ from typing import Any
 from assay.options import RunOptions
 from assay.swarm import draw_cluster, draw_faults, drawn_words
 from assay.worlds import WorldSpec, draw_world, told_knobs
+from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import cluster_nodes
 from cluster.wire.messages import WIRE_VERSION
@@ -127,8 +128,14 @@ def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> Si
     """The reference cluster in that world."""
     places = data_centres(options)
     database = SimDatabase(world, options.masters, options.nodes, options.flaw, spec.knobs, spec.zones, places)
-    database.workload = options.workload
+    tell_workload(database, options)
     return database
+
+
+def tell_workload(database: ReferenceDatabase, options: RunOptions) -> None:
+    """Tell the database what is to be run on it; raises UserError."""
+    database.workload = options.workload
+    database.workload_options = resolve_options(workload(options.workload), options.workload_options)
 
 
 def data_centres(options: RunOptions) -> int:
@@ -173,7 +180,7 @@ def run_in_docker(
         database = DockerDatabase(
             environment, options.masters, options.nodes, options.flaw, knobs, seed=options.seed, environment=variables
         )
-        database.workload = options.workload
+        tell_workload(database, options)
         test = make_test(options, environment, database, started, tell)
         containers = f"assay-{environment.run_id}-NODE"
         left = f"the nodes' logs are in the containers {containers}; `assay doctor --clean` saves them with the run"

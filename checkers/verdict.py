@@ -32,6 +32,9 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
     `details` is what a drawing needs beyond that. Of a search that got stuck: `stuck`, the op that can't go next;
     `before` and `open`, the ops that completed before the window and those open in it; `states`, what may be at that
     point, each with `state` (text), `done` (which open ops have taken effect in it) and `why` none can go next.
+
+    Of a torn write: `tear`, with `columns`, the names of its cells, and `lines` for the write and for reads, each with
+    `op`, `what` (text) and `marks`, what it shows of each cell.
     """
 
     message: str

@@ -168,6 +168,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "lets a replica miss deletions, and holds a coordinator that is about to ask a replica for more rows",
         frozenset({"partition", "pause", "failpoint", "status", LEADERLESS}),
         "#4f7d8a",
+        frozenset({"short-reads"}),
     ),
     "replica-away": ScriptInfo(
         replica_away,

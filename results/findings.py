@@ -89,6 +89,7 @@ def _anomaly(item: Mapping[str, Any], faults: Sequence[Fault], colors: Mapping[s
     return tag(
         "article",
         tag("p", item.get("message", "no explanation was saved"), class_="message"),
+        _tear(_object(details.get("tear"))),
         _cycle(steps, ops),
         _steps(steps),
         timeline(ops, faults, colors, steps, details),
@@ -120,6 +121,33 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> Markup | None:
         for step in steps
     ]
     return tag("ol", *lines, class_="steps")
+
+
+MARKS: Mapping[str, tuple[str, str]] = {
+    "the write": ("shown", "shown"),
+    "older": ("older", "older"),
+    "newer": ("newer", "newer"),
+    "nothing": ("older", "absent"),
+    "not asked": ("unasked", ""),
+}
+"""How a cell of a torn write is drawn that a page shows so: its style, and the word in it."""
+
+
+def _tear(tear: Mapping[str, Any]) -> Markup | None:
+    """Which rows of a torn write were seen and which not: the write, then reads as they began, the torn one last."""
+    lines = [line for line in tear.get("lines") or () if isinstance(line, dict)]
+    if not lines:
+        return None
+    header = tag("tr", tag("th", "what was seen of the write"), *(tag("th", name) for name in _texts(tear["columns"])))
+    body = []
+    for number, line in enumerate(lines):
+        name = tag("b", op_name(line.get("op")))
+        cells = [MARKS.get(mark, ("unasked", mark)) for mark in _texts(line.get("marks"))]
+        words = ["written"] * len(cells) if number == 0 else [word for _, word in cells]
+        drawn = (tag("td", word, class_=f"cell {style}") for (style, _), word in zip(cells, words, strict=True))
+        torn = "torn" if number == len(lines) - 1 else None
+        body.append(tag("tr", tag("td", name, " ", line.get("what", "")), *drawn, class_=torn))
+    return tag("div", tag("table", tag("thead", header), tag("tbody", *body), class_="tear"), class_="scroll")
 
 
 def _states(details: Mapping[str, Any]) -> Markup | None:

@@ -58,6 +58,8 @@ def micro_operation(mop: Any) -> str:
     if not isinstance(mop, Mapping):
         return str(mop)
     f, key, value = mop.get("f"), address(mop), mop.get("value")
+    if f == "page":
+        return f"page of {key}{_bounds(mop.get('values'))}"
     if mop.get("values") is not None:
         value = list(mop["values"])
     if f == "r":
@@ -69,6 +71,14 @@ def micro_operation(mop: Any) -> str:
     if value is None:
         return f"{f} {key}"
     return f"{f} {shown(value)} {PREPOSITIONS.get(str(f), 'to')} {key}"
+
+
+def _bounds(values: object) -> str:
+    """What a page covers: `, rows 2 to 5, limit 3`, as far as it was said."""
+    first, last, limit, _ = (*values, *4 * (None,))[:4] if isinstance(values, list | tuple) else 4 * (None,)
+    rows = "" if first is None and last is None else f", rows {first if first is not None else '…'} to "
+    rows += "" if not rows else str(last if last is not None else "…")
+    return rows + ("" if limit is None else f", limit {limit}")
 
 
 def address(mop: Mapping[str, Any]) -> str:

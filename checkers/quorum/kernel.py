@@ -14,6 +14,7 @@ from checkers.kernels.quorum_floors import Sources, by_partition, by_session, to
 from checkers.kernels.quorum_pages import torn_pages
 from checkers.kernels.quorum_table import ABSENT, MOST_TOUCHES, Bools, QuorumTable, cell_key, garbage, make_table
 from checkers.mops import Columns, strangers
+from checkers.quorum.tears import seen_parts
 
 TORN: Final = "torn-read"
 TWOFOLD: Final = "contradictory-page"
@@ -176,9 +177,11 @@ def _torn(table: QuorumTable, page: int, place: int, touch: int) -> Finding:
     other = _place_of(table, page, cell)
     facts = {"shown": _seen(table, page, shown, place), "lacking": _seen(table, page, cell, other)}
     facts["written"] = _written(table, touch)
+    parts = seen_parts(table, page, int(table.pages.shown[place]))
     reader = int(table.pages.invoke[page])
-    ops = (reader, _writer(table, place), _writer(table, other))
-    return Finding(TORN, reader, cell_key(table.cells, cell), ops, facts)
+    earlier = (read for read, _ in parts["reads"] if read != reader)
+    ops = (reader, _writer(table, place), _writer(table, other), *earlier)
+    return Finding(TORN, reader, cell_key(table.cells, cell), ops, facts | parts)
 
 
 def _twofold(table: QuorumTable, page: int, place: int) -> Finding:

@@ -9,6 +9,7 @@ from checkers.findings import Finding
 from checkers.isolation.words import shown_key
 from checkers.jepsen.words import shortened
 from checkers.quorum.kernel import LOST, MISSED, OLDER, RETURNED, TORN, TWOFOLD, UNWRITTEN
+from checkers.quorum.tears import picture, why_torn
 from checkers.source import Source
 from checkers.verdict import Anomaly
 from checkers.words import Speaker
@@ -27,7 +28,8 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
     for finding in findings:
         ops = tuple(shortened(speaker.rows[index]) for index in dict.fromkeys(finding.ops) if index >= 0)
         message, steps = _SENTENCES[finding.anomaly](speaker, finding)
-        anomaly = Anomaly(message, shown_key(source, finding.key), ops, steps)
+        details = picture(speaker, finding.ops[1], finding.facts) if finding.anomaly == TORN else {}
+        anomaly = Anomaly(message, shown_key(source, finding.key), ops, steps, details)
         explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
     return explained
 
@@ -87,6 +89,7 @@ def _torn(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
         message += f": {absent}, and no later deletion that the page could have seen whole accounts for it."
     else:
         message += ", which is older. One page shows a part of the write only."
+    message += why_torn(speaker, finding.facts)
     return message, _cycle(speaker, reader, writer, f"the read shows what {by} left in {here}", there)
 
 

@@ -82,10 +82,19 @@ def outlives_its_lease(knobs: Knobs) -> bool:
     return steps_down_ms > waits_ms + knobs.election_timeout_ms
 
 
+MANY_LIMITS = 0.3
+
+
+def makes_short_reads(options: Mapping[str, Any]) -> bool:
+    """Whether reads with limits meet replicas that lack something: of logged tables any first read makes up for all."""
+    return options.get("table") != "logged" or float(options.get("limits", 0.0)) >= MANY_LIMITS
+
+
 class ReferenceDatabase(ABC):
     """Masters `m1`…, tablet servers `t1`…, one process each; where it runs adds processes, statuses and clients.
 
-    `workload` is to be set to the name of what is to be run on it: what its tables can take depends on that.
+    `workload` and its `workload_options` are to be set to what is to be run on it: what its tables can take depends on
+    that.
     """
 
     setup_timeout_s: ClassVar[float]
@@ -98,6 +107,7 @@ class ReferenceDatabase(ABC):
         self._timestamps = RunTimestamps()
         self._armings = count(1)
         self.workload = ""
+        self.workload_options: Mapping[str, Any] = {}
 
     @property
     def name(self) -> str:
@@ -113,7 +123,8 @@ class ReferenceDatabase(ABC):
         makes tables while it runs; `spare-master`, if so many are masters that one can leave and a group of three is
         left; `spare-voter`, if tablets leave a tablet server free that can join their group; `outlived-leader`, if a
         leader that was cut off takes itself for one for longer than its successor waits to serve; `short-log`, if some
-        hundred entries suffice for a snapshot that a follower needs."""
+        hundred entries suffice for a snapshot that a follower needs; `short-reads`, if reads with limits often meet
+        replicas that lack something."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
@@ -124,6 +135,7 @@ class ReferenceDatabase(ABC):
             "spare-master": len(masters) > LEAST_MASTERS,
             "spare-voter": len(self._nodes) - len(masters) > REPLICATION_FACTOR,
             "outlived-leader": outlives_its_lease(self._knobs),
+            "short-reads": quorum and makes_short_reads(self.workload_options),
             "short-log": self._knobs.snapshot_entries + self._knobs.retained_entries <= SHORT_LOG,
         }
         return found | {name for name, offered in extra.items() if offered}

@@ -12,6 +12,9 @@ from cluster.wire.messages import Fault, TableLocationsReply, TabletLocation
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ports import Clock
 
+_NO_TABLE = "not-found"
+"""The kind of the masters' answer that there is none."""
+
 _FRESH_NS = 5_000_000_000
 """What the masters said within this time is not asked again, whatever happens."""
 
@@ -35,6 +38,7 @@ class Locator:
         self._buckets: dict[str, int] = {}
         self._asked_ns: dict[str, int] = {}
         self._asking: dict[str, asyncio.Lock] = {}
+        self._doubted: dict[str, None] = {}
 
     async def locate(self, table: str, partition: KeyBytes) -> ReplicaSet:
         """The replicas of a partition; raises NotLocated."""
@@ -56,15 +60,19 @@ class Locator:
         return [(found[bucket], tokens_of(bucket, buckets)) for bucket in sorted(found)]
 
     async def _know(self, table: str) -> None:
-        if table not in self._tables:
-            async with self._asking.setdefault(table, asyncio.Lock()):
-                if table not in self._tables:
-                    await self._ask(table)
+        """While the masters are asked again, and where they don't answer, what is known is gone by: replicas of
+        another epoch refuse."""
+        asking = self._asking.setdefault(table, asyncio.Lock())
+        if table in self._tables and (table not in self._doubted or asking.locked()):
+            return
+        async with asking:
+            if table not in self._tables or table in self._doubted:
+                await self._ask(table)
 
     def doubt(self, table: str) -> None:
         """What is known of the table may be out of date: ask again at next need, unless that was just done."""
         if self._clock.monotonic_ns() - self._asked_ns.get(table, -_FRESH_NS) >= _FRESH_NS:
-            self._tables.pop(table, None)
+            self._doubted[table] = None
 
     def address(self, node_id: str) -> str | None:
         """Where a node listens, as far as any replica set tells."""
@@ -81,12 +89,21 @@ class Locator:
             reply = await client.table_locations(table)
             servers = await client.tablet_servers()
         except (DefiniteError, IndefiniteError) as error:
-            raise NotLocated(str(error)) from error
+            if error.kind == _NO_TABLE:
+                self._tables.pop(table, None)
+            if table not in self._tables:
+                raise NotLocated(str(error)) from error
+            self._asked(table)
+            return
         zones = {server.node_id: zone for server, zone in zip(servers.servers, servers.zones, strict=True)}
         self._remember(table, reply, zones)
 
-    def _remember(self, table: str, reply: TableLocationsReply, zones: dict[str, str]) -> None:
+    def _asked(self, table: str) -> None:
         self._asked_ns[table] = self._clock.monotonic_ns()
+        self._doubted.pop(table, None)
+
+    def _remember(self, table: str, reply: TableLocationsReply, zones: dict[str, str]) -> None:
+        self._asked(table)
         self._buckets[table] = max((tablet.partition.buckets for tablet in reply.tablets), default=1)
         running = [tablet for tablet in reply.tablets if tablet.replicas]
         logged = reply.design == "logged"

@@ -36,7 +36,7 @@ from cluster.quorum.replica_sets import ReplicaSet, Snitch
 from cluster.wire.messages import UNDECODABLE, Fault
 from harness.ports import Peer, Ports
 
-_MASTERS_TIMEOUT_S = 1.0
+_MASTERS_TIMEOUT_S = 4.0
 
 
 class QuorumService:

@@ -82,3 +82,17 @@ def test_the_command_writes_it_beside_the_verdict(tmp_path: Path, capsys: pytest
     assert "read-of-unwritten" in visible(page.read_text())
     with pytest.raises(UserError, match="There is no directory"):
         invoke([*command, str(tmp_path / "no" / "page.html")])
+
+
+def test_a_torn_write_is_drawn_row_by_row() -> None:
+    lines = [
+        {"op": 1, "what": "process 0's write", "marks": ["the write", "the write", "the write", "the write"]},
+        {"op": 2, "what": "process 1's read", "marks": ["the write", "older", "nothing", "not asked"]},
+    ]
+    tear = {"columns": ["row 0", "row 1", "row 2", "row 3"], "lines": lines}
+    torn = {"message": "torn", "ops": [], "details": {"tear": tear}}
+    page = render_check([{**BAD, "anomalies": {"torn-read": [torn]}, "counts": {"torn-read": 1}}])
+    text = visible(page)
+    assert "row 0 row 1 row 2 row 3 T1 process 0's write written written written written" in text
+    assert "T2 process 1's read shown older absent" in text
+    assert page.count('class="cell unasked"') == 1

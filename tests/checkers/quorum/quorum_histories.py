@@ -33,6 +33,7 @@ class Call:
     node: str | None = None
     phase: str | None = None
     partition: int = 0
+    replicas: str | None = None
 
 
 def _mops(call):
@@ -51,7 +52,7 @@ def events_of(calls, first_index=0, process_base=0):
         invoked = Op("invoke", 1000 * process_base + number, "txn", _mops(call), **fields)
         marks.append((call.begin, invoked))
         if call.end is not None:
-            marks.append((call.end, invoked.complete(call.status, node=call.node)))
+            marks.append((call.end, invoked.complete(call.status, node=call.node, replicas=call.replicas)))
     marks.sort(key=lambda mark: mark[0])
     return [
         event.complete(event.type, index=first_index + place, time=1000 * (first_index + place))

@@ -276,3 +276,26 @@ def test_both_engines_say_the_same(spark, tmp_path):
         both = [MODELS[model].judge(source, engine, CheckOptions()) for engine in (LocalEngine(), spark)]
         one, other = (msgspec.structs.replace(found, engine="", seconds=0.0) for found in both)
         assert one == other and one.valid is False
+
+
+def test_a_tear_is_told_row_by_row_with_the_read_whose_repair_made_it(verdict):
+    before = write(0, 50, ((A, 1), (B, 2), (C, 3)))
+    partial = write(2, 100, ((A, 11), (B, 12), (C, 13)), status="info")
+    calls = (
+        before,
+        partial,
+        read(4, ((A, 11),), replicas="n1,n2"),
+        read(6, ((A, 11), (B, 2), (C, 3)), replicas="n2,n3"),
+    )
+    (torn,) = verdict(calls, "write-atomicity").anomalies["torn-read"]
+    assert "leaves n2 with a part of it" in torn.message
+    tear = torn.details["tear"]
+    assert tear["columns"] == ["row 0", "row 1", "row 2"]
+    assert [line["marks"] for line in tear["lines"]] == [
+        ["the write"] * 3,
+        ["the write", "not asked", "not asked"],
+        ["the write", "older", "older"],
+    ]
+    assert "n2 n3 answered" in tear["lines"][-1]["what"] and "outcome unknown" in tear["lines"][0]["what"]
+    alone = verdict((before, partial, calls[3]), "write-atomicity").anomalies["torn-read"][0]
+    assert "leaves" not in alone.message, "nothing before explains it"
