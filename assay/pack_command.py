@@ -21,7 +21,8 @@ from typing import Final
 
 import checkers
 import harness
-from checkers.compile_all import compile_all
+from assay.progress import working
+from checkers.compile_all import compile_all, compile_for_executors
 from checkers.compile_cache import kernels_directory
 from harness.errors import HarnessError, UserError
 
@@ -42,7 +43,9 @@ _TRIAL: Final = "import checkers.api, pyspark, pyarrow.parquet, pandas, ssl; pri
 
 def pack_command(to: Path, overwrite: bool) -> str:
     """Compile what is not compiled yet, write the archive, and say what it is."""
-    compile_all(len(os.sched_getaffinity(0)))
+    with working("compiling kernels") as told, tempfile.TemporaryDirectory(prefix="assay-pack-") as folder:
+        compile_all(len(os.sched_getaffinity(0)))
+        compile_for_executors(Path(folder), lambda model: told(f"compiling kernels of {model}"))
     size = pack(to, overwrite).stat().st_size
     return f"{to}: {size / 1e6:.0f} MB; use it with: assay check … --spark-master URL --spark-archive {to}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,28 @@ def compile_all(processes: int) -> int:
     """Judge every example by its model in so many processes; the number of kernels that were compiled."""
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         return sum(pool.map(_compiled_by, _tasks()))
+
+
+def compile_for_executors(folder: Path, told: Callable[[str], None]) -> None:
+    """Judge a small history of every model on Spark here, with anomalies in it: its workers split, carry and join what
+    nobody does in-process. `told` hears of each model; needs Java."""
+    from checkers.api import judge_source
+    from checkers.engines.session import SparkOptions
+    from checkers.engines.spark import SparkEngine
+    from checkers.importers.detect import open_source
+    from checkers.made.bases import BASES
+    from checkers.made.generate import MadeHistory, anomalies, write_made
+
+    engine = SparkEngine(SparkOptions("local[1]"))
+    try:
+        for model in BASES:
+            told(model)
+            anomaly = next(iter(anomalies(model)), None)
+            path = folder / f"{model}.parquet"
+            write_made(MadeHistory(model, 300, anomaly=anomaly, rate=0.02 if anomaly else None), path)
+            judge_source(open_source(path), model, engine)
+    finally:
+        engine.close()
 
 
 def _tasks() -> list[tuple[str, Path]]:

@@ -80,7 +80,7 @@ def start_session(options: SparkOptions) -> Any:
     master = options.master or told.get("spark.master") or "local[*]"
     refuse_settings(master, told)
     local = master.startswith("local")
-    settings = _defaults() | (_local_settings(java) if local else _cluster_settings(options.archive)) | told | _FIXED
+    settings = session_settings(master, told, options.archive, None if _is_submitted() else java)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:
@@ -88,7 +88,7 @@ def start_session(options: SparkOptions) -> Any:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = _workers_python(local, options.archive, told)
     others = _running()
-    session = _quiet_start(settings | {"spark.master": master})
+    session = _quiet_start(settings)
     _users[session.sparkContext.applicationId] += 1 + (others and session.sparkContext.applicationId not in _users)
     try:
         _require_version(session.version)
@@ -117,6 +117,17 @@ def stop_session(session: Any) -> None:
     if _users[application] <= 0:
         del _users[application]
         session.stop()
+
+
+def session_settings(master: str, told: Mapping[str, str], archive: Path | None, java: Path | None) -> dict[str, str]:
+    """The settings of a session at `master`: what was told, for what it leaves open our defaults, and over it only what
+    a right verdict takes. `java` is what its JVM will be started with, None where spark-submit has started it."""
+    ours: dict[str, str] = {}
+    if not master.startswith("local"):
+        ours = _cluster_settings(archive)
+    elif java is not None:
+        ours = _local_settings(java)
+    return _defaults() | ours | dict(told) | _FIXED | {"spark.master": master}
 
 
 _FIXED: Final = {
@@ -159,7 +170,7 @@ def _cluster_settings(archive: Path | None) -> dict[str, str]:
 def _workers_python(local: bool, archive: Path | None, told: Mapping[str, str]) -> str:
     """The interpreter of workers: the archive's, or what the user chose, or this very one."""
     if local:
-        return sys.executable
+        return told.get("spark.pyspark.python") or sys.executable
     if archive is not None:
         return f"./{_UNPACKED}/bin/python3"
     return told.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
@@ -175,9 +186,13 @@ def local_heap_mib(memory: int) -> int:
     return max(1024, min(memory // 12 // _MIB, 8192))
 
 
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def _submitted() -> dict[str, str]:
     """What spark-submit was told, if it started this process."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if not _is_submitted():
         return {}
     from pyspark import SparkConf, SparkContext
 
@@ -198,10 +213,7 @@ def refuse_settings(master: str, settings: Mapping[str, str]) -> None:
     for name in _HIDING:
         if settings.get(name, "false").lower() == "true":
             raise UserError(f"{name} hides damage, and what it hides could make a broken history valid: leave it off.")
-    if (
-        settings.get("spark.sql.adaptive.enabled", "false").lower() == "true"
-        and "PYSPARK_GATEWAY_PORT" not in os.environ
-    ):
+    if settings.get("spark.sql.adaptive.enabled", "false").lower() == "true" and not _is_submitted():
         raise UserError("spark.sql.adaptive.enabled would move rows that have to stay together: leave it off.")
 
 
@@ -306,8 +318,16 @@ _WORKERS_FAULTS: Final[tuple[tuple[str, Callable[[re.Match[str]], str]], ...]] =
     ),
     (r"No space left on device", lambda found: "A worker's disk for spilled data is full (spark.local.dir)."),
     (
-        r"(?:PermissionError|AccessControlException|AccessDenied)[^\n]*",
+        r"(?:PermissionError|AccessControlException|AccessDenied|[^\n]*ACCESS_DENIED)[^\n]*",
         lambda found: f"A worker may not read the history: {found[0]}.",
+    ),
+    (
+        r"Python worker exited unexpectedly|Python worker process terminated",
+        lambda found: "A worker's Python died, perhaps for want of memory (spark.executor.memoryOverhead).",
+    ),
+    (
+        r"ExecutorLostFailure|Executor heartbeat timed out|Remote RPC client disassociated",
+        lambda found: "Executors of the Spark cluster were lost again and again (their logs say why).",
     ),
     (
         r"FileNotFoundError: ([^\n]*)",

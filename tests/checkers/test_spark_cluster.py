@@ -13,6 +13,7 @@ from standalone_cluster import Cluster, lacks, standalone_cluster
 
 from assay.pack_command import pack
 from checkers.api import judge_source
+from checkers.compile_all import compile_all, compile_for_executors
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import SparkOptions
 from checkers.engines.spark import SparkEngine
@@ -40,9 +41,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def engine(cluster: Cluster) -> Iterator[SparkEngine]:
-    local = LocalEngine()
-    for model, path in one_of_each():  # what is not compiled yet, before it is packed
-        judge_source(open_source(path), model, local)
+    compile_all(2)
+    made = cluster.home / "made"
+    made.mkdir()
+    compile_for_executors(made, lambda model: None)
     archive = pack(cluster.home / "pack.tar.gz", overwrite=False)
     engine = SparkEngine(SparkOptions(cluster.master, cluster.settings(), archive))
     yield engine
@@ -61,7 +63,9 @@ def test_every_model_is_judged_as_in_process(cluster: Cluster, engine: SparkEngi
         source = open_source(path)
         here, there = judge_source(source, model, local), judge_source(source, model, engine)
         assert (there.valid, there.counts, there.engine) == (here.valid, here.counts, "spark"), model
-    assert len(list(cluster.work.glob("*/*/stderr"))) >= 2, "both workers had an executor"
+    logs = [path.read_text() for path in cluster.work.glob("*/*/stderr")]
+    assert len(logs) >= 2, "both workers had an executor"
+    assert [line for log in logs for line in log.splitlines() if line.startswith("assay compiles")] == []
 
 
 def test_a_history_that_vanishes_is_one_sentence(cluster: Cluster, engine: SparkEngine) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,12 @@ from checkers.engines.session import (
     local_heap_mib,
     refuse_settings,
     require_answer,
+    session_settings,
     setting_of,
     start_session,
     worker_fault,
 )
+from checkers.made.examples import EXAMPLES
 from harness.errors import UserError
 
 GIB = 1 << 30
@@ -89,6 +93,31 @@ def test_options_of_spark_go_with_spark() -> None:
     assert asked == SparkOptions("yarn", (("spark.a", "1"), ("spark.b", "2")), Path("x"))
 
 
+def test_what_spark_submit_says_stands() -> None:
+    told = {"spark.app.name": "mine", "spark.driver.memory": "9g", "spark.executor.memory": "7g", "spark.x": "y"}
+    for master in ("local[3]", "spark://host:7077"):
+        settings = session_settings(master, told, None, None)
+        assert settings | told == settings and settings["spark.master"] == master
+        assert "spark.driver.extraJavaOptions" not in settings  # its JVM runs already, and with jars that it knows
+        assert settings["spark.sql.adaptive.enabled"] == "false"
+
+
+SUBMITTED = """
+from assay.cli import main
+main(["check", {history!r}, "--model", "register", "--engine", "spark"])
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.campaign
+def test_spark_submit_starts_the_driver(tmp_path: Path) -> None:
+    program = tmp_path / "judge.py"
+    program.write_text(SUBMITTED.format(history=str(EXAMPLES / "register" / "stale-read.edn")))
+    command = [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", "--name", "mine", program]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 and ran.stdout.startswith("INVALID: ") and "engine spark" in ran.stdout, ran.stderr
+
+
 def test_the_heap_fits_the_machine() -> None:
     assert local_heap_mib(4 * GIB) == 1024 and local_heap_mib(512 * GIB) == 8192
     assert 1024 < local_heap_mib(24 * GIB) <= 24 * 1024 // 8
@@ -102,7 +131,10 @@ def test_the_heap_fits_the_machine() -> None:
         ("ModuleNotFoundError: No module named 'checkers'", "lacks checkers"),
         ("java.io.IOException: No space left on device", "disk for spilled data is full"),
         ("PermissionError: [Errno 13] Permission denied: '/h'", "may not read the history"),
+        ("OSError: When reading: AWS Error ACCESS_DENIED during HeadObject operation", "may not read the history"),
         ("FileNotFoundError: [Errno 2] /h/part-3", "can't find a part"),
+        ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", "for want of memory"),
+        ("ExecutorLostFailure (executor 3 exited caused by one of the running tasks)", "lost again and again"),
         ("Job 0 cancelled because SparkContext was shut down", "ended our session"),
     ],
 )
