@@ -95,6 +95,8 @@ class EventOrder:
             raise UserError(self._sentence(int(invoke[done & (complete < invoke)][0]), "it completes before it begins"))
 
     def _check_unique(self, events: np.ndarray) -> None:
+        events = events.view()
+        events.flags.writeable = False  # as Arrow's are, so that one kind is compiled
         twice = _mark(events, self._base, self._seen)
         if twice >= 0:
             raise twice_used(self._path, int(twice))

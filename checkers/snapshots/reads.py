@@ -126,7 +126,7 @@ class _Table:
         return until
 
     def judge_snapshots(self, out: Instances) -> None:
-        time, until = self.rows["requested_ts"], self.until()
+        time, until = np.ascontiguousarray(self.rows["requested_ts"]), self.until()
         unset = self.version[(self.rows["value"] == NIL) & ~self.versions.unclear[self.version]]
         until[unset] = NIL
         by_time, read_begin = self._sorted(self.asked, time)
@@ -145,7 +145,7 @@ class _Table:
         commits, commit_begin = self._sorted(self.commits | committed, invoke)
         reads, read_begin = self._sorted(self.asked, complete)
         stamp = np.where(self.commits, self.rows["served_ts"], self.until()[self.version])
-        time = self.rows["requested_ts"]
+        time = np.ascontiguousarray(self.rows["requested_ts"])
         late_commits(commits, commit_begin, reads, read_begin, invoke, complete, stamp, time, out)
 
     def judge_bounds(self, out: Instances) -> None:

@@ -156,3 +156,24 @@ def test_the_digest_is_another_for_other_code(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(compile_cache, "_code_and_imports", changed)
     assert code_digest.__wrapped__("checkers.kernels.explore") != before
     assert code_digest.__wrapped__("checkers.kernels.digraph") == code_digest("checkers.kernels.digraph")
+
+
+ONE_KIND = """
+import gc
+from checkers.api import judge_source
+from checkers.engines.local import LocalEngine
+from checkers.kernels.compiled import Kernel
+from checkers.made.examples import groups, open_example
+
+for example in [each for group in groups() for each in group.examples if each.path.suffix != ".log"]:
+    judge_source(open_example(example.path), example.model, LocalEngine())
+kernels = [each for each in gc.get_objects() if isinstance(each, Kernel) and each.overloads]
+print(len(kernels), sorted(each.py_func.__qualname__ for each in kernels if len(each.overloads) > 1))
+"""
+
+
+def test_no_example_takes_a_kernel_compiled_twice() -> None:
+    """For arrays that may be written and others, or that lie otherwise, or of another width."""
+    ran = subprocess.run([sys.executable, "-c", ONE_KIND], capture_output=True, text=True, check=False)
+    count, several = ran.stdout.split(maxsplit=1)
+    assert int(count) > 60 and several == "[]\n", ran.stderr
