@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from naive_catalog import linearizable
+from test_catalog_search import PLENTY, small
 
 from checkers.api import judge_source
 from checkers.catalog.calls import ALTER, CREATE, LIST, Call, Seen
@@ -25,6 +28,9 @@ from checkers.verdict import Verdict
 from harness.errors import UserError
 from harness.history.table import to_table, write_parquet
 from harness.ops import Mop, Op, read
+
+SMALL = 100_000
+"""The first seed of the small histories here; other tests have those below."""
 
 
 def judge(events: Sequence[Op], engine: Engine | None = None, **settings: str) -> Verdict:
@@ -53,6 +59,28 @@ def test_spark_and_local_agree_in_every_word(spark: SparkEngine, tmp_path: Path)
     write_parquet(events_of(history(3)), path)
     assert judge_source(open_source(path, "auto"), "catalog", spark).valid is True
     assert _comparable(judge([], spark)) == _comparable(judge([]))
+
+
+@pytest.mark.parametrize("seeds", [100, pytest.param(5_000, marks=pytest.mark.campaign)])
+def test_judging_says_what_trying_every_order_says_without_any_doubt(seeds: int) -> None:
+    """Four histories of each seed, three of them spoiled; the campaign looks at 20 000."""
+    words: Counter[bool] = Counter()
+    for seed in range(SMALL, SMALL + seeds):
+        calls = small(seed)
+        for given in (calls, *(spoiled(calls, 4 * seed + i) for i in range(3))) if calls else ():
+            part = judged(given, 8, PLENTY, PLENTY)
+            assert (bool(part.counts), part.doubts) == (not linearizable(given), ()), seed
+            words[bool(part.counts)] += 1
+    assert min(words.values()) > seeds // 2
+
+
+@pytest.mark.spark
+@pytest.mark.campaign
+def test_both_engines_agree_on_small_histories_in_every_word(spark: SparkEngine) -> None:
+    for seed in range(SMALL, SMALL + 100):
+        calls = small(seed)
+        events = events_of(spoiled(calls, seed) if calls and seed % 2 else calls)
+        assert _comparable(judge(events, spark)) == _comparable(judge(events)), seed
 
 
 def _comparable(verdict: Verdict) -> Verdict:
