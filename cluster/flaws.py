@@ -281,6 +281,7 @@ FLAWS: dict[str, Flaw] = {
             "catalog",
             "unheard-tablets",
             world="tablet-creation-ms=1000,election-timeout-ms=300,latency=lan",
+            time_limit_s=SHORT_S,
         ),
         Flaw(
             "delete-orphans",
@@ -289,6 +290,7 @@ FLAWS: dict[str, Flaw] = {
             "register",
             "foreign-cluster",
             seen_by="deletions-are-committed",
+            time_limit_s=12.0,
         ),
         Flaw(
             "no-config-cas",
@@ -297,8 +299,8 @@ FLAWS: dict[str, Flaw] = {
             "register",
             "late-call",
             world="replica-dead-ms=3000,tserver-heartbeat-ms=300",
-            time_limit_s=40.0,
             seen_by="not-over-replicated",
+            time_limit_s=20.0,
         ),
         Flaw(
             "mutation-id-reuse",

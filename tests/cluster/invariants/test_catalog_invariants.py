@@ -12,7 +12,8 @@ from cluster.invariants.catalog import (
     CatalogInvariants,
     premature,
 )
-from cluster.invariants.findings import Findings
+from cluster.invariants.findings import Findings, Scope
+from cluster.invariants.membership import MEMBERS_STAY, Membership
 from cluster.master.catalog import Catalog
 from cluster.master.records import (
     ServerRecord,
@@ -23,6 +24,7 @@ from cluster.master.records import (
     TabletState,
     new_table,
 )
+from cluster.raft.configurations import configuration_entry
 from cluster.raft.types import Configuration, Member, OpId
 from cluster.store.schema import Column
 from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet, Partition, Replica
@@ -120,3 +122,21 @@ def test_what_breaks_is_told_once_an_entry() -> None:
     record = findings.record()
     assert record.broken == {CALLS_COMMITTED: 1, ONE_NAME: 1}
     assert record.checked[ONE_NAME] == 3
+
+
+def test_a_member_of_the_committed_configuration_is_not_deleted() -> None:
+    """M9: a replica goes as removed only once its group has committed a configuration without it."""
+
+    def broken(*committed: tuple[str, ...]) -> tuple[dict[str, int], int]:
+        findings = Findings(lambda: (5, 7))
+        life, membership = findings.lives.begin("t3", 1), Membership(Scope(findings, "x"))
+        for number, voters in enumerate(committed, 1):
+            members = tuple(Member(voter, "") for voter in voters)
+            membership.committed([configuration_entry(Configuration(members, (), number, 1))])
+        membership.deleted(life, "t3")
+        record = findings.record()
+        return record.broken, record.checked[MEMBERS_STAY]
+
+    assert broken(("t1", "t2", "t3"), ("t1", "t2")) == ({}, 1)
+    assert broken(("t1", "t2", "t3")) == ({MEMBERS_STAY: 1}, 1)
+    assert broken(("t1", "t2"), ("t1", "t2", "t3")) == ({MEMBERS_STAY: 1}, 1), "it was added again"
