@@ -100,8 +100,21 @@ def judged(path: Path, request: CheckRequest) -> dict[str, Any]:
     with working(f"checking {place}"):
         if request.model is not None:
             verdict = check(place, request.model, engine=request.engine, format=request.format, options=request.options)
-            return {"input": str(place), **as_object(verdict)}
+            return whole_or_unknown(path, {"input": str(place), **as_object(verdict)})
         return judged_run(path, request)
+
+
+def whole_or_unknown(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """A verdict by a named model; of a run whose files don't fit together it is not valid by that either."""
+    if found["valid"] is not True or not is_run(path):
+        return found
+    from harness.run_seal import broken_seal
+
+    rundir = open_run(path)
+    unsealed = broken_seal(rundir) if rundir.outcome_json.exists() else ()
+    if not unsealed:
+        return found
+    return {**found, "valid": "unknown", "reason": f"The saved files are not those of one whole run: {unsealed[0]}."}
 
 
 def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:

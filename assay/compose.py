@@ -73,7 +73,7 @@ def make_test(
     if faults.unavailable:
         tell("some groups can't be served meanwhile: the run is asked for safety and recovery only")
     if ALL in nemeses:
-        tell(f"faults: {', '.join(faults.kinds) or 'none can be made here'}")
+        tell(f"faults: {', '.join(faults.kinds)}")
     return Test(
         name=options.workload,
         workload=options.workload,

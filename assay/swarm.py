@@ -41,14 +41,14 @@ def draw_cluster(options: RunOptions) -> RunOptions:
 def draw_faults(options: RunOptions, offered: frozenset[str]) -> tuple[str, ...]:
     """A random part of the kinds asked for, some with a random pace, as `--nemesis` takes them.
 
-    Those asked for by name that can't be done here stay among them, to be refused. Of kinds with settings of their own
-    from the user the settings are kept.
+    Those asked for by name that can't be done here stay among them, to be refused, as does `all` where it stands for
+    none. Of kinds with settings of their own from the user the settings are kept.
     """
     entropy = Random(f"swarm/{options.seed}/faults")
     asked = parse_all(options.nemesis)
     kinds = list(expand(asked, offered))
     if not kinds:
-        return ()
+        return options.nemesis if asked else ()
     least = 1 if any(each.name == ALL for each in asked) else min(2, len(kinds))
     count = entropy.randint(least, min(len(kinds), MOST_KINDS))
     drawn = fitting(entropy.sample(kinds, count), (), options.time_limit, entropy)

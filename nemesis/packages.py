@@ -88,6 +88,8 @@ def package(
     if everything:
         named = [each.name for each in asked]
         chosen = fitting(chosen, named, options.time_limit_s, entropy)
+    if asked and not chosen:
+        raise UserError("None of the faults that there are can be made here; say --nemesis none for a run without.")
     for each in chosen:
         _require_known_names(each, database)
     _require_time(chosen, options.time_limit_s)

@@ -51,5 +51,6 @@ def test_what_was_asked_for_is_all_that_is_drawn_with_its_settings() -> None:
 
 def test_a_run_without_faults_draws_none_and_the_command_says_swarm() -> None:
     assert draw_faults(replace(OPTIONS, nemesis=()), EVERYTHING) == ()
+    assert draw_faults(OPTIONS, frozenset()) == ("all",), "to be refused"
     assert " --swarm" in OPTIONS.command()
     assert "--swarm" not in replace(OPTIONS, swarm=False).command()

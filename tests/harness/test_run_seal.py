@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.check_command import whole_or_unknown
 from harness.errors import UserError
 from harness.facts import conclude_run
 from harness.rundir import RunDir, open_run
@@ -130,3 +131,14 @@ def test_the_files_of_a_run_that_ended_early_are_told_as_before(run: RunDir) -> 
     run.seal_json.unlink()
     verdict = conclude_run(run, VALID)
     assert verdict.overall == "unknown" and "the harness ended before the run did" in verdict.harness.reasons[0]
+
+
+def test_by_a_named_model_an_edited_run_is_not_valid_either(run: RunDir) -> None:
+    found = {"valid": True, "model": "register"}
+    assert whole_or_unknown(run.path, found) == found
+    value = json.loads(run.run_json.read_text())
+    value["floors"]["rate"] = 0.0
+    run.run_json.write_text(json.dumps(value))
+    assert whole_or_unknown(run.path, found)["valid"] == "unknown"
+    assert whole_or_unknown(run.path, {**found, "valid": False})["valid"] is False
+    assert whole_or_unknown(run.history_parquet, found) == found, "a history by itself has a seal of its own"

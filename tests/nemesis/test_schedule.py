@@ -160,6 +160,13 @@ def test_all_means_every_plain_kind_that_can_be_done_here() -> None:
     assert all("lea" not in variant for kind in made.generator.kinds for variant in kind.variants)
 
 
+def test_where_no_fault_can_be_made_all_is_refused() -> None:
+    """It stood for nothing, and a run without any fault was valid."""
+    database, environment = FakeDatabase(capabilities=frozenset()), FakeEnvironment(capabilities=frozenset())
+    with pytest.raises(UserError, match="None of the faults that there are can be made here"):
+        package(["all"], database, environment, NemesisOptions(), Random(1))
+
+
 @pytest.mark.parametrize(
     ("kinds", "capabilities", "interval_s", "sentence"),
     [
