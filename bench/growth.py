@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "checkers"))
 
-from growth import measured, save, spoiled
-from test_growth import KINDS
+from growth import measured, save
+from growth_histories import KINDS
 
 from checkers.engines.spark import SparkEngine
 from checkers.options import CheckOptions
@@ -29,12 +29,13 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.01)
     parser.add_argument("--part-rows", type=float, default=1e6)
     asked = parser.parse_args()
-    make, change = KINDS[asked.model]
+    kind = KINDS[asked.model]
     print("| model | operations | anomalies | to the driver, B | its peak, MiB | largest closure, B | s | valid |")
     print("|---|---|---|---|---|---|---|---|")
     for size in (int(asked.operations), int(10 * asked.operations)):
         with TemporaryDirectory(prefix="assay-growth-") as folder:
-            place = save(spoiled(make(size), asked.share, change), Path(folder) / "h.parquet", int(asked.part_rows))
+            batches = kind.make(size, asked.share)
+            place = save(batches, Path(folder) / "h.parquet", int(asked.part_rows), kind.dictionary)
             engine = SparkEngine()
             begin = time.perf_counter()
             verdict, found = measured(place, asked.model, engine, CheckOptions())

@@ -71,8 +71,10 @@ def judge_source_by_each(
         from checkers.transactions.judge import judge_by_each  # the code of a model is loaded once it judges
 
         begin = time.perf_counter()
+        engine.skipped.clear()
         try:
-            verdicts = judge_by_each(model, engine.located(source), engine, options, consistencies)
+            told = judge_by_each(model, engine.located(source), engine, options, consistencies)
+            verdicts = [_of_what_was_judged(verdict, engine) for verdict in told]
         except UserError:
             raise
         except Exception:  # noqa: BLE001 - judged one by one, each that the checker dies of is its own unknown
@@ -90,8 +92,9 @@ def _one_by_one(
 
 def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     begin = time.perf_counter()
+    engine.skipped.clear()
     try:
-        verdict = model.judge(engine.located(source), engine, options)
+        verdict = _of_what_was_judged(model.judge(engine.located(source), engine, options), engine)
     except UserError:
         raise
     except Undecided as error:
@@ -102,6 +105,13 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
             raise fault from error
         verdict = _crashed(model, engine, error, options)
     return _finished(verdict, source, time.perf_counter() - begin)
+
+
+def _of_what_was_judged(verdict: Verdict, engine: Engine) -> Verdict:
+    """What was refuted stays refuted; nothing else is said of a history of which some was not judged."""
+    if not engine.skipped or verdict.valid is False:
+        return verdict
+    return msgspec.structs.replace(verdict, valid="unknown", reason=" ".join(sorted(set(engine.skipped))))
 
 
 def _finished(verdict: Verdict, source: Source, seconds: float) -> Verdict:

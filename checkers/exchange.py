@@ -61,18 +61,21 @@ def _packed(columns: dict[str, _Narrowed], chosen: slice) -> bytes:
     return msgspec.msgpack.encode(_Packed(chosen.stop - chosen.start, parts))
 
 
-def buckets_of(rows: Columns, keys: Sequence[str], buckets: int) -> npt.NDArray[np.uint16]:
-    """The bucket of each row: the same wherever the keys are."""
+def buckets_of(rows: Columns, keys: Sequence[str], buckets: int, finer: bool = False) -> npt.NDArray[np.uint16]:
+    """The bucket of each row: the same wherever the keys are. `finer` buckets have nothing to do with the others."""
     mixed = np.zeros(len(rows["kind"]), np.uint64)
     with np.errstate(over="ignore"):
         for key, factor in zip(keys, _FACTORS, strict=False):
             mixed = (mixed ^ rows[key].view(np.uint64)) * np.uint64(factor)
             mixed ^= mixed >> np.uint64(31)
+        if finer:
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_FACTORS[0])
     return ((mixed >> np.uint64(8)) % np.uint64(buckets)).astype(np.uint16)
 
 
-def split(rows: Columns, keys: Sequence[str], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """The rows by bucket (at most MOST_BUCKETS), in their order, as bytes; empty buckets are left out."""
+def split(rows: Columns, keys: Sequence[str], buckets: int, finer: bool = False) -> Iterator[tuple[int, bytes]]:
+    """The rows by bucket (at most MOST_BUCKETS), in their order, as bytes; empty buckets are left out. `finer` splits
+    the rows of one bucket."""
     count = len(rows["kind"])
     columns = {name: _narrowed(column) for name, column in rows.items()}
     if not count:
@@ -80,7 +83,7 @@ def split(rows: Columns, keys: Sequence[str], buckets: int) -> Iterator[tuple[in
     if buckets == 1:
         yield 0, _packed(columns, slice(0, count))
         return
-    bucket = buckets_of(rows, keys, buckets)
+    bucket = buckets_of(rows, keys, buckets, finer)
     order = np.argsort(bucket, kind="stable")
     ends = np.cumsum(np.bincount(bucket, minlength=buckets))
     moved = {n: _Narrowed(base, None if more is None else more[order]) for n, (base, more) in columns.items()}

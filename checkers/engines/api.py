@@ -27,6 +27,10 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def skipped(self) -> list[str]:
+        """Why some of a history was not judged, since the list was cleared; what was found holds without that."""
+
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
         """Every key's operations, sorted by invocation, through the kernel; the kernel's findings merged."""
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checkers.engines.api import Engine
-from checkers.engines.shuffle import run_batches_on_spark, run_plan
+from checkers.engines.shuffle import FINER, run_batches_on_spark, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.exchange import MOST_BUCKETS, buckets_of
 from checkers.source import Source
@@ -69,11 +69,14 @@ def run_batches(engine: Engine, source: Source, flow: BatchFlow[P]) -> P:
     return flow.combine([flow.kernel(batch.select(flow.columns)) for batch in source.batches(flow.columns)])
 
 
-def run_flow(engine: Engine, source: Source, flow: Flow[P], combine: Callable[[list[P]], P]) -> P:
-    """What the kernel says of all groups; `combine` makes one of several answers, see `BatchFlow`."""
+def run_flow(
+    engine: Engine, source: Source, flow: Flow[P], combine: Callable[[list[P]], P], *, whole: bool = False
+) -> P:
+    """What the kernel says of all groups; `combine` makes one of several answers, see `BatchFlow`, and `run_plan` for
+    what is `whole`."""
     if isinstance(engine, SparkEngine):
         buckets = min(engine.parts(source.rows, _ROWS_PER_BUCKET), MOST_BUCKETS)
-        found: P | None = run_plan(engine, source, FlowPlan(flow, combine), buckets)
+        found: P | None = run_plan(engine, source, FlowPlan(flow, combine), buckets, whole=whole)
         return combine([flow.judge(flow.schema.empty_table())]) if found is None else found
     parts = [flow.flatten(batch) for batch in source.batches(flow.columns)]
     rows = pa.Table.from_batches(parts, schema=flow.schema)
@@ -112,6 +115,10 @@ class FlowPlan:
             if rows.num_rows:
                 yield from _split(rows, self.flow.keys, buckets)
 
+    def split_again(self, part: bytes) -> Iterator[tuple[int, bytes]]:
+        rows = pa.ipc.read_record_batch(pa.py_buffer(part), self.flow.schema)
+        return _split(rows, self.flow.keys, FINER if self.flow.keys else 1, finer=True)
+
     def judge(self, parts: list[bytes]) -> Any:
         schema = self.flow.schema
         rows = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(part), schema) for part in parts], schema)
@@ -121,13 +128,15 @@ class FlowPlan:
         return self.combining(found)
 
 
-def _split(rows: pa.RecordBatch, keys: tuple[str, ...], buckets: int) -> Iterator[tuple[int, bytes]]:
+def _split(
+    rows: pa.RecordBatch, keys: tuple[str, ...], buckets: int, finer: bool = False
+) -> Iterator[tuple[int, bytes]]:
     """The rows by bucket, in their order; empty buckets are left out."""
     if buckets == 1:
         yield 0, rows.serialize().to_pybytes()
         return
     numbers = {name: _numbers(rows.column(name)) for name in keys}
-    bucket = buckets_of(numbers | {"kind": np.zeros(rows.num_rows, np.int64)}, keys, buckets)
+    bucket = buckets_of(numbers | {"kind": np.zeros(rows.num_rows, np.int64)}, keys, buckets, finer)
     order = np.argsort(bucket, kind="stable")
     ends = np.cumsum(np.bincount(bucket, minlength=buckets))
     moved = rows.take(pa.array(order))

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from checkers.engines.api import Engine
-from checkers.engines.shuffle import CELL_ROWS, run_plan
+from checkers.engines.shuffle import CELL_ROWS, FINER, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.exchange import MOST_BUCKETS, split, united
 from checkers.findings import Findings, merged
@@ -107,6 +107,9 @@ class MopPlan:
                 held = []
         if held:
             yield from split(joined(held, self.projection), self.keys, buckets)
+
+    def split_again(self, part: bytes) -> Iterator[tuple[int, bytes]]:
+        return split(united([part], self.projection.names), self.keys, FINER if self.keys else 1, finer=True)
 
     def judge(self, parts: list[bytes]) -> Findings:
         return self.kernel(united(parts, self.projection.names))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.engines.api import KeyedKernel
-from checkers.engines.shuffle import CELL_ROWS, run_plan
+from checkers.engines.shuffle import CELL_ROWS, FINER, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.exchange import MOST_BUCKETS, split, united
 from checkers.findings import Findings, merged
@@ -61,6 +61,9 @@ class KeyPlan:
                 held = []
         if held:
             yield from split(_columns(held), self.keys, buckets)
+
+    def split_again(self, part: bytes) -> Iterator[tuple[int, bytes]]:
+        return split(united([part], FLAT.names), self.keys, FINER, finer=True)
 
     def judge(self, parts: list[bytes]) -> Findings:
         keyed = group(_flat(united(parts, FLAT.names)))

@@ -20,6 +20,9 @@ class LocalEngine:
 
     name = "local"
 
+    def __init__(self) -> None:
+        self.skipped: list[str] = []
+
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
         keyed = group(_read(source, projection))
         return merged([kernel(part) for part in slices(keyed, _ROWS_PER_CALL)], explain)

@@ -186,6 +186,29 @@ def local_heap_mib(memory: int) -> int:
     return max(1024, min(memory // 12 // _MIB, 8192))
 
 
+def planned_task_bytes(settings: Mapping[str, str], cores: int, executors: int, memory: int) -> int:
+    """Bytes for Python in one task: locally three quarters of what a machine with so many bytes has besides the heap,
+    else what an executor has outside its heap, shared by the tasks that run at once (`cores` in all)."""
+    if settings.get("spark.master", "").startswith("local"):
+        heap = _bytes_of(settings.get("spark.driver.memory", "1g"))
+        return max(0, memory - heap) * 3 // 4 // max(1, cores)
+    heap = _bytes_of(settings.get("spark.executor.memory", "1g"))
+    factor = float(settings.get("spark.executor.memoryOverheadFactor", "0.1"))
+    overhead = _bytes_of(settings.get("spark.executor.memoryOverhead", f"{max(384, int(heap * factor) // _MIB)}m"))
+    own = _bytes_of(settings.get("spark.executor.pyspark.memory", "0"))
+    each = int(settings.get("spark.executor.cores", -(-cores // max(1, executors))))
+    return (overhead + own) // max(1, each)
+
+
+_UNITS: Final = {"b": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+
+
+def _bytes_of(text: str) -> int:
+    """A size as Spark's settings of memory have it: of MiB unless it says otherwise."""
+    found = re.fullmatch(r"(\d+)([bkmgtp]?)b?", text.strip().lower())
+    return int(found[1]) * _UNITS[found[2] or "m"] if found else 0
+
+
 def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 

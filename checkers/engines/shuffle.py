@@ -8,11 +8,10 @@ history's order, so a group with most of the operations costs no more than other
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -27,16 +26,21 @@ _ROWS_PER_PIECE: Final = 1 << 19
 CELL_ROWS: Final = 1 << 9
 """What a piece says to a bucket is at least so many operations on average, or there would be more strings than data."""
 
-_EXPANDED: Final = 4
+EXPANDED: Final = 4
 """What is judged takes so many times the room that it takes in a shuffle."""
 
-_TOO_LARGE: Final = (
-    "What has to be judged in one piece takes {} bytes, and one task takes {} on machines with this much memory: one "
-    "key has so many of the operations, or the model does not split a history."
+TOO_LARGE: Final = (
+    "What has to be judged in one piece takes {} bytes, and one task takes {} by the session's plan of memory: one key "
+    "has so many of the operations, or the model does not split a history."
 )
 
 _SCHEMA: Final = "bucket int, piece bigint, data binary"
 _STRINGS_PER_PIECE: Final = 1 << 20
+
+_MOST_REASONS: Final = 4
+
+FINER: Final = 64
+"""Into so many parts a bucket is split that is too large for a task."""
 
 
 class Plan(Protocol):
@@ -48,6 +52,9 @@ class Plan(Protocol):
 
     def split(self, batches: Iterator[pa.RecordBatch], buckets: int) -> Iterator[tuple[int, bytes]]:
         """What batches of the history say, by bucket and in order; equal groups go to equal buckets."""
+
+    def split_again(self, part: bytes) -> Iterator[tuple[int, bytes]]:
+        """What a part says by other buckets, as many as `split_again` likes; a single one if there are no groups."""
 
     def judge(self, parts: list[bytes]) -> Any:
         """What there is to say of a bucket, of which these are all parts in the order of the history."""
@@ -62,18 +69,21 @@ def pieces_of(engine: SparkEngine, rows: int, buckets: int = 1) -> int:
     return max(1, min(fine, max(4 * engine.cores, rows // (buckets * CELL_ROWS))))
 
 
-def most_bytes() -> int:
-    """What one task takes: half of a machine's memory for each core, if workers' machines are like this one."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return memory // (2 * _EXPANDED * (os.cpu_count() or 1))
+def most_bytes(engine: SparkEngine) -> int:
+    """What one task takes, as packed bytes of the shuffle."""
+    return engine.task_bytes() // EXPANDED
 
 
-def run_plan(engine: SparkEngine, source: Source, plan: Plan, buckets: int) -> Any:
-    """What the plan finds in the whole history; None if it says nothing at all."""
+def run_plan(engine: SparkEngine, source: Source, plan: Plan, buckets: int, *, whole: bool = False) -> Any:
+    """What the plan finds in the whole history; None if it says nothing at all.
+
+    Groups that are too large for a task are left out, and `engine.skipped` says so: what is found in others holds
+    without them, or else the plan is `whole`, and Undecided is raised.
+    """
     with engine.reader(source) as reader:
         pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
         split = mapped(engine.numbers(pieces, pieces), _Split(reader, plan, pieces, buckets), _SCHEMA)
-        judged = mapped(split.repartition(buckets, "bucket"), _Judge(plan, most_bytes()), "found binary")
+        judged = mapped(split.repartition(buckets, "bucket"), _Judge(plan, most_bytes(engine), whole), "found binary")
         return _answer(engine, judged, plan.combine, buckets)
 
 
@@ -94,8 +104,22 @@ def run_batches_on_spark(
 def _answer(engine: SparkEngine, frame: Any, combine: Callable[[list[Any]], Any], parts: int) -> Any:
     if parts > 1:
         frame = mapped(frame.repartition(1), _Combine(combine), "found binary")
-    found = [pickle.loads(row["found"]) for row in engine.collected(frame)]
-    return combine(found) if found else None
+    told = _united([pickle.loads(row["found"]) for row in engine.collected(frame)], combine)
+    engine.skipped.extend(told.skipped)
+    return told.found
+
+
+class _Told(NamedTuple):
+    """What was found, or None, and why some of the history was not judged."""
+
+    found: Any
+    skipped: tuple[str, ...] = ()
+
+
+def _united(told: list[_Told], combine: Callable[[list[Any]], Any]) -> _Told:
+    found = [each.found for each in told if each.found is not None]
+    skipped = sorted({reason for each in told for reason in each.skipped})[:_MOST_REASONS]
+    return _Told(combine(found) if found else None, tuple(skipped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +146,41 @@ def _row(bucket: int, piece: int, data: bytes) -> pa.RecordBatch:
 class _Judge:
     plan: Plan
     most_bytes: int
+    whole: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: dict[int, list[tuple[int, bytes]]] = {}
         for batch in batches:
             for bucket, piece, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 parts.setdefault(bucket, []).append((piece, data))
-        found = []
+        told = list[_Told]()
         while parts:
             _, mine = parts.popitem()
             mine.sort()
-            size = sum(len(data) for _, data in mine)
-            if size > self.most_bytes:
-                raise Undecided(_TOO_LARGE.format(size, self.most_bytes))
-            found.append(self.plan.judge([data for _, data in mine]))
-        if found:
-            yield _packed(self.plan.combine(found))
+            told += self._judged([data for _, data in mine])
+        if told:
+            yield _packed(_united(told, self.plan.combine))
+
+    def _judged(self, mine: list[bytes]) -> Iterator[_Told]:
+        """A bucket as a whole, or what it falls into if that is too large."""
+        if sum(map(len, mine)) <= self.most_bytes:
+            yield _Told(self.plan.judge(mine))
+            return
+        finer: dict[int, list[bytes]] = {}
+        for number, data in enumerate(mine):
+            mine[number] = b""
+            for place, more in self.plan.split_again(data):
+                finer.setdefault(place, []).append(more)
+        while finer:
+            _, parts = finer.popitem()
+            size = sum(map(len, parts))
+            if size <= self.most_bytes:
+                yield _Told(self.plan.judge(parts))
+                continue
+            reason = TOO_LARGE.format(size, self.most_bytes)
+            if self.whole:
+                raise Undecided(reason)
+            yield _Told(None, (reason,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +196,7 @@ class _Batches:
             groups = self.reader.groups_of(piece, self.pieces)
             found = [self.kernel(part.select(self.columns)) for part in self.reader.batches(self.columns, groups)]
             if found:
-                yield _packed(self.combine(found))
+                yield _packed(_Told(self.combine(found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +204,12 @@ class _Combine:
     combine: Callable[[list[Any]], Any]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        total: list[Any] = []
+        total: list[_Told] = []
         for batch in batches:
-            total = [self.combine([*total, *(pickle.loads(data) for data in batch.column(0).to_pylist())])]
+            total = [_united([*total, *(pickle.loads(data) for data in batch.column(0).to_pylist())], self.combine)]
         if total:
             yield _packed(total[0])
 
 
-def _packed(found: Any) -> pa.RecordBatch:
+def _packed(found: _Told) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])

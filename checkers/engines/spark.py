@@ -21,7 +21,14 @@ import pyarrow.parquet as pq
 
 from checkers.engines.api import TALLIED, KeyedKernel, Tally, tally_of, total_tally
 from checkers.engines.locate import Locator
-from checkers.engines.session import EXECUTOR, SparkOptions, start_session, stop_session
+from checkers.engines.session import (
+    EXECUTOR,
+    SparkOptions,
+    machine_memory,
+    planned_task_bytes,
+    start_session,
+    stop_session,
+)
 from checkers.findings import Findings
 from checkers.integrity import JUDGED, BucketVerifier, PieceVerifier
 from checkers.integrity import SCHEMA as VERIFIED
@@ -52,6 +59,7 @@ class SparkEngine:
     def __init__(self, options: SparkOptions | None = None) -> None:
         self._options = options or SparkOptions()
         self._session: Any = None
+        self.skipped: list[str] = []
 
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
         from checkers.engines.keyed import judge_keys_on_spark
@@ -97,6 +105,13 @@ class SparkEngine:
     def cores(self) -> int:
         """How many tasks run at once."""
         return max(1, self._started().sparkContext.defaultParallelism)
+
+    def task_bytes(self) -> int:
+        """What the Python side of one task may take, by the session's settings (`session.planned_task_bytes`)."""
+        context = self._started().sparkContext
+        settings = dict(context.getConf().getAll())
+        executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
+        return planned_task_bytes(settings, self.cores, executors, machine_memory())
 
     def parts(self, rows: int, rows_each: int, each_core: int = 1) -> int:
         """Into how many parts rows are split: one if they are few, else some for every core at least."""

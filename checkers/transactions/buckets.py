@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from checkers.engines.shuffle import TOO_LARGE
 from checkers.findings import Findings
 from checkers.kernels.columns import NEVER
 from checkers.kernels.compiled import lean
@@ -42,6 +43,9 @@ COPIES: Final = -5
 TIMES: Final = -6
 """Bucket of what goes to the driver: the times of all transactions, once from each bucket."""
 
+SKIPPED: Final = -9
+"""Bucket of what goes to the driver: why a bucket of keys was not judged."""
+
 _BLOCK: Final = 1 << 18
 """Edges in one block; those with helpers are in one of their own, whatever its size."""
 
@@ -61,11 +65,12 @@ class Block(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class BucketJudge:
     """Picklable: turns the rows of whole buckets, sorted by bucket and piece, into the times of all transactions,
-    findings, and blocks (as rows of their bucket), in this order."""
+    findings, and blocks (as rows of their bucket), in this order. A bucket of more than `most_bytes` is `SKIPPED`."""
 
     model: str
     sources: int
     explain: int
+    most_bytes: int = NEVER
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (Row(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
@@ -77,7 +82,10 @@ class BucketJudge:
             for row in group:
                 (told if row.piece == TIMED else parts).append(row.data)
             yield as_batch([Row(TIMES, bucket, pack([np.array(merged_times([unpack(data)[0] for data in told]))]))])
-            if parts:
+            if sum(map(len, parts)) > self.most_bytes:
+                reason = TOO_LARGE.format(sum(map(len, parts)), self.most_bytes)
+                yield as_batch([Row(SKIPPED, bucket, reason.encode())])
+            elif parts:
                 for row in self._judge(bucket, [unpack(data) for data in parts]):
                     yield as_batch([row])
 

@@ -11,11 +11,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from checkers.engines.shuffle import most_bytes
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import Finding, Findings, merged
 from checkers.kernels.columns import NEVER
 from checkers.source import Source, rows_with
-from checkers.transactions.buckets import COPIES, TIMES, BucketJudge
+from checkers.transactions.buckets import COPIES, SKIPPED, TIMES, BucketJudge
 from checkers.transactions.found import NO_KEY, UNWRITTEN, Found
 from checkers.transactions.local import refuse_copies
 from checkers.transactions.loose import ANY_LOOSE, LooseFinder, rows_of
@@ -57,9 +58,10 @@ def infer_on_spark(
         buckets = engine.parts(source.rows, _ROWS_PER_BUCKET, 2)
         blocks = _SparkBlocks(engine, pieces, buckets, [])
         try:
-            judged = blocks.met(LooseFinder(BucketJudge(model, sources, explain)))
+            judged = blocks.met(LooseFinder(BucketJudge(model, sources, explain, most_bytes(engine))))
             told = judged.collected(ToldMerger(model, explain))
             times = merged_times([unpack(row.data)[0] for row in told if row.bucket == TIMES][:1])
+            engine.skipped.extend(row.data.decode() for row in told if row.bucket == SKIPPED)
             alone = _alone(source, told, model, explain)
             inferences = Inferences(judged, any(row.bucket == ANY_LOOSE for row in told), times)
             related = relate(inferences, _TxnReader(reader), Search(orders, explain))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
@@ -32,8 +33,14 @@ class Growth:
     closure: int = 0
 
 
-def measured(place: Path, model: str, engine: SparkEngine, options: CheckOptions) -> tuple[Verdict, Growth]:
-    """The verdict on a saved history, and what it took of the driver."""
+def measured(
+    place: Path, model: str, engine: SparkEngine, options: CheckOptions, driver_here: bool = False
+) -> tuple[Verdict, Growth]:
+    """The verdict on a saved history, and what it took of the driver.
+
+    With `driver_here` workers are in this process too, so its peak says nothing; the history is not verified, for that
+    does not depend on the model.
+    """
     growth = Growth()
     collected, in_worker = SparkEngine.collected, spark._InWorker
 
@@ -50,6 +57,9 @@ def measured(place: Path, model: str, engine: SparkEngine, options: CheckOptions
         patched.setattr(SparkEngine, "collected", counting)
         patched.setattr(spark, "_InWorker", sizing)
         source = open_source(place, verify=False)
+        if driver_here:
+            verdict = judge_source(source, model, engine, options)
+            return verdict, growth
         tracemalloc.start()
         arrow = pa.total_allocated_bytes()
         engine.verify(source)
@@ -116,9 +126,10 @@ def lower_by_one(row: Row) -> bool:
     return True
 
 
-def save(batches: Iterable[pa.RecordBatch], place: Path, part_rows: int) -> Path:
+def save(batches: Iterable[pa.RecordBatch], place: Path, part_rows: int, dictionary: Sequence[str] = ()) -> Path:
     """The history in parts."""
-    write_history((piece for batch in batches for piece in _cut(batch, part_rows)), place, part_rows=part_rows)
+    cut = (piece for batch in batches for piece in _cut(batch, part_rows))
+    write_history(cut, place, part_rows=part_rows, dictionary=msgspec.json.encode(list(dictionary)))
     return place
 
 

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from frames_in_memory import engine_in_memory
+from growth import save, spoiled, unwritten
+from growth_histories import KINDS, moved
 
 from checkers.api import judge_source
 from checkers.engines import shuffle
+from checkers.engines import spark as engine_of_spark
 from checkers.engines.local import LocalEngine
-from checkers.engines.spark import SparkEngine
+from checkers.engines.session import planned_task_bytes
 from checkers.importers.detect import open_source
 from checkers.jepsen.logs import matches_of
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.synthetic import RegisterShape, write_register_history
+from checkers.synthetic import RegisterShape, register_batches
 from checkers.transactions import cycles
+from checkers.transactions import spark as transactions
 from checkers.transactions.judge import judge_list_append
 from checkers.transactions.planted import PLANTED, history_of
+from checkers.verdict import Verdict
 
 CONSISTENCIES = ("read-committed", "snapshot-isolation", "serializable", "strict-serializable")
 
@@ -51,13 +59,67 @@ def test_a_panic_across_the_pieces_of_a_long_line_is_found(before: int, tmp_path
     assert [match.line for match in matches_of(path, "n1", re.compile(rb"\bPANIC\b"))] == [2]
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("model", ["register", "monotonic-reads", "isolation"])
-def test_what_one_task_does_not_take_is_unknown(
-    model: str, spark: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("model", ["register", "monotonic-reads", "isolation", "list-append", "queue"])
+def test_what_one_task_does_not_take_is_unknown(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = judged_by_tasks_of(100, model, 0.0, 2_000, tmp_path, monkeypatch)
+    assert verdict.valid == "unknown" and "one task takes 100" in str(verdict.reason)
+
+
+def test_what_other_buckets_of_keys_refute_stays_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first bucket is just small enough; without anomalies in it nothing is said."""
+    told = str(judged_by_tasks_of(100, "list-append", 0.0, 3_000, tmp_path, monkeypatch).reason)
+    most = int(re.findall(r"takes (\d+) bytes", told)[0])
+    clean, spoilt = (
+        judged_by_tasks_of(most, "list-append", share, 3_000, tmp_path, monkeypatch) for share in (0.0, 0.01)
+    )
+    assert clean.valid == "unknown" and f"one task takes {most}" in str(clean.reason)
+    assert spoilt.valid is False and spoilt.counts
+
+
+def judged_by_tasks_of(
+    most: int, model: str, share: float, n: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Verdict:
+    monkeypatch.setattr(shuffle, "most_bytes", lambda engine: most)
+    monkeypatch.setattr(transactions, "most_bytes", lambda engine: most)
+    monkeypatch.setattr(engine_of_spark, "_FEW_ROWS", 1_000)
+    kind = KINDS[model]
+    place = save(kind.make(n, share), folder / f"{model}-{share}.parquet", n)
+    return judge_source(open_source(place), model, engine_in_memory(monkeypatch), CheckOptions())
+
+
+def test_a_key_with_most_operations_leaves_the_others_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large a bucket, what is in it beside the one large key is judged: here by a single task."""
+    monkeypatch.setattr(shuffle, "most_bytes", lambda engine: 20_000)
+    hot, others = RegisterShape(4_000, keys=1, info_share=0.05), RegisterShape(400, keys=8, info_share=0.05)
+    batches = [*register_batches(hot), *spoiled(shifted(register_batches(others)), 0.02, unwritten)]
+    place = save(batches, tmp_path / "h.parquet", 10_000)
+    theirs, ours = (
+        judge_source(open_source(place), "register", engine, CheckOptions())
+        for engine in (engine_in_memory(monkeypatch), LocalEngine())
+    )
+    assert theirs.valid is False and theirs.counts == ours.counts and theirs.details["keys"] == 8 < ours.details["keys"]
+
+
+def shifted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same about other partitions and behind ten thousand operations."""
+    return (moved(pa.Table.from_batches([batch]), 1, 20_000, 10_000, 1_000) for batch in batches)
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("settings", "cores", "executors", "expected"),
+    [
+        ({"spark.master": "local[2]", "spark.driver.memory": "2048m"}, 2, 0, 22 * GIB * 3 // 8),
+        ({"spark.master": "local[*]", "spark.driver.memory": "8g"}, 16, 0, GIB * 16 * 3 // 4 // 16),
+        ({"spark.executor.memory": "2g", "spark.executor.memoryOverheadFactor": "0.5"}, 8, 2, GIB // 4),
+        ({"spark.executor.memory": "1g"}, 4, 4, 384 << 20),
+        ({"spark.executor.memoryOverhead": "3g", "spark.executor.pyspark.memory": "1g"}, 8, 4, 2 * GIB),
+        ({"spark.executor.memoryOverhead": "3072", "spark.executor.cores": "3"}, 64, 1, GIB),
+    ],
+)
+def test_what_a_task_takes_follows_from_the_session_s_settings(
+    settings: dict[str, str], cores: int, executors: int, expected: int
 ) -> None:
-    write_register_history(RegisterShape(2_000), tmp_path / "h.parquet")
-    source = open_source(tmp_path / "h.parquet")
-    monkeypatch.setattr(shuffle, "most_bytes", lambda: 1_000)
-    verdict = judge_source(source, model, spark, CheckOptions())
-    assert verdict.valid == "unknown" and "one task takes 1000" in str(verdict.reason)
+    assert planned_task_bytes(settings, cores, executors, 24 * GIB) == expected

@@ -62,7 +62,7 @@ def test_groups_that_span_batches_meet(model: str, monkeypatch: pytest.MonkeyPat
     events = random_joined(model)
     judged: list[int] = []
 
-    def in_pieces(engine: object, source: Source, flow: Any, combine: Any) -> object:
+    def in_pieces(engine: object, source: Source, flow: Any, combine: Any, **_: Any) -> object:
         assert source.table is not None
         plan, parts = flows.FlowPlan(flow, combine), dict[int, list[bytes]]()
         for batch in source.table.select(flow.columns).to_batches(max_chunksize=3):

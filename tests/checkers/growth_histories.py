@@ -1,0 +1,176 @@
+"""For each model, valid histories of any size and how operations of them are spoiled.
+
+Models whose generators make small histories, operation by operation, get many of these one after the other, each about
+partitions of its own; a spoiled one among them is an anomaly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from growth import Row, lower_by_one, shortened, spoiled, unwritten
+
+from checkers.importers.transactions import transactions_source
+from checkers.isolation.synthetic import TransactionShape, transactions
+from checkers.jepsen.planting import ANOMALIES, plant
+from checkers.jepsen.synthetic import Shape, history
+from checkers.objects.synthetic import ObjectShape, object_source
+from checkers.sessions.synthetic import PageShape, page_batches
+from checkers.synthetic import RegisterShape, register_batches
+from checkers.transactions.synthetic import TxnShape, txn_batches
+from harness.columns import MOP, SCHEMA
+from harness.history.table import to_table
+
+Batches = Iterator[pa.RecordBatch]
+
+INFO = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A valid history of about so many operations with that share of anomalies, spread evenly: `make(n, share)`;
+    `dictionary` is what stands for its strings, `refuted` whether the model takes them for anomalies."""
+
+    make: Callable[[int, float], Batches]
+    dictionary: tuple[str, ...] = ()
+    refuted: bool = True
+
+
+def _streamed(make: Callable[[int], Batches], change: Callable[[Row], bool], *, refuted: bool = True) -> Kind:
+    return Kind(lambda n, share: spoiled(make(n), share, change), refuted=refuted)
+
+
+def _tiled(valid: Callable[[], pa.Table], wrong: Callable[[], pa.Table]) -> Kind:
+    """A history made of small ones of about `_TILE` operations."""
+
+    def make(n: int, share: float) -> Batches:
+        every = max(1, round(1 / (share * _TILE))) if share else 0
+        good, bad = valid(), wrong()
+        events = process = rows = number = 0
+        while rows < n:
+            tile = bad if every and number % every == every - 1 else good
+            yield moved(tile, number, events, rows, process)
+            events += 2 * _TILE * 4
+            process += int(np.max(tile.column("process").to_numpy())) + 1
+            rows, number = rows + tile.num_rows, number + 1
+
+    return Kind(make)
+
+
+_TILE = 100
+_NS_PER_EVENT = 1_000_000
+
+
+def moved(tile: pa.Table, number: int, events: int, rows: int, process: int) -> pa.RecordBatch:
+    """A small history further behind, about other partitions and by other processes."""
+    (batch,) = tile.combine_chunks().to_batches()
+    more = {"op": rows, "process": process, "invoke_index": events, "complete_index": events}
+    more |= {"invoke_time": events * _NS_PER_EVENT, "complete_time": events * _NS_PER_EVENT}
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name == "mops":
+            column = _elsewhere(column, number * 1_000)
+        elif name in more:
+            column = pa.compute.add(column, pa.scalar(more[name], column.type))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _elsewhere(mops: pa.Array, partition: int) -> pa.Array:
+    fields = list(mops.flatten().flatten())
+    place = [field.name for field in MOP].index("partition")
+    fields[place] = pa.compute.add(fields[place], pa.scalar(partition, fields[place].type))
+    inner = pa.StructArray.from_arrays(fields, fields=list(MOP))
+    return pa.ListArray.from_arrays(mops.offsets, inner, type=SCHEMA.field("mops").type)
+
+
+def _jepsen(model: str) -> Kind:
+    @cache
+    def events() -> Any:
+        return history(model, Shape(_TILE, info_share=INFO), seed=3)
+
+    def wrong() -> pa.Table:
+        return to_table(plant(model, next(iter(ANOMALIES[model])), events()))
+
+    return _tiled(lambda: to_table(events()), wrong)
+
+
+def _objects(model: str) -> Kind:
+    def source(bad: bool) -> Any:
+        values = 0 if model != "multi-register" else 5
+        return object_source(ObjectShape(model, _TILE, clients=3, values=values, info_share=INFO, spoiled=bad))
+
+    kind = _tiled(lambda: source(False).table, lambda: source(True).table)
+    return Kind(kind.make, source(True).dictionary or source(False).dictionary)
+
+
+def _isolation(n: int) -> Batches:
+    table = transactions_source(Path("made"), "parquet", transactions(TransactionShape(n, keys=max(20, n // 50)))).table
+    assert table is not None
+    yield from table.combine_chunks().to_batches(max_chunksize=1 << 16)
+
+
+def _registers(n: int) -> Batches:
+    return register_batches(RegisterShape(n, keys=max(20, n // 1_000), info_share=INFO))
+
+
+def _pages(n: int) -> Batches:
+    return page_batches(PageShape(n, partitions=max(20, n // 100), info_share=INFO))
+
+
+def _stamped(n: int) -> Batches:
+    return page_batches(PageShape(n, partitions=max(20, n // 100), info_share=INFO, stamped=True))
+
+
+def _quorum(n: int) -> Batches:
+    return page_batches(PageShape(n, partitions=max(20, n // 100), info_share=INFO, quorum=True))
+
+
+def _txns(model: Any) -> Callable[[int], Batches]:
+    return lambda n: txn_batches(TxnShape(n, model, info_share=INFO))
+
+
+def shown_unwritten(row: Row) -> bool:
+    """Let a successful transaction read what nobody wrote."""
+    for mop in row["mops"] if row["type"] == "ok" else ():
+        if mop["f"] == "r" and mop["value"] is not None:
+            mop["value"] = 10**15 + row["invoke_index"]
+            return True
+    return False
+
+
+def shown_older(row: Row) -> bool:
+    """Let a successful transaction read what was replaced long ago."""
+    for mop in row["mops"] if row["type"] == "ok" else ():
+        if mop["f"] == "r" and (mop["value"] or 0) > 20:
+            mop["value"] -= 20
+            return True
+    return False
+
+
+SESSIONS = ("read-your-writes", "monotonic-writes", "writes-follow-reads")
+OBJECTS = ("multi-register", "mutex", "lin-set", "lin-queue", "fifo-queue", "kv-append")
+JEPSEN = tuple(ANOMALIES)
+
+KINDS: dict[str, Kind] = {
+    "register": _streamed(_registers, unwritten),
+    "cas-register": _streamed(_registers, unwritten),
+    **{model: _objects(model) for model in OBJECTS},
+    "list-append": _streamed(_txns("list-append"), shortened),
+    "rw-register": _streamed(_txns("rw-register"), shown_older),
+    "isolation": _streamed(_isolation, shown_unwritten),
+    **{model: _streamed(_pages, lower_by_one) for model in ("monotonic-reads", "sessions")},
+    **{model: _streamed(_pages, lower_by_one, refuted=False) for model in SESSIONS},
+    **{model: _jepsen(model) for model in JEPSEN},
+    "write-atomicity": _streamed(_pages, lower_by_one, refuted=False),
+    "durable-rows": _streamed(_quorum, lower_by_one),
+    "snapshot-reads": _streamed(_stamped, lower_by_one, refuted=False),
+    "stats": Kind(lambda n, share: _registers(n), refuted=False),
+}
+"""By model. `catalog`, `catalog-rows`, `change-feed` and `logs` have no histories of any size."""
