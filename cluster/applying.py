@@ -99,7 +99,7 @@ class Applier:
         if self._going_on:
             return
         self._going_on = True
-        left, waiting = _TURN_BYTES, self._waiting
+        left, waiting, armed = _TURN_BYTES, self._waiting, self._passing.failpoints.armed
         while waiting and waiting[0][0] <= self._durable_sequence and self._long_work is None:
             _, ready, received = waiting[0]
             for entry in ready.apply:
@@ -108,7 +108,8 @@ class Applier:
                 self._long_work = self._log.spawn(self._go_on_in_turns())
             else:
                 waiting.popleft()
-                self._begin(ready)
+                if armed:
+                    self._begin(ready)
                 for entry in ready.apply:
                     self._apply(entry)
                 self._end(ready)

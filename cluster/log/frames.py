@@ -166,8 +166,10 @@ def build_in_turns(records: Sequence[Record], offset: int, salt: int) -> Generat
 
 
 def _frame(index: bytes, payload: bytes, guard: bytes, offset: int, salt: int) -> bytes:
-    fields = (offset, len(index), len(payload) - len(index), zlib.crc32(index))
-    return b"".join((_fields(_HEAD, fields, salt), payload, guard, _fields(_TAIL, fields, salt)))
+    fields = (LOG_VERSION, offset, len(index), len(payload) - len(index), zlib.crc32(index))
+    head, tail = _CHECKED.pack(_HEAD, *fields), _CHECKED.pack(_TAIL, *fields)
+    head_sum, tail_sum = _SUM.pack(zlib.crc32(head, salt)), _SUM.pack(zlib.crc32(tail, salt))
+    return b"".join((head, head_sum, payload, guard, tail, tail_sum))
 
 
 def scan(data: bytes, salt: int, sealed: bool) -> Scan:
@@ -193,11 +195,6 @@ def _part_at(data: bytes, position: int, salt: int, sealed: bool) -> Frame | Hol
     if beyond is None:
         return (part or Hole(position, len(data), None)) if sealed else None
     return part if part is not None and part.end <= beyond else Hole(position, beyond, None)
-
-
-def _fields(magic: bytes, fields: tuple[int, int, int, int], salt: int) -> bytes:
-    packed = _CHECKED.pack(magic, LOG_VERSION, *fields)
-    return packed + _SUM.pack(zlib.crc32(packed, salt))
 
 
 def _guard(payload: bytes) -> bytes:

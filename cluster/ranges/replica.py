@@ -48,6 +48,10 @@ _BY_KEY = (GetRow, ChangeRow, ScanRows, RegisterSession)
 """What a table without and one with a primary key is asked."""
 
 
+def _drop(messages: tuple[Message, ...]) -> None:
+    """What comes before the group is open: Raft sends it again."""
+
+
 async def _refuse(message: str, kind: str = "INVALID") -> bytes:
     return encode(Fault(kind, message, definite=True))
 
@@ -87,6 +91,7 @@ class RangeReplica:
         self._holding = Holding(ports, node_clock, self._machine, knobs, flaws)
         self._evaluation = Evaluation(ports, knobs, node_clock, self._machine, self._holding, flaws)
         self._group: Group | None = None
+        self.receive: Callable[[tuple[Message, ...]], None] = _drop
         self._on_change: Callable[[], None] = lambda: None
 
     async def open(
@@ -103,7 +108,7 @@ class RangeReplica:
             on_configured=self._configured,
         )
         group = await Group.open(self._ports, spec, self._machine, transport, log, self._leadership, on_failure)
-        self._group = group
+        self._group, self.receive = group, group.receive
         self._on_change = on_change
         self._evaluation.attach(group)
         self._holding.attach(group, self._evaluation.promised)
@@ -142,11 +147,6 @@ class RangeReplica:
     def on_fence(self) -> None:
         """The node's clock is fenced, or free again."""
         self._holding.on_fence()
-
-    def receive(self, messages: tuple[Message, ...]) -> None:
-        """Take Raft messages in."""
-        if self._group is not None:
-            self._group.receive(messages)
 
     def status(self) -> GroupState | None:
         """The Raft group's own view, once it is open."""

@@ -196,17 +196,19 @@ class SimDisk:
         file = self._files.get(path) or self.file(path)
         self._next_token = token = self._next_token + 1
         length = len(file.data)
+        note, record = path.encode(), self._trace.record
         self._fsyncs[token] = None
         future: asyncio.Future[None] = self._loop.create_future()
 
         def synced() -> None:
             if self._fsyncs.pop(token, self) is None:
-                kept = min(length, len(file.data))
+                now_held = len(file.data)
+                kept = length if length < now_held else now_held
                 if kept > file.synced:
                     file.synced = kept
                 file.named = True
                 self.syncs += 1
-                self._trace.record(FSYNC, tag, path.encode())
+                record(FSYNC, tag, note)
                 if not future.done():
                     future.set_result(None)
 
