@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from assay.cli import invoke
-from assay.cluster_call import CALLS
 from assay.cluster_command import UP_FILE, UpCluster, UpNode
 from cluster.config import Knobs, NodeConfig, dump_config
 from cluster.wire.messages import Replica
+from tests.by_hand import PATIENCE_S, Operator, make_every_call
 
 KNOBS = Knobs(election_timeout_ms=300, raft_heartbeat_ms=50, tserver_heartbeat_ms=200)
-PATIENCE_S = 30.0
 LARGEST_FRAME = b"\xff\xff\xff\xff"
 
 
@@ -83,54 +78,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
         programs.end()
 
 
-class Operator:
-    """Who types calls: `ask` gives the exit code and the answer, `told` an answer that has to be a success."""
-
-    def __init__(self, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self._store, self._capsys = store, capsys
-        self.made: set[str] = set()
-
-    def ask(self, name: str, *words: str) -> tuple[int, str]:
-        code = invoke(["cluster", "call", name, *words, "--store", str(self._store)])
-        self.made |= {name} if code == 0 else set()
-        return code, self._capsys.readouterr().out
-
-    def told(self, name: str, *words: str) -> Any:
-        code, text = self.ask(name, *words)
-        assert code == 0, text
-        return json.loads(text)
-
-    def until(self, done: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not done():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
 def test_every_call_is_made_by_hand(programs: Programs, capsys: pytest.CaptureFixture[str]) -> None:
-    operator = Operator(programs.store, capsys)
-    told, until = operator.told, operator.until
-    until(lambda: operator.ask("ListTabletServers")[0] == 0)
-    until(lambda: sorted(told("ListTabletServers")["live"]) == ["t1", "t2", "t3"])
-    assert told("ListMasters")["leader"] == "m1"
-    table_id = told("CreateTable", "name=orders", "columns=k:int64:key,v:string", "buckets=2")["table_id"]
-    until(lambda: told("IsCreateTableDone", "name=orders")["done"])
-    assert [table["name"] for table in told("ListTables")] == ["orders"]
-    located = told("GetTableLocations", "name=orders")["tablets"]
-    assert [len(tablet["replicas"]) for tablet in located] == [3, 3]
-    assert told("AlterTable", "name=orders", "add=x:int32", "drop=v", "new_name=bills")["version"] == 1
-    until(lambda: told("IsAlterTableDone", "name=bills")["done"])
-    schema = told("GetTableSchema", "name=bills")
-    assert [(column["id"], column["name"]) for column in schema["columns"]] == [(0, "k"), (2, "x")]
-    assert (schema["table_id"], schema["version"], schema["state"]) == (table_id, 1, "RUNNING")
-    assert told("DeleteTable", "name=bills") == {"table_id": table_id}
-    tablets = ",".join(tablet["tablet_id"] for tablet in located)
-    found = told("GetTabletLocations", f"tablets={tablets},paper")
-    assert [tablet["state"] for tablet in found["tablets"]] == ["DELETED", "DELETED"]
-    assert (told("ListTables"), found["unknown"]) == ([], ["paper"])
-    assert operator.made == set(CALLS)
-    assert invoke(["cluster", "status", "--store", str(programs.store)]) == 0
-    assert invoke(["cluster", "check", "--store", str(programs.store)]) == 0
+    make_every_call(Operator(programs.store, capsys))
 
 
 @pytest.mark.parametrize(
