@@ -36,6 +36,8 @@ SEVERITY = WorldKey(
     "mild worlds leave progress alone, harsh ones draw from all that clean runs must stand",
     ("mild", "harsh"),
 )
+MESSAGES_OF_A_READ = 6
+"""Of a client and its node, and of that and two other replicas."""
 CLOCK = "clock"
 CLOCK_KEYS = ("drift", "wall", "jumps")
 """What `--world clock=none` tells at once."""
@@ -60,9 +62,13 @@ class WorldSpec:
 
     def eased(self, floors: Floors, rate_hz: float, concurrency: int) -> Floors:
         """The floors of a run in this world: of the asked rate what so many clients, each with one request at a time,
-        can reach here at most."""
+        can reach here at most. Of the final reads, which a node may answer only together with all replicas and which
+        nobody repeats, those of which nothing is lost; by chance twice as many are.
+        """
         share = min(1.0, concurrency / self.physical.answer_s(MAX_ATTEMPT_TIMEOUT_S) / rate_hz)
-        return msgspec.structs.replace(floors, rate=floors.rate * share, each_f=floors.each_f * share)
+        final_reads = floors.final_reads * self.physical.arriving(2 * MESSAGES_OF_A_READ)
+        eased = {"rate": floors.rate * share, "each_f": floors.each_f * share, "final_reads": final_reads}
+        return msgspec.structs.replace(floors, **eased)
 
     def machines(self, seed: int, nodes: Sequence[Node]) -> dict[str, MachineOptions]:
         """What each node's machine is like in this world."""

@@ -267,6 +267,11 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         waits_s = 2 * lost * (min(retry_s, TCP_RETRY_S) if self.transport == "tcp" else retry_s)
         return (4 * delay_ns + FSYNCS_NS[self.fsync][1] + steps_ns) / 1e9 + waits_s
 
+    def arriving(self, messages: int) -> float:
+        """The odds that so many messages all arrive; on a connection what is lost comes later."""
+        lost = 0.0 if self.transport == "tcp" else self.loss
+        return float(((1 - lost) * (1 - self.client_outages)) ** messages)
+
     def disk_options(self) -> DiskOptions:
         """What every disk does."""
         return DiskOptions(sync_ns=FSYNCS_NS[self.fsync], tear=self.disk_tear)

@@ -118,6 +118,13 @@ def test_the_rate_floor_is_of_what_so_many_clients_can_reach_in_this_world() -> 
     assert 0.02 < far < 0.1
 
 
+def test_final_reads_that_a_world_loses_are_not_asked_for() -> None:
+    """`monotonic-reads` with one message in 33 lost: 26 of 30 reads at ALL came back, and no client repeats them."""
+    lossy = draw_world(1, "severity=mild,loss=0.03").eased(Floors(), 100.0, 10).final_reads
+    assert 0.5 < lossy < 26 / 30
+    assert draw_world(1, "severity=mild,loss=0.03,transport=tcp").eased(Floors(), 100.0, 10).final_reads == 0.9
+
+
 def test_worlds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [line.split("\t") for line in assay(capsys, "list", "worlds").out.splitlines()]
     assert [row[0] for row in rows] == [*WORLD_KEYS, "clock"]
