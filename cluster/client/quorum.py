@@ -121,11 +121,15 @@ class QuorumClient:
             raise DefiniteError(error.kind, str(error)) from error
 
     async def read_at(self, address: str, asked: Slice) -> PageRead:
-        """What the replica on the node at this address holds; one attempt.
+        """What the replica on the node at this address holds; asked again while there is time, for messages get lost.
 
         Raises DefiniteError; its kind is `elsewhere` where the node holds no replica.
         """
-        found = await self._attempt(address, ReadReplica(self._table.name, asked), self._timeout_s)
+        attempt_s = self._timeout_s / ATTEMPTS_PER_DEADLINE
+        for _ in range(ATTEMPTS_PER_DEADLINE):
+            found = await self._attempt(address, ReadReplica(self._table.name, asked), attempt_s)
+            if not isinstance(found, Missed) or found.fault is not None:
+                break
         if isinstance(found, PageRead):
             return found
         if isinstance(found, Missed):

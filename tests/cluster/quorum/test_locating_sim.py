@@ -1,4 +1,4 @@
-"""A coordinator whose masters are silent goes by what it knows of a table's replicas."""
+"""Silence: coordinators whose masters don't answer go by what they know, and lost questions are asked again."""
 
 from __future__ import annotations
 
@@ -34,5 +34,18 @@ def test_coordinators_far_from_the_masters_learn_where_partitions_live() -> None
         links = [link for master in masters for link in ((coordinator, master), (master, coordinator))]
         play.world.network.impair(dict.fromkeys(links, slow))
         assert isinstance(await play.write(coordinator, wrote(5, "far", 1), "QUORUM", 4.0), Written)
+
+    play_quorum(scenario)
+
+
+def test_a_lost_question_to_one_replica_is_asked_again() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        assert isinstance(await play.write(play.others[0], wrote(5, "new", 1), "ALL"), Written)
+        name = play.replicas[0]
+        play.cut("tester", name)
+        reading = asyncio.create_task(play.client(4.0).read_at(play.database.address(name), everything()))
+        await asyncio.sleep(0.5)
+        play.heal()
+        assert rows_of((await reading).page) == {1: "new"}
 
     play_quorum(scenario)
