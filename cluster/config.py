@@ -83,7 +83,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     summary_cells: int = 32
     repair_period_ms: int = 0
     repair_tree_depth: int = 10
-    poll_period_ms: int = 1_000
+    poll_period_ms: int = 500
     reconcile_period_ms: int = 5_000
     write_timeout_ms: int = 2_000
     reconcile_margin_ms: int = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
@@ -37,7 +37,8 @@ STRANGER = "stranger"
 class SimDatabase(ReferenceDatabase):
     """Masters `m1`…, tablet servers `t1`… spread over zones `z1`… in turn; one process each, logs kept in memory.
 
-    `flaws` are names of `cluster.flaws`. Clients run on `CLIENT_MACHINES` in turn.
+    `flaws` are names of `cluster.flaws`. Clients run on `CLIENT_MACHINES` in turn. `through` gives what programs are
+    handed in place of their ports, as where a benchmark counts what crosses them.
     """
 
     setup_timeout_s = 30.0
@@ -51,9 +52,10 @@ class SimDatabase(ReferenceDatabase):
         knobs: Knobs | None = None,
         zones: int = 1,
         data_centres: int = 1,
+        through: Callable[[Ports], Ports] = lambda ports: ports,
     ) -> None:
         super().__init__(cluster_nodes(masters, tservers, zones, data_centres), knobs)
-        self._world = world
+        self._world, self._through = world, through
         self._watch = Watch(
             lambda: (world.loop.now_ns, world.loop.steps), damaged=lambda node: world.node(node).disk.damaged
         )
@@ -218,7 +220,7 @@ class SimDatabase(ReferenceDatabase):
     async def _run(self, ports: Ports) -> None:
         observer = self._watch.observer(ports.node_id, ports.incarnation, self._world.node(ports.node_id).clock)
         try:
-            await run_node(ports, self._configs[ports.node_id], observer)
+            await run_node(self._through(ports), self._configs[ports.node_id], observer)
         except Exception as error:
             self._told.append(error)
             self._watch.panicked(ports.node_id, error)

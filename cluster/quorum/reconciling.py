@@ -49,6 +49,11 @@ from harness.failpoints import pass_by
 from harness.ports import Failpoints, Ports
 
 STEP_TIMEOUT_S = 5.0
+POLL_TIMEOUT_S = 1.0
+"""Without a fence, for what is answered from memory: a replica that is away holds the others up for no longer."""
+UNDER_WAY_NS = 200_000_000
+"""Without a fence nothing is lost by what is compared too early: it costs a delivery of what is on its way anyhow. So
+younger mutations are left to their coordinator, and older ones are missed."""
 _DELIVERIES_AT_ONCE = 4
 _NS_PER_MS = 1_000_000
 
@@ -118,11 +123,13 @@ class Reconciling:
             self.stats.reconciled += 1
 
     async def _take_turns(self, period_s: float, fenced: bool) -> None:
-        """Replica n of a tablet begins n periods after the first, and again when all had their turn."""
-        turn = 0
+        """Replicas of a tablet take turns, period by period of the wall clock: restarts don't change whose it is."""
+        clock, period_ns = self._ports.clock, int(period_s * 1e9)
         while True:
-            await self._ports.clock.sleep(period_s)
-            turn += 1
+            left_ns = period_ns - clock.wall_ns() % period_ns
+            # A timer may be a little early: what is left of a period then counts with the next one.
+            await clock.sleep((left_ns if left_ns > period_ns // 4 else left_ns + period_ns) / 1e9)
+            turn = (clock.wall_ns() + period_ns // 2) // period_ns
             own = [each for each in self._own() if _turn_of(each, turn) == self._ports.node_id]
             await asyncio.gather(*(self._reconcile_own(each, fenced) for each in own))
 
@@ -134,7 +141,7 @@ class Reconciling:
     async def _pick_time(self, replicas: ReplicaSet, fenced: bool) -> int | None:
         """Step 1. The slowest clock of the replicas counts: a fast one would have everybody's writes refused."""
         if not fenced:
-            return max(self._ports.clock.wall_ns() - self._knobs.poll_period_ms * _NS_PER_MS, 0)
+            return max(self._ports.clock.wall_ns() - UNDER_WAY_NS, 0)
         asked = AskLowBound(replicas.tablet_id, replicas.epoch)
         told = await asyncio.gather(*(self._told(replicas, each.node_id, asked) for each in replicas.endpoints))
         clocks = [each.clock_ns for each in told if each is not None]
@@ -158,6 +165,7 @@ class _Meeting:
         self, replicas: ReplicaSet, time: int, fenced: bool, calls: ReplicaCalls, failpoints: Failpoints
     ) -> None:
         self._replicas, self._calls, self._failpoints = replicas, calls, failpoints
+        self._timeout_s = STEP_TIMEOUT_S if fenced else POLL_TIMEOUT_S
         self._state = Reconciliation([each.node_id for each in replicas.endpoints], time, fenced)
         self._sending = asyncio.Semaphore(_DELIVERIES_AT_ONCE)
 
@@ -195,7 +203,7 @@ class _Meeting:
         node = step.source if isinstance(step, Deliver) else step.node
         endpoint, request = self._replicas.named(node), self._request(step)
         if not isinstance(step, Deliver):
-            return await self._calls.ask(endpoint, request, STEP_TIMEOUT_S)
+            return await self._calls.ask(endpoint, request, self._timeout_s)
         async with self._sending:
             return await self._calls.ask(endpoint, request, STEP_TIMEOUT_S)
 

@@ -25,6 +25,11 @@ _REFUSED = encode(Fault("CLOCK_OFFSET", "the sender's clock is beyond the declar
 _CUT_SHORT = encode(Fault("INVALID", "this is no request: its clock reading is cut short", definite=True))
 
 
+def unclocked(message: bytes) -> bytes:
+    """What a message says behind its sender's clock, if it carries one."""
+    return message[_HEADER.size :] if message[:1] == _MARK else message
+
+
 class ClockedNetwork:
     """Implements `harness.ports.Network` over another one."""
 
