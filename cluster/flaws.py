@@ -228,7 +228,7 @@ FLAWS: dict[str, Flaw] = {
             "the client is answered before others have what it was shown: it may be unseen again",
             "monotonic-reads",
             "partial-write",
-            world="loss=0.03",
+            world="loss=0.03,poll-period-ms=0",
             options=LOGGED,
         ),
         Flaw(

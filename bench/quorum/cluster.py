@@ -14,6 +14,8 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.messages import (
+    AskLowBound,
+    BoundTold,
     DeliverMutations,
     LoggedMutation,
     PageRead,
@@ -148,6 +150,11 @@ class BenchCluster:
                 pass  # a node that is not up yet
             await asyncio.sleep(every_s)
         raise AssertionError("what was waited for did not come")
+
+    async def reconciled(self, time_ns: int) -> bool:
+        """Whether the low bound of every replica lies above a time."""
+        replies = [await self.ask(node, AskLowBound(self.tablet_id, 0)) for node in self.replicas]
+        return all(isinstance(reply, BoundTold) and reply.low_bound > time_ns for reply in replies)
 
     def hint_bytes(self) -> int:
         """Bytes of hints in the logs of all nodes, of which nothing was let go (`log_segment_bytes`)."""

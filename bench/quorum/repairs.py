@@ -7,9 +7,8 @@ from typing import Any
 
 from bench.quorum.cluster import DESIGNS, QUIET, TABLE, BenchCluster, chance, partition_key, simulated, wrote
 from bench.quorum.rim import Counts
-from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import encode_key
-from cluster.quorum.messages import AskLowBound, BoundTold, Repaired, RepairTable
+from cluster.quorum.messages import Repaired, RepairTable
 
 _MIB = 1 << 20
 _PARTITION_BYTES = 2_000
@@ -45,13 +44,13 @@ class _Repairing:
 
     async def run(self, cluster: BenchCluster) -> dict[str, int]:
         await self._load(cluster)
-        last = await self._miss(cluster)
+        last_ns = await self._miss(cluster)
         before, began_ns = cluster.counts.copy(), cluster.ports.clock.monotonic_ns()
         if cluster.design == "legacy":
             reply = await cluster.ask(cluster.others[0], RepairTable(TABLE, _REPAIR_S), _REPAIR_S)
             assert isinstance(reply, Repaired), reply
         else:
-            await cluster.until(lambda: _reconciled(cluster, last), within_s=_REPAIR_S)
+            await cluster.until(lambda: cluster.reconciled(last_ns), within_s=_REPAIR_S)
         found = cluster.counts.since(before)
         seconds = (cluster.ports.clock.monotonic_ns() - began_ns) / 1e9
         await self._check(cluster)
@@ -67,13 +66,13 @@ class _Repairing:
             await cluster.load([wrote(number, (0,), text, number) for number in range(self._partitions)])
         await asyncio.sleep(60)
 
-    async def _miss(self, cluster: BenchCluster) -> MutationId:
-        """Small mutations that all but the first replica get; the last id that may have been given to one."""
+    async def _miss(self, cluster: BenchCluster) -> int:
+        """Small mutations that all but the first replica get; no id of one lies above the time that is returned."""
         draws = chance(2)
         times = range(10**9, 10**9 + self._missing)
         missed = [wrote(self._drawn(draws.random()), (1,), "new", time) for time in times]
         await cluster.load(missed, cluster.replicas[1:])
-        return MutationId(cluster.ports.clock.wall_ns() + self._partitions + 10**9, "")
+        return cluster.ports.clock.wall_ns() + 10**9
 
     def _drawn(self, share: float) -> int:
         return int(share * self._partitions)
@@ -85,12 +84,6 @@ class _Repairing:
         for number in some:
             first, *others = [await cluster.held(node, number) for node in cluster.replicas]
             assert first[encode_key((1,))] == "new" and all(each == first for each in others), partition_key(number)
-
-
-async def _reconciled(cluster: BenchCluster, last: MutationId) -> bool:
-    """Whether every replica's low bound lies above an id."""
-    replies = [await cluster.ask(node, AskLowBound(cluster.tablet_id, 0)) for node in cluster.replicas]
-    return all(isinstance(reply, BoundTold) and reply.low_bound > last.time for reply in replies)
 
 
 def _figures(found: Counts) -> dict[str, int]:

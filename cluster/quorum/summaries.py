@@ -67,12 +67,12 @@ class SetHash:
     def add(self, each: MutationId) -> None:
         """An id that the set did not have."""
         self.count += 1
-        self._sum ^= _hashed(encode_id(each)).of_set
+        self._sum ^= _of_set(encode_id(each))
 
     def remove(self, each: MutationId) -> None:
         """An id that it had."""
         self.count -= 1
-        self._sum ^= _hashed(encode_id(each)).of_set
+        self._sum ^= _of_set(encode_id(each))
 
     def summary(self, bound: int) -> Summary:
         """The plain summary, given that no id of the set lies below the bound."""
@@ -134,7 +134,7 @@ def _explains(found: Difference, one: Summary, other: Summary) -> bool:
     """Whether a difference is all that there is between two sets."""
     left = int.from_bytes(one.set_hash, "big") ^ int.from_bytes(other.set_hash, "big")
     for each in (*found.only_one, *found.only_other):
-        left ^= _hashed(encode_id(each)).of_set
+        left ^= _of_set(encode_id(each))
     return left == 0 and one.count - other.count == len(found.only_one) - len(found.only_other)
 
 
@@ -143,17 +143,20 @@ def _explains(found: Difference, one: Summary, other: Summary) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Hashed:
-    """What is made of an id's bytes: its part in the set hash, its check, and three numbers that choose its cells."""
+    """What a sketch makes of an id's bytes: its check, and three numbers that choose its cells."""
 
-    of_set: int
     check: int
     positions: tuple[int, ...]
 
 
+def _of_set(encoded: bytes) -> int:
+    """An id's part in the set hash."""
+    return int.from_bytes(blake2b(encoded, digest_size=48).digest()[:_HASH_BYTES], "big")
+
+
 def _hashed(encoded: bytes) -> _Hashed:
     digest = blake2b(encoded, digest_size=48).digest()
-    positions = struct.unpack_from(">QQQ", digest, 24)
-    return _Hashed(int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big"), positions)
+    return _Hashed(int.from_bytes(digest[16:24], "big"), struct.unpack_from(">QQQ", digest, 24))
 
 
 class _Cells:

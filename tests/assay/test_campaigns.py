@@ -46,7 +46,7 @@ FOUND_BY = {
     "no-full-report": 1,
     "hints-replayed-as-new": 1,
     "weak-summary": 4,
-    "repair-reply-first": 6,
+    "repair-reply-first": 3,
     "sketch-overflow-is-equal": 2,
     "reconcile-read-rows-only": 1,
     "heartbeat-leader-only": 1,
@@ -55,7 +55,7 @@ FOUND_BY = {
     "no-config-cas": 1,
     "accept-below-bound": 1,
     "purge-unreconciled": 1,
-    "mutation-id-reuse": 3,
+    "mutation-id-reuse": 1,
     "summary-after-data": 1,
 }
 """A seed that finds each flaw: by what clients saw, unless the flaw says that an invariant shows it."""
