@@ -10,7 +10,9 @@ from pathlib import Path
 
 def benchmarks() -> list[str]:
     """Every benchmark of this folder, by name."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
+    here = Path(__file__).parent
+    packages = (path.parent for path in here.glob("*/__main__.py"))
+    return sorted(path.stem for path in (*here.glob("[a-z]*.py"), *packages))
 
 
 def main() -> int:

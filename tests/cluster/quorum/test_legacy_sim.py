@@ -158,6 +158,10 @@ def test_mistakes_are_refused_by_their_kinds_and_the_rest_is_served() -> None:
     play_quorum(scenario)
 
 
+STEPS = ("before_fencing", "before_comparing", "before_collecting", "before_delivering", "before_raising")
+"""Failpoints of a reconciliation, of which legacy tables have none."""
+
+
 def test_every_failpoint_of_coordinators_and_replicas_is_reached_and_can_break_off_what_passes() -> None:
     async def scenario(play: QuorumPlay) -> None:
         a, b, _ = play.replicas
@@ -177,7 +181,7 @@ def test_every_failpoint_of_coordinators_and_replicas_is_reached_and_can_break_o
         await play.ask(e, RepairTable(TABLE, 10), timeout_s=11)
         acted = [dict(play.world.node(name).body.acted) for name in (*play.replicas, d, e)]
         unseen = [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)]
-        of_logged = ("after_id", "after_rows", "before_fence", "after_fence", "before_deliver", "before_bound")
+        of_logged = ("after_id", "after_rows", "before_fence", "after_fence", "before_deliver", "before_bound", *STEPS)
         assert unseen == [f"quorum.{point}" for point in of_logged]
         play.world.node(d).failpoints.disarm()
         play.world.node(d).failpoints.arm(Arming("quorum.before_send", "fail", times=3))
