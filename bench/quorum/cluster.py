@@ -59,9 +59,9 @@ def partition_key(number: int) -> KeyBytes:
     return encode_key((number,))
 
 
-def wrote(partition: int, rows: Iterable[int], value: Value, time: int) -> PartitionMutation:
-    """A mutation that writes one value to these rows; `time` counts in ns from when the world began."""
-    builder = MutationBuilder(partition_key(partition), EPOCH_NS + time, 0)
+def wrote(partition: int, rows: Iterable[int], value: Value, time: int, from_ns: int = EPOCH_NS) -> PartitionMutation:
+    """A mutation that writes one value to these rows; `time` counts in ns from when the simulated world began."""
+    builder = MutationBuilder(partition_key(partition), from_ns + time, 0)
     for row in rows:
         builder.write(encode_key((row,)), {VALUE: value})
     return builder.build()

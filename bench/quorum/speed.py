@@ -20,13 +20,14 @@ from harness.env.docker.environment import DockerEnvironment
 from harness.ports import Hello
 from harness.real.clock import RealClock
 from harness.real.ports import real_ports
+from harness.sim.clock import EPOCH_NS
 
 _CLIENTS, _PARTITIONS = 10, 200
 _DOCKER_CLIENTS = 20
 _READY_S = 60.0
 
 
-async def _operations(client: QuorumClient, number: int, reads: bool, count: int) -> None:
+async def _operations(client: QuorumClient, number: int, reads: bool, count: int, from_ns: int = EPOCH_NS) -> None:
     """So many writes of a row each, or reads of whole partitions, at QUORUM."""
     draws = chance(number)
     for at in range(count):
@@ -34,7 +35,8 @@ async def _operations(client: QuorumClient, number: int, reads: bool, count: int
         if reads:
             await client.read(Slice(partition_key(partition)), "QUORUM", "dc1")
         else:
-            await client.write(wrote(partition, (at % 8,), "x" * 20, number * 10**9 + at), "QUORUM", "dc1")
+            mutation = wrote(partition, (at % 8,), "x" * 20, number * 10**6 + at, from_ns)
+            await client.write(mutation, "QUORUM", "dc1")
 
 
 # ---- in the simulator ----
@@ -121,14 +123,14 @@ async def _docker_pairs(
 async def _docker_load(database: DockerDatabase, table: str, reads: bool, seconds: float, pair: int) -> int:
     """Operations by clients in a closed loop for so long; how many there were."""
     masters = [database.address(node.name) for node in database.nodes if node.role == "master"]
-    until = time.perf_counter() + seconds
+    until, from_ns = time.perf_counter() + seconds, time.time_ns()
 
     async def one(number: int) -> int:
         with tempfile.TemporaryDirectory() as folder:  # clients write no files
             ports = real_ports(Hello("", f"bench{pair}.{number}", 1, WIRE_VERSION), folder, seed=number)
             client, done = QuorumClient(ports, masters, 5.0, QuorumTable(table)), 0
             while time.perf_counter() < until:
-                await _operations(client, number * 1_000 + done, reads, 10)
+                await _operations(client, number * 1_000 + done, reads, 10, from_ns)
                 done += 10
             await ports.network.close()
             return done

@@ -46,7 +46,7 @@ FOUND_BY = {
     "no-full-report": 1,
     "hints-replayed-as-new": 1,
     "weak-summary": 4,
-    "repair-reply-first": 3,
+    "repair-reply-first": 6,
     "sketch-overflow-is-equal": 2,
     "reconcile-read-rows-only": 1,
     "heartbeat-leader-only": 1,
