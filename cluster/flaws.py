@@ -210,7 +210,7 @@ FLAWS: dict[str, Flaw] = {
             "summaries are compared by their counts: replicas that differ call themselves equal",
             "durable-rows",
             "partition",
-            world="poll-period-ms=0",
+            world="poll-period-ms=0,reconcile-period-ms=0",
             options=LOGGED,
         ),
         Flaw(

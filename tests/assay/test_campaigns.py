@@ -45,7 +45,7 @@ FOUND_BY = {
     "unbatched-catalog": 17,
     "no-full-report": 1,
     "hints-replayed-as-new": 1,
-    "weak-summary": 4,
+    "weak-summary": 2,
     "repair-reply-first": 6,
     "sketch-overflow-is-equal": 2,
     "reconcile-read-rows-only": 1,
