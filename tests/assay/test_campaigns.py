@@ -55,7 +55,7 @@ FOUND_BY = {
     "no-config-cas": 1,
     "accept-below-bound": 1,
     "purge-unreconciled": 1,
-    "mutation-id-reuse": 1,
+    "mutation-id-reuse": 6,
     "summary-after-data": 1,
 }
 """A seed that finds each flaw: by what clients saw, unless the flaw says that an invariant shows it."""
