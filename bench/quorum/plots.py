@@ -17,7 +17,7 @@ def plot_lag(found: Sequence[Lags], path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for lags in found:
         ordered, total = sorted(lags.seconds), len(lags.seconds) + lags.missing
-        shares = [1 - rank / total for rank in range(len(ordered))]
+        shares = [1 - (rank + 1) / total for rank in range(len(ordered))]
         label = f"{lags.design}: {lags.missing} of {total} missing after a minute"
         axes.step([*ordered, 60.0], [*shares, lags.missing / total], where="post", label=label)
     axes.set_xscale("log")
