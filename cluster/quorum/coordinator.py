@@ -8,7 +8,8 @@ missing then gets a hint where the table is legacy (Q2); where it is logged a wr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -93,8 +94,8 @@ class Coordinator:
             return Fault("DISK_FULL", "no id can be reserved: the disk is full", definite=True)
         state = WriteState(replicas, wanted)
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        writing = self._write_everywhere(state, replicas, request, message, answered)
-        self._spawn(self._until_settled(writing, answered))
+        write = partial(self._write_everywhere, state, replicas, request, message, answered)
+        self._spawn(self._until_settled(write, answered))
         await answered
         await pass_by(self._ports.failpoints, "quorum.after_write", replicas.tablet_id)
         return self._written(state, request)
@@ -112,10 +113,10 @@ class Coordinator:
         logged = LoggedMutation(each, encoded)
         return StoreLogged(replicas.tablet_id, replicas.epoch, logged)
 
-    async def _until_settled(self, writing: Coroutine[Any, Any, None], answered: asyncio.Future[None]) -> None:
+    async def _until_settled(self, write: Callable[[], Awaitable[None]], answered: asyncio.Future[None]) -> None:
         """Whatever breaks the writing off, its client is told what is known by then."""
         try:
-            await writing
+            await write()
         finally:
             if not answered.done():
                 answered.set_result(None)
