@@ -159,12 +159,10 @@ def test_a_bug_of_ours_is_255_and_one_sentence(
 def test_a_checker_that_crashes_is_unknown_and_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from checkers import api
-
     def crash(*_: object) -> None:
         raise RuntimeError("out of cheese")
 
-    monkeypatch.setitem(api.MODELS, "register", api.ModelInfo("register", "", crash))  # type: ignore[arg-type]
+    monkeypatch.setattr("checkers.register.judge_register", crash)
     (path,) = files(tmp_path, history=VALID)
     answer = assay(capsys, "check", path, "--model", "register")
     assert answer.code == 2 and "out of cheese" in answer.out and "Traceback" not in answer.out + answer.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from assay.cluster_command import UP_FILE, UpCluster, UpNode
 from cluster.config import Knobs, NodeConfig, dump_config
 from cluster.wire.messages import Replica
 from tests.by_hand import PATIENCE_S, Operator, make_every_call
+
+pytestmark = pytest.mark.xdist_group("by hand")
 
 KNOBS = Knobs(election_timeout_ms=300, raft_heartbeat_ms=50, tserver_heartbeat_ms=200)
 LARGEST_FRAME = b"\xff\xff\xff\xff"
@@ -59,10 +62,26 @@ class Programs:
         with (self.store / f"{name}.log").open("wb") as log:
             return subprocess.Popen([*command, path], stderr=log)
 
+    def wait_until_all_listen(self) -> None:
+        until = time.monotonic() + PATIENCE_S
+        for name, address in self.addresses.items():
+            while True:
+                try:
+                    socket.create_connection(_endpoint(address)).close()
+                    break
+                except ConnectionRefusedError:
+                    assert self.running[name].poll() is None and time.monotonic() < until, name
+                    time.sleep(0.05)
+
     def end(self) -> None:
         for process in self.running.values():
             process.kill()
             process.wait()
+
+
+def _endpoint(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
 
 
 def _role(name: str) -> str:
@@ -73,6 +92,7 @@ def _role(name: str) -> str:
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
     programs = Programs(tmp_path_factory.mktemp("by-hand"))
     try:
+        programs.wait_until_all_listen()
         yield programs
     finally:
         programs.end()
@@ -108,8 +128,7 @@ def test_what_cannot_be_is_refused_with_its_kind_and_reason(
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", LARGEST_FRAME * 4, b"\x00\x00\x00\x05hello", b""])
 def test_bytes_that_are_no_frames_end_their_connection_and_no_process(programs: Programs, garbage: bytes) -> None:
     for address in programs.addresses.values():
-        host, port = address.split(":")
-        with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
+        with socket.create_connection(_endpoint(address), PATIENCE_S) as connection:
             connection.sendall(garbage)
             connection.shutdown(socket.SHUT_WR)
             connection.settimeout(PATIENCE_S)

@@ -51,8 +51,8 @@ def judged(tmp_path: Path, nemesis: str, seed: int, **settings: str) -> tuple[bo
 
 def test_blocking_read_repair_is_monotonic_and_tears(tmp_path: Path) -> None:
     found = []
-    for seed in (4, 8, 9, 10, 11, 12, 13, 14):
-        atomic, monotonic = judged(tmp_path / str(seed), "partial-write", seed, slices="0.8", limits="0")
+    for seed in (4, 5, 9, 12, 14, 15):
+        atomic, monotonic = judged(tmp_path / str(seed), "partial-write", seed, slices="0.8", limits="0", keys="4")
         assert monotonic, seed
         found.append(atomic)
         if not atomic:
@@ -86,9 +86,22 @@ def test_reads_as_wide_as_the_writes_without_limits_are_atomic_and_monotonic(tmp
 
 
 @pytest.mark.parametrize(
-    ("nemesis", "slices", "limits", "seed"), [("partial-write", "0.8", "0", 4), ("short-read", "0", "0.8", 1)]
+    ("nemesis", "slices", "limits", "keys", "seed"),
+    [("partial-write", "0.8", "0", "4", 4), ("short-read", "0", "0.8", "1", 1)],
 )
 def test_logged_tables_are_atomic_and_monotonic_where_legacy_ones_are_torn(
-    tmp_path: Path, nemesis: str, slices: str, limits: str, seed: int
+    tmp_path: Path, nemesis: str, slices: str, limits: str, keys: str, seed: int
 ) -> None:
-    assert judged(tmp_path, nemesis, seed, table="logged", slices=slices, limits=limits) == (True, True)
+    settings = {"slices": slices, "limits": limits, "keys": keys}
+    assert judged(tmp_path, nemesis, seed, table="logged", **settings) == (True, True)
+
+
+@pytest.mark.parametrize("nemesis", ["partition", "kill", "kill(target=all)"])
+def test_whatever_else_fails_each_line_keeps_what_it_says_holds(tmp_path: Path, nemesis: str) -> None:
+    def line(name: str, **settings: str) -> tuple[bool, bool]:
+        return judged(tmp_path / name, nemesis, 1, **settings)
+
+    assert line("wide", slices="0", limits="0") == (True, True)
+    assert line("blocking", slices="0.8", limits="0.4")[1], "monotonic"
+    assert line("none", slices="0.8", limits="0", read_repair="none")[0], "atomic"
+    assert line("logged", slices="0.8", limits="0.4", table="logged") == (True, True)

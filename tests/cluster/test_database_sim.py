@@ -13,6 +13,7 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.flaws import FLAWS
 from cluster.invariants.watch import NO_PANIC
 from cluster.tserver.server import TabletServer
+from cluster.wire.peers import PeerStreams
 from harness.errors import DefiniteError, UserError
 from harness.ops import Mop, Op, read, write
 from harness.protocols import Client, Database, ProcessState
@@ -223,9 +224,9 @@ def test_a_node_that_finds_its_disk_damaged_panics_in_its_log() -> None:
         assert b"PANIC" in log and b"Traceback" in log and b"CorruptLog" in log
 
 
-@pytest.mark.parametrize("handler", ["on_call", "on_notify"])
+@pytest.mark.parametrize(("taker", "handler"), [(TabletServer, "on_call"), (PeerStreams, "receive")])
 def test_an_exception_that_nothing_in_a_node_took_breaks_an_invariant(
-    handler: str, monkeypatch: pytest.MonkeyPatch
+    taker: type, handler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*arguments: object) -> None:
         raise KeyError("t9")
@@ -235,7 +236,7 @@ def test_an_exception_that_nothing_in_a_node_took_breaks_an_invariant(
 
         async def main() -> None:
             await database.install()
-            monkeypatch.setattr(TabletServer, handler, broken)
+            monkeypatch.setattr(taker, handler, broken)
             await database.start("t1")
             await asyncio.sleep(1)
             assert (await database.invariants()).broken == {}

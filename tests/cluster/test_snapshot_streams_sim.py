@@ -122,13 +122,16 @@ def test_a_chunk_that_was_damaged_on_the_way_is_refused_and_comes_again(monkeypa
         await streams.leave_behind()
         receive = Group.receive
 
-        def spoiling(group: Group, message: Message) -> None:
-            if isinstance(message, SnapshotChunk) and len(message.data) > 30 and len(damaged) < 3:
-                data = bytearray(message.data)
-                data[len(data) // (2 + len(damaged))] ^= 4
-                damaged.append(message.offset)
-                message = msgspec.structs.replace(message, data=bytes(data))
-            receive(group, message)
+        def spoiled(message: Message) -> Message:
+            if not isinstance(message, SnapshotChunk) or len(message.data) <= 30 or len(damaged) == 3:
+                return message
+            data = bytearray(message.data)
+            data[len(data) // (2 + len(damaged))] ^= 4
+            damaged.append(message.offset)
+            return msgspec.structs.replace(message, data=bytes(data))
+
+        def spoiling(group: Group, messages: tuple[Message, ...]) -> None:
+            receive(group, tuple(map(spoiled, messages)))
 
         monkeypatch.setattr(Group, "receive", spoiling)
         cluster.start(streams.late)
