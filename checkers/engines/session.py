@@ -82,8 +82,9 @@ def start_session(options: SparkOptions) -> Any:
     local = master.startswith("local")
     settings = session_settings(master, told, options.archive, None if _is_submitted() else java)
     if local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     else:
+        _require_own_jvm()
         require_answer(master)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = _workers_python(local, options.archive, told)
@@ -108,6 +109,22 @@ def _running() -> bool:
     from pyspark import SparkContext
 
     return SparkContext._active_spark_context is not None
+
+
+_BIND_ADDRESS: Final = "spark.driver.bindAddress"
+_LOOPBACK: Final = "127.0.0.1"
+
+
+def _require_own_jvm() -> None:
+    """A process has one JVM, whatever session it starts: what the first was told of addresses stays."""
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm
+    if jvm is not None and not _is_submitted() and jvm.java.lang.System.getProperty(_BIND_ADDRESS) == _LOOPBACK:
+        raise UserError(
+            "This process has had a local Spark session, whose JVM no worker of a cluster can reach: judge there in "
+            "another process."
+        )
 
 
 def stop_session(session: Any) -> None:
@@ -151,7 +168,7 @@ def _defaults() -> dict[str, str]:
 def _local_settings(java: Path) -> dict[str, str]:
     return {
         "spark.driver.memory": f"{local_heap_mib(machine_memory())}m",
-        "spark.driver.bindAddress": "127.0.0.1",
+        _BIND_ADDRESS: _LOOPBACK,
         "spark.driver.extraJavaOptions": _jvm_options(java),
     }
 

@@ -17,6 +17,7 @@ from register_histories import Row, random_rows, table, write_history
 from checkers.api import _judged as judged
 from checkers.engines.choose import choose_engine
 from checkers.engines.local import LocalEngine
+from checkers.engines.session import SparkOptions
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.kernels.columns import NIL, READ, WRITE
@@ -100,6 +101,17 @@ def test_damage_is_refused_alike(tmp_path: Path, spark: SparkEngine, column: str
     for engine in (LocalEngine(), spark):
         with pytest.raises(UserError, match=r"h\.parquet is damaged: it can't be read to its end as Parquet"):
             judged(MODELS["cas-register"], open_source(path), engine, OPTIONS)
+
+
+@pytest.mark.spark
+def test_a_process_with_a_local_session_can_not_judge_on_a_cluster(tmp_path: Path, spark: SparkEngine) -> None:
+    """Its workers would be told to come to 127.0.0.1, and nobody would say so."""
+    path = tmp_path / "history.parquet"
+    write_register_history(RegisterShape(100, keys=3), path)
+    judged(MODELS["register"], open_source(path), spark, OPTIONS)
+    elsewhere = SparkEngine(SparkOptions("spark://127.0.0.1:1"))
+    with pytest.raises(UserError, match="judge there in another process"):
+        judged(MODELS["register"], open_source(path), elsewhere, OPTIONS)
 
 
 def test_without_java_the_spark_engine_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

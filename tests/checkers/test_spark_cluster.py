@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -11,9 +13,7 @@ from pathlib import Path
 import pytest
 from standalone_cluster import Cluster, lacks, standalone_cluster
 
-from assay.pack_command import pack
 from checkers.api import judge_source
-from checkers.compile_all import compile_all, compile_for_executors
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import SparkOptions
 from checkers.engines.spark import SparkEngine
@@ -41,11 +41,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def engine(cluster: Cluster) -> Iterator[SparkEngine]:
-    compile_all(2)
-    made = cluster.home / "made"
-    made.mkdir()
-    compile_for_executors(made, lambda model: None)
-    archive = pack(cluster.home / "pack.tar.gz", overwrite=False)
+    archive = cluster.home / "pack.tar.gz"
+    # in a process of its own, for it has a local session
+    subprocess.run([sys.executable, "-m", "assay.cli", "pack", "--to", archive], check=True)
     engine = SparkEngine(SparkOptions(cluster.master, cluster.settings(), archive))
     yield engine
     engine.close()
