@@ -66,11 +66,19 @@ def number_keys(keys: KeyTable, address: tuple[Ints, Ints, Ints, Ints]) -> tuple
     """The table (grown if need be) and the key number of each address."""
     size = len(address[1])
     ids = np.empty(size, np.int32)
-    place = _number(keys, *address, 0, ids)
+    table, partition, row, column = map(_read_only, address)
+    place = _number(keys, table, partition, row, column, 0, ids)
     while place < size:
         count = int(keys.used[0])
-        known = keys.address[:count].T.copy()
+        known = [_read_only(part) for part in keys.address[:count].T]
         keys = make_key_table(4 * count)
-        _number(keys, known[0], known[1], known[2], known[3], 0, np.empty(count, np.int32))
-        place = _number(keys, *address, place, ids)
+        _number(keys, *known, 0, np.empty(count, np.int32))
+        place = _number(keys, table, partition, row, column, place, ids)
     return keys, ids
+
+
+def _read_only(part: Ints) -> Ints:
+    """The same numbers as the one kind of array that the kernel is compiled for: Arrow's can't be written to."""
+    view = np.ascontiguousarray(part).view()
+    view.flags.writeable = False
+    return view
