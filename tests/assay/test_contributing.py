@@ -1,0 +1,78 @@
+"""CONTRIBUTING.md is true: its examples work as they stand, and what it quotes from the code is there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from command_line import INVALID, VALID
+
+from assay.campaign import try_seed
+from assay.options import RunOptions
+from checkers.api import check
+from checkers.models import MODELS, ModelInfo
+from cluster.deploy import adapter
+from nemesis.registry import NEMESES, NemesisInfo, PlotStyle
+from nemesis.scripts import SCRIPTS
+from workloads.registry import WORKLOADS
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = dict(re.findall(r"```python (\S+)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S))
+QUOTED = [name for name in BLOCKS if "/" in name]
+
+
+@pytest.fixture
+def example(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The block of this name as a module."""
+    module = ModuleType(f"checkers.{request.param}")
+    sys.modules[module.__name__] = module
+    exec(compile(BLOCKS[request.param], f"CONTRIBUTING.md: {request.param}", "exec"), module.__dict__)
+    yield module
+    del sys.modules[module.__name__]
+
+
+@pytest.mark.parametrize("example", ["thin_air"], indirect=True)
+def test_the_checker_finds_what_it_is_for(example: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(MODELS, "thin-air", ModelInfo("thin-air", "", "thin_air:judge_thin_air"))
+    for text, valid in ((VALID, True), (INVALID, False)):
+        history = tmp_path / "history.edn"
+        history.write_text(text)
+        verdict = check(history, "thin-air")
+        assert verdict.valid is valid
+        assert verdict.counts == ({} if valid else {"thin-air": 1})
+    (anomaly,) = verdict.anomalies["thin-air"]
+    assert anomaly.message.endswith("nobody had written it.")
+
+
+@pytest.mark.parametrize("example", ["few_registers"], indirect=True)
+def test_the_workload_makes_a_valid_run(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WORKLOADS, "few-registers", example.WORKLOAD)
+    monkeypatch.setattr(adapter, "REGISTER_WORKLOADS", (*adapter.REGISTER_WORKLOADS, "few-registers"))
+    result = try_seed(RunOptions("few-registers", nemesis=("kill",), time_limit=15, seed=1))
+    assert result.overall == "valid", result.reasons
+
+
+@pytest.mark.parametrize("example", ["crash_new_leader"], indirect=True)
+def test_the_nemesis_reaches_its_core(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = example.INFO
+    monkeypatch.setitem(SCRIPTS, "crash-new-leader", info)
+    known = NemesisInfo("crash-new-leader", info.description, info.needs, PlotStyle(info.color))
+    monkeypatch.setitem(NEMESES, "crash-new-leader", known)
+    result = try_seed(RunOptions("register", nemesis=("crash-new-leader",), time_limit=20, seed=1))
+    assert result.overall == "valid", result.reasons
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_what_is_quoted_from_the_code_is_there(name: str) -> None:
+    assert BLOCKS[name] in (ROOT / name).read_text()
+
+
+def test_places_that_it_names_exist() -> None:
+    places = re.findall(r"`(\w[\w.]*(?:/[\w.]+)+)", (ROOT / "CONTRIBUTING.md").read_text())
+    assert [place for place in places if not (ROOT / place).exists()] == []
+    assert len(places) > 10 and len(QUOTED) == 2
