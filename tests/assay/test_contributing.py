@@ -22,7 +22,7 @@ from nemesis.scripts import SCRIPTS
 from workloads.registry import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = dict(re.findall(r"```python (\S+)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S))
+BLOCKS = dict(re.findall(r"```(?:python|text) (\S+)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S))
 QUOTED = [name for name in BLOCKS if "/" in name]
 
 
