@@ -21,7 +21,7 @@ from rich.table import Table
 from assay.campaign_record import Outcome, Record, outcome_of, seen_by
 from assay.options import RunOptions, validate
 from assay.seeds import Keep, SeedResult, parse_seeds, run_all
-from cluster.flaws import FLAWS, Flaw
+from cluster.flaws import FLAWS, LONG_TAILS, Flaw
 from harness.provenance import provenance
 from nemesis.asked import split
 from nemesis.catalogs import TABLES_MADE
@@ -66,7 +66,10 @@ def command_of(flaw: Flaw) -> Command:
     return Command(flaw.workload, split(flaw.nemesis), flaw.world, flaw.time_limit_s, flaw.options)
 
 
-SCRIPT_WORLDS = {"snapshot-race": "snapshot-entries=20,retained-entries=16"}
+SCRIPT_WORLDS = {
+    "snapshot-race": "snapshot-entries=20,retained-entries=16",
+    "leader-returns": LONG_TAILS,
+}
 """Told to a script that others would keep from its core: 10 000 writes take too long in some worlds."""
 
 OF_LEGACY_TABLES = ("short-read",)

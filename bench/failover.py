@@ -11,13 +11,15 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import uvloop
 
+from bench._measure import machine
 from cluster.config import Knobs
 from cluster.deploy.database_docker import DockerDatabase
 from cluster.deploy.database_sim import SimDatabase
@@ -36,6 +38,9 @@ GRACE_S = 0.5
 """What a fail-over may take beyond an election timeout and a lease."""
 
 Cluster: TypeAlias = SimDatabase | DockerDatabase
+
+Kills: TypeAlias = Callable[[Cluster, Clock], Awaitable[list[float]]]
+"""Starts a cluster, kills some of its nodes one after the other, and returns the seconds of each fail-over."""
 
 Curves: TypeAlias = Mapping[str, list[float]]
 """Seconds of each fail-over, by what was measured."""
@@ -106,30 +111,40 @@ async def _kills(database: Cluster, clock: Clock, kills: int, seed: int, idle: b
     return took_s
 
 
-def measure(kills: int, seed: int = 1, knobs: Knobs | None = None, idle: bool = False) -> list[float]:
-    """Seconds of virtual time for each of so many kills in the simulator."""
+def in_simulator(kill: Kills, seed: int = 1, knobs: Knobs | None = None) -> list[float]:
+    """Seconds of virtual time for each kill in the simulator."""
     with World(seed, record_decisions=False) as world:
 
         async def main() -> list[float]:
             database = SimDatabase(world, knobs=knobs or Knobs())
-            took_s = await _kills(database, world.harness_ports("bench").clock, kills, seed, idle)
+            took_s = await kill(database, world.harness_ports("bench").clock)
             await database.teardown()
             return took_s
 
         return world.run(main())
 
 
-async def measure_docker(kills: int, masters: int, tservers: int, idle: bool = False) -> list[float]:
-    """Seconds for each of so many kills of programs in containers; raises UserError where there is no Docker."""
-    environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = DockerDatabase(environment, masters, tservers)
-    try:
-        await environment.prepare()
-        await environment.setup(database.nodes)
-        return await _kills(database, RealClock(), kills, 1, idle)
-    finally:
-        await database.teardown()
-        await environment.teardown()
+def in_containers(kill: Kills, masters: int, tservers: int) -> list[float]:
+    """Seconds for each kill of a program in a container; raises UserError where there is no Docker."""
+
+    async def main() -> list[float]:
+        environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
+        database = DockerDatabase(environment, masters, tservers)
+        try:
+            await environment.prepare()
+            await environment.setup(database.nodes)
+            return await kill(database, RealClock())
+        finally:
+            await database.teardown()
+            await environment.teardown()
+
+    took_s: list[float] = uvloop.run(main())
+    return took_s
+
+
+def measure(kills: int, seed: int = 1, knobs: Knobs | None = None, idle: bool = False) -> list[float]:
+    """Seconds of virtual time from each of so many kills of a leaseholder in the simulator."""
+    return in_simulator(lambda database, clock: _kills(database, clock, kills, seed, idle), seed, knobs)
 
 
 def limit_s(knobs: Knobs) -> float:
@@ -137,8 +152,8 @@ def limit_s(knobs: Knobs) -> float:
     return (knobs.election_timeout_ms + (knobs.lease_ms or knobs.election_timeout_ms)) / 1e3 + GRACE_S
 
 
-def plot(curves: Curves, path: Path) -> None:
-    """How many fail-overs were over after how long."""
+def plot(curves: Curves, path: Path, goal: str, goal_s: float, what: str) -> None:
+    """How many fail-overs were over after how long; `what` says from when to when, `goal` in words what `goal_s` is."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -147,11 +162,11 @@ def plot(curves: Curves, path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for number, (name, took_s) in enumerate(curves.items()):
         shares = [(rank + 1) / len(took_s) for rank in range(len(took_s))]
-        axes.step(sorted(took_s), shares, where="post", color=f"C{number}", label=name)
+        axes.step(sorted(took_s), shares, where="post", color=f"C{number}", label=f"{name}, {len(took_s)} kills")
         axes.axvline(statistics.median(took_s), linestyle=":", color=f"C{number}")
-    axes.axvline(limit_s(Knobs()), color="firebrick", label="election timeout + lease + 0.5 s")
+    axes.axvline(goal_s, color="firebrick", label=goal)
     axes.set_xlim(left=0)
-    axes.set_xlabel("seconds from the kill of the leaseholder to the first write (dotted: median)")
+    axes.set_xlabel(f"seconds from {what} (dotted: median)")
     axes.set_ylabel("share of fail-overs")
     axes.legend()
     figure.tight_layout()
@@ -169,26 +184,32 @@ def figures(took_s: list[float]) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--docker", action="store_true", help="in containers too")
+    parser.add_argument("--kills", type=int, default=50, help="in the simulator; 0: none")
+    parser.add_argument("--docker", type=int, default=0, metavar="KILLS", help="so many in containers too")
     parser.add_argument("--masters", type=int, default=3, help="in containers")
-    parser.add_argument("--nodes", type=int, default=5, help="tablet servers in containers")
+    parser.add_argument("--nodes", type=int, default=3, help="tablet servers in containers")
     parser.add_argument("--plot", type=Path, help="write a picture of the distributions there")
+    parser.add_argument("--beside", type=Path, help="what an earlier call printed, for the same picture")
     options = parser.parse_args()
-    runs: dict[str, Callable[[], list[float]]] = {
-        "simulator": lambda: measure(options.kills),
-        "simulator, idle before the kill": lambda: measure(options.kills, idle=True),
-    }
+    curves: dict[str, list[float]] = {}
+    if options.beside:
+        curves |= json.loads(options.beside.read_text())["seconds"]
+    if options.kills:
+        curves["simulator"] = measure(options.kills)
+        curves["simulator, idle before the kill"] = measure(options.kills, idle=True)
     if options.docker:
-        runs["containers"] = lambda: uvloop.run(measure_docker(options.kills, options.masters, options.nodes))
-    curves = {name: run() for name, run in runs.items()}
-    if options.plot:
-        plot(curves, options.plot)
+        kill = partial(_kills, kills=options.docker, seed=1, idle=False)
+        curves["containers"] = in_containers(kill, options.masters, options.nodes)
     knobs = Knobs()
+    if options.plot:
+        goal, what = "election timeout + lease + 0.5 s", "the kill of the leaseholder to the first write"
+        plot(curves, options.plot, goal, limit_s(knobs), what)
     told = {"election_timeout_ms": knobs.election_timeout_ms, "lease_ms": knobs.lease_ms or knobs.election_timeout_ms}
     told |= {"raft_heartbeat_ms": knobs.raft_heartbeat_ms, "quiesce_after_ms": knobs.quiesce_after_ms}
-    measured = {name: figures(took_s) for name, took_s in curves.items()}
-    print(json.dumps({"benchmark": "failover", **measured, "limit_s": limit_s(knobs), "knobs": told}, indent=2))
+    measured: dict[str, object] = {name: figures(took_s) for name, took_s in curves.items()}
+    measured |= {"limit_s": limit_s(knobs), "knobs": told, "machine": machine()}
+    measured["seconds"] = {name: [round(each, 3) for each in took_s] for name, took_s in curves.items()}
+    print(json.dumps({"benchmark": "failover", **measured}))
 
 
 if __name__ == "__main__":

@@ -10,27 +10,18 @@ import argparse
 import asyncio
 import json
 import random
-import statistics
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import uvloop
-
 from bench._measure import machine
-from bench.failover import Cluster, Curves, figures
+from bench.failover import Cluster, figures, in_containers, in_simulator, plot
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs
-from cluster.deploy.database_docker import DockerDatabase
-from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.readiness import leaders
 from cluster.store.schema import Column
 from cluster.wire.messages import CATALOG_GROUP
-from harness.env.docker.environment import DockerEnvironment
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ports import Clock
-from harness.real.clock import RealClock
-from harness.sim.world import World
 
 COLUMNS = (Column(0, "value", "int64"),)
 HEARTBEAT_INTERVAL_S = 1.5
@@ -83,54 +74,12 @@ async def _kills(database: Cluster, clock: Clock, kills: int) -> list[float]:
 
 def measure(kills: int, seed: int = 1, knobs: Knobs | None = None) -> list[float]:
     """Seconds of virtual time for each of so many kills in the simulator."""
-    with World(seed, record_decisions=False) as world:
-
-        async def main() -> list[float]:
-            database = SimDatabase(world, knobs=knobs or Knobs())
-            took_s = await _kills(database, world.harness_ports("bench").clock, kills)
-            await database.teardown()
-            return took_s
-
-        return world.run(main())
-
-
-async def measure_docker(kills: int, masters: int, tservers: int) -> list[float]:
-    """Seconds for each of so many kills of programs in containers; raises UserError where there is no Docker."""
-    environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = DockerDatabase(environment, masters, tservers)
-    try:
-        await environment.prepare()
-        await environment.setup(database.nodes)
-        return await _kills(database, RealClock(), kills)
-    finally:
-        await database.teardown()
-        await environment.teardown()
+    return in_simulator(partial(_kills, kills=kills), seed, knobs)
 
 
 def bound_s(knobs: Knobs) -> float:
     """An election timeout and a lease, and one heartbeat interval beyond."""
     return (knobs.election_timeout_ms + (knobs.lease_ms or knobs.election_timeout_ms)) / 1e3 + HEARTBEAT_INTERVAL_S
-
-
-def plot(curves: Curves, path: Path) -> None:
-    """How many fail-overs were over after how long."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    for number, (name, took_s) in enumerate(curves.items()):
-        shares = [(rank + 1) / len(took_s) for rank in range(len(took_s))]
-        axes.step(sorted(took_s), shares, where="post", color=f"C{number}", label=f"{name}, {len(took_s)} kills")
-        axes.axvline(statistics.median(took_s), linestyle=":", color=f"C{number}")
-    axes.axvline(bound_s(Knobs()), color="firebrick", label="election timeout + lease + 1.5 s")
-    axes.set_xlim(left=0)
-    axes.set_xlabel("seconds from the kill of the leader master to the first CreateTable (dotted: median)")
-    axes.set_ylabel("share of fail-overs")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
 
 
 def main() -> None:
@@ -141,12 +90,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3, help="tablet servers in containers")
     parser.add_argument("--plot", type=Path, help="write a picture of the distributions there")
     options = parser.parse_args()
-    runs: dict[str, Callable[[], list[float]]] = {"simulator": lambda: measure(options.kills)}
+    curves = {"simulator": measure(options.kills)}
     if options.docker:
-        runs["containers"] = lambda: uvloop.run(measure_docker(options.docker, options.masters, options.nodes))
-    curves = {name: run() for name, run in runs.items()}
+        curves["containers"] = in_containers(partial(_kills, kills=options.docker), options.masters, options.nodes)
     if options.plot:
-        plot(curves, options.plot)
+        goal, what = "election timeout + lease + 1.5 s", "the kill of the leader master to the first CreateTable"
+        plot(curves, options.plot, goal, bound_s(Knobs()), what)
     measured = {name: figures(took_s) for name, took_s in curves.items()}
     print(json.dumps({"benchmark": "master_failover", **measured, "bound_s": bound_s(Knobs()), "machine": machine()}))
 

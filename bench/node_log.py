@@ -88,7 +88,7 @@ async def _write(log: NodeLog, name: str, until_s: float) -> int:
     view, done = log.group(name), 0
     loop = asyncio.get_running_loop()
     durable = loop.create_future()
-    view.attach(lambda _: durable.set_result(None), lambda: None)
+    view.attach(lambda _: durable.set_result(None), lambda full: None)
     while time.monotonic() < until_s:
         done += 1
         durable = loop.create_future()

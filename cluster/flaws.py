@@ -29,6 +29,9 @@ class Flaw:
 
 LOGGED = "table=logged"
 
+LONG_TAILS = "max-requests=10000,max-queued-proposals=4096"
+"""A leader that is cut off takes in more than one message to a follower carries."""
+
 SHORT_S = 10.0
 """Suffices where every fault is the flaw's moment; such commands are run with hundreds of seeds."""
 
@@ -49,6 +52,7 @@ FLAWS: dict[str, Flaw] = {
             "a committed entry is overwritten (figure 8)",
             "register",
             "leader-returns",
+            LONG_TAILS,
             seen_by="commits-own-term",
         ),
         Flaw(
@@ -72,6 +76,7 @@ FLAWS: dict[str, Flaw] = {
             "replicas carry out what a later leader may replace",
             "register",
             "leader-returns",
+            LONG_TAILS,
         ),
         Flaw(
             "vote-before-fsync",

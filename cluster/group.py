@@ -401,8 +401,7 @@ class Group:
             messages = batch[0].then_send if one else tuple([each for item in batch for each in item.then_send])
             if messages:
                 self._send(messages)
-            if self._handing_over and not self._disk.full:
-                self.hand_over(DISK_FULL, wanted=False)
+            if self._handing_over:
                 self.hand_over(DISK_HANGS, wanted=False)
             self._applier.durable(last)
             self._events.append(Persisted(last))
@@ -463,11 +462,12 @@ class Group:
 
     # ---- stopping ----
 
-    def _disk_full(self) -> None:
-        """This replica can't take anything in: refuse proposals, and let another one lead."""
-        self._log.warning("%s: the disk is full", self._spec.group_id)
-        self._queue.refuse(self._not_leader())
-        self.hand_over(DISK_FULL)
+    def _disk_full(self, full: bool) -> None:
+        """While this replica can't take anything in: refuse proposals, and let another one lead."""
+        if full:
+            self._log.warning("%s: the disk is full", self._spec.group_id)
+            self._queue.refuse(self._not_leader())
+        self.hand_over(DISK_FULL, full)
 
     def _disk_stalled(self) -> None:
         """Nothing becomes durable for too long: no lease is held from now on, until the disk is back (G7)."""

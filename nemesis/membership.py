@@ -15,7 +15,7 @@ from nemesis.grudges import grudge, isolate, split
 from nemesis.scene import LEAST_VOTERS, Scene
 from nemesis.view import Leader, View, names
 
-PATIENT_S = 4.0
+PATIENT_S = 8.0
 """For a change that can be carried out; a new voter has to catch up."""
 IMPATIENT_S = 0.3
 """For a change that can't be, or must not."""

@@ -87,6 +87,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "brings a leader back that was cut off with a tail of its own, around a lonely leader of a later term",
         frozenset({"partition", "failpoint", "flood", "status"}),
         "#4b6cb7",
+        frozenset({"long-tail"}),
     ),
     "lost-answer": ScriptInfo(
         lost_answer,

@@ -82,6 +82,11 @@ def outlives_its_lease(knobs: Knobs) -> bool:
     return steps_down_ms > waits_ms + knobs.election_timeout_ms
 
 
+def takes_long_tails(knobs: Knobs) -> bool:
+    """Whether a leader that can commit nothing takes in clearly more entries than one message to a follower carries."""
+    return min(knobs.max_requests, knobs.max_queued_proposals) >= 2 * knobs.max_batch_entries
+
+
 MANY_LIMITS = 0.3
 
 
@@ -122,9 +127,9 @@ class ReferenceDatabase(ABC):
         """What its processes can take; `zones`, if its nodes are spread over several; `tables-made`, if the workload
         makes tables while it runs; `spare-master`, if so many are masters that one can leave and a group of three is
         left; `spare-voter`, if tablets leave a tablet server free that can join their group; `outlived-leader`, if a
-        leader that was cut off takes itself for one for longer than its successor waits to serve; `short-log`, if some
-        hundred entries suffice for a snapshot that a follower needs; `short-reads`, if reads with limits often meet
-        replicas that lack something."""
+        leader that was cut off takes itself for one for longer than its successor waits to serve; `long-tail`, if it
+        takes in meanwhile more than a message carries; `short-log`, if some hundred entries suffice for a snapshot
+        that a follower needs; `short-reads`, if reads with limits often meet replicas that lack something."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
@@ -135,6 +140,7 @@ class ReferenceDatabase(ABC):
             "spare-master": len(masters) > LEAST_MASTERS,
             "spare-voter": len(self._nodes) - len(masters) > REPLICATION_FACTOR,
             "outlived-leader": outlives_its_lease(self._knobs),
+            "long-tail": takes_long_tails(self._knobs),
             "short-reads": quorum and makes_short_reads(self.workload_options),
             "short-log": self._knobs.snapshot_entries + self._knobs.retained_entries <= SHORT_LOG,
         }

@@ -325,7 +325,7 @@ class NodeLog:
                 break
             except DiskFull:
                 await self._wait_for_space()
-        self.full = False
+        self._tell_full(False)
         if armed:
             await self._pass("after_fsync")
 
@@ -360,16 +360,20 @@ class NodeLog:
                 break
             except DiskFull:
                 await self._wait_for_space()
-        self.full = False
+        self._tell_full(False)
 
     async def _wait_for_space(self) -> None:
         """A write has found the disk full, and nothing of it was kept: it is tried again after a while."""
-        if not self.full:
-            self.full = True
-            self._log.warning("the disk is full")
-            for view in list(self._views.values()):
-                view.disk_full()
+        self._tell_full(True)
         await self._clock.sleep(self._knobs.disk_retry_ms / 1e3)
+
+    def _tell_full(self, full: bool) -> None:
+        """Tell every group of a change, whosever records found the disk full: one of an idle group has none."""
+        if full is not self.full:
+            self.full = full
+            self._log.warning("the disk is full" if full else "the disk has room again")
+            for view in list(self._views.values()):
+                view.disk_full(full)
 
     def _when_idle(self) -> None:
         """The last frame has no later one that proves it durable: write one (see `cluster.log.frames`)."""

@@ -85,7 +85,8 @@ class _Work(msgspec.Struct):
 class GroupLog:
     """Made by `NodeLog.group`. `Persist`s become durable in the order they are put, those of all groups together.
 
-    `attach` says who is told: `on_durable` of the `Persist`s of each fsync, `on_full` when the disk is found full.
+    `attach` says who is told: `on_durable` of the `Persist`s of each fsync, `on_full` (True) when the disk is found full
+    and (False) when there is room again.
     """
 
     def __init__(self, owner: Owner, image: Image, fresh: bool) -> None:
@@ -95,7 +96,7 @@ class GroupLog:
         self._taken: list[_Work] = []
         self._unsynced = 0
         self._on_durable: OnDurable | None = None
-        self._on_full: Callable[[], None] | None = None
+        self._on_full: Callable[[bool], None] | None = None
         self._closed = False
         self.saving = False
 
@@ -123,7 +124,7 @@ class GroupLog:
         """Whether something waits here while the disk has not answered for `disk_stall_ms`."""
         return self.busy and self._owner.stalled(now_ns)
 
-    def attach(self, on_durable: OnDurable, on_full: Callable[[], None]) -> None:
+    def attach(self, on_durable: OnDurable, on_full: Callable[[bool], None]) -> None:
         """Say who is told; nothing was put yet."""
         self._on_durable, self._on_full = on_durable, on_full
 
@@ -272,10 +273,10 @@ class GroupLog:
                 self.saving = False
                 work.on_done()
 
-    def disk_full(self) -> None:
-        """The disk was found full."""
+    def disk_full(self, full: bool) -> None:
+        """The disk was found full, or has room again."""
         if self._on_full is not None and not self._closed:
-            self._on_full()
+            self._on_full(full)
 
     def _new_base(self, work: _Work, ref: SnapshotRef) -> list[Record]:
         """An installed snapshot replaces the whole log (§5.1), an own one what it covers, unless a newer one stands."""

@@ -100,5 +100,5 @@ class Journal:
             if not durable.done():
                 durable.set_result(None)
 
-    def _disk_full(self) -> None:
+    def _disk_full(self, full: bool) -> None:
         """What was put waits for room; what comes now is refused."""

@@ -14,7 +14,7 @@ from cluster.raft.types import (
 )
 
 PRE_VOTES_PER_TIMEOUT = 8
-"""How often a candidate asks around within an election timeout; the intervals are as random as the timeouts."""
+"""How often a candidate that is refused asks around in an election timeout; the intervals are as random as these."""
 
 
 def become_follower(state: State, term: int, leader: NodeId | None, now_ns: int) -> None:
@@ -81,8 +81,9 @@ def may_stand(state: State) -> bool:
 def on_election_timeout(state: State, now_ns: int) -> None:
     """Ask around before disturbing anybody's term (§9.6).
 
-    Others keep their promise to the old leader a little longer, or shorter; as asking costs nobody anything, a
-    candidate that was refused asks again soon. A timeout more would double the time of most fail-overs.
+    Others keep their promise to the old leader a little longer, or shorter: a candidate that was refused asks again
+    soon, for a timeout more would double the time of most fail-overs. Where nobody answers the
+    intervals double, up to an election timeout: a node that is cut off has every one of its groups ask.
     """
     if lease_binds(state, now_ns):
         state.election_deadline_ns = state.contact_ns + state.config.voter_lease_ns
@@ -90,11 +91,13 @@ def on_election_timeout(state: State, now_ns: int) -> None:
     if not may_stand(state):
         election_is_not_ours(state, now_ns)
         return
+    in_vain = state.asked_in_vain if state.role is Role.PRE_CANDIDATE else 0
+    state.asked_in_vain = min(2 * in_vain, PRE_VOTES_PER_TIMEOUT) or 1
     state.role = Role.PRE_CANDIDATE
     state.leader = None
     state.votes = {state.node_id: True}
     rearm_election(state, now_ns)
-    state.election_deadline_ns = now_ns + state.election_timeout_ns // PRE_VOTES_PER_TIMEOUT
+    state.election_deadline_ns = now_ns + state.election_timeout_ns * state.asked_in_vain // PRE_VOTES_PER_TIMEOUT
     log = state.log
     for voter in other_voters(state):
         state.out.sends.append(PreVote(state.node_id, voter, state.term + 1, log.last_index, log.last_term))
@@ -161,6 +164,7 @@ def on_pre_vote(state: State, message: PreVote, now_ns: int) -> None:
 
 
 def on_pre_vote_reply(state: State, message: PreVoteReply, now_ns: int) -> None:
+    state.asked_in_vain = 0
     if not message.granted:
         if message.term > state.term:
             become_follower(state, message.term, None, now_ns)

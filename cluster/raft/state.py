@@ -72,6 +72,7 @@ class State:
     __slots__ = (
         "applied_index",
         "asked_in_term",
+        "asked_in_vain",
         "catch_up",
         "commit_index",
         "config",
@@ -144,6 +145,7 @@ class State:
         self.role = Role.FOLLOWER
         self.leader: NodeId | None = None
         self.votes: dict[NodeId, bool] = {}
+        self.asked_in_vain = 0
         self.soft_state = SoftState(self.role, self.term, None)
 
         self.snapshot = snapshot

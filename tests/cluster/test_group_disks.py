@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from test_group_sim import KNOBS, NAMES, Cluster, simulate
+from test_group_sim import KNOBS, NAMES, VOTERS, Cluster, simulate
 
 from cluster.config import Knobs
 from cluster.group import NotLeader
@@ -54,6 +54,31 @@ def test_without_anybody_to_take_over_a_hanging_disk_costs_the_lease_until_it_is
         assert disk.syncs > 0
 
     simulate(4, scenario)
+
+
+def test_a_disk_that_was_full_while_the_group_was_idle_is_found_to_have_room_again() -> None:
+    """Seed 577 of a swarm: a sole voter has nobody to hand over to, and refused for good what would have told it.
+
+    It was the log's own frame that found the disk full, with nothing of the group in it.
+    """
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.start("a")
+        await cluster.elected()
+        assert await cluster.propose(b"before")
+        group, disk = cluster.groups["a"], cluster.world.node("a").disk
+        disk.full = True
+        await cluster.clock.sleep(KNOBS.log_idle_ms / 1e3 + 0.1)
+        assert isinstance(group.submit(b"refused", 1.0).exception(), NotLeader)
+        disk.full = False
+        await cluster.clock.sleep(1.0)
+        assert await group.submit(b"after", 1.0) == b"2"
+
+    world = World(1)
+    try:
+        world.run(scenario(Cluster(world, founders=VOTERS[:1])))
+    finally:
+        world.close()
 
 
 def test_a_full_queue_and_a_late_proposal_are_refused_for_certain() -> None:

@@ -84,7 +84,7 @@ class Machine:
             self.groups.append(name)
         view = self.log.group(name)
         told = self.durable[name] = []
-        view.attach(lambda batch: told.extend(item.sequence for item in batch), lambda: None)
+        view.attach(lambda batch: told.extend(item.sequence for item in batch), lambda full: None)
         return view
 
     async def recovered(self, name: str) -> Recovered:

@@ -196,16 +196,16 @@ def test_a_full_disk_keeps_everything_waiting_and_tells_every_view() -> None:
         for view in (one, two):
             view.attach(
                 lambda batch, g=view.group: machine.durable[g].extend(item.sequence for item in batch),  # type: ignore[misc]
-                lambda g=view.group: told.append(g),
+                lambda full, g=view.group: told.append(f"{g} {full}"),
             )  # type: ignore[misc]
         machine.disk.full = True
         sequence = machine.put(one, entry(2, 1))
         await machine.clock.sleep(0.2)
-        assert one.full and two.full and told == ["one", "two"]
+        assert one.full and two.full and told == ["one True", "two True"]
         assert sequence not in machine.durable["one"]
         machine.disk.full = False
         await machine.until(lambda: sequence in machine.durable["one"])
-        assert not one.full
+        assert not one.full and told[2:] == ["one False", "two False"]
         await machine.restart()
         assert [each.index for each in (await machine.stored("one"))[2]] == [1, 2]
 

@@ -314,3 +314,25 @@ def test_a_leader_that_is_heard_and_hears_nobody_tells_an_age_that_grows() -> No
     assert grown is not None and grown[0] == known[0] and grown[1] >= 900 * MS
     bench.run(4_000)
     assert told() is None
+
+
+def asked_by(bench: Bench, name: str, seconds: int) -> int:
+    """In how many instants so long from now the node sends pre-votes."""
+    found = 0
+    for _ in range(seconds * 1_000):
+        before = bench.sent
+        bench.run(1)
+        found += bench.sent > before
+    return found
+
+
+def test_a_candidate_that_nobody_answers_asks_less_and_less() -> None:
+    """A node that is cut off has every group of its ask; a refusal, in contrast, is worth asking again for soon."""
+    bench = Bench(3)
+    bench.elect("a")
+    bench.crash("a", "c")
+    assert bench.run_until(lambda: bench.raft("b").role is Role.PRE_CANDIDATE, 2_000)
+    bench.run(3_000)
+    assert asked_by(bench, "b", 30) <= 30_000 / 600
+    bench.start("c")
+    bench.elect("b")
