@@ -168,7 +168,7 @@ def plot(curves: Curves, path: Path, goal: str, goal_s: float, what: str) -> Non
     axes.set_xlim(left=0)
     axes.set_xlabel(f"seconds from {what} (dotted: median)")
     axes.set_ylabel("share of fail-overs")
-    axes.legend()
+    axes.legend(loc="upper left")
     figure.tight_layout()
     figure.savefig(path, dpi=100)
 
@@ -189,11 +189,13 @@ def main() -> None:
     parser.add_argument("--masters", type=int, default=3, help="in containers")
     parser.add_argument("--nodes", type=int, default=3, help="tablet servers in containers")
     parser.add_argument("--plot", type=Path, help="write a picture of the distributions there")
-    parser.add_argument("--beside", type=Path, help="what an earlier call printed, for the same picture")
+    parser.add_argument(
+        "--beside", type=Path, action="append", default=[], help="what earlier calls printed, to be drawn"
+    )
     options = parser.parse_args()
     curves: dict[str, list[float]] = {}
-    if options.beside:
-        curves |= json.loads(options.beside.read_text())["seconds"]
+    for path in options.beside:
+        curves |= json.loads(path.read_text())["seconds"]
     if options.kills:
         curves["simulator"] = measure(options.kills)
         curves["simulator, idle before the kill"] = measure(options.kills, idle=True)

@@ -85,8 +85,8 @@ class _Work(msgspec.Struct):
 class GroupLog:
     """Made by `NodeLog.group`. `Persist`s become durable in the order they are put, those of all groups together.
 
-    `attach` says who is told: `on_durable` of the `Persist`s of each fsync, `on_full` (True) when the disk is found full
-    and (False) when there is room again.
+    `attach` says who is told: `on_durable` of the `Persist`s of each fsync, `on_full` (True) when the disk is found
+    full and (False) when there is room again.
     """
 
     def __init__(self, owner: Owner, image: Image, fresh: bool) -> None:
