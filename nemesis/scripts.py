@@ -144,7 +144,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "has an operator add learners, promote them and remove voters, while leaders are cut off and restarted",
         frozenset({"partition", "kill", "failpoint", "membership", "status"}),
         "#7d8b1f",
-        frozenset({"spare-voter"}),
+        frozenset({"spare-voter", "quick-learners"}),
     ),
     "late-call": ScriptInfo(
         late_call,

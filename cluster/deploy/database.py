@@ -87,6 +87,17 @@ def takes_long_tails(knobs: Knobs) -> bool:
     return min(knobs.max_requests, knobs.max_queued_proposals) >= 2 * knobs.max_batch_entries
 
 
+UNDER_WAY = 16
+ENTRY_BYTES = 100
+"""About what an entry with a small value takes."""
+
+
+def brings_learners_up(knobs: Knobs) -> bool:
+    """Whether a new member gets entries faster than clients write, also where a round trip takes long."""
+    batch = min(knobs.max_batch_entries, max(1, knobs.max_batch_bytes // ENTRY_BYTES))
+    return batch * knobs.max_inflight >= UNDER_WAY
+
+
 MANY_LIMITS = 0.3
 
 
@@ -129,7 +140,7 @@ class ReferenceDatabase(ABC):
         left; `spare-voter`, if tablets leave a tablet server free that can join their group; `outlived-leader`, if a
         leader that was cut off takes itself for one for longer than its successor waits to serve; `long-tail`, if it
         takes in meanwhile more than a message carries; `short-log`, if some hundred entries suffice for a snapshot
-        that a follower needs; `short-reads`, if reads with limits often meet replicas that lack something."""
+        that a follower needs; `quick-learners`, if a new member gets entries faster than clients write; `short-reads`, if reads with limits often meet replicas that lack something."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
@@ -140,6 +151,7 @@ class ReferenceDatabase(ABC):
             "spare-master": len(masters) > LEAST_MASTERS,
             "spare-voter": len(self._nodes) - len(masters) > REPLICATION_FACTOR,
             "outlived-leader": outlives_its_lease(self._knobs),
+            "quick-learners": brings_learners_up(self._knobs),
             "long-tail": takes_long_tails(self._knobs),
             "short-reads": quorum and makes_short_reads(self.workload_options),
             "short-log": self._knobs.snapshot_entries + self._knobs.retained_entries <= SHORT_LOG,

@@ -27,11 +27,17 @@ from cluster.raft.types import (
 
 
 def on_change(state: State, event: ChangeMembership, now_ns: int) -> None:
-    """Append the change, begin a learner's rounds, or say why not."""
-    refusal = not_now(state, event.expected) or not_so(state, event, now_ns)
+    """Append the change, begin a learner's rounds, or say why not.
+
+    A learner that is catching up can be removed: where writes outrun it, its rounds would keep other changes waiting
+    for as long as they go on.
+    """
+    refusal = not_now(state, event) or not_so(state, event, now_ns)
     if refusal is not None:
         refuse(state, event.context, *refusal)
-    elif event.kind is ChangeKind.PROMOTE:
+        return
+    abandon(state, f"{event.member.server_id} is removed")
+    if event.kind is ChangeKind.PROMOTE:
         last = state.log.last_index
         state.catch_up = CatchUp(event.context, event.member.server_id, 1, last, now_ns)
         on_progress(state, event.member.server_id, state.progress[event.member.server_id], now_ns)
@@ -39,7 +45,7 @@ def on_change(state: State, event: ChangeMembership, now_ns: int) -> None:
         append_change(state, event.context, event.kind, event.member, now_ns)
 
 
-def not_now(state: State, expected: OpId) -> tuple[Reason, str] | None:
+def not_now(state: State, event: ChangeMembership) -> tuple[Reason, str] | None:
     """Why this leader can't take any change at this moment."""
     if state.role is not Role.LEADER:
         return Reason.NOT_THE_LEADER, "this replica does not lead the group"
@@ -48,11 +54,12 @@ def not_now(state: State, expected: OpId) -> tuple[Reason, str] | None:
     configuration = state.configurations.in_force
     if configuration.index > state.commit_index:
         return Reason.BUSY, "the change before is not yet committed"
-    if state.catch_up is not None:
-        return Reason.BUSY, f"{state.catch_up.server_id} is catching up to be promoted"
+    catch_up = state.catch_up
+    if catch_up is not None and (event.kind, event.member.server_id) != (ChangeKind.REMOVE, catch_up.server_id):
+        return Reason.BUSY, f"{catch_up.server_id} is catching up to be promoted"
     if state.transfer_target is not None:
         return Reason.BUSY, "leadership is being handed over"
-    if configuration.op_id != expected and "no-config-cas" not in state.config.flaws:
+    if configuration.op_id != event.expected and "no-config-cas" not in state.config.flaws:
         found = configuration.op_id
         return Reason.STALE, f"the configuration is that of term {found.term}, index {found.index}"
     return None

@@ -53,6 +53,8 @@ def test_what_the_workload_does_not_bring_is_told_before_the_run() -> None:
         ),
         ("snapshot-race", 38, {"snapshot_entries": 2000, "retained_entries": 16}, {"snapshot_entries": 20}),
         ("snapshot-race", 44, {"snapshot_entries": 2, "retained_entries": 256}, {"snapshot_entries": 2}),
+        ("membership", 576, {"max_inflight": 1, "max_batch_entries": 1}, {"max_inflight": 1, "max_batch_entries": 64}),
+        ("membership", 576, {"max_inflight": 4, "max_batch_bytes": 200}, {"max_inflight": 32, "max_batch_bytes": 200}),
         ("leader-returns", 550, {"max_requests": 4}, {"max_requests": 10_000}),
         ("leader-returns", 570, {"max_queued_proposals": 8}, {"max_queued_proposals": 8, "max_batch_entries": 4}),
     ],

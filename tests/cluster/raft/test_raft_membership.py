@@ -142,6 +142,22 @@ def test_a_learner_that_cannot_catch_up_is_not_promoted() -> None:
     assert bench.raft("a").configuration.learner_ids == ("d",)
 
 
+def test_a_learner_that_is_catching_up_can_be_removed() -> None:
+    """Seed 576 of a swarm: writes outran a learner for 35 s, and nobody could take back that it was to be promoted."""
+    bench = led(catch_up_rounds=10, max_batch_entries=1, max_inflight=1)
+    done(bench, ADD, "d")
+    bench.nodes["d"].fsync_ns = 700 * MS
+    bench.propose("a", b"first")
+    promotion = bench.change("a", PROMOTE, "d")
+    assert asked(bench, REMOVE, "d", OpId(1, 1)).reason is Reason.STALE
+    assert promotion not in bench.changes
+    done(bench, REMOVE, "d")
+    assert bench.changes[promotion].reason is Reason.NOT_CAUGHT_UP
+    assert bench.raft("a").configuration.learner_ids == ()
+    done(bench, ADD, "d")
+    assert bench.violations == []
+
+
 def test_a_removed_leader_leads_until_its_removal_is_committed() -> None:
     """§4.2.2: it doesn't count itself, and steps down then; figure 4.6: until then it may be needed."""
     bench = led()
