@@ -140,7 +140,8 @@ class ReferenceDatabase(ABC):
         left; `spare-voter`, if tablets leave a tablet server free that can join their group; `outlived-leader`, if a
         leader that was cut off takes itself for one for longer than its successor waits to serve; `long-tail`, if it
         takes in meanwhile more than a message carries; `short-log`, if some hundred entries suffice for a snapshot
-        that a follower needs; `quick-learners`, if a new member gets entries faster than clients write; `short-reads`, if reads with limits often meet replicas that lack something."""
+        that a follower needs; `quick-learners`, if a new member gets entries faster than clients write; `short-reads`,
+        if reads with limits often meet replicas that lack something."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
