@@ -54,7 +54,8 @@ class Pace(msgspec.Struct, frozen=True):
 
     In the first round, while some kind has had no instance, cycles are short enough for it to end by `first_round_s`;
     but no fault lasts less than `least_s`, and a script may go on for `extend_s` until its core is reached. With
-    `extend_s`, what was not observed yet has every later cycle, without every other one.
+    `extend_s`, what was not observed yet has every later cycle, without every other one, and a kind with a pace of its
+    own doesn't wait for its first turn until its cycle is over: looking at faults takes time that no pace tells.
     """
 
     interval_s: float = 5.0
@@ -140,7 +141,10 @@ def _lengths(kinds: tuple[Kind, ...], pace: Pace, cycle: int, chosen: list[int],
         hold_s = min(hold_s, leading.every_s * 0.6)
     if leading.for_s is not None:
         hold_s = leading.for_s
-    return hold_s, quiet_s if leading.every_s is None else max(leading.every_s - hold_s, 0.0)
+    if leading.every_s is not None:
+        rest_s = max(leading.every_s - hold_s, 0.0)
+        quiet_s = min(rest_s, quiet_s) if cycle < len(kinds) and pace.extend_s else rest_s
+    return hold_s, quiet_s
 
 
 def variant_of(kind: Kind, count: int, seed: int) -> str:

@@ -51,6 +51,21 @@ def test_every_kind_begins_and_ends_within_the_first_twenty_seconds(
     assert ended == set(kinds) or (len(kinds) == 1 and kinds[0] in SCRIPTS)
 
 
+def test_looks_that_take_long_cost_no_drawn_kind_its_first_turn() -> None:
+    """Seed 54 of a swarm of 20 s: looking at packets took five seconds, and the disk never had its turn."""
+
+    def looks(op: Op, number: int) -> tuple[int, OpType]:
+        return (5 * SECOND_NS // 2 if op.value["fault"] == "packets" else SECOND_NS // 10), "info"
+
+    kinds = ["stop", "packets(every=6s,for=3.7s)", "hung-disk(every=8.8s,for=2.6s)"]
+    for seed in range(20):
+        options = NemesisOptions(time_limit_s=20.0, drawn=True)
+        made = package(kinds, FakeDatabase(), FakeEnvironment(), options, Random(seed))
+        events = simulate(time_limit(20.0, made.generator), nemesis=True, latency=looks)
+        ended = {each.value["fault"] for each in events if each.type == "invoke" and each.value["step"] == "end"}
+        assert ended == {"stop", "packets", "hung-disk"}
+
+
 @pytest.mark.parametrize(("core", "observed", "lasts"), [(True, True, 1), (True, False, 3), (False, None, 3)])
 def test_an_episode_is_extended_until_its_core_was_seen(core: bool, observed: bool | None, lasts: int) -> None:
     begun = Op("invoke", -1, "step", value={"fault": "x"}, time=0)
