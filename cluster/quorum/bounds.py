@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from hashlib import blake2b
 
 from cluster.quorum.calls import ReplicaCalls, Unanswered
@@ -70,9 +70,10 @@ class Bounds:
         """Every replica has all mutations below it."""
         return self.gate.durable.low_bound
 
-    def left(self, each: MutationId) -> None:
-        """A mutation that entered the gate is durable and known by its id, or never will be."""
-        self.gate.leave(each)
+    def left(self, ids: Iterable[MutationId]) -> None:
+        """Mutations that entered the gate are durable and known by their ids, or never will be."""
+        for each in ids:
+            self.gate.leave(each)
         for waiting in list(self._quiet):
             if self.gate.quiet_below(waiting[0]):
                 self._quiet.remove(waiting)

@@ -80,13 +80,13 @@ class Hints:
         hint, self._next = Hint(self._next, target.node_id, target.address, tablet_id, mutation), self._next + 1
         record = _encode(hint)
         self.written_bytes += len(record)
-        await journal.put(record)
+        await journal.put((record,))
         self._shorten(journal)
         return True
 
     async def delivered(self, journal: Journal, numbers: tuple[int, ...]) -> None:
         """These are over. Raises JournalFull: then they are sent once more, which changes nothing."""
-        await journal.put(_encode(HintsDelivered(numbers)))
+        await journal.put((_encode(HintsDelivered(numbers)),))
         self._shorten(journal)
 
     def pending(self, target: str, most: int) -> list[Hint]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -49,10 +50,15 @@ LOWEST_TIME = 0
 
 def encode_id(each: MutationId) -> bytes:
     """ID_BYTES that sort as ids do; raises ValueError where the server's name is longer than NODE_BYTES."""
-    node = each.node.encode()
+    return each.time.to_bytes(8, "big") + _padded(each.node)
+
+
+@lru_cache(maxsize=1024)
+def _padded(server_id: str) -> bytes:
+    node = server_id.encode()
     if len(node) > NODE_BYTES:
-        raise ValueError(f"the server id {each.node!r} has more than {NODE_BYTES} bytes")
-    return each.time.to_bytes(8, "big") + node.ljust(NODE_BYTES, b"\0")
+        raise ValueError(f"the server id {server_id!r} has more than {NODE_BYTES} bytes")
+    return node.ljust(NODE_BYTES, b"\0")
 
 
 def decode_id(data: bytes) -> MutationId:

@@ -7,7 +7,7 @@ they say is in files of its own. One fsync serves everything on the node that wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from cluster.log.replay import SnapshotRef
@@ -29,7 +29,7 @@ class Journal:
 
     def __init__(self, log: GroupLog, on_durable: OnRecord) -> None:
         self._log, self._on_durable = log, on_durable
-        self._waiting: dict[int, tuple[bytes, asyncio.Future[None]]] = {}
+        self._waiting: dict[int, asyncio.Future[None]] = {}
         self._next, self._durable = 1, 0
         self._saving = False
         self._closed = False
@@ -61,16 +61,16 @@ class Journal:
         entry = self._log.entry(number)
         return None if entry is None else entry.data
 
-    async def put(self, data: bytes) -> None:
-        """Make a record durable, and return once `on_durable` has had it; raises JournalFull."""
+    async def put(self, records: Sequence[bytes]) -> None:
+        """Make records durable, all together, and return once `on_durable` has had them; raises JournalFull."""
         if self._log.full or self._closed:
             raise JournalFull
-        number, self._next = self._next, self._next + 1
+        first, self._next = self._next, self._next + len(records)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = (data, durable)
-        entry = Entry(_TERM, number, EntryKind.COMMAND, data)
-        self._log.put(Persist(number, None, (entry,), None, ()))
-        # Whoever waits may give up; the record stays, and is told of when it is durable.
+        entries = tuple([Entry(_TERM, first + at, EntryKind.COMMAND, data) for at, data in enumerate(records)])
+        self._waiting[first] = durable
+        self._log.put(Persist(first, None, entries, None, ()))
+        # Whoever waits may give up; the records stay, and are told of when they are durable.
         await asyncio.shield(durable)
 
     def cut(self, number: int, base: Iterator[bytes], then: Callable[[], None] = lambda: None) -> None:
@@ -89,14 +89,15 @@ class Journal:
         """Nobody is told any more."""
         self._closed = True
         self._log.close()
-        for _, durable in self._waiting.values():
+        for durable in self._waiting.values():
             durable.cancel()
 
     def _told(self, persists: list[Persist]) -> None:
         for persist in persists:
-            data, durable = self._waiting.pop(persist.sequence)
-            self._durable = persist.sequence
-            self._on_durable(persist.sequence, data)
+            for entry in persist.entries:
+                self._durable = entry.index
+                self._on_durable(entry.index, entry.data)
+            durable = self._waiting.pop(persist.sequence)
             if not durable.done():
                 durable.set_result(None)
 

@@ -5,7 +5,6 @@ The tablet server sees it through `cluster.quorum.replica.PartitionReplica`, as 
 
 from __future__ import annotations
 
-import asyncio
 from typing import ClassVar
 
 from cluster.config import Knobs
@@ -28,7 +27,7 @@ from cluster.quorum.messages import (
     TakePartitions,
 )
 from cluster.quorum.mutation import InvalidMutation, decode_mutation
-from cluster.quorum.partition_store import PartitionStore
+from cluster.quorum.partition_store import Arrival, PartitionStore
 from cluster.quorum.repairing import hash_leaves, stream_span
 from cluster.quorum.slices import page_digest
 from cluster.wire.messages import CreateTablet, Fault
@@ -71,14 +70,14 @@ class LegacyReplica:
     async def _take(self, store: PartitionStore, encoded: tuple[bytes, ...]) -> QuorumReply:
         failpoints = self._ports.failpoints
         try:
-            mutations = [decode_mutation(each) for each in encoded]
+            arrivals = [Arrival(decode_mutation(each), each) for each in encoded]
             if failpoints.armed:
                 await pass_by(failpoints, "quorum.before_store", self._tablet_id)
-            await asyncio.gather(*map(store.apply, mutations))
+            await store.apply_all(arrivals)
             if failpoints.armed:
                 await pass_by(failpoints, "quorum.after_store", self._tablet_id)
         except (InvalidMutation, OtherVersion) as error:
             return Fault("INVALID", str(error), definite=True)
         except DiskFull:
-            return Fault("DISK_FULL", "the disk is full", definite=True)
+            return Fault("DISK_FULL", "the disk is full", definite=len(encoded) == 1)
         return Stored()

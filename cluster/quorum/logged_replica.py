@@ -38,7 +38,7 @@ from cluster.quorum.messages import (
 )
 from cluster.quorum.mutation import InvalidMutation, decode_mutation
 from cluster.quorum.mutation_log import MutationLog
-from cluster.quorum.partition_store import PartitionStore
+from cluster.quorum.partition_store import Arrival, PartitionStore
 from cluster.wire.messages import CreateTablet, Fault
 from harness.failpoints import pass_by
 from harness.ports import DiskFull, Ports
@@ -112,42 +112,53 @@ class LoggedReplica:
     # ---- writes ----
 
     async def _take(self, store: PartitionStore, mutations: Sequence[LoggedMutation], new: bool) -> QuorumReply:
-        failpoints, bounds = self._ports.failpoints, self.bounds
+        failpoints, bounds, alone = self._ports.failpoints, self.bounds, False
         assert bounds is not None
         try:
             if failpoints.armed:
                 await pass_by(failpoints, "quorum.before_store", self._tablet_id)
             if new and not all(bounds.gate.admits(each.id) for each in mutations):
                 return BelowFence(bounds.gate.asked)
+            alone = len(mutations) == 1 and mutations[0].id not in self._coming
             lacking = [each for each in mutations if not self._has(each.id, bounds, new)]
-            storing = [self._storing(store, each, bounds) for each in lacking]
-            for task in storing:
+            for task in self._storing(store, lacking, bounds):
                 await asyncio.shield(task)
             if failpoints.armed:
                 await pass_by(failpoints, "quorum.after_store", self._tablet_id)
         except (InvalidMutation, OtherVersion) as error:
             return Fault("INVALID", str(error), definite=True)
         except DiskFull:
-            return Fault("DISK_FULL", "the disk is full", definite=len(mutations) == 1)
+            return Fault("DISK_FULL", "the disk is full", definite=alone)
         return Stored()
 
     def _has(self, each: MutationId, bounds: Bounds, new: bool) -> bool:
         """Whether it is here; of a new one that was let in the bound says nothing."""
         return each in self.log.index or (not new and bounds.gate.known_everywhere(each))
 
-    def _storing(self, store: PartitionStore, each: LoggedMutation, bounds: Bounds) -> asyncio.Task[None]:
-        """A mutation on its way into the log, in this very turn; one task for an id, whoever sends it meanwhile."""
-        task = self._coming.get(each.id)
-        if task is None:
-            work = store.apply(decode_mutation(each.mutation), each.id)
-            task = self._coming[each.id] = asyncio.create_task(work, name="quorum.store")
-            bounds.gate.enter(each.id)
-            task.add_done_callback(lambda ended: self._stored(each.id, ended, bounds))
-        return task
+    def _storing(
+        self, store: PartitionStore, mutations: Sequence[LoggedMutation], bounds: Bounds
+    ) -> list[asyncio.Task[None]]:
+        """Mutations on their way into the log, in this very turn; one task for an id, whoever sends it meanwhile."""
+        coming = self._coming
+        fresh = {
+            each.id: Arrival(decode_mutation(each.mutation), each.mutation, each.id)
+            for each in mutations
+            if each.id not in coming
+        }
+        tasks = dict.fromkeys(coming[each.id] for each in mutations if each.id not in fresh)
+        if fresh:
+            task = asyncio.create_task(store.apply_all(list(fresh.values())), name="quorum.store")
+            tasks[task] = None
+            for each in fresh:
+                coming[each] = task
+                bounds.gate.enter(each)
+            task.add_done_callback(lambda ended: self._stored(fresh, ended, bounds))
+        return list(tasks)
 
-    def _stored(self, each: MutationId, ended: asyncio.Task[None], bounds: Bounds) -> None:
-        del self._coming[each]
-        bounds.left(each)
+    def _stored(self, ids: Collection[MutationId], ended: asyncio.Task[None], bounds: Bounds) -> None:
+        for each in ids:
+            del self._coming[each]
+        bounds.left(ids)
         if not ended.cancelled():
             ended.exception()  # whoever waits is told; if nobody does, nobody needs to know
 

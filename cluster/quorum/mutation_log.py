@@ -50,13 +50,19 @@ class MutationLog:
     def forget_below(self, bound: int) -> None:
         """Every replica has everything below a bound: nobody asks for it any more."""
         self.low_bound = max(self.low_bound, bound)
+        gone: dict[KeyBytes, list[MutationId]] = {}
         for each, (partition, number) in self.index.forget_below(bound):
             self._numbers.pop(number, None)
             self._forgotten = max(self._forgotten, number)
-            left = self._hashes[partition]
-            left.remove(each)
-            if not left.count:
+            gone.setdefault(partition, []).append(each)
+        for partition, ids in gone.items():
+            left = self.index.of_partition(partition)
+            if not left:
                 del self._hashes[partition]
+            elif len(left) < len(ids):
+                self._hashes[partition] = SetHash(left)
+            else:
+                self._hashes[partition].remove(ids)
 
     def needed(self, last: int) -> list[tuple[int, MutationId, KeyBytes]]:
         """The mutations that the log must keep, of places up to `last`, rising."""

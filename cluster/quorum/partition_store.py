@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.ids import MutationId
@@ -59,6 +59,14 @@ class PartitionScan(Protocol):
         """Give up what was kept for the scan."""
 
 
+class Arrival(NamedTuple):
+    """A mutation that is to be stored, the bytes that it came in, and its id if it has one."""
+
+    mutation: PartitionMutation
+    encoded: bytes
+    id: MutationId | None = None
+
+
 class PartitionStore(Protocol):
     """The partitions of one replica. What reads raises Quarantined where what is stored is damaged (G7)."""
 
@@ -69,6 +77,9 @@ class PartitionStore(Protocol):
 
         Whoever is cancelled meanwhile doesn't know: the mutation may become durable.
         """
+
+    async def apply_all(self, arrivals: Sequence[Arrival]) -> None:
+        """Do so with each, in this order; after DiskFull some of several may have been taken."""
 
     def logged(self, number: int) -> bytes | None:
         """The mutation at a place of the log, encoded; None where the log keeps it no more."""

@@ -58,21 +58,24 @@ class Difference:
 
 
 class SetHash:
-    """The set hash of a set that grows and shrinks."""
+    """The set hash of a set that grows and shrinks; it begins with `ids`, each given once."""
 
-    def __init__(self) -> None:
+    def __init__(self, ids: Iterable[MutationId] = ()) -> None:
         self.count = 0
         self._sum = 0
+        for each in ids:
+            self.add(each)
 
     def add(self, each: MutationId) -> None:
         """An id that the set did not have."""
         self.count += 1
         self._sum ^= _of_set(encode_id(each))
 
-    def remove(self, each: MutationId) -> None:
-        """An id that it had."""
-        self.count -= 1
-        self._sum ^= _of_set(encode_id(each))
+    def remove(self, ids: Iterable[MutationId]) -> None:
+        """Ids that it had."""
+        for each in ids:
+            self.count -= 1
+            self._sum ^= _of_set(encode_id(each))
 
     def summary(self, bound: int) -> Summary:
         """The plain summary, given that no id of the set lies below the bound."""
@@ -82,10 +85,7 @@ class SetHash:
 def summarize(ids: Iterable[MutationId], bound: int, detail: int = 0) -> Summary:
     """The summary of those ids that are not below the bound, with a sketch of `detail` cells, or ALL_IDS."""
     chosen = sorted(each for each in ids if each.time >= bound)
-    whole = SetHash()
-    for each in chosen:
-        whole.add(each)
-    plain = whole.summary(bound)
+    plain = SetHash(chosen).summary(bound)
     if detail == ALL_IDS:
         return msgspec.structs.replace(plain, ids=tuple(chosen))
     if detail == 0:

@@ -60,6 +60,14 @@ def note_in(data: bytes) -> bytes | None:
     return data[1:] if data[:1] == _NOTE else None
 
 
+def mutation_in(data: bytes) -> bytes | None:
+    """The mutation of an encoded record that is one."""
+    kind = data[:1]
+    if kind == _NAMED:
+        return data[1 + ID_BYTES :]
+    return data if kind == _PLAIN else None
+
+
 class Ledger(Protocol):
     """Who knows mutations by their ids (Q3), and how much of the log it still needs for that."""
 

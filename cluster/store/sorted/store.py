@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from cluster.quorum.ids import MutationId
 from cluster.quorum.journal import Journal, JournalFull
 from cluster.quorum.keys import LOWEST_KEY, TOKENS, KeyBytes, place_of
 from cluster.quorum.mutation import PartitionMutation, decode_mutation, encode_mutation
-from cluster.quorum.partition_store import Purgeable, StoreStats, keep_all
+from cluster.quorum.partition_store import Arrival, Purgeable, StoreStats, keep_all
 from cluster.quorum.rows import oldest_timestamp
 from cluster.quorum.slices import Page, Slice
 from cluster.store.sorted.asides import SetAside
@@ -33,7 +33,15 @@ from cluster.store.sorted.live import LiveFiles, SortedOptions
 from cluster.store.sorted.memtable import MemoryCursor, Memtable
 from cluster.store.sorted.merging import Turns
 from cluster.store.sorted.reading import SliceRead, TokenScan
-from cluster.store.sorted.records import Ledger, MutationRecord, NoteRecord, decode_record, encode_record, note_in
+from cluster.store.sorted.records import (
+    Ledger,
+    MutationRecord,
+    NoteRecord,
+    decode_record,
+    encode_record,
+    mutation_in,
+    note_in,
+)
 from harness.ports import DiskFull, Ports
 
 _COMING_BYTES = 1 << 18
@@ -58,6 +66,21 @@ class _Coming:
 
     mutations: deque[tuple[PartitionMutation, MutationId | None, int]] = field(default_factory=deque)
     bytes: int = 0
+
+    def add(self, mutation: PartitionMutation, each: MutationId | None, size: int) -> None:
+        """One more, the last."""
+        self.mutations.append((mutation, each, size))
+        self.bytes += size
+
+    def first(self) -> tuple[PartitionMutation, MutationId | None, int]:
+        """The first, which is durable now."""
+        found = self.mutations.popleft()
+        self.bytes -= found[2]
+        return found
+
+    def take_back(self) -> None:
+        """The last was not taken by the log."""
+        self.bytes -= self.mutations.pop()[2]
 
 
 class Signal:
@@ -131,19 +154,35 @@ class SortedStore:
 
         Whoever is cancelled meanwhile doesn't know: the mutation may become durable.
         """
-        while self._coming.bytes >= _COMING_BYTES or len(self._tables) > 1 + _FULL_TABLES:
+        await self.apply_all((Arrival(mutation, encode_mutation(mutation), each),))
+
+    async def apply_all(self, arrivals: Sequence[Arrival]) -> None:
+        """Do so with each, in this order, as many at once as there is room for on the way to the log.
+
+        After DiskFull some of several may have been taken.
+        """
+        coming, at = self._coming, 0
+        while at < len(arrivals):
+            while coming.bytes >= _COMING_BYTES or len(self._tables) > 1 + _FULL_TABLES:
+                self._require_whole()
+                await self._room.wait()
             self._require_whole()
-            await self._room.wait()
-        self._require_whole()
-        data = encode_record(MutationRecord(each, encode_mutation(mutation)))
-        self._coming.mutations.append((mutation, each, len(data)))
-        self._coming.bytes += len(data)
-        waiting = self._journal.put(data)
+            records = []
+            while at < len(arrivals) and coming.bytes < _COMING_BYTES:
+                mutation, encoded, each = arrivals[at]
+                record = encode_record(MutationRecord(each, encoded))
+                records.append(record)
+                coming.add(mutation, each, len(record))
+                at += 1
+            await self._put(records)
+
+    async def _put(self, records: Sequence[bytes]) -> None:
+        """Wait until the last that are coming are durable and visible."""
         try:
-            await waiting
+            await self._journal.put(records)
         except JournalFull as error:
-            self._coming.mutations.pop()
-            self._coming.bytes -= len(data)
+            for _ in records:
+                self._coming.take_back()
             raise DiskFull("the node's log takes nothing now") from error
         except asyncio.CancelledError:
             self._require_whole()
@@ -152,8 +191,7 @@ class SortedStore:
     def logged(self, number: int) -> bytes | None:
         """The mutation at a place of the log, encoded; None where the log keeps it no more."""
         data = self._journal.read(number)
-        record = None if data is None else decode_record(data)
-        return record.mutation if isinstance(record, MutationRecord) else None
+        return None if data is None else mutation_in(data)
 
     async def find(self, number: int) -> bytes | None:
         """The mutation at a place of the log, also where it was set aside since; None where it is kept no more.
@@ -175,7 +213,7 @@ class SortedStore:
         """Keep these bytes durably beside the mutations, in place of those before; raises DiskFull, Quarantined."""
         self._require_whole()
         try:
-            await self._journal.put(encode_record(NoteRecord(note)))
+            await self._journal.put((encode_record(NoteRecord(note)),))
         except JournalFull as error:
             raise DiskFull("the node's log takes nothing now") from error
 
@@ -284,8 +322,7 @@ class SortedStore:
         if (note := note_in(data)) is not None:
             self.noted = note
             return
-        mutation, each, size = self._coming.mutations.popleft()
-        self._coming.bytes -= size
+        mutation, each, size = self._coming.first()
         self._merge(number, mutation, size)
         self._tell(number, each, mutation)
         self._room.tell()

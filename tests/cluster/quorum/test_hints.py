@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from cluster.quorum.hints import MOST_FOR_ONE, Hints
@@ -20,10 +20,11 @@ class Records:
         self.hints, self.base, self.records = hints, list[bytes](), list[bytes]()
         self.log_bytes = self.durable = 0
 
-    async def put(self, record: bytes) -> None:
-        self.durable += 1
-        self.records.append(record)
-        self.hints.take(self.durable, record)
+    async def put(self, records: Sequence[bytes]) -> None:
+        for record in records:
+            self.durable += 1
+            self.records.append(record)
+            self.hints.take(self.durable, record)
 
     def cut(self, number: int, base: Iterator[bytes]) -> None:
         assert number == self.durable

@@ -175,7 +175,7 @@ def test_requests_of_another_epoch_or_cluster_are_refused() -> None:
 class Damaged:
     """A store that finds what it holds damaged, whatever it is asked."""
 
-    async def apply(self, mutation: object) -> None:
+    async def apply_all(self, arrivals: object) -> None:
         raise Quarantined("torn")
 
     async def read(self, asked: object) -> None:

@@ -73,7 +73,7 @@ def test_a_set_hash_that_grows_and_shrinks_is_that_of_what_is_left(ids: list[Mut
     left = [each for at, each in enumerate(ids) if at not in gone]
     for at, each in enumerate(ids):
         if at in gone:
-            growing.remove(each)
+            growing.remove([each])
     assert growing.summary(0) == summarize(left, 0)
 
 

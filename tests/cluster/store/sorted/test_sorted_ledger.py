@@ -11,6 +11,7 @@ from cluster.log.view import Quarantined
 from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation
+from cluster.quorum.partition_store import Arrival
 from cluster.store.sorted.records import MutationRecord, NoteRecord, decode_record, encode_record
 from harness.failpoints import Arming
 from tests.cluster.store.sorted.sorted_stores import StoreMachine, simulate
@@ -273,5 +274,29 @@ def test_a_damaged_mutation_that_was_set_aside_quarantines_the_replica() -> None
         with pytest.raises(Quarantined):
             await machine.do(machine.store.find(1))
         assert len(machine.quarantined) == 1
+
+    simulate(scenario)
+
+
+def test_many_mutations_at_once_are_stored_as_one_after_the_other_and_all_that_fit_in_with_one_sync() -> None:
+    async def scenario(machine: StoreMachine) -> None:
+        told = machine.ledger = Told()
+        told.needs_from = 1
+        await machine.start()
+        mutations = [(MutationId(time, "t1"), wrote(time, time)) for time in range(1, 201)]
+        arrivals = [Arrival(mutation, encode_mutation(mutation), each) for each, mutation in mutations]
+        asked_ns = machine.ports.clock.monotonic_ns()
+        await machine.do(machine.store.apply_all(arrivals[:100]))
+        all_ns = machine.ports.clock.monotonic_ns() - asked_ns
+        await machine.do(machine.store.apply(mutations[100][1], mutations[100][0]))
+        assert all_ns < 3 * (machine.ports.clock.monotonic_ns() - asked_ns - all_ns)
+        await machine.do(machine.store.apply_all(arrivals[101:]))
+        assert list(told.stored_ids) == [each for each, _ in mutations]
+        again = machine.ledger = Told()
+        again.needs_from = 1
+        await machine.restart()
+        assert again.stored_ids == told.stored_ids
+        assert len((await machine.contents(PARTITION)).rows) == 200
+        await machine.do(machine.store.apply_all(()))
 
     simulate(scenario)
