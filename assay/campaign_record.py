@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from assay.seeds import SeedResult
-from harness.errors import UserError
+from harness.errors import UNDECODABLE, UserError
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Record:
         for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
             try:
                 outcome = msgspec.json.decode(line, type=Outcome)
-            except msgspec.MsgspecError as error:
+            except UNDECODABLE as error:
                 raise UserError(f"{path}, line {number}, is no outcome of a campaign: {error}.") from error
             if outcome.commit == commit:
                 self._known[outcome.command] = outcome

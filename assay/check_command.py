@@ -23,6 +23,7 @@ from harness.history.address import exists, place_of
 from harness.rundir import is_run, open_run
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
+EXIT_HARNESS = 255
 ENGINES = ("auto", "local", "spark")
 FAILED_CAS = ("auto", "observed", "absent")
 FAILED_CAS_MODELS = ("register", "cas-register")
@@ -57,12 +58,16 @@ def check_and_report(
             objects.append(judged(path, request))
         except (UserError, HarnessError) as error:
             errors.append(error)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not hide what was found in another input
+            words = f"a bug of the harness: {type(error).__name__}: {error} (on {path}; --debug shows the traceback)"
+            errors.append(HarnessError(words))
+            errors[-1].__cause__ = error
     teller = Teller()
     for line in output(objects, json_output):
         teller.line(line)
-    if report is not None:
-        draw(report, objects, errors)
-    return teller.end(exit_code(objects, errors))
+    drawn = report is None or draw(report, objects, errors)
+    code = teller.end(exit_code(objects, errors))
+    return code if drawn or code == EXIT_CODES[False] else EXIT_HARNESS
 
 
 def require_place(report: Path | None) -> None:
@@ -71,16 +76,17 @@ def require_place(report: Path | None) -> None:
         raise UserError(f"There is no directory {report.parent} for the report {report.name}.")
 
 
-def draw(report: Path, objects: Sequence[dict[str, Any]], errors: Sequence[UserError | HarnessError]) -> None:
-    """Write the page on all inputs; a failed drawing never costs the verdict, so it is only told."""
+def draw(report: Path, objects: Sequence[dict[str, Any]], errors: Sequence[UserError | HarnessError]) -> bool:
+    """Write the page on all inputs, and say whether it could be; a failed drawing never costs the verdict."""
     from results.check_report import write_check_report  # Plotting takes a second to load.
 
     try:
         path = write_check_report(report, objects, [str(error) for error in errors])
     except Exception as error:  # noqa: BLE001 - the verdict is printed already and decides the exit code
         print_error(HarnessError(f"the report could not be made: {type(error).__name__}: {error}"))
-    else:
-        print(f"report: {path}", file=sys.stderr)
+        return False
+    print(f"report: {path}", file=sys.stderr)
+    return True
 
 
 def require_runs(paths: Sequence[Path]) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from assay.telling import Untold, print_any_name
-from harness.errors import HarnessError, UserError
+from harness.errors import HarnessError, UnwritableError, UserError
 
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, 255
 PARSER_INTERRUPTED = 130
@@ -260,13 +260,14 @@ def list_names(
 @app.command()
 def report(
     run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory in the store.")],
+    to: Annotated[Path | None, typer.Option(help="The file to write, instead of the run's report.html.")] = None,
     debug: Debug = False,
 ) -> int:
     """Build the report of a saved run again."""
     state_debug(debug)
     from assay.reporting import rebuild_report
 
-    typer.echo(rebuild_report(run_directory))
+    typer.echo(rebuild_report(run_directory, to))
     return EXIT_VALID
 
 
@@ -387,7 +388,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = invoke(arguments)
     except Untold as untold:
         code = unheard(untold)
-    except UserError as error:
+    except (UserError, UnwritableError) as error:
         complain(str(error))
         code = EXIT_BAD_ARGUMENTS
     except (KeyboardInterrupt, SystemExit) as stop:

@@ -23,9 +23,10 @@ from cluster.health.check import ClusterReport
 from cluster.health.look import look, told
 from cluster.quorum.messages import Repaired
 from cluster.wire.messages import WIRE_VERSION
-from harness.errors import DefiniteError, HarnessError, IndefiniteError, UserError
+from harness.errors import UNDECODABLE, DefiniteError, HarnessError, IndefiniteError, UserError
 from harness.ports import Hello, Ports
 from harness.protocols import Node, NodeStatus
+from harness.run_seal import broken_seal
 from harness.rundir import open_run, write_atomic
 
 UP_FILE = "cluster-up.json"
@@ -121,6 +122,8 @@ def saved_report(run: Path) -> ClusterReport:
     saved = rundir.read_json(rundir.cluster_json)
     if saved is None:
         raise UserError(f"{run} has no {rundir.cluster_json.name}: nobody looked at the cluster at its end.")
+    if rundir.outcome_json.exists() and (unsealed := broken_seal(rundir)):
+        raise UserError(f"The files of {run} are not those of one whole run: {unsealed[0]}.")
     try:
         return msgspec.convert(saved, ClusterReport)
     except msgspec.ValidationError as error:
@@ -174,7 +177,7 @@ def read_up(store: Path) -> UpCluster:
         return msgspec.json.decode(path.read_bytes(), type=UpCluster)
     except FileNotFoundError:
         raise UserError(f"No cluster is up (there is no {path}): start one with `assay cluster up`.") from None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNDECODABLE) as error:
         raise UserError(f"{path} can't be read: {error}.") from error
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from assay.progress import working
 from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
-from harness.errors import UserError
+from harness.errors import UnwritableError, UserError
 from harness.rundir import is_run, open_run
 
 
@@ -16,7 +16,7 @@ def export_history(path: Path, to: Path | None, format: str, overwrite: bool) ->
     """Write the history at `path` to a file (of a run: its `history.edn` unless told), and say what was written.
 
     Raises UserError for a history that can't be read or said in Jepsen's form and for a file that is there already,
-    HarnessError if it can't be written.
+    UnwritableError if it can't be written.
     """
     if not path.exists():
         raise UserError(f"There is no file or run directory {path}.")
@@ -25,7 +25,10 @@ def export_history(path: Path, to: Path | None, format: str, overwrite: bool) ->
         source = open_source(path, format)
         if target.exists() and isinstance(source.path, Path) and target.samefile(source.path):
             raise UserError(f"{target} is what is to be exported; name another file with --to.")
-        counts = write_edn(source, target)
+        try:
+            counts = write_edn(source, target)
+        except UnwritableError as error:
+            raise UnwritableError(f"{str(error).rstrip('.')}; name another file with --to.") from error
     yield f"{target}: {counts.operations} operations, {counts.events} events"
     if note := source.cut_short or source.note:
         yield f"  {note}"

@@ -21,7 +21,7 @@ from assay.telling import Teller
 from checkers.api import judge_source_by_each
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
-from checkers.importers.detect import open_source
+from checkers.importers.detect import open_source, require_file
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -72,6 +72,7 @@ class ManifestRequest:
 
 def read_manifest(table: Path) -> list[ManifestRow]:
     """The lines of a table; raises UserError, naming the line, for one that can't be read."""
+    require_file(table)
     try:
         lines = table.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -141,6 +142,9 @@ class Judges:
             verdict = self._verdict(row)
         except (UserError, HarnessError) as error:
             outcome = Outcome(row.file, row.model, row.expected, "error", False, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not hide what was found on other lines
+            reason = f"a bug of the harness: {type(error).__name__}: {error}"
+            outcome = Outcome(row.file, row.model, row.expected, "error", False, reason=reason)
         else:
             outcome = _compared(row, verdict)
         return msgspec.structs.replace(

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.errors import UnwritableError, UserError
 from harness.rundir import RunDir
 from nemesis.registry import NEMESES
 
@@ -21,11 +22,17 @@ def report_of(rundir: RunDir) -> Path | None:
         return None
 
 
-def rebuild_report(run_directory: Path) -> str:
-    """Build the report of a saved run again and return its path; raises UserError or HarnessError."""
+def rebuild_report(run_directory: Path, to: Path | None) -> str:
+    """Build the report of a saved run again, in the run or where it is told, and return its path; raises UserError, or
+    UnwritableError that says how to have it elsewhere."""
     from results.report import build_report
 
-    return str(build_report(run_directory, colors()))
+    if to is not None and not to.parent.is_dir():
+        raise UserError(f"There is no directory {to.parent} for the report {to.name}.")
+    try:
+        return str(build_report(run_directory, colors(), to))
+    except UnwritableError as error:
+        raise UnwritableError(f"{str(error).rstrip('.')}; name another file with --to.") from error
 
 
 def colors() -> Mapping[str, str]:

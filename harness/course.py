@@ -39,7 +39,7 @@ from harness.leaderships import Led, since
 from harness.ops import Op
 from harness.protocols import Directed, Examined, Sharded, Watched
 from harness.provenance import provenance
-from harness.run_seal import seal_run
+from harness.run_seal import seal_run, sealed_verdict
 from harness.rundir import RunDir
 from harness.spec import Judge, Progress, Silent, Test
 from harness.standing import Standing, standing
@@ -232,8 +232,12 @@ class Course:
             raise HarnessError("a run has no verdict before it was judged")
         aftermath = tuple(failure for failure in self.failures.failures() if failure.stage in AFTERMATH)
         verdict = self._verdict = msgspec.structs.replace(verdict, aftermath=aftermath)
-        self._attempt("save", lambda: self._rundir.write_json(self._rundir.verdict_json, saved_form(verdict)))
+        self._attempt("save", lambda: self._write_verdict(verdict))
         return verdict
+
+    def _write_verdict(self, verdict: RunVerdict) -> None:
+        saved = sealed_verdict(self._rundir, saved_form(verdict))
+        self._rundir.write_json(self._rundir.verdict_json, saved)
 
     # ---- what the stages do ----
 

@@ -1,5 +1,15 @@
 """Four kinds of failure, four classes: definite, unknown, the user's mistake, ours (see `runs.md`, "Words")."""
 
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoders raise of bytes that somebody else wrote, or that were damaged: no JSON (or MessagePack) of that type;
+text in it that is no UTF-8; more brackets in each other than can be read."""
+
 
 class DefiniteError(Exception):
     """The operation did not take effect, for certain; it is recorded as `fail`.
@@ -29,3 +39,10 @@ class UserError(Exception):
 
 class HarnessError(Exception):
     """The harness itself failed (SSH, Docker, disk, a bug of ours); never turned into a verdict; exit code 255."""
+
+
+class UnwritableError(HarnessError):
+    """A file can't be written: the volume is full or read-only, or something stands in its place.
+
+    In a run it is a failure of the harness; a command that was told to write there exits with 254.
+    """

@@ -1,7 +1,8 @@
 """The seal of a saved run: a digest of each of its files, so that files that don't fit together are told.
 
 `seal.json` is written after everything that a verdict is made of. It keeps files from being edited, cut, lost or mixed
-with those of another run unnoticed; who makes a new seal for what he forged is not kept from it.
+with those of another run unnoticed; who makes a new seal for what he forged is not kept from it. `verdict.json` comes
+later and has a seal of its own, of what it says and of `seal.json`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -50,6 +52,25 @@ def broken_seal(rundir: RunDir) -> tuple[str, ...]:
         raise UserError(f"{rundir.path} can't be read: {error.strerror}.") from error
     words = {name: _difference(was.get(name), now.get(name)) for name in {**was, **now}}
     return tuple(f"{name} {word}" for name, word in words.items() if word is not None)
+
+
+def sealed_verdict(rundir: RunDir, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """A verdict with a `seal` that says of which files it is the verdict, and what it said of them."""
+    return {**verdict, "seal": _verdict_digest(rundir, verdict)}
+
+
+def is_verdict_of(rundir: RunDir, saved: Mapping[str, Any]) -> bool:
+    """Whether a saved verdict is one on these very files, word for word."""
+    told = {name: value for name, value in saved.items() if name != "seal"}
+    return saved.get("seal") == _verdict_digest(rundir, told)
+
+
+def _verdict_digest(rundir: RunDir, verdict: Mapping[str, Any]) -> str:
+    """Of the verdict as JSON holds it, and of the run's seal."""
+    saved = msgspec.json.decode(msgspec.json.encode(verdict))
+    words = msgspec.json.encode(saved, order="deterministic")
+    seal = rundir.seal_json.read_bytes() if rundir.seal_json.is_file() else b""
+    return hashlib.sha256(b"%d " % len(seal) + seal + words).hexdigest()
 
 
 def _difference(was: str | None, now: str | None) -> str | None:

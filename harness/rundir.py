@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import HarnessError, UserError
+from harness.errors import UNDECODABLE, HarnessError, UserError
 from harness.whole import appearing
 
 _MAX_SAME_MOMENT = 10_000
@@ -113,7 +113,7 @@ class RunDir:
             return msgspec.json.decode(path.read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, *UNDECODABLE) as error:
             raise UserError(f"{path} can't be read: {error}.") from error
 
     def write_logs(self, logs: Mapping[str, bytes]) -> None:

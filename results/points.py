@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harness.errors import UNDECODABLE
 from harness.history.journal import read_journal
 from harness.history.saved import open_saved
 from harness.history.table import batches
@@ -144,6 +145,6 @@ def decoded(value: object) -> dict[str, Any]:
     """The value column of an operation, which is JSON; another database's nemesis may say anything there."""
     try:
         found = msgspec.json.decode(value) if isinstance(value, str) else None
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return {}
     return found if isinstance(found, dict) else {}

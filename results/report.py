@@ -16,15 +16,17 @@ from results.recoveries import recoveries
 from results.saved import Saved, load
 
 
-def build_report(run: Path, colors: Mapping[str, str] | None = None) -> Path:
-    """Write the report of a run directory and return its path; whatever parts of the run are missing, it says so.
+def build_report(run: Path, colors: Mapping[str, str] | None = None, to: Path | None = None) -> Path:
+    """Write the report of a run directory, into it unless told, and return its path; whatever parts of the run are
+    missing, it says so.
 
     `colors` are CSS colours by kind of fault. Raises UserError if the path is no run directory, HarnessError if the
     report can't be written.
     """
     rundir = open_run(run)
-    write_atomic(rundir.report_html, render(rundir, colors or {}).encode())
-    return rundir.report_html
+    target = to or rundir.report_html
+    write_atomic(target, render(rundir, colors or {}).encode())
+    return target
 
 
 def render(rundir: RunDir, colors: Mapping[str, str]) -> str:

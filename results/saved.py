@@ -14,6 +14,7 @@ from harness.errors import UserError
 from harness.facts import conclude_run, load_faults
 from harness.faults import Fault
 from harness.leaderships import Leadership
+from harness.run_seal import is_verdict_of
 from harness.rundir import RunDir
 from results.neighbours import MOST_GROUPS, Group, find_neighbours, grouped
 from results.points import Points, read_points
@@ -92,18 +93,25 @@ def _groups(rundir: RunDir, verdict: Mapping[str, Any]) -> tuple[Group, ...]:
 
 
 def _believed(gaps: list[str], rundir: RunDir, verdict: dict[str, Any]) -> dict[str, Any]:
-    """The saved verdict if its word is what its own checkers and the run's facts come to, else with the worse word."""
+    """The saved verdict if it is one on these files, and its word what its own checkers and the run's facts come to,
+    else with the worst word."""
     checkers = verdict.get("checkers")
     anew = _tolerant(gaps, lambda: conclude_run(rundir, checkers if isinstance(checkers, dict) else {}))
     saved, word = verdict.get("overall"), "unknown" if anew is None else anew.overall
-    if saved == word or saved not in _BADNESS:
+    if saved not in _BADNESS:
         return verdict
-    worse = max(saved, word, key=_BADNESS.index)
-    gaps.append(
-        f"verdict.json says {saved}, but what the run saved comes to {word}: a file was changed, or can't be read. "
-        "`assay check` judges the run anew."
-    )
-    return {**verdict, "overall": worse}
+    words = [saved, word]
+    if saved != word:
+        gaps.append(
+            f"verdict.json says {saved}, but what the run saved comes to {word}: a file was changed, or can't be read. "
+            "`assay check` judges the run anew."
+        )
+    if not is_verdict_of(rundir, verdict):
+        words.append("unknown")
+        gaps.append(
+            "verdict.json is not what was said of these files, word for word: `assay check` judges the run anew."
+        )
+    return {**verdict, "overall": max(words, key=_BADNESS.index)}
 
 
 def _object(rundir: RunDir, path: Path) -> dict[str, Any]:

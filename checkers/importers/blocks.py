@@ -26,7 +26,7 @@ from checkers.importers.tape import (
     scan,
     skip_blanks,
 )
-from harness.errors import UserError
+from harness.errors import UNDECODABLE, UserError
 
 BLOCK_BYTES: Final = 4 << 20
 
@@ -136,7 +136,7 @@ class BlockReader:
         array = b"[" + (used if first else used.replace(b",", b" ", 1)) + b"]"
         try:
             operations = msgspec.json.decode(array, type=list[msgspec.Raw])
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             position = re.search(r"byte (\d+)", str(error))
             line += used.count(b"\n", 0, int(position[1])) if position else used.count(b"\n")
             raise UserError(f"{self._path}, line {line}: this is not a JSON array of operations ({error}).") from error

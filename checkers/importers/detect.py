@@ -25,6 +25,8 @@ from harness.history.table import to_table
 from harness.rundir import is_run, open_run
 
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+_LOOKED_AT: Final = 16
+"""So many first bytes show whether a text is UTF-16."""
 
 
 def open_journal(path: Path) -> Source:
@@ -98,13 +100,24 @@ def _require_parquet(path: Path, format: str) -> str:
 
 
 def require_file(path: Path) -> None:
-    """Raise UserError for a pipe or a device: a history is read more than once, and a pipe might never end."""
+    """Raise UserError for a pipe or a device: an input is read more than once, and a pipe might never end."""
     if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no file but a pipe or a device; save the history to a file first.")
+        raise UserError(f"{path} is no file but a pipe or a device; save it to a file first.")
 
 
 def _opened(path: Path, format: str) -> Source:
-    return open_journal(path) if format == "journal" else _FROM_BYTES[format](path, _mapped(path))
+    if format == "journal":
+        return open_journal(path)
+    data = _mapped(path)
+    _refuse_utf_16(path, bytes(data[:_LOOKED_AT]))
+    return _FROM_BYTES[format](path, data)
+
+
+def _refuse_utf_16(path: Path, head: bytes) -> None:
+    """With a mark, or without: a history begins with ASCII, of which every other byte is zero then."""
+    even, odd = set(head[:_LOOKED_AT:2]), set(head[1:_LOOKED_AT:2])
+    if head.startswith(_UTF16_MARKS) or ({0} in (even, odd) and not even & odd):
+        raise UserError(f"{path} is UTF-16; assay reads UTF-8. Convert it first: iconv -f UTF-16 -t UTF-8.")
 
 
 def _unfinished(path: Path, format: str) -> str | None:
@@ -138,8 +151,7 @@ def detected(path: Path) -> str:
         return "parquet"
     if is_journal(path):
         return "journal"
-    if head.startswith(_UTF16_MARKS):
-        raise UserError(f"{path} is UTF-16; assay reads UTF-8. Convert it first: iconv -f UTF-16 -t UTF-8.")
+    _refuse_utf_16(path, head)
     if b"jepsen.util" in head:
         return "jepsen-log"
     if path.suffix in (".edn", ".json"):

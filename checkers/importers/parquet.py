@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from checkers.integrity import verify_here
 from checkers.source import Source
-from harness.errors import UserError
+from harness.errors import UNDECODABLE, UserError
 from harness.history.address import Place, place_of
 from harness.history.saved import dictionary_of, open_saved
 
@@ -20,7 +18,7 @@ def open_parquet(place: Place, verify: bool = True) -> Source:
     reader = open_saved(place)
     try:
         dictionary = dictionary_of(reader.manifest)
-    except (msgspec.DecodeError, TypeError) as error:
+    except (*UNDECODABLE, TypeError) as error:
         raise UserError(f"{place} has a dictionary of foreign values that can't be read: {error}.") from error
     source = Source(place, "parquet", reader.manifest.rows, saved=reader, dictionary=dictionary)
     if verify:

@@ -13,6 +13,7 @@ from checkers.importers.tape import FALSE, INTEGER, KEYWORD, LIST, MAP, NULL, SE
 from checkers.kernels.columns import NIL
 from checkers.kernels.compiled import lean
 from harness.columns import FOREIGN_BASE
+from harness.errors import UNDECODABLE
 
 Ints = npt.NDArray[np.int64]
 
@@ -53,7 +54,7 @@ def text_of(tape: Tape, token: int) -> str:
     if tape.kind[token] == STRING:
         try:
             return str(msgspec.json.decode(raw))
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return raw[1:-1]
     return raw
 

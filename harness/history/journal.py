@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, get_type_hints
 
 import msgspec
 
-from harness.errors import HarnessError, UserError
+from harness.errors import UNDECODABLE, HarnessError, UserError
 from harness.ops import Op
 
 MAGIC = b"ASSAYJNL"
@@ -165,7 +165,7 @@ class JournalReader:
     def _decode(self, decoder: msgspec.msgpack.Decoder[Any], payload: bytes) -> list[Any]:
         try:
             rows: list[Any] = decoder.decode(payload)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise UserError(f"The journal {self.path} has a block that is not made of events: {error}.") from error
         return rows
 
@@ -229,7 +229,7 @@ def _read_header(path: Path, file: BinaryIO) -> _Header:
         raise UserError(f"The journal {path} has no readable header ({block}).")
     try:
         header = msgspec.json.decode(block[0], type=_Header)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise UserError(f"The journal {path} has a header that can't be read: {error}.") from error
     if header.version != JOURNAL_VERSION:
         raise UserError(f"The journal {path} has format version {header.version}; this assay reads {JOURNAL_VERSION}.")

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.columns import DICTIONARY_KEY, LATER_COLUMNS, SCHEMA, SCHEMA_VERSION, VERSION_KEY
-from harness.errors import UserError
+from harness.errors import UNDECODABLE, UserError
 from harness.history.address import Place, info, is_folder, names_in, one_line, opened
 from harness.history.seal import KEY as SEAL_KEY
 from harness.history.seal import Seal, check_seal, footer_is_whole, read_seal
@@ -97,7 +97,7 @@ def decode_manifest(data: bytes, place: Place) -> Manifest:
         if zlib.crc32(stated.manifest) != stated.crc32:
             raise UserError(f"{place} is damaged: its manifest's checksum does not match.")
         manifest = msgspec.json.decode(stated.manifest, type=Manifest)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise UserError(f"{place} has a manifest that can't be read: {one_line(error)}.") from error
     if manifest.version != _MANIFEST_VERSION or manifest.schema_version != SCHEMA_VERSION:
         raise UserError(f"{place} was written by another version of assay; this one reads version {SCHEMA_VERSION}.")
@@ -245,7 +245,7 @@ def is_history_folder(place: Place) -> bool:
 
 
 def dictionary_of(manifest: Manifest) -> tuple[str, ...]:
-    """The interned foreign values of a history, as text; raises msgspec.DecodeError or TypeError if they are none."""
+    """The interned foreign values of a history, as text; raises one of `UNDECODABLE` or TypeError if they are none."""
     values = msgspec.json.decode(manifest.dictionary)
     return tuple(v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in values)
 

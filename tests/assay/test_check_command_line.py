@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import INVALID, READ, UNKNOWN_SET, VALID, assay, files
 
+from assay import check_command
 from harness.history.journal import JournalWriter
 from harness.ops import Op, write
 
@@ -200,16 +202,48 @@ def test_what_is_ruled_out_is_told_by_elles_names(tmp_path: Path, capsys: pytest
 def test_what_is_no_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipe = tmp_path / "pipe.edn"
     os.mkfifo(pipe)
-    for arguments in (("check", pipe, "--model", "register"), ("export", pipe, "--to", tmp_path / "out.edn")):
+    for arguments in (
+        ("check", pipe, "--model", "register"),
+        ("export", pipe, "--to", tmp_path / "out.edn"),
+        ("check", "--manifest", pipe),
+    ):
         answer = assay(capsys, *arguments)
         assert answer.code == 254 and "is no file but a pipe or a device" in answer.complaint
 
 
-def test_utf_16_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("format", ["auto", "edn"])
+def test_utf_16_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], encoding: str, format: str) -> None:
     path = tmp_path / "history.edn"
-    path.write_text(VALID, encoding="utf-16")
-    answer = assay(capsys, "check", path, "--model", "register")
+    path.write_text(VALID, encoding=encoding)
+    answer = assay(capsys, "check", path, "--model", "register", "--format", format)
     assert answer.code == 254 and "is UTF-16; assay reads UTF-8" in answer.complaint
+
+
+def test_a_bug_of_ours_hides_nothing_that_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invalid, valid, strange = files(tmp_path, invalid=INVALID, valid=VALID, strange=VALID)
+
+    def judged(path: Path, request: check_command.CheckRequest) -> dict[str, Any]:
+        if path == strange:
+            raise KeyError("x")
+        return real(path, request)
+
+    real = check_command.judged
+    monkeypatch.setattr(check_command, "judged", judged)
+    answer = assay(capsys, "check", strange, invalid, "--model", "register")
+    assert answer.code == 1 and "KeyError" in answer.complaint
+    answer = assay(capsys, "check", valid, strange, "--model", "register")
+    assert answer.code == 255 and answer.out.startswith("VALID")
+
+
+def test_a_report_that_could_not_be_written_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    invalid, valid = files(tmp_path, invalid=INVALID, valid=VALID)
+    (tmp_path / "page.html.unfinished").mkdir()
+    for path, code in ((valid, 255), (invalid, 1)):
+        answer = assay(capsys, "check", path, "--model", "register", "--report", tmp_path / "page.html")
+        assert answer.code == code and "the report could not be made" in answer.complaint
 
 
 def test_options_that_a_run_can_not_take_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,4 +263,6 @@ def test_options_that_a_run_can_not_take_are_refused(tmp_path: Path, capsys: pyt
     assert answer.code == 2 and answer.objects[0]["valid"] == "unknown"
     (Path(run) / "report.html.unfinished").mkdir()
     answer = assay(capsys, "report", run)
-    assert answer.code == 255 and "can't be written" in answer.complaint
+    assert answer.code == 254 and "can't be written" in answer.complaint
+    assert assay(capsys, "report", run, "--to", tmp_path / "elsewhere.html").code == 0
+    assert (tmp_path / "elsewhere.html").exists()

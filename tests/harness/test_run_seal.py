@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from assay.check_command import whole_or_unknown
+from assay.cluster_command import saved_report
 from harness.errors import UserError
 from harness.facts import conclude_run
+from harness.run_seal import is_verdict_of
 from harness.rundir import RunDir, open_run
 from tests.harness.memory_runs import KillNemesis, Setup
 from tests.harness.test_invariants_verdict import WatchedMemory
@@ -142,3 +144,26 @@ def test_by_a_named_model_an_edited_run_is_not_valid_either(run: RunDir) -> None
     assert whole_or_unknown(run.path, found)["valid"] == "unknown"
     assert whole_or_unknown(run.path, {**found, "valid": False})["valid"] is False
     assert whole_or_unknown(run.history_parquet, found) == found, "a history by itself has a seal of its own"
+
+
+def test_a_verdict_is_one_on_its_own_files_word_for_word(run: RunDir, other: RunDir) -> None:
+    saved = json.loads(run.verdict_json.read_text())
+    assert is_verdict_of(run, saved)
+    assert not is_verdict_of(other, saved), "it is the verdict on another run"
+    assert not is_verdict_of(run, {**saved, "reasons": ["all is well"]})
+    assert not is_verdict_of(run, {name: value for name, value in saved.items() if name != "seal"})
+    run.seal_json.write_bytes(other.seal_json.read_bytes())
+    assert not is_verdict_of(run, saved)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".json")])
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a": "\xff"}', b"\xff\xfe", b"NaN", b"9" * 10_000])
+def test_what_is_no_json_is_refused_or_told(run: RunDir, name: str, content: bytes) -> None:
+    (run.path / name).write_bytes(content)
+    assert judged(run) in ("unknown", "refused")
+
+
+def test_how_a_cluster_was_is_told_of_whole_runs_only(run: RunDir) -> None:
+    run.cluster_json.write_text("{}")
+    with pytest.raises(UserError, match=r"not those of one whole run: cluster.json was added"):
+        saved_report(run.path)

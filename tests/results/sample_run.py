@@ -11,6 +11,7 @@ from typing import Any
 from harness.faults import faults_of
 from harness.history.table import write_parquet
 from harness.ops import Op, cas, read, write
+from harness.run_seal import sealed_verdict
 from harness.rundir import RunDir, create
 
 SECOND_NS = 1_000_000_000
@@ -130,5 +131,5 @@ def sample_run(store: Path, rate_hz: int = 100) -> RunDir:
     write_parquet(history, rundir.history_parquet)
     rundir.write_json(rundir.faults_json, faults_of(nemesis_events()))
     rundir.write_json(rundir.outcome_json, OUTCOME)
-    rundir.write_json(rundir.verdict_json, VERDICT)
+    rundir.write_json(rundir.verdict_json, sealed_verdict(rundir, VERDICT))
     return rundir

@@ -176,6 +176,15 @@ def test_an_edited_verdict_is_not_believed(tmp_path: Path) -> None:
     assert text.startswith("invalid: ") and "verdict.json says valid, but what the run saved comes to invalid" in text
 
 
+def test_the_verdict_of_another_run_is_not_believed(tmp_path: Path) -> None:
+    """The checkers that it names found nothing, and the run's own facts are as they were."""
+    run = sample_run(tmp_path)
+    found = {name: {"valid": True} for name in VERDICT["checkers"]}
+    run.write_json(run.verdict_json, {**VERDICT, "valid": True, "overall": "valid", "checkers": found})
+    text = page_of(run)[1]
+    assert not text.startswith("valid: ") and "is not what was said of these files" in text
+
+
 def test_a_damaged_history_is_not_drawn(tmp_path: Path) -> None:
     run = sample_run(tmp_path)
     whole = run.history_parquet.read_bytes()
