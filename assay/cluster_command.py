@@ -19,6 +19,7 @@ from assay.cluster_call import prepared
 from cluster.client.client import ClusterClient
 from cluster.client.quorum import repair_table
 from cluster.deploy.adapter import node_status
+from cluster.deploy.readiness import ready_timeout_s
 from cluster.health.check import ClusterReport
 from cluster.health.look import look, told
 from cluster.quorum.messages import Repaired
@@ -33,7 +34,6 @@ UP_FILE = "cluster-up.json"
 CALL_TIMEOUT_S = 5.0
 STATUS_TIMEOUT_S = 1.0
 SETTLE_S = 3.0
-READY_TIMEOUT_S = 120.0
 NOBODY_KNOWS_NS = 0
 
 T = TypeVar("T")
@@ -230,7 +230,7 @@ async def _serve(environment: Any, database: Any, store: Path, tell: Tell) -> No
     await database.install()
     await asyncio.gather(*(database.start(node.name) for node in database.nodes))
     try:
-        await database.await_ready(READY_TIMEOUT_S)
+        await database.await_ready(ready_timeout_s(len(database.nodes)))
     except TimeoutError as error:
         raise HarnessError(str(error)) from error
     up = [UpNode(node.name, node.role, node.zone, database.address(node.name)) for node in database.nodes]

@@ -16,6 +16,7 @@ from assay.worlds import WorldSpec, draw_world, told_knobs
 from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import cluster_nodes
+from cluster.deploy.readiness import ready_timeout_s
 from cluster.wire.messages import WIRE_VERSION
 from harness import rundir as rundirs
 from harness.adequacy import parse_floors, without_availability
@@ -31,9 +32,6 @@ from workloads.registry import workload
 
 VOLUME_MIB = 64
 """The size of the data volume of a node in a container whose disk is to be full at times."""
-
-READY_S, READY_OF_A_NODE_S = 60.0, 2.0
-"""How long a cluster may take to serve: nodes that share a slow machine start one after the other."""
 
 Tell = Callable[[str], None]
 """Takes a sentence for the user about a step that takes long."""
@@ -94,7 +92,7 @@ def make_test(
         requested_faults=faults.kinds,
         floors=without_availability(floors) if faults.unavailable else floors,
         op_timeout_s=options.op_timeout,
-        ready_timeout_s=READY_S + READY_OF_A_NODE_S * len(database.nodes),
+        ready_timeout_s=ready_timeout_s(len(database.nodes)),
         recovery_budget_s=options.recovery_budget,
         workload_options=values,
         options={

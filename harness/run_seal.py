@@ -16,7 +16,7 @@ import msgspec
 
 from harness.errors import HarnessError, UserError
 from harness.history.seal import sealed_checksum
-from harness.rundir import RunDir
+from harness.rundir import LARGEST_JSON_BYTES, RunDir
 
 _VERSION = 1
 
@@ -90,8 +90,10 @@ def _digest(path: Path) -> str:
     if path.is_dir():
         parts = [f"{part.relative_to(path)} {_digest(part)}" for part in sorted(path.rglob("*")) if part.is_file()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    checksum = sealed_checksum(path) if path.suffix == ".parquet" else None
+    checksum = sealed_checksum(path) if path.suffix == ".parquet" and path.is_file() else None
     if checksum is not None:
         return f"crc32 {checksum:08x} of {path.stat().st_size} bytes"
+    if not path.is_file() or (path.suffix == ".json" and path.stat().st_size > LARGEST_JSON_BYTES):
+        return "none: no file that a run has saved"
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

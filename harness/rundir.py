@@ -19,6 +19,8 @@ from harness.errors import UNDECODABLE, HarnessError, UserError
 from harness.whole import appearing
 
 _MAX_SAME_MOMENT = 10_000
+LARGEST_JSON_BYTES = 1 << 28
+"""More than any run saves as JSON, and little enough to be read into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class RunDir:
 
     def read_json(self, path: Path) -> Any:
         """A JSON file of the run, None if it isn't there; raises UserError if it can't be read."""
+        if path.exists() and not (path.is_file() and path.stat().st_size <= LARGEST_JSON_BYTES):
+            raise UserError(f"{path} is no file that a run has saved.")
         try:
             return msgspec.json.decode(path.read_bytes())
         except FileNotFoundError:

@@ -230,8 +230,12 @@ def _clock_offsets(axis: Axes, clocks: Mapping[str, Sequence[Sequence[tuple[floa
 def _strip(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], points: Points, end_s: float) -> None:
     """One lane a kind: from request (pale) over in effect (full) to recovered (pale); never observed is dashed."""
     lanes = {kind: number for number, kind in enumerate(colors)}
+    labelled = len(faults) <= MAX_LABELLED
     for fault in faults:
-        _bar(axis, fault, lanes[fault.kind], colors[fault.kind], end_s, len(faults) <= MAX_LABELLED)
+        _bar(axis, fault, lanes[fault.kind], colors[fault.kind], end_s, labelled)
+    for fault, words in targets_named(faults, end_s) if labelled else ():
+        place = (fault.requested_ns / 1e9, lanes[fault.kind] + 0.27)
+        axis.text(*place, plain(words), va="top", fontsize=6.5, color="#3c4650", clip_on=True)
     for row in points.steps:
         kind = str(row["f"]).removeprefix("step-")
         if str(row["f"]).startswith("step-") and kind in lanes:
@@ -240,6 +244,19 @@ def _strip(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], point
     axis.set_ylim(len(lanes) - 0.4, -0.6)
     axis.tick_params(axis="y", length=0)
     axis.set_title("Faults, requested and observed", loc="left", fontsize=10, fontweight="bold", color="#20272e")
+
+
+def targets_named(faults: Sequence[Fault], end_s: float) -> list[tuple[Fault, str]]:
+    """The nodes that each fault hit, by name where there is room before the next of its kind, else how many."""
+    told = []
+    for number, fault in enumerate(faults):
+        later = (other.requested_ns / 1e9 for other in faults[number + 1 :] if other.kind == fault.kind)
+        room_s = min(later, default=end_s) - fault.requested_ns / 1e9
+        names = dict.fromkeys(fault.targets)
+        fitting = (words for words in (" ".join(names), f"{len(names)} nodes") if len(words) * LETTER * end_s <= room_s)
+        if names and (words := next(fitting, None)):
+            told.append((fault, words))
+    return told
 
 
 def _bar(axis: Axes, fault: Fault, lane: int, color: str, end_s: float, labelled: bool) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.projection import MISMATCH
+from harness.facts import EACH_NODE
 from harness.faults import Fault
+from harness.protocols import ELSEWHERE
 from results.markup import Markup, join, listing, table, tag
 from results.plots import TYPE_WORDS
 from results.points import TYPES, Missed, Points, decoded
@@ -187,6 +189,11 @@ def operations(saved: Saved) -> Markup:
     return join((table((*header, "answered"), rows), _errors(points)))
 
 
+_ASKED_EACH = (
+    "At the end every node is asked for every key. One that does not serve it says so (elsewhere), which is no error."
+)
+
+
 def _errors(points: Points) -> Markup | None:
     """Why operations did not succeed, the most frequent first; a compare-and-set that found another value is none."""
     errors = [(key, missed) for key, missed in points.missed.items() if key[0] != MISMATCH]
@@ -197,7 +204,10 @@ def _errors(points: Points) -> Markup | None:
         for (error_class, type), missed in sorted(errors, key=lambda item: -item[1].by_f.total())
     ]
     header = ("error", "outcome", "operations", "of which", "the first was told")
-    return join((tag("h3", "Errors"), table(header, rows, "small")))
+    elsewhere = any(error_class == ELSEWHERE for (error_class, _), _ in errors)
+    asked_each = elsewhere and EACH_NODE in points.begins_s
+    note = tag("p", _ASKED_EACH, class_="quiet") if asked_each else None
+    return join((tag("h3", "Errors"), table(header, rows, "small"), note))
 
 
 def _by_f(missed: Missed) -> str:

@@ -14,6 +14,13 @@ from harness.protocols import GroupStatus, Node, NodeStatus, node_of
 Statuses: TypeAlias = Mapping[str, NodeStatus | None]
 
 POLL_INTERVAL_S = 0.1
+READY_S, READY_OF_A_NODE_S = 60.0, 2.0
+
+
+def ready_timeout_s(nodes: int) -> float:
+    """How long a cluster of so many nodes may take to serve: nodes that share a slow machine start one after the
+    other."""
+    return READY_S + READY_OF_A_NODE_S * nodes
 
 
 async def await_ready(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -161,6 +162,17 @@ def test_a_verdict_is_one_on_its_own_files_word_for_word(run: RunDir, other: Run
 def test_what_is_no_json_is_refused_or_told(run: RunDir, name: str, content: bytes) -> None:
     (run.path / name).write_bytes(content)
     assert judged(run) in ("unknown", "refused")
+
+
+def test_what_is_no_file_or_too_large_is_refused_without_being_read(run: RunDir) -> None:
+    found = {"valid": True, "model": "register"}
+    run.outcome_json.unlink()
+    os.mkfifo(run.outcome_json)
+    assert judged(run) == "refused" and whole_or_unknown(run.path, found)["valid"] == "unknown"
+    run.outcome_json.unlink()
+    with run.outcome_json.open("wb") as file:
+        file.truncate(1 << 40)
+    assert judged(run) == "refused" and whole_or_unknown(run.path, found)["valid"] == "unknown"
 
 
 def test_how_a_cluster_was_is_told_of_whole_runs_only(run: RunDir) -> None:

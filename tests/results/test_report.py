@@ -14,13 +14,14 @@ from matplotlib.patches import Rectangle
 from sample_run import RUN, VERDICT, events, sample_run
 
 from harness.errors import UserError
+from harness.faults import Fault
 from harness.history.journal import JournalWriter
 from harness.leaderships import Leadership
 from harness.ops import Op, cas, read
 from harness.rundir import RunDir, create
 from results.findings import checker_block
 from results.leaders import leader_panel
-from results.plots import clock_readings, overview
+from results.plots import clock_readings, overview, targets_named
 from results.points import MAX_SAMPLE, Points, read_points
 from results.report import build_report
 from results.saved import load
@@ -290,3 +291,13 @@ def test_readings_of_clocks_are_curves_by_node_and_fault() -> None:
     points.steps.clear()
     assert clock_readings(points) == {}
     assert len(overview(points, (), {})) < len(with_clocks)
+
+
+def test_faults_carry_the_names_of_those_they_hit_where_there_is_room() -> None:
+    def fault(instance: int, requested_s: float, *targets: str) -> Fault:
+        return Fault("kill", instance, None, targets, round(requested_s * 1e9))
+
+    eight = [f"t{number}" for number in range(1, 9)]
+    faults = [fault(0, 10, "t1", "m1"), fault(1, 50, *eight), fault(2, 57, "t3"), fault(3, 57.5), fault(4, 99.9, "t1")]
+    told = [(found.instance, words) for found, words in targets_named(faults, 100.0)]
+    assert told == [(0, "t1 m1"), (1, "8 nodes")]
