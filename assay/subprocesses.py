@@ -1,4 +1,4 @@
-"""How a process that works for another begins: it leaves ctrl-c to that one, and ends when that one is gone."""
+"""How a process that works for another begins: it leaves signals to that one, and ends when that one is gone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import threading
 
 
 def begin() -> None:
-    """The initializer of every pool of ours."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """The initializer of every pool of ours. Ctrl-c, a closed terminal and `timeout` tell the whole process group to
+    end; but what was found until then is still to be judged."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

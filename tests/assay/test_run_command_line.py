@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -101,10 +102,14 @@ def test_reports_and_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert assay(capsys, "frobnicate").code == 254
 
 
-def started(store: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "assay.cli", "run", "register", "--time-limit", "86400", "--seed", "3"]
+def started(store: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "assay.cli", "run", "register", "--time-limit", "86400", "--seed", "3", *more]
     return subprocess.Popen(
-        [*command, "--store", str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--store", str(store)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -137,3 +142,17 @@ def test_a_harness_killed_in_mid_run_leaves_a_run_that_is_judged(
     answer = assay(capsys, "check", run)
     assert answer.code == 2 and answer.out.startswith("UNKNOWN: ")
     assert assay(capsys, "report", run).code == 0
+
+
+def test_what_was_found_until_the_terminal_was_closed_is_told(tmp_path: Path) -> None:
+    """SIGHUP reaches every process of the group, also the one that is to judge."""
+    runner = started(tmp_path / "store", "--nemesis", "power-cut", "--flaw", "raft-ack-before-fsync")
+    run = open_run(wait_for_journal(runner, tmp_path / "store"))
+    while run.journal.stat().st_size < 600_000:
+        time.sleep(0.1)
+    os.killpg(runner.pid, signal.SIGHUP)
+    out, err = runner.communicate()
+    assert runner.returncode == 1, (out, err)
+    assert out.startswith("INVALID: ") and "stale-read" in out
+    verdict = json.loads(run.verdict_json.read_text())
+    assert verdict["safety"]["answer"] is False and run.report_html.exists()
