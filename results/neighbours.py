@@ -39,9 +39,9 @@ class Group:
 
     @property
     def around(self) -> tuple[int, int]:
-        """The window with its margins."""
+        """The window with its margins; nothing was before the start."""
         margin_ns = max(AROUND_NS, (self.end_ns - self.begin_ns) // 2)
-        return self.begin_ns - margin_ns, self.end_ns + margin_ns
+        return max(self.begin_ns - margin_ns, min(self.begin_ns, 0)), self.end_ns + margin_ns
 
     def meets(self, other: Group) -> bool:
         """Whether it is about a key of the other one at about that time."""
