@@ -46,8 +46,14 @@ TIMES: Final = -6
 SKIPPED: Final = -9
 """Bucket of what goes to the driver: why a bucket of keys was not judged."""
 
+FIRM: Final = 0
+LOOSE: Final = 1
+PLACED: Final = 2
+"""Instead of a piece's number, what a block's edges are: with both ends in their own place, with a loose end, and with
+both ends' intervals (as `loose.Placed`)."""
+
 _BLOCK: Final = 1 << 18
-"""Edges in one block; those with helpers are in one of their own, whatever its size."""
+"""Edges in one block."""
 
 
 class Block(NamedTuple):
@@ -65,7 +71,8 @@ class Block(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class BucketJudge:
     """Picklable: turns the rows of whole buckets, sorted by bucket and piece, into the times of all transactions,
-    findings, and blocks (as rows of their bucket), in this order. A bucket of more than `most_bytes` is `SKIPPED`."""
+    blocks (as rows of their bucket), and findings, whose figures count `loose` edges. A bucket of more than `most_bytes`
+    is `SKIPPED`."""
 
     model: str
     sources: int
@@ -81,15 +88,16 @@ class BucketJudge:
             told, parts = list[bytes](), list[bytes]()
             for row in group:
                 (told if row.piece == TIMED else parts).append(row.data)
-            yield as_batch([Row(TIMES, bucket, pack([np.array(merged_times([unpack(data)[0] for data in told]))]))])
+            times = merged_times([unpack(data)[0] for data in told])
+            yield as_batch([Row(TIMES, bucket, pack([np.array(times)]))])
             if sum(map(len, parts)) > self.most_bytes:
                 reason = TOO_LARGE.format(sum(map(len, parts)), self.most_bytes)
                 yield as_batch([Row(SKIPPED, bucket, reason.encode())])
             elif parts:
-                for row in self._judge(bucket, [unpack(data) for data in parts]):
+                for row in self._judge(bucket, [unpack(data) for data in parts], times.usual):
                     yield as_batch([row])
 
-    def _judge(self, bucket: int, parts: list[list[Any]]) -> Iterator[Row]:
+    def _judge(self, bucket: int, parts: list[list[Any]], usual: int) -> Iterator[Row]:
         judged = _judge_lists(parts, self.explain) if self.model == "list-append" else self._judge_registers(parts)
         if judged.problem[0] >= 0:
             key = address_of(judged.addresses, int(judged.problem[0]))
@@ -100,9 +108,11 @@ class BucketJudge:
         kept = instance_findings(judged.out, judged.classes, judged.addresses, judged.txns, OWN)
         kinds = np.bincount(judged.edges.kind, minlength=3)
         figures = {"keys": len(judged.addresses), "ww": int(kinds[0]), "wr": int(kinds[1]), "rw": int(kinds[2])}
+        figures["loose"] = 0
+        for kind, block in blocks_of(judged.edges, judged.txns, judged.addresses, bucket, usual):
+            figures["loose"] += len(block.kind) if kind == LOOSE else 0
+            yield Row(bucket, kind, pack(block))
         yield Row(FINDINGS, bucket, encode_findings(Findings(counts=counts, kept=kept, figures=figures)))
-        for block in blocks_of(judged.edges, judged.txns, judged.addresses, bucket):
-            yield Row(bucket, 0, pack(block))
 
     def _judge_registers(self, parts: list[list[Any]]) -> _Judged:
         return _judge_registers(parts, self.sources, self.explain)
@@ -117,20 +127,27 @@ class _Judged(NamedTuple):
     problem: Ints
 
 
-def blocks_of(edges: Edges, txns: Txns, addresses: Ints, bucket: int) -> Iterator[Block]:
-    """Dependencies by invocation indices, sorted by time, in blocks."""
+def is_loose(lasts: Any, usual: int) -> Any:
+    """Whether nodes that last so long have no place in time of their own (see `loose`)."""
+    return (lasts < 0) | (lasts > usual)
+
+
+def blocks_of(edges: Edges, txns: Txns, addresses: Ints, bucket: int, usual: int) -> Iterator[tuple[int, Block]]:
+    """Dependencies by invocation indices, sorted by time, in blocks: FIRM or LOOSE."""
     lasts = np.where(txns.complete == NEVER, UNKNOWN, txns.complete - txns.invoke)
     helpers = int(edges.used[1]) - txns.size
     invoke = np.concatenate((txns.invoke, -1 - (np.int64(bucket) << 32) - np.arange(helpers)))
     lasts = np.concatenate((lasts, np.full(helpers, HELPER)))
-    source, target = invoke[edges.source], invoke[edges.target]
-    order = np.argsort(np.maximum(source, target), kind="stable")
-    helped = (source[order] < 0) | (target[order] < 0)
-    usual, cuts = order[~helped], np.arange(_BLOCK, len(order), _BLOCK)
+    astray = is_loose(lasts, usual)
+    order = np.argsort(np.maximum(invoke[edges.source], invoke[edges.target]), kind="stable")
+    loose = (astray[edges.source] | astray[edges.target])[order]
     hashes = np.append(address_hashes(addresses), 0)
-    for mine in (*np.split(usual, cuts[cuts < len(usual)]), order[helped]):
-        ends = (source[mine], lasts[edges.source[mine]], target[mine], lasts[edges.target[mine]])
-        yield Block(*ends, edges.kind[mine], hashes[edges.key[mine]])
+    for kind, chosen in ((FIRM, order[~loose]), (LOOSE, order[loose])):
+        for begin in range(0, len(chosen), _BLOCK):
+            mine = chosen[begin : begin + _BLOCK]
+            source, target = edges.source[mine], edges.target[mine]
+            ends = (invoke[source], lasts[source], invoke[target], lasts[target])
+            yield kind, Block(*ends, edges.kind[mine], hashes[edges.key[mine]])
 
 
 def _numbered(parts: Sequence[tuple[Any, Any]]) -> tuple[Txns, list[Any]]:

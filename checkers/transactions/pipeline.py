@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol, Self
 
-from checkers.transactions.loose import (
-    CHANGED,
-    FIRM,
-    LOOSE,
-    Asker,
-    Homes,
-    OfKind,
-    Placer,
-    Settler,
-    Teller,
-    every_row,
-)
+from checkers.transactions.buckets import FIRM, LOOSE
+from checkers.transactions.loose import CHANGED, Homes, Placer, Sender, Settler
 from checkers.transactions.packing import unpack
 from checkers.transactions.pieces import Row, Stage, as_batch
 from checkers.transactions.stretches import (
@@ -44,9 +34,8 @@ _ROUNDS: Final = 64
 class Blocks(Protocol):
     """Blocks of dependencies, or other rows by bucket, on which stages can be run."""
 
-    @property
-    def parts(self) -> int:
-        """How many tasks they are dealt to."""
+    def of(self, kind: int) -> Self:
+        """Those of a kind (see `buckets.FIRM`)."""
 
     def only(self, split: Stage) -> Self:
         """What `split` makes of the rows."""
@@ -54,8 +43,9 @@ class Blocks(Protocol):
     def beside(self, other: Self) -> Self:
         """The rows of both."""
 
-    def met(self, judge: Stage) -> Self:
-        """What `judge` makes of the rows of a bucket, in order of pieces; kept, for it may be asked for again."""
+    def met(self, judge: Stage, tasks: int) -> Self:
+        """What `judge` makes of the rows of a bucket, in order of pieces, in so many tasks; kept, for it may be asked
+        for again."""
 
     def told(self, bucket: int) -> bool:
         """Whether there is a row for that bucket, which must have few."""
@@ -80,10 +70,10 @@ class Search(NamedTuple):
 
 
 class Inferences(NamedTuple):
-    """Blocks of dependencies, whether any of them is `LOOSE`, and the times of all transactions."""
+    """Blocks of dependencies, how many of these are in `LOOSE` ones, and the times of all transactions."""
 
     blocks: Blocks
-    loose: bool
+    loose: int
     times: Times
 
 
@@ -103,7 +93,7 @@ def relate(
 ) -> Related:
     """The cycles in the strong components that windows of time show."""
     usual = inferred.times.usual
-    blocks, settled = _placed(inferred) if inferred.loose else (inferred.blocks, True)
+    blocks, settled = _placed(inferred, sizes.a_home) if inferred.loose else (inferred.blocks, True)
     plan = Plan(usual, max(least_stride, 8 * usual))
     shown = blocks.collect(WindowSplit(plan), WindowJudge(plan), Union(2 * usual + 1, sizes.most))
     nothing: ByOrders = {orders: FoundCycles() for orders in search.orders}
@@ -115,16 +105,23 @@ def relate(
     return Related(nothing | (decode_cycles(found[0].data) if found else {}), stretches.whole and settled)
 
 
-def _placed(inferred: Inferences) -> tuple[Blocks, bool]:
+def _placed(inferred: Inferences, each_home: int) -> tuple[Blocks, bool]:
     """The blocks with the intervals of loose ends, and whether these are as tight as they get: if not, cycles may have
     been missed, but what is found is there."""
-    blocks, times = inferred.blocks, inferred.times
-    homes = Homes(blocks.parts, times.last // blocks.parts + 1)
-    loose = blocks.only(OfKind(LOOSE))
-    asked = loose.only(Asker(times.usual, homes)).met(every_row)
-    known, rounds = asked.met(Settler(homes)), 1
-    while homes.count > 1 and known.told(CHANGED) and rounds < _ROUNDS:
-        known, rounds = known.only(every_row).met(Settler(homes)), rounds + 1
-    settled = rounds < _ROUNDS
-    answers = asked.beside(known.only(every_row)).met(Teller())
-    return blocks.only(OfKind(FIRM)).beside(loose.beside(answers).met(Placer())), settled
+    blocks, times, count = inferred.blocks, inferred.times, -(-inferred.loose // each_home)
+    homes = Homes(count, times.last // count + 1)
+    edges, settled = blocks.of(LOOSE).only(Sender(times.usual, homes)), True
+    if count > 1:
+        known, settled = _settled(edges, Settler(times.usual, homes))
+        edges = edges.beside(known)
+    return blocks.of(FIRM).beside(edges.met(Placer(times.usual, homes), count)), settled
+
+
+def _settled(edges: Blocks, settler: Settler) -> tuple[Blocks, bool]:
+    """What homes know when none has news for another, or after so many rounds that it must do."""
+    known = edges.met(settler, settler.homes.count)
+    for _ in range(_ROUNDS):
+        if not known.told(CHANGED):
+            return known, True
+        known = known.met(settler, settler.homes.count)
+    return known, False

@@ -19,7 +19,7 @@ from checkers.source import Source, rows_with
 from checkers.transactions.buckets import COPIES, SKIPPED, TIMES, BucketJudge
 from checkers.transactions.found import NO_KEY, UNWRITTEN, Found
 from checkers.transactions.local import refuse_copies
-from checkers.transactions.loose import ANY_LOOSE, LooseFinder, rows_of
+from checkers.transactions.loose import rows_of
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import address_hashes, unpack
 from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage, as_batch, encode_findings
@@ -58,12 +58,12 @@ def infer_on_spark(
         buckets = engine.parts(source.rows, _ROWS_PER_BUCKET, 2)
         blocks = _SparkBlocks(engine, pieces, buckets, [])
         try:
-            judged = blocks.met(LooseFinder(BucketJudge(model, sources, explain, most_bytes(engine))))
+            judged = blocks.met(BucketJudge(model, sources, explain, most_bytes(engine)), buckets)
             told = judged.collected(ToldMerger(model, explain))
             times = merged_times([unpack(row.data)[0] for row in told if row.bucket == TIMES][:1])
             engine.skipped.extend(row.data.decode() for row in told if row.bucket == SKIPPED)
             alone = _alone(source, told, model, explain)
-            inferences = Inferences(judged, any(row.bucket == ANY_LOOSE for row in told), times)
+            inferences = Inferences(judged, alone.figures.get("loose", 0), times)
             related = relate(inferences, _TxnReader(reader), Search(orders, explain))
         finally:
             blocks.close()
@@ -125,16 +125,19 @@ class _SparkBlocks:
     parts: int
     held: list[Any]
 
+    def of(self, kind: int) -> _SparkBlocks:
+        return replace(self, frame=self.frame.where("bucket >= 0").where(f"piece = {kind}"))
+
     def only(self, split: Stage) -> _SparkBlocks:
         return replace(self, frame=mapped(self.frame, split, SCHEMA))
 
     def beside(self, other: _SparkBlocks) -> _SparkBlocks:
         return replace(self, frame=self.frame.union(other.frame))
 
-    def met(self, judge: Stage) -> _SparkBlocks:
+    def met(self, judge: Stage, tasks: int) -> _SparkBlocks:
         from pyspark import StorageLevel
 
-        grouped = self.frame.repartition(self.parts, "bucket").sortWithinPartitions("bucket", "piece")
+        grouped = self.frame.repartition(tasks, "bucket").sortWithinPartitions("bucket", "piece")
         made = mapped(grouped, judge, SCHEMA).persist(StorageLevel.DISK_ONLY)
         self.held.append(made)
         return replace(self, frame=made)

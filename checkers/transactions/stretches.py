@@ -34,11 +34,13 @@ Fetch: TypeAlias = Callable[[Any], Txns]
 
 class Sizes(NamedTuple):
     """How time is dealt to tasks: about `a_task` events to each, none longer in one piece than `a_piece`. Beyond `most`
-    stretches those with the narrowest gaps between them become one, for the list of them travels with each task."""
+    stretches those with the narrowest gaps between them become one, for the list of them travels with each task. Loose
+    edges have a home for about `a_home` of them."""
 
     a_task: int = 1 << 20
     a_piece: int = 1 << 23
     most: int = 1 << 10
+    a_home: int = 1 << 20
 
 
 SIZES: Final = Sizes()

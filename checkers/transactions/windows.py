@@ -26,11 +26,12 @@ import pyarrow as pa
 from checkers.kernels.columns import NEVER
 from checkers.kernels.graph_edges import FREE
 from checkers.kernels.graph_order import leftovers
-from checkers.transactions.buckets import Block
+from checkers.transactions.buckets import LOOSE, PLACED, Block
 from checkers.transactions.graph import Graph, label, plain
-from checkers.transactions.loose import PLACED, Placed, natural, rows_of
+from checkers.transactions.loose import Placed, natural, rows_of
 from checkers.transactions.packing import pack, unpack
 from checkers.transactions.pieces import Row, as_batch
+from harness.errors import HarnessError
 
 EXTENTS: Final = -3
 """Bucket of what goes to the driver: stretches of time that may hold cycles."""
@@ -71,8 +72,10 @@ class Plan:
 
 
 def placed(row: Row) -> Placed:
-    """The edges of a row of blocks."""
+    """The edges of a row of blocks; raises HarnessError for loose ends that nobody has placed."""
     columns = unpack(row.data)
+    if row.piece == LOOSE:
+        raise HarnessError("Transactions without a place in time reached the windows of time.")
     if row.piece == PLACED:
         return Placed(*columns)
     block = Block(*columns)

@@ -5,6 +5,7 @@ What the engine does on a cluster is done in full, but for the JVM; so all model
 
 from __future__ import annotations
 
+import operator
 import pickle
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from checkers.engines import spark
 from checkers.engines.spark import SparkEngine
 
 Partition = list[pa.RecordBatch]
+
+COMPARED = {"<": operator.lt, ">=": operator.ge, "=": operator.eq}
 
 
 class Frame:
@@ -62,13 +65,13 @@ class Frame:
         return self._then(lambda parts: [sorted(_rows(part), key=key) for part in parts])
 
     def where(self, condition: str) -> Frame:
-        found = re.fullmatch(r"(\w+) (<|=) (-?\d+)", condition)
+        found = re.fullmatch(r"(\w+) (<|>=|=) (-?\d+)", condition)
         assert found, condition
         name, compare, number = found[1], found[2], int(found[3])
 
         def holds(row: pa.RecordBatch) -> bool:
             value = row.column(name)[0].as_py()
-            return bool(value < number if compare == "<" else value == number)
+            return bool(COMPARED[compare](value, number))
 
         return self._then(lambda parts: [[row for row in _rows(part) if holds(row)] for part in parts])
 

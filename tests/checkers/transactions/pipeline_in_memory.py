@@ -16,7 +16,6 @@ from checkers.findings import Findings, merged
 from checkers.kernels.columns import NEVER
 from checkers.source import Source
 from checkers.transactions.buckets import TIMES, BucketJudge
-from checkers.transactions.loose import ANY_LOOSE, LooseFinder
 from checkers.transactions.mops import Txns
 from checkers.transactions.packing import unpack
 from checkers.transactions.pieces import FINDINGS, PieceReader, Row, Stage, as_batch
@@ -42,23 +41,22 @@ def grouped(rows: list[Row]) -> Iterator[pa.RecordBatch]:
 class MemoryBlocks:
     """See `pipeline.Blocks`."""
 
-    def __init__(self, rows: list[Row], parts: int = 1) -> None:
+    def __init__(self, rows: list[Row]) -> None:
         self._rows = rows
-        self.parts = parts
         self.came = 0
         """Bytes that reached the driver."""
 
-    def _of(self, rows: list[Row]) -> MemoryBlocks:
-        return MemoryBlocks(rows, self.parts)
+    def of(self, kind: int) -> MemoryBlocks:
+        return MemoryBlocks([row for row in self._rows if row.bucket >= 0 and row.piece == kind])
 
     def only(self, split: Stage) -> MemoryBlocks:
-        return self._of(run(split, iter([as_batch([row]) for row in self._rows])))
+        return MemoryBlocks(run(split, iter([as_batch([row]) for row in self._rows])))
 
     def beside(self, other: MemoryBlocks) -> MemoryBlocks:
-        return self._of([*self._rows, *other._rows])
+        return MemoryBlocks([*self._rows, *other._rows])
 
-    def met(self, judge: Stage) -> MemoryBlocks:
-        return self._of([row for group in grouped(self._rows) for row in run(judge, iter([group]))])
+    def met(self, judge: Stage, tasks: int) -> MemoryBlocks:
+        return MemoryBlocks([row for group in grouped(self._rows) for row in run(judge, iter([group]))])
 
     def told(self, bucket: int) -> bool:
         return any(row.bucket == bucket for row in self._rows)
@@ -82,7 +80,6 @@ def find_in_pieces(
     buckets: int,
     stride: int,
     sizes: Sizes = SIZES,
-    homes: int = 1,
 ) -> dict[str, int]:
     """Counts of anomalies, by way of Parquet row groups of `rows_each` rows."""
     path = folder / "history.parquet"
@@ -92,15 +89,20 @@ def find_in_pieces(
     pieces = max(1, saved.manifest.groups)
     reader = PieceReader(Source(source.path, "test", source.rows), saved, pieces, buckets, model, 2)
     ids = iter([pa.RecordBatch.from_arrays([pa.array(range(pieces))], names=["id"])])
-    judged = run(LooseFinder(BucketJudge(model, sources, 2)), grouped(run(reader, ids)))
-    alone = merged([msgspec.msgpack.decode(row.data, type=Findings) for row in judged if row.bucket == FINDINGS], 2)
-    related, _ = relate_in_memory(source, judged, orders, stride, sizes, homes)
+    judged = run(BucketJudge(model, sources, 2), grouped(run(reader, ids)))
+    alone = told_alone(judged)
+    related, _ = relate_in_memory(source, judged, orders, stride, sizes)
     assert related.whole
     return dict(alone.counts) | related.by(orders).counts
 
 
+def told_alone(judged: list[Row]) -> Findings:
+    """What buckets told without cycles."""
+    return merged([msgspec.msgpack.decode(row.data, type=Findings) for row in judged if row.bucket == FINDINGS], 2)
+
+
 def relate_in_memory(
-    source: Source, judged: list[Row], orders: int, stride: int, sizes: Sizes = SIZES, homes: int = 1
+    source: Source, judged: list[Row], orders: int, stride: int, sizes: Sizes = SIZES
 ) -> tuple[Related, MemoryBlocks]:
     """The cycles, and the blocks with what they count."""
     assert source.table is not None
@@ -110,8 +112,8 @@ def relate_in_memory(
         return Txns(*(column[np.searchsorted(txns.invoke, wanted)] for column in txns))
 
     times = merged_times([unpack(row.data)[0] for row in judged if row.bucket == TIMES][:1])
-    blocks = MemoryBlocks([row for row in judged if row.bucket >= 0], homes)
-    inferred = Inferences(blocks, any(row.bucket == ANY_LOOSE for row in judged), times)
+    blocks = MemoryBlocks([row for row in judged if row.bucket >= 0])
+    inferred = Inferences(blocks, told_alone(judged).figures["loose"], times)
     return relate(inferred, fetch, Search((orders,), 2), least_stride=stride, sizes=sizes), blocks
 
 

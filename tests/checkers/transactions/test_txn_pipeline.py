@@ -15,14 +15,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pipeline_in_memory import find_in_pieces, relate_in_memory, run
 from weak_store import Txn, hard_to_place, random_history, source_of
 
+from checkers.findings import Findings
 from checkers.kernels.txn_register import ORDER_REALTIME
-from checkers.transactions.buckets import TIMES, blocks_of
+from checkers.transactions.buckets import LOOSE, TIMES, blocks_of
 from checkers.transactions.found import UNWRITTEN
 from checkers.transactions.lattice import implied_anomalies
 from checkers.transactions.local import find_in_lists, find_in_registers, infer_in_process
-from checkers.transactions.loose import sorted_out
 from checkers.transactions.packing import pack, unpack
-from checkers.transactions.pieces import Row, as_batch
+from checkers.transactions.pieces import FINDINGS, Row, as_batch, encode_findings
 from checkers.transactions.stretches import Sizes, Union, lay_stretches
 from checkers.transactions.times import merged_times, times_of
 
@@ -38,7 +38,7 @@ def test_pieces_buckets_and_windows_give_what_one_process_gives(lists, tmp_path)
         source, orders = source_of(history), dice.randrange(3)
         sources = 0 if lists else dice.choice([0, ORDER_REALTIME])
         parts = {"rows_each": dice.randint(1, 9), "buckets": dice.randint(1, 3), "stride": dice.choice([1, 8, 1000])}
-        parts["sizes"], parts["homes"] = Sizes(a_task=dice.choice([1, 10, 1000])), dice.choice([1, 3, 20])
+        parts["sizes"] = Sizes(a_task=dice.choice([1, 10, 1000]), a_home=dice.choice([1, 5, 1000]))
         model = "list-append" if lists else "rw-register"
         theirs = find_in_pieces(source, tmp_path, model, orders, sources, **parts)
         theirs.pop(UNWRITTEN, None)
@@ -67,10 +67,11 @@ def judged_in_one_block(source):
     """What the second stage makes of a history whose keys are in one bucket, from what one process infers."""
     inferred = infer_in_process(source, "list-append", 0, 2)
     times = times_of(inferred.txns)
-    rows = [Row(TIMES, 0, pack([times]))]
-    for block in blocks_of(inferred.edges, inferred.txns, inferred.addresses, 0):
-        rows += sorted_out(Row(0, 0, pack(block)), merged_times([times]).usual)
-    return rows
+    usual = merged_times([times]).usual
+    blocks = list(blocks_of(inferred.edges, inferred.txns, inferred.addresses, 0, usual))
+    figures = {"loose": sum(len(block.kind) for kind, block in blocks if kind == LOOSE)}
+    told = [Row(TIMES, 0, pack([times])), Row(FINDINGS, 0, encode_findings(Findings(figures=figures)))]
+    return told + [Row(0, kind, pack(block)) for kind, block in blocks]
 
 
 def stale_history(txns, every):
@@ -167,23 +168,23 @@ def gap():
     ],
     ids=["gap", "short chain", "long chain", "crossed"],
 )
-@pytest.mark.parametrize("homes", [1, 9])
+@pytest.mark.parametrize("a_home", [1, 1_000])
 def test_cycles_through_transactions_without_a_place_are_found_however_far_their_ends_are(
-    history, anomaly, homes, tmp_path
+    history, anomaly, a_home, tmp_path
 ):
     source = source_of(history)
-    parts = {"rows_each": 1_000, "buckets": 2, "stride": 8, "sizes": Sizes(a_task=1), "homes": homes}
+    parts = {"rows_each": 1_000, "buckets": 2, "stride": 8, "sizes": Sizes(a_task=1, a_home=a_home)}
     found = find_in_pieces(source, tmp_path, "list-append", 2, 0, **parts)
     assert found == find_in_lists(source, 2, 2).counts == {anomaly: 1}
 
 
-@pytest.mark.parametrize("homes", [1, 9])
-def test_readers_far_behind_many_writers_that_they_do_not_see_are_found(homes, tmp_path):
+@pytest.mark.parametrize("a_home", [1, 1_000])
+def test_readers_far_behind_many_writers_that_they_do_not_see_are_found(a_home, tmp_path):
     writes = [(i, 10 * i + 4, 10 * i + 5, (("w", 1, i),)) for i in range(1, 61)]
     reads = [(100 + i, FAR + 10 * i + 4, FAR + 10 * i + 5, (("r", 1, None),)) for i in range(1, 61)]
     source = source_of([txn._replace(mops=_as_registers(txn.mops)) for txn in filled(*writes, *reads)])
     assert infer_in_process(source, "rw-register", 0, 2).edges.used[1] > source.rows, "helper nodes stand for pairs"
-    parts = {"rows_each": 1_000, "buckets": 2, "stride": 8, "sizes": Sizes(a_task=1), "homes": homes}
+    parts = {"rows_each": 1_000, "buckets": 2, "stride": 8, "sizes": Sizes(a_task=1, a_home=a_home)}
     found = find_in_pieces(source, tmp_path, "rw-register", 2, 0, **parts)
     assert found == find_in_registers(source, 2, 0, 2).counts == {"G-single-item-realtime": 1}
 
