@@ -71,8 +71,8 @@ class Block(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class BucketJudge:
     """Picklable: turns the rows of whole buckets, sorted by bucket and piece, into the times of all transactions,
-    blocks (as rows of their bucket), and findings, whose figures count `loose` edges. A bucket of more than `most_bytes`
-    is `SKIPPED`."""
+    blocks (as rows of their bucket), and findings, whose figures count `loose` edges. One of more than `most_bytes` is
+    `SKIPPED`."""
 
     model: str
     sources: int
