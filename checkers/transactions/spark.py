@@ -24,7 +24,7 @@ from checkers.transactions.mops import Txns
 from checkers.transactions.packing import address_hashes, unpack
 from checkers.transactions.pieces import FINDINGS, REFUSED, SCHEMA, PieceReader, Row, Stage, as_batch, encode_findings
 from checkers.transactions.pipeline import Inferences, Related, Search, combined, relate
-from checkers.transactions.stretches import FoundCycles
+from checkers.transactions.stretches import SIZES, FoundCycles
 from checkers.transactions.times import Times, merged_times
 from harness.errors import UserError
 from harness.history.saved import Reader
@@ -64,7 +64,7 @@ def infer_on_spark(
             engine.skipped.extend(row.data.decode() for row in told if row.bucket == SKIPPED)
             alone = _alone(source, told, model, explain)
             inferences = Inferences(judged, alone.figures.get("loose", 0), times)
-            related = relate(inferences, _TxnReader(reader), Search(orders, explain))
+            related = relate(inferences, _TxnReader(reader), Search(orders, explain), sizes=SIZES)
         finally:
             blocks.close()
     return OnSpark(source, alone, related, times)

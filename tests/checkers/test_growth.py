@@ -22,6 +22,7 @@ from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
 from checkers.transactions import spark as transactions
+from checkers.transactions.stretches import Sizes
 from checkers.verdict import Verdict
 
 CAMPAIGN = [(model, share) for model in KINDS for share in (0.0, 0.001, 0.01)]
@@ -88,6 +89,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     ):
         monkeypatch.setattr(module, name, rows)
     monkeypatch.setattr(spark, "_FEW_ROWS", rows // 3)
+    monkeypatch.setattr(transactions, "SIZES", Sizes(a_home=rows))
     monkeypatch.setattr(shuffle, "CELL_ROWS", 1)
 
 

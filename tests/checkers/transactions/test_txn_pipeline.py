@@ -25,6 +25,7 @@ from checkers.transactions.packing import pack, unpack
 from checkers.transactions.pieces import FINDINGS, Row, as_batch, encode_findings
 from checkers.transactions.stretches import Sizes, Union, lay_stretches
 from checkers.transactions.times import merged_times, times_of
+from harness.errors import HarnessError
 
 SEEDS = range(60)
 
@@ -72,6 +73,14 @@ def judged_in_one_block(source):
     figures = {"loose": sum(len(block.kind) for kind, block in blocks if kind == LOOSE)}
     told = [Row(TIMES, 0, pack([times])), Row(FINDINGS, 0, encode_findings(Findings(figures=figures)))]
     return told + [Row(0, kind, pack(block)) for kind, block in blocks]
+
+
+def test_loose_edges_that_nobody_has_placed_are_never_just_left_out():
+    source = source_of(gap())
+    judged = [row for row in judged_in_one_block(source) if row.bucket != FINDINGS]
+    nothing_loose = Row(FINDINGS, 0, encode_findings(Findings(figures={"loose": 0})))
+    with pytest.raises(HarnessError, match="without a place in time"):
+        relate_in_memory(source, [*judged, nothing_loose], 2, 8)
 
 
 def stale_history(txns, every):
