@@ -83,12 +83,23 @@ def split(rows: Columns, keys: Sequence[str], buckets: int, finer: bool = False)
     if buckets == 1:
         yield 0, _packed(columns, slice(0, count))
         return
-    bucket = buckets_of(rows, keys, buckets, finer)
-    order = np.argsort(bucket, kind="stable")
-    ends = np.cumsum(np.bincount(bucket, minlength=buckets))
+    yield from _scattered(columns, buckets_of(rows, keys, buckets, finer))
+
+
+def scattered(rows: Columns, places: npt.NDArray[Any]) -> Iterator[tuple[int, bytes]]:
+    """The rows by the place that each goes to (any whole numbers), in their order, as bytes."""
+    yield from _scattered({name: _narrowed(column) for name, column in rows.items()}, places)
+
+
+def _scattered(columns: dict[str, _Narrowed], places: npt.NDArray[Any]) -> Iterator[tuple[int, bytes]]:
+    order = np.argsort(places, kind="stable")
+    sorted_places = places[order]
     moved = {n: _Narrowed(base, None if more is None else more[order]) for n, (base, more) in columns.items()}
-    for place in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
-        yield place, _packed(moved, slice(int(ends[place - 1]) if place else 0, int(ends[place])))
+    ends = np.append(np.flatnonzero(sorted_places[1:] != sorted_places[:-1]) + 1, len(order))
+    begin = 0
+    for end in ends.tolist() if len(order) else ():
+        yield int(sorted_places[begin]), _packed(moved, slice(begin, end))
+        begin = end
 
 
 def united(parts: Sequence[bytes], names: Sequence[str]) -> Columns:

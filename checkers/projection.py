@@ -167,6 +167,18 @@ def part_of(flat: Flat, rows: Any) -> Flat:
     return Flat((table, partition, row, column), invoke, complete, kind, value, expected)
 
 
+def places_of(address: Sequence[Ints], keys: Sequence[Sequence[int]]) -> Ints:
+    """The place of each operation's address among some keys; -1 for others."""
+    found = np.full(len(address[0]), -1)
+    for place, key in enumerate(keys):
+        mine = address[1] == key[1]
+        for part in (0, 2, 3):
+            if not is_zero(address[part]) or key[part]:
+                mine &= address[part] == key[part]
+        found[mine] = place
+    return found
+
+
 def is_zero(column: Ints) -> bool:
     """Whether a key column is the one that takes no memory: zero throughout."""
     return column.strides == (0,)

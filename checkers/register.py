@@ -11,27 +11,19 @@ from checkers.engines.api import Engine
 from checkers.findings import Finding, Findings, Key, merged
 from checkers.grouping import KeyedOps
 from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NIL, READ, WRITE, Ints, RegisterColumns
-from checkers.kernels.instances import Instances, make_instances
+from checkers.kernels.instances import make_instances
 from checkers.kernels.linear import Budget, SearchAnswers, explain_stuck, search_prepared
 from checkers.kernels.prepare import prepare
 from checkers.kernels.stale import judge_stale
 from checkers.kernels.zones import INVALID, UNDECIDED, judge_zones
 from checkers.options import CheckOptions
 from checkers.projection import UNSUPPORTED, Projection
+from checkers.register_findings import ZONE_ANOMALIES, key_of, zone_findings
+from checkers.register_split import RegisterSplit
 from checkers.register_words import explain_all
 from checkers.source import Source
 from checkers.verdict import Validity, Verdict
 from harness.errors import UserError
-
-ZONE_ANOMALIES: Final = (
-    "read-of-unwritten",
-    "read-before-write",
-    "stale-read",
-    "overlapping-clusters",
-    "lost-update",
-    "cas-cycle",
-)
-"""By the zone kernel's codes; the first three are also found where values repeat."""
 
 NONLINEARIZABLE: Final = "nonlinearizable"
 
@@ -65,16 +57,21 @@ class RegisterKernel:
             return Findings(ops=len(columns.kind), unsupported=tuple(int(i) for i in np.sort(strange)[:8]))
         out = make_instances(len(ZONE_ANOMALIES), self.explain)
         answers = judge_zones(columns, out)
-        zones = Findings(len(columns.kind), len(answers), _counts(out), _zone_findings(keyed, out))
+        judged = Findings(len(columns.kind), len(answers))
+        zones = merged((judged, zone_findings(keyed, out)), self.explain)
         left = np.flatnonzero(answers == UNDECIDED)
         return self._with_searched(zones, _part(keyed, left)) if len(left) else zones
+
+    def split(self, addresses: tuple[Key, ...], width: int) -> RegisterSplit:
+        """How keys are judged that one task does not take, in ranges of so many events."""
+        return RegisterSplit(addresses, width, self.explain)
 
     def _with_searched(self, zones: Findings, keyed: KeyedOps) -> Findings:
         """The findings of zones, and those over the keys that zones do not decide: first by their stale reads."""
         prepared, searched = prepare(keyed.columns), len(keyed.addresses)
         out = make_instances(len(ZONE_ANOMALIES), self.explain)
         refuted = judge_stale(prepared, out)
-        stale = Findings(counts=_counts(out), kept=_zone_findings(keyed, out))
+        stale = zone_findings(keyed, out)
         if not self.search:
             return merged((zones, stale, Findings(undecided=int((~refuted).sum()))), self.explain)
         if refuted.any():
@@ -111,29 +108,11 @@ class RegisterKernel:
                 "configurations": stuck.configurations,
                 "placed": int((one.complete < columns.complete[begin + stuck.row]).sum()),
             }
-        return Finding(NONLINEARIZABLE, ops[0], _key(addresses[key]), ops, facts)
+        return Finding(NONLINEARIZABLE, ops[0], key_of(addresses[key]), ops, facts)
 
 
 def _part(keyed: KeyedOps, keys: Ints) -> KeyedOps:
     return KeyedOps(keyed.addresses[keys], keyed.columns.select(keys))
-
-
-def _counts(out: Instances) -> dict[str, int]:
-    return {name: int(n) for name, n in zip(ZONE_ANOMALIES, out.counts, strict=True) if n}
-
-
-def _key(address: Ints) -> Key:
-    table, partition, row, column = (int(part) for part in address)
-    return table, partition, row, column
-
-
-def _zone_findings(keyed: KeyedOps, out: Instances) -> tuple[Finding, ...]:
-    found = []
-    for code, name in enumerate(ZONE_ANOMALIES):
-        for order, key, *rows in out.kept[code, : out.counts[code]]:
-            ops = tuple(int(keyed.columns.invoke[row]) if row >= 0 else -1 for row in rows)
-            found.append(Finding(name, int(order), _key(keyed.addresses[key]), ops))
-    return tuple(found)
 
 
 def judge_register(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:

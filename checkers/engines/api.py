@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.findings import Findings
+from checkers.findings import Findings, Key
 from checkers.grouping import KeyedOps
-from checkers.projection import Projection
+from checkers.kernels.columns import Ints
+from checkers.projection import Flat, Projection
+from checkers.register_split import Rows, SplitFindings, Zones
 from checkers.source import Source
 
-KeyedKernel: TypeAlias = Callable[[KeyedOps], Findings]
-"""Judges many keys at once; picklable, for workers call it too."""
+
+class KeySplit(Protocol):
+    """How keys are judged whose operations one task does not take (`checkers.register_split`); picklable."""
+
+    def read(self, flat: Flat) -> tuple[Rows, SplitFindings]:
+        """What a piece of the history has of these keys, to be gathered by key and value."""
+
+    def gather(self, rows: Rows) -> tuple[Zones, Rows, SplitFindings]:
+        """Of rows in which all of each value are: what ranges of time compare, and rows of what is in chains."""
+
+    def blocks(self, rows: Rows) -> tuple[Zones, SplitFindings]:
+        """What ranges of time compare of the chains of one key."""
+
+    def compare(self, rows: Rows, handed: Ints) -> SplitFindings:
+        """What one range has to say of one key; `handed` is 1 for rows that an earlier range hands on."""
+
+    def united(self, told: Iterable[SplitFindings]) -> SplitFindings:
+        """Several answers as one, in any grouping."""
+
+    def concluded(self, told: SplitFindings) -> Findings:
+        """What is said of these keys in the end."""
+
+
+class KeyedKernel(Protocol):
+    """Judges many keys at once; picklable, for workers call it too."""
+
+    def __call__(self, keyed: KeyedOps) -> Findings:
+        """The findings over all these keys, whose operations are sorted by invocation."""
+
+    def split(self, addresses: tuple[Key, ...], width: int) -> KeySplit:
+        """How these keys are judged by many tasks, in ranges of so many events."""
+
 
 Tally: TypeAlias = dict[tuple[str, str], int]
 """Client operations by (f, type)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.engines.api import KeyedKernel
-from checkers.engines.shuffle import CELL_ROWS, FINER, run_plan
+from checkers.engines.shuffle import CELL_ROWS, FINER, most_bytes, run_sieved
 from checkers.engines.spark import SparkEngine
+from checkers.engines.split_keys import Splitter, judge_split
 from checkers.exchange import MOST_BUCKETS, split, united
-from checkers.findings import Findings, merged
+from checkers.findings import Findings, Key, merged
 from checkers.grouping import group, slices
 from checkers.mops import Columns
-from checkers.projection import FLAT, Flat, Projection, concatenated, flatten
+from checkers.projection import FLAT, Flat, Projection, concatenated, flatten, places_of
 from checkers.source import KEY_COLUMNS, Source
 
 _ROWS_PER_BUCKET: Final = 1 << 20
@@ -28,6 +30,12 @@ _ROWS_PER_SPLIT: Final = 1 << 19
 ROWS_PER_CALL: Final = 1 << 18
 """A kernel call gets about so many operations (whole keys), which bounds what it needs besides the columns."""
 
+_BYTES_PER_EVENT: Final = 256
+"""What one event of a range of time can bring to the task that judges it: the three rows of a block, generously."""
+
+_LEAST_SHARE: Final = 64
+"""A key that has less than this part of a string of bytes is not looked at when a bucket is too large."""
+
 
 def judge_keys_on_spark(
     engine: SparkEngine, source: Source, projection: Projection, kernel: KeyedKernel, explain: int
@@ -35,7 +43,12 @@ def judge_keys_on_spark(
     """See `Engine.judge_keys`."""
     buckets = min(engine.parts(source.rows, _ROWS_PER_BUCKET), MOST_BUCKETS)
     plan = KeyPlan(projection, source.key_columns(), kernel, explain)
-    found: Findings | None = run_plan(engine, source, plan, buckets)
+    with engine.reader(source) as reader:
+        found, crowded = run_sieved(engine, source, reader, plan, KeySieve(), buckets)
+        if crowded:
+            split = kernel.split(crowded, max(1, most_bytes(engine) // _BYTES_PER_EVENT))
+            told = judge_split(engine, reader, Splitter(split, projection, plan.keys), buckets)
+            found = merged([told, *([found] if found else [])], explain)
     return found or kernel(group(concatenated([])))
 
 
@@ -83,3 +96,22 @@ def _flat(rows: Columns) -> Flat:
     address = tuple(rows[name] for name in KEY_COLUMNS)
     invoke, complete, kind, value, expected = (rows[name] for name in Flat._fields[1:])
     return Flat(address, invoke, complete, kind.astype(np.int8), value, expected)  # type: ignore[arg-type]
+
+
+class KeySieve:
+    """See `Sieve`."""
+
+    def heavy(self, parts: list[bytes], least: int) -> frozenset[Key]:
+        sizes: Counter[Key] = Counter()
+        for part in parts:
+            keyed = group(_flat(united([part], FLAT.names)))
+            counts = np.diff(keyed.columns.offsets)
+            for place in np.flatnonzero(counts * _LEAST_SHARE >= counts.sum()).tolist():
+                t, p, r, c = keyed.addresses[place].tolist()
+                sizes[t, p, r, c] += len(part) * int(counts[place]) // int(counts.sum())
+        return frozenset(key for key, size in sizes.items() if size >= least)
+
+    def without(self, part: bytes, keys: frozenset[Key]) -> bytes:
+        rows = united([part], FLAT.names)
+        kept = np.flatnonzero(places_of(_flat(rows).address, tuple(keys)) < 0)
+        return b"".join(data for _, data in split({name: column[kept] for name, column in rows.items()}, (), 1))

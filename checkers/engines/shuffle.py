@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from checkers.engines.spark import SparkEngine, mapped
+from checkers.findings import Key
 from checkers.source import Source
 from checkers.verdict import Undecided
 from harness.history.saved import Reader
@@ -34,8 +35,8 @@ TOO_LARGE: Final = (
     "has so many of the operations, or the model does not split a history."
 )
 
-_SCHEMA: Final = "bucket int, piece bigint, data binary"
-_STRINGS_PER_PIECE: Final = 1 << 20
+SCHEMA: Final = "bucket bigint, piece bigint, data binary"
+STRINGS_PER_PIECE: Final = 1 << 20
 
 _MOST_REASONS: Final = 4
 
@@ -63,6 +64,16 @@ class Plan(Protocol):
         """Several answers as one; may be applied to its own answers again, and to any grouping of them."""
 
 
+class Sieve(Protocol):
+    """Tells the keys of a bucket apart; picklable."""
+
+    def heavy(self, parts: list[bytes], least: int) -> frozenset[Key]:
+        """The keys that have at least so many bytes of these parts."""
+
+    def without(self, part: bytes, keys: frozenset[Key]) -> bytes:
+        """The part without these keys; no bytes if nothing is left."""
+
+
 def pieces_of(engine: SparkEngine, rows: int, buckets: int = 1) -> int:
     """In how many pieces a history is read: some for every core, but not so many that buckets get crumbs."""
     fine = engine.parts(rows, _ROWS_PER_PIECE, 2)
@@ -81,10 +92,21 @@ def run_plan(engine: SparkEngine, source: Source, plan: Plan, buckets: int, *, w
     without them, or else the plan is `whole`, and Undecided is raised.
     """
     with engine.reader(source) as reader:
-        pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
-        split = mapped(engine.numbers(pieces, pieces), _Split(reader, plan, pieces, buckets), _SCHEMA)
-        judged = mapped(split.repartition(buckets, "bucket"), _Judge(plan, most_bytes(engine), whole), "found binary")
-        return _answer(engine, judged, plan.combine, buckets)
+        return _run(engine, source, reader, plan, _Judge(plan, most_bytes(engine), whole), buckets).found
+
+
+def run_sieved(
+    engine: SparkEngine, source: Source, reader: Reader, plan: Plan, sieve: Sieve, buckets: int
+) -> tuple[Any, tuple[Key, ...]]:
+    """The same, but keys that are too large for a task are named instead."""
+    told = _run(engine, source, reader, plan, _Judge(plan, most_bytes(engine), sieve=sieve), buckets)
+    return told.found, tuple(sorted(told.crowded))
+
+
+def _run(engine: SparkEngine, source: Source, reader: Reader, plan: Plan, judge: _Judge, buckets: int) -> Told:
+    pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
+    split = mapped(engine.numbers(pieces, pieces), _Split(reader, plan, pieces, buckets), SCHEMA)
+    return answer(engine, mapped(split.repartition(buckets, "bucket"), judge, "found binary"), plan.combine, buckets)
 
 
 def run_batches_on_spark(
@@ -98,28 +120,32 @@ def run_batches_on_spark(
     with engine.reader(source) as reader:
         pieces = min(pieces_of(engine, source.rows), max(1, reader.manifest.groups))
         stage = _Batches(reader, columns, kernel, combine, pieces)
-        return _answer(engine, mapped(engine.numbers(pieces, pieces), stage, "found binary"), combine, pieces)
+        return answer(engine, mapped(engine.numbers(pieces, pieces), stage, "found binary"), combine, pieces).found
 
 
-def _answer(engine: SparkEngine, frame: Any, combine: Callable[[list[Any]], Any], parts: int) -> Any:
+def answer(engine: SparkEngine, frame: Any, combine: Callable[[list[Any]], Any], parts: int) -> Told:
+    """What so many partitions of `packed` answers come to."""
     if parts > 1:
         frame = mapped(frame.repartition(1), _Combine(combine), "found binary")
-    told = _united([pickle.loads(row["found"]) for row in engine.collected(frame)], combine)
+    told = combined([pickle.loads(row["found"]) for row in engine.collected(frame)], combine)
     engine.skipped.extend(told.skipped)
-    return told.found
+    return told
 
 
-class _Told(NamedTuple):
-    """What was found, or None, and why some of the history was not judged."""
+class Told(NamedTuple):
+    """What was found, or None, why some of the history was not judged, and keys that are to be judged otherwise."""
 
     found: Any
     skipped: tuple[str, ...] = ()
+    crowded: frozenset[Key] = frozenset()
 
 
-def _united(told: list[_Told], combine: Callable[[list[Any]], Any]) -> _Told:
+def combined(told: list[Told], combine: Callable[[list[Any]], Any]) -> Told:
+    """Several answers as one."""
     found = [each.found for each in told if each.found is not None]
     skipped = sorted({reason for each in told for reason in each.skipped})[:_MOST_REASONS]
-    return _Told(combine(found) if found else None, tuple(skipped))
+    crowded = frozenset(key for each in told for key in each.crowded)
+    return Told(combine(found) if found else None, tuple(skipped), crowded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +160,12 @@ class _Split:
             groups = self.reader.groups_of(piece, self.pieces)
             read = self.reader.batches(self.plan.columns, groups)
             for place, (bucket, data) in enumerate(self.plan.split(read, self.buckets)):
-                yield _row(bucket, piece * _STRINGS_PER_PIECE + place, data)
+                yield message(bucket, piece * STRINGS_PER_PIECE + place, data)
 
 
-def _row(bucket: int, piece: int, data: bytes) -> pa.RecordBatch:
-    arrays = [pa.array([bucket], pa.int32()), pa.array([piece], pa.int64()), pa.array([data], pa.binary())]
+def message(bucket: int, piece: int, data: bytes) -> pa.RecordBatch:
+    """A row of SCHEMA: a part of a bucket and its place there."""
+    arrays = [pa.array([bucket], pa.int64()), pa.array([piece], pa.int64()), pa.array([data], pa.binary())]
     return pa.RecordBatch.from_arrays(arrays, names=["bucket", "piece", "data"])
 
 
@@ -146,25 +173,31 @@ def _row(bucket: int, piece: int, data: bytes) -> pa.RecordBatch:
 class _Judge:
     plan: Plan
     most_bytes: int
-    whole: bool
+    whole: bool = False
+    sieve: Sieve | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts: dict[int, list[tuple[int, bytes]]] = {}
+        buckets: dict[int, _Bucket] = {}
         for batch in batches:
             for bucket, piece, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                parts.setdefault(bucket, []).append((piece, data))
-        told = list[_Told]()
-        while parts:
-            _, mine = parts.popitem()
-            mine.sort()
-            told += self._judged([data for _, data in mine])
+                if bucket not in buckets:
+                    buckets[bucket] = _Bucket(self.sieve, self.most_bytes)
+                buckets[bucket].add(piece, data)
+        told = list[Told]()
+        while buckets:
+            _, bucket = buckets.popitem()
+            told += self._judged(bucket.given())
+            if bucket.crowded:
+                told.append(Told(None, crowded=bucket.crowded))
         if told:
-            yield _packed(_united(told, self.plan.combine))
+            yield packed(combined(told, self.plan.combine))
 
-    def _judged(self, mine: list[bytes]) -> Iterator[_Told]:
+    def _judged(self, mine: list[bytes]) -> Iterator[Told]:
         """A bucket as a whole, or what it falls into if that is too large."""
+        if not mine:
+            return
         if sum(map(len, mine)) <= self.most_bytes:
-            yield _Told(self.plan.judge(mine))
+            yield Told(self.plan.judge(mine))
             return
         finer: dict[int, list[bytes]] = {}
         for number, data in enumerate(mine):
@@ -175,12 +208,52 @@ class _Judge:
             _, parts = finer.popitem()
             size = sum(map(len, parts))
             if size <= self.most_bytes:
-                yield _Told(self.plan.judge(parts))
+                yield Told(self.plan.judge(parts))
                 continue
             reason = TOO_LARGE.format(size, self.most_bytes)
             if self.whole:
                 raise Undecided(reason)
-            yield _Told(None, (reason,))
+            yield Told(None, (reason,))
+
+
+class _Bucket:
+    """The parts of a bucket, as they come. With a sieve it gives up keys that a task does not take by themselves: they
+    are `crowded`, and what is held does not grow with them."""
+
+    def __init__(self, sieve: Sieve | None, most: int) -> None:
+        self._sieve, self._most, self._full, self._size = sieve, most, 2 * most, 0
+        self._parts: list[tuple[int, bytes]] = []
+        self.crowded: frozenset[Key] = frozenset()
+
+    def add(self, piece: int, data: bytes) -> None:
+        """One more part, which has its place by its piece."""
+        if self._sieve is not None and self.crowded:
+            data = self._sieve.without(data, self.crowded)
+        if not data:
+            return
+        self._parts.append((piece, data))
+        self._size += len(data)
+        if self._size > self._full:
+            self._give_up()
+            self._full = max(self._full, 2 * self._size)
+
+    def _give_up(self) -> None:
+        heavy = self._sieve.heavy([data for _, data in self._parts], self._most) if self._sieve else None
+        if self._sieve is None or not heavy:
+            return
+        left = [(piece, self._sieve.without(data, heavy)) for piece, data in self._parts]
+        self._parts = [(piece, data) for piece, data in left if data]
+        self._size = sum(len(data) for _, data in self._parts)
+        self.crowded |= heavy
+
+    def given(self) -> list[bytes]:
+        """What is left of the parts, in order."""
+        if self._size > self._most:
+            self._give_up()
+        self._parts.sort()
+        mine = [data for _, data in self._parts]
+        self._parts.clear()
+        return mine
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +269,7 @@ class _Batches:
             groups = self.reader.groups_of(piece, self.pieces)
             found = [self.kernel(part.select(self.columns)) for part in self.reader.batches(self.columns, groups)]
             if found:
-                yield _packed(_Told(self.combine(found)))
+                yield packed(Told(self.combine(found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +277,13 @@ class _Combine:
     combine: Callable[[list[Any]], Any]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        total: list[_Told] = []
+        total: list[Told] = []
         for batch in batches:
-            total = [_united([*total, *(pickle.loads(data) for data in batch.column(0).to_pylist())], self.combine)]
+            total = [combined([*total, *(pickle.loads(data) for data in batch.column(0).to_pylist())], self.combine)]
         if total:
-            yield _packed(total[0])
+            yield packed(total[0])
 
 
-def _packed(found: _Told) -> pa.RecordBatch:
+def packed(found: Told) -> pa.RecordBatch:
+    """An answer on its way."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])

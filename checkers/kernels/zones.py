@@ -340,7 +340,7 @@ def _place_forward_zones(ops, key, made, scratch, out):
 
 
 @lean
-def _check_zones(ops, key, made, scratch, out):
+def check_zones(ops, key, made, scratch, out):
     """Condition (2): sweep the forward zones by their beginnings, then look each backward zone up."""
     blocks = scratch.blocks
     size = ops.offsets[key + 1] - ops.offsets[key] + 1
@@ -366,21 +366,29 @@ def _check_zones(ops, key, made, scratch, out):
 
 
 @lean
-def _judge_key(ops, key, scratch, out):
-    start, stop = ops.offsets[key], ops.offsets[key + 1]
-    count = _number_values(ops, start, stop, scratch)
+def build_key(ops, key, scratch, out):
+    """Find a key's blocks and check each inside; how many there are, or -1 where values are not unique."""
+    count = _number_values(ops, ops.offsets[key], ops.offsets[key + 1], scratch)
     if count < 0:
-        return UNDECIDED
-    before = out.counts.sum()
+        return -1
     _attach_operations(ops, key, scratch, out)
     _count_clusters(ops, key, count, scratch, out)
     _link_chains(ops, key, count, scratch, out)
     made = _build_blocks(ops, key, count, scratch, out)
     _report_cycles(ops, key, count, scratch, out)
-    _check_zones(ops, key, made, scratch, out)
+    return made
+
+
+@lean
+def _judge_key(ops, key, scratch, out):
+    before = out.counts.sum()
+    made = build_key(ops, key, scratch, out)
+    if made < 0:
+        return UNDECIDED
+    check_zones(ops, key, made, scratch, out)
     if out.counts.sum() > before:
         return INVALID
-    for row in range(start, stop):
+    for row in range(ops.offsets[key], ops.offsets[key + 1]):
         if ops.kind[row] == FAILED_CAS:
             return UNDECIDED
     return VALID
@@ -393,7 +401,8 @@ def _judge_keys(ops, scratch, out, answers):
 
 
 @lean
-def _largest(ops):
+def largest(ops):
+    """The most writes and the most operations that any key has."""
     writes, operations = 0, 0
     for key in range(ops.offsets.shape[0] - 1):
         here = 0
@@ -409,7 +418,7 @@ def judge_zones(ops: RegisterColumns, out: Instances) -> npt.NDArray[np.uint8]:
 
     Undecided are keys that write a value twice or write nil, and keys with compare-and-sets that failed on a mismatch.
     """
-    writes, operations = _largest(ops)
+    writes, operations = largest(ops)
     answers = np.empty(len(ops.offsets) - 1, np.uint8)
     _judge_keys(ops, make_scratch(writes, operations), out, answers)
     return answers

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from frames_in_memory import engine_in_memory
-from growth import save, spoiled, unwritten
+from growth import Row, save, spoiled, unwritten
 from growth_histories import KINDS, moved
 
 from checkers.api import judge_source
@@ -17,13 +17,13 @@ from checkers.engines import shuffle
 from checkers.engines import spark as engine_of_spark
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import planned_task_bytes
+from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.jepsen.logs import matches_of
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.synthetic import RegisterShape, register_batches
 from checkers.transactions import cycles
-from checkers.transactions import spark as transactions
 from checkers.transactions.judge import judge_list_append
 from checkers.transactions.planted import PLANTED, history_of
 from checkers.verdict import Verdict
@@ -79,25 +79,62 @@ def test_what_other_buckets_of_keys_refute_stays_refuted(tmp_path: Path, monkeyp
 def judged_by_tasks_of(
     most: int, model: str, share: float, n: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Verdict:
-    monkeypatch.setattr(shuffle, "most_bytes", lambda engine: most)
-    monkeypatch.setattr(transactions, "most_bytes", lambda engine: most)
+    take_at_most(most, monkeypatch)
     monkeypatch.setattr(engine_of_spark, "_FEW_ROWS", 1_000)
     kind = KINDS[model]
     place = save(kind.make(n, share), folder / f"{model}-{share}.parquet", n)
     return judge_source(open_source(place), model, engine_in_memory(monkeypatch), CheckOptions())
 
 
-def test_a_key_with_most_operations_leaves_the_others_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However large a bucket, what is in it beside the one large key is judged: here by a single task."""
-    monkeypatch.setattr(shuffle, "most_bytes", lambda engine: 20_000)
-    hot, others = RegisterShape(4_000, keys=1, info_share=0.05), RegisterShape(400, keys=8, info_share=0.05)
-    batches = [*register_batches(hot), *spoiled(shifted(register_batches(others)), 0.02, unwritten)]
-    place = save(batches, tmp_path / "h.parquet", 10_000)
+def take_at_most(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks take so many packed bytes from now on."""
+    monkeypatch.setattr(SparkEngine, "task_bytes", lambda self: most * shuffle.EXPANDED)
+
+
+@pytest.mark.parametrize(("share", "cas_share"), [(0.0, 0.0), (0.0, 0.1), (0.002, 0.0), (0.002, 0.1)])
+def test_a_key_with_most_operations_is_judged_by_many_tasks(
+    share: float, cas_share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the others in its bucket are judged as ever."""
+    take_at_most(30_000, monkeypatch)
+    hot = RegisterShape(6_000, keys=1, info_share=0.05, cas_share=cas_share)
+    others = shifted(register_batches(RegisterShape(400, keys=8, info_share=0.05)))
+    batches = [*spoiled(register_batches(hot), share, stale), *spoiled(others, 10 * share, unwritten)]
+    place = save(batches, tmp_path / "h.parquet", 1_000)
     theirs, ours = (
         judge_source(open_source(place), "register", engine, CheckOptions())
         for engine in (engine_in_memory(monkeypatch), LocalEngine())
     )
-    assert theirs.valid is False and theirs.counts == ours.counts and theirs.details["keys"] == 8 < ours.details["keys"]
+    assert theirs.valid is ours.valid is (share == 0), theirs.reason
+    assert (theirs.ops, theirs.details) == (ours.ops, ours.details) and theirs.details["keys"] == 9
+    assert sum(theirs.counts.values()) >= sum(ours.counts.values())
+    assert theirs.counts.get("read-of-unwritten") == ours.counts.get("read-of-unwritten")
+
+
+def stale(row: Row) -> bool:
+    """Let a successful read show what was there 800 changes before."""
+    if row["type"] != "ok" or row["f"] != "read" or (row["mops"][0]["value"] or 0) < 900:
+        return False
+    row["mops"][0]["value"] -= 800
+    return True
+
+
+def test_a_large_key_whose_values_repeat_is_unknown_unless_refuted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_at_most(30_000, monkeypatch)
+
+    def modulo(row: Row) -> bool:
+        mop = row["mops"][0]
+        for name in ("value", "expected"):
+            mop[name] = None if mop[name] is None else mop[name] % 1_500
+        return True
+
+    for share, valid in ((0.0, "unknown"), (0.001, False)):
+        batches = spoiled(register_batches(RegisterShape(6_000, keys=1, cas_share=0.0)), 1.0, modulo)
+        place = save(spoiled(batches, share, unwritten), tmp_path / f"{share}.parquet", 1_000)
+        verdict = judge_source(open_source(place), "register", engine_in_memory(monkeypatch), CheckOptions())
+        assert verdict.valid == valid and (share or "written twice" in str(verdict.reason))
 
 
 def shifted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,7 @@ from checkers.api import check, check_run
 from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE
 from checkers.models import MODELS
 from checkers.options import CheckOptions
-from checkers.register import ZONE_ANOMALIES
+from checkers.register_findings import ZONE_ANOMALIES
 from harness.columns import VERSION_KEY
 from harness.errors import UserError
 from harness.history.journal import JournalWriter

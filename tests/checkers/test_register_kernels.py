@@ -21,7 +21,7 @@ from checkers.kernels.marks import FRESH
 from checkers.kernels.prepare import prepare
 from checkers.kernels.stale import judge_stale
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID, judge_zones
-from checkers.register import ZONE_ANOMALIES
+from checkers.register_findings import ZONE_ANOMALIES
 
 
 def zone_answer(rows: list[Row]) -> tuple[int, dict[str, int]]:

@@ -1,0 +1,174 @@
+"""Keys whose operations one task does not take, judged by many tasks on Spark: the steps of a `KeySplit` in turn.
+
+Three shuffles, each of at most as many rows as the keys have operations: by key and value, by key for what is in
+chains, by key and range of time. What was found on the way travels with the rows, in a bucket of its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from checkers.engines.api import KeySplit
+from checkers.engines.shuffle import SCHEMA, STRINGS_PER_PIECE, Told, answer, combined, message, most_bytes, packed
+from checkers.engines.spark import SparkEngine, mapped
+from checkers.exchange import scattered, split, united
+from checkers.findings import Findings
+from checkers.projection import Projection, flatten
+from checkers.register_split import Rows, Zones, joined
+from harness.history.saved import Reader
+
+_ROWS_PER_SPLIT: Final = 1 << 19
+"""Operations that are thinned and split together."""
+
+_TOLD: Final = -1
+"""The bucket of what was found; chains of the key at place n are in bucket -2 - n."""
+
+_RANGES: Final = 1 << 40
+"""Range r of the key at place n is bucket n times this and r."""
+
+_ROWS: Final = Rows._fields
+_ZONES: Final = (*_ROWS, "handed")
+
+CHAINS_TOO_LARGE: Final = (
+    "The operations of one key that compare-and-sets link take {} bytes, and one task takes {} by the session's plan "
+    "of memory."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Splitter:
+    """How some keys of a history are split, and how their operations are read."""
+
+    split: KeySplit
+    projection: Projection
+    keys: tuple[str, ...]
+
+
+def judge_split(engine: SparkEngine, reader: Reader, how: Splitter, buckets: int) -> Findings:
+    """What there is to find in these keys; `engine.skipped` says what could not be looked at."""
+    pieces = max(1, min(4 * engine.cores, reader.manifest.groups))
+    parts = max(buckets, engine.cores)
+    read = mapped(engine.numbers(pieces, pieces), _Read(reader, how, pieces, parts), SCHEMA)
+    zones = mapped(read.repartition(parts, "bucket"), _Gather(how.split), SCHEMA)
+    linked = mapped(zones.repartition(parts, "bucket"), _Link(how.split, most_bytes(engine)), SCHEMA)
+    found = mapped(linked.repartition(parts, "bucket"), _Compare(how.split), "found binary")
+    told = answer(engine, found, how.split.united, parts).found
+    doubts = ", and ".join(sorted(told.doubts))
+    if doubts:
+        engine.skipped.append(f"One key has more operations than one task takes, and {doubts}: that is not split.")
+    return how.split.concluded(told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    reader: Reader
+    how: Splitter
+    pieces: int
+    buckets: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        columns = tuple(self.how.projection.columns(self.how.keys))
+        for piece in (number for batch in batches for number in batch.column(0).to_pylist()):
+            held, place = list[Rows](), piece * STRINGS_PER_PIECE
+            groups = self.reader.groups_of(piece, self.pieces)
+            for batch in self.reader.batches(columns, groups):
+                rows, told = self.how.split.read(flatten(batch, self.how.projection))
+                held.append(rows)
+                yield _telling(Told(told))
+                if sum(len(rows.key) for rows in held) >= _ROWS_PER_SPLIT:
+                    yield from self._by_value(held, place)
+                    place, held = place + self.buckets, []
+            yield from self._by_value(held, place)
+
+    def _by_value(self, held: list[Rows], place: int) -> Iterator[pa.RecordBatch]:
+        rows = joined(held)._asdict()
+        for bucket, data in split(rows, ("key", "value"), self.buckets):
+            yield message(bucket, place, data)
+
+
+def _telling(told: Told) -> pa.RecordBatch:
+    return message(_TOLD, 0, pickle.dumps(told))
+
+
+def _by_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    for batch in batches:
+        yield from zip(batch.column("bucket").to_pylist(), batch.column("data").to_pylist(), strict=True)
+
+
+def _unpacked(parts: list[bytes]) -> Rows:
+    return Rows(**united(parts, _ROWS))
+
+
+def _ranges(zones: Zones) -> Iterator[pa.RecordBatch]:
+    columns = zones.rows._asdict() | {"handed": zones.handed}
+    for bucket, data in scattered(columns, zones.rows.key * _RANGES + zones.range):
+        yield message(bucket, 0, data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gather:
+    split: KeySplit
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts: dict[int, list[bytes]] = {}
+        for bucket, data in _by_bucket(batches):
+            if bucket == _TOLD:
+                yield message(_TOLD, 0, data)
+            else:
+                parts.setdefault(bucket, []).append(data)
+        while parts:
+            zones, chains, told = self.split.gather(_unpacked(parts.popitem()[1]))
+            yield from _ranges(zones)
+            for bucket, data in scattered(chains._asdict(), -2 - chains.key):
+                yield message(bucket, 0, data)
+            yield _telling(Told(told))
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    split: KeySplit
+    most_bytes: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts: dict[int, list[bytes]] = {}
+        sizes: dict[int, int] = {}
+        for bucket, data in _by_bucket(batches):
+            if bucket >= _TOLD:
+                yield message(bucket, 0, data)
+                continue
+            sizes[bucket] = sizes.get(bucket, 0) + len(data)
+            parts.setdefault(bucket, []).append(data)
+            if sizes[bucket] > self.most_bytes:
+                parts[bucket].clear()
+        for bucket, mine in parts.items():
+            if sizes[bucket] > self.most_bytes:
+                yield _telling(Told(None, (CHAINS_TOO_LARGE.format(sizes[bucket], self.most_bytes),)))
+                continue
+            zones, told = self.split.blocks(_unpacked(mine))
+            yield from _ranges(zones)
+            yield _telling(Told(told))
+
+
+@dataclass(frozen=True, slots=True)
+class _Compare:
+    split: KeySplit
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts: dict[int, list[bytes]] = {}
+        told: list[Told] = []
+        for bucket, data in _by_bucket(batches):
+            if bucket == _TOLD:
+                told.append(pickle.loads(data))
+            else:
+                parts.setdefault(bucket, []).append(data)
+        while parts:
+            columns = united(parts.popitem()[1], _ZONES)
+            handed = columns.pop("handed")
+            told.append(Told(self.split.compare(Rows(**columns), handed)))
+        if told:
+            yield packed(combined(told, self.split.united))
