@@ -7,6 +7,7 @@ keys fall into the same bucket wherever they are read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -65,7 +66,7 @@ def buckets_of(rows: Columns, keys: Sequence[str], buckets: int, finer: bool = F
     """The bucket of each row: the same wherever the keys are. `finer` buckets have nothing to do with the others."""
     mixed = np.zeros(len(rows["kind"]), np.uint64)
     with np.errstate(over="ignore"):
-        for key, factor in zip(keys, _FACTORS, strict=False):
+        for key, factor in zip(keys, cycle(_FACTORS), strict=False):
             mixed = (mixed ^ rows[key].view(np.uint64)) * np.uint64(factor)
             mixed ^= mixed >> np.uint64(31)
         if finer:

@@ -27,6 +27,8 @@ P_co = TypeVar("P_co", covariant=True)
 _ROWS_PER_BUCKET: Final = 1 << 20
 """Operations in a bucket, which a kernel judges at once."""
 
+_FEW_GROUPS: Final = 16
+
 
 class Flow(Protocol[P_co]):
     """A picklable plan. `columns` are top-level columns of the history, `schema` that of the flat rows; rows that agree
@@ -83,6 +85,18 @@ def run_flow(
     parts.clear()
     rows = _sorted(rows, (*flow.keys, *flow.order))
     return combine([flow.judge(rows)])
+
+
+def leaves_cores_idle(engine: Engine, source: Source, flow: Flow[P]) -> bool:
+    """Whether a flow has work for many tasks but, as its first batch has it, few groups to give them. A guess: only
+    time depends on it."""
+    if not isinstance(engine, SparkEngine) or engine.parts(source.rows, _ROWS_PER_BUCKET) == 1:
+        return False
+    batch = next(iter(source.batches(flow.columns)), None)
+    if batch is None:
+        return False
+    groups = pa.Table.from_batches([flow.flatten(batch.select(flow.columns))]).group_by(list(flow.keys))
+    return bool(groups.aggregate([]).num_rows <= _FEW_GROUPS)
 
 
 def _sorted(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkers.engines.class_archive import archive_options
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 
 SPARK_VERSION: Final = "4"
 """The major version that the engine is written for."""
@@ -271,8 +271,11 @@ def _require_version(version: str) -> None:
 
 
 def require_answer(master: str) -> None:
-    """Raise UserError if a standalone master can't be reached; Spark itself would try for a minute."""
+    """Raise UserError if a standalone master can't be reached, for Spark itself would try for a minute, or if nothing
+    says where the cluster is."""
     errors = []
+    if master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & os.environ.keys() and not _is_submitted():
+        raise UserError("--spark-master yarn takes HADOOP_CONF_DIR, the folder of the cluster's yarn-site.xml.")
     if not master.startswith("spark://"):
         return
     for place in master.removeprefix("spark://").split(","):
@@ -332,13 +335,26 @@ def _quiet_start(settings: Mapping[str, str]) -> Any:
             return session
         except Exception as error:
             chatter.seek(0)
-            said = chatter.read().decode(errors="replace").strip().splitlines()
-            raise HarnessError(f"Spark does not start: {said[-1] if said else error}.") from error
+            said = f"{error}\n{chatter.read().decode(errors='replace')}"
+            raise UserError(f"Spark does not start on {settings['spark.master']}: {why_not_started(said)}.") from error
         finally:
             os.dup2(kept, 2)
             os.close(kept)
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, on_interrupt)
+
+
+def why_not_started(said: str) -> str:
+    """What a JVM says of why it gave up, without the places in its code: the innermost cause that has words."""
+    for pattern in (
+        r"^Caused by: [\w.$]+: (.+)$",
+        r"^(?:Exception in thread .*?|: )[\w.$]+: (.+)$",
+        r" ERROR \S+ (.+)$",
+    ):
+        if found := re.findall(pattern, said, re.MULTILINE):
+            return str(found[-1]).strip().rstrip(".")
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(("\tat ", "Error: "))]
+    return lines[-1].rstrip(".") if lines else "it says nothing"
 
 
 _USE_ARCHIVE: Final = "give them an archive of `assay pack` with --spark-archive."

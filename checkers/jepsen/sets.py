@@ -6,22 +6,24 @@ tried to add them; `recovered` ones are in it though their add was not acknowled
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from checkers.engines.api import Engine
-from checkers.engines.flows import run_flow
-from checkers.findings import Finding
+from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
+from checkers.findings import Finding, Key
 from checkers.jepsen.parts import Part, earliest, merged
 from checkers.jepsen.rows import (
     COLUMNS,
     OBJECT,
     OK,
     UNKNOWN_F,
+    Bools,
     Mops,
     Operations,
     column,
@@ -36,11 +38,15 @@ from checkers.jepsen.words import conclude, thing, who, whose
 from checkers.kernels.columns import Ints
 from checkers.kernels.shown import ADD, READ
 from checkers.options import CheckOptions
+from checkers.projection import places_of
 from checkers.source import Source
 from checkers.verdict import Verdict
 from checkers.words import Speaker
 
 ITEM, STRANGE = 2, 3
+
+_MOST_TOLD: Final = 1_000
+"""Tasks are told of the final reads of so many sets; more sets than that are work for many tasks each by itself."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -127,11 +133,90 @@ class SetFlow:
         problems = problems_of(rows)
         if problems or not rows.num_rows:
             return Part(problems=problems)
-        objects = np.zeros(rows.num_rows, np.int64)
         starts = group_starts([column(rows, name) for name in OBJECT])
-        objects[starts] = 1
-        objects = np.cumsum(objects) - 1
-        return _judge_objects(rows, objects, starts, self.explain)
+        return _judge_objects(rows, starts, _finals_in(rows, starts), self.explain)
+
+
+class FinalRead(NamedTuple):
+    """The read of a set that completed last (-1: there is none), and whether it says nothing of its elements."""
+
+    complete: int = -1
+    invoke: int = -1
+    silent: bool = True
+
+
+Finals: TypeAlias = Mapping[Key, FinalRead]
+
+
+@dataclass(frozen=True, slots=True)
+class ElementFlow:
+    """See `Flow`: what happened to one element of one set meets, so that many tasks judge a set. They are told the
+    final reads of all sets, and of no other do the elements go on."""
+
+    explain: int
+    finals: Finals
+    columns: tuple[str, ...] = COLUMNS
+    schema: pa.Schema = SCHEMA
+    keys: tuple[str, ...] = (*OBJECT, "value")
+    order: tuple[str, ...] = ("invoke",)
+
+    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = SetFlow(self.explain).flatten(batch)
+        place = places_of([column(rows, name) for name in OBJECT], list(self.finals))
+        final = np.array([-1, *(read.complete for read in self.finals.values())])[place + 1]
+        return rows.filter(pa.array((column(rows, "kind") != ITEM) | (column(rows, "complete") == final)))
+
+    def judge(self, rows: pa.Table) -> Part:
+        problems = problems_of(rows)
+        if problems or not rows.num_rows:
+            return Part(problems=problems)
+        starts = group_starts([column(rows, name) for name in OBJECT])
+        reads = [self.finals[key_at(rows, int(start))] for start in starts]
+        finals = _Finals(*(np.array(part) for part in zip(*reads, strict=True)))
+        return _judge_objects(rows, starts, finals, self.explain)
+
+
+class _Finals(NamedTuple):
+    """The final reads of several sets, in order; see `FinalRead`."""
+
+    complete: Ints
+    invoke: Ints
+    silent: Bools
+
+
+def _finals_in(rows: pa.Table, starts: Ints) -> _Finals:
+    """The final reads of the sets that a table is about, which begin at `starts`."""
+    reads = np.flatnonzero(column(rows, "kind") == READ)
+    complete, invoke, outcome = (column(rows, name)[reads] for name in ("complete", "invoke", "outcome"))
+    objects = np.searchsorted(starts, reads, "right") - 1
+    final, began, silent = np.full(len(starts), -1), np.full(len(starts), -1), np.ones(len(starts), np.bool_)
+    np.maximum.at(final, objects, complete)
+    last = complete == final[objects]
+    began[objects[last]], silent[objects[last]] = invoke[last], outcome[last] == 1
+    return _Finals(final, began, silent)
+
+
+def finals_of(batch: pa.RecordBatch) -> Finals | None:
+    """The final reads in a batch of a history; None if there are more sets than tasks can be told of."""
+    flat_rows = SetFlow(0).flatten(batch)
+    kept = flat_rows.filter(pa.array(np.isin(column(flat_rows, "kind"), (ADD, READ))))
+    rows = pa.Table.from_batches([kept]).sort_by([(name, "ascending") for name in OBJECT])
+    starts = group_starts([column(rows, name) for name in OBJECT])
+    if len(starts) > _MOST_TOLD:
+        return None
+    reads = zip(*(part.tolist() for part in _finals_in(rows, starts)), strict=True)
+    return {key_at(rows, int(start)): FinalRead(*read) for start, read in zip(starts, reads, strict=True)}
+
+
+def latest(told: list[Finals | None]) -> Finals | None:
+    """The final reads of several parts of a history as those of all."""
+    finals: dict[Key, FinalRead] = {}
+    for part in told:
+        if part is None:
+            return None
+        for key, read in part.items():
+            finals[key] = max(finals.get(key, read), read)
+    return finals if len(finals) <= _MOST_TOLD else None
 
 
 def _last_reads(found: SetRows) -> Ints:
@@ -163,16 +248,12 @@ def _flat_rows(found: SetRows, rows: Ints, kind: Any, value: Ints) -> pa.RecordB
     return pa.concat_batches([batch, flat(SCHEMA, odd)])
 
 
-def _judge_objects(table: pa.Table, objects: Ints, starts: Ints, explain: int) -> Part:
+def _judge_objects(table: pa.Table, starts: Ints, finals: _Finals, explain: int) -> Part:
+    """What is wrong with the elements of sets that begin at `starts`; rows in order of set."""
+    objects = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, table.num_rows)))
     kind, value, outcome = column(table, "kind"), column(table, "value"), column(table, "outcome")
     invoke, complete = column(table, "invoke"), column(table, "complete")
-    final = np.full(len(starts), -1)
-    np.maximum.at(final, objects[kind == READ], complete[kind == READ])
-    is_final = (kind == READ) & (complete == final[objects])
-    final_invoke = np.full(len(starts), -1)
-    final_invoke[objects[is_final]] = invoke[is_final]
-    unread = final < 0
-    unread[objects[is_final & (outcome == 1)]] = True
+    final, final_invoke, unread = finals
     mine = ((kind == ADD) | ((kind == ITEM) & (complete == final[objects]))) & ~unread[objects]
     rows = np.flatnonzero(mine)
     rows = rows[np.lexsort((kind[rows], value[rows], objects[rows]))]
@@ -212,9 +293,19 @@ def _counted(flags: Any, groups: Ints) -> Ints:
     return np.add.reduceat(flags.astype(np.int64), groups) if len(groups) else np.zeros(0, np.int64)
 
 
+_FINALS: Final = BatchFlow(COLUMNS, finals_of, latest)
+
+
 def judge_set(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """The final read holds every acknowledged element and nothing that nobody tried to add."""
-    part = run_flow(engine, source, SetFlow(options.explain), partial(merged, explain=options.explain))
+    flow, combine = SetFlow(options.explain), partial(merged, explain=options.explain)
+    finals = run_batches(engine, source, _FINALS) if leaves_cores_idle(engine, source, flow) else None
+    if finals is None:
+        part = run_flow(engine, source, flow, combine)
+    else:
+        part = run_flow(engine, source, ElementFlow(options.explain, finals), combine)
+        sets = {"objects": len(finals), "unread": sum(read.silent for read in finals.values())}
+        part = replace(part, figures=part.figures | sets) if finals else part
     doubts: tuple[str, ...] = ()
     unread = part.figures.get("unread", 0)
     if not part.figures.get("objects"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
+import pyarrow as pa
 from pyarrow import fs
 
 from harness.errors import UserError
@@ -28,6 +29,10 @@ _SCHEMES: Final = {
 
 _URL: Final = re.compile(r"(\w+):/{1,2}([^/].*)", re.DOTALL)
 """One slash is what `pathlib.Path` leaves of two."""
+
+_PATIENCE: Final = "retry_limit_seconds"
+_PATIENCE_S: Final = 30
+"""How long Google's file system tries again; by itself it would for a quarter of an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ def file_system(place: Place) -> tuple[Any, str]:
         return _local(), str(place)
     text, mark, settings = place.text.partition("?")
     scheme, rest = text.split("://", 1)
+    if scheme == "gs" and _PATIENCE not in settings:
+        mark, settings = "?", "&".join(filter(None, (settings, f"{_PATIENCE}={_PATIENCE_S}")))
     root, _, path = rest.partition("/")
     system, base = _connected(f"{scheme}://{root}{mark}{settings}")
     return system, f"{base.rstrip('/')}/{path}" if path else base
@@ -119,7 +126,7 @@ def info(place: Place) -> Any:
     system, path = file_system(place)
     try:
         return system.get_file_info(path)
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         raise UserError(f"{place} can't be read: {one_line(error)}.") from error
 
 
@@ -128,7 +135,7 @@ def names_in(place: Place) -> list[str]:
     system, path = file_system(place)
     try:
         return sorted(found.base_name for found in system.get_file_info(fs.FileSelector(path)))
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         raise UserError(f"{place} can't be read: {one_line(error)}.") from error
 
 
@@ -139,5 +146,6 @@ def opened(place: Place) -> Any:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of what an error says."""
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    """The first line of what an error says, without what it adds for those who made the file system."""
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return first.partition(" error_info={")[0].rstrip(".")

@@ -52,3 +52,11 @@ def test_buckets_of_many_keys_are_of_a_size(buckets: int) -> None:
     keys = np.arange(100_000)
     sizes = np.bincount(buckets_of({"kind": keys, "key": keys}, ("key",), buckets), minlength=buckets)
     assert sizes.min() > 0.8 * sizes.mean()
+
+
+def test_every_key_tells_rows_apart() -> None:
+    """However many there are: one queue's elements have the sixth."""
+    names = [f"key{number}" for number in range(7)]
+    for name in names:
+        rows = {other: np.zeros(1_000, np.int64) for other in (*names, "kind")} | {name: np.arange(1_000)}
+        assert len(np.unique(buckets_of(rows, names, 10))) == 10, name

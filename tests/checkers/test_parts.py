@@ -19,6 +19,7 @@ from checkers.synthetic import RegisterShape, register_batches
 from checkers.transactions.synthetic import TxnShape, txn_batches
 from harness.columns import SCHEMA
 from harness.errors import UserError
+from harness.history import address
 from harness.history.address import Address, place_of
 from harness.history.parts import write_history
 from harness.history.saved import MANIFEST, Reader, open_saved
@@ -225,16 +226,36 @@ def test_transactions_at_an_address(bucket: str) -> None:
 
 
 def test_addresses_that_cannot_be_read_are_told_in_a_sentence(bucket: str, tmp_path: Path) -> None:
-    for address in (bucket % "nowhere", "hdfs://127.0.0.1:1/h", "ftp://there/h"):
+    for place in (bucket % "nowhere", "hdfs://127.0.0.1:1/h", "ftp://there/h"):
         with pytest.raises(UserError) as refused:
-            check(address, "register", engine="local")
+            check(place, "register", engine="local")
         assert "\n" not in str(refused.value) and "k:s@" not in str(refused.value)
-    place = place_of(bucket % "gone")
-    reader = written(place)
-    system, path = fs.FileSystem.from_uri(place.text)  # type: ignore[union-attr]
+    gone = place_of(bucket % "gone")
+    reader = written(gone)
+    system, path = fs.FileSystem.from_uri(gone.text)  # type: ignore[union-attr]
     system.delete_file(f"{path}/{reader.manifest.parts[2].file}")
     with pytest.raises(UserError, match=r"part-00002\.parquet is missing"):
-        check(place, "register", engine="local")
+        check(gone, "register", engine="local")
+
+
+def test_what_a_file_system_says_of_itself_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        def get_file_info(self, path: object) -> None:
+            raise pa.ArrowException("no token error_info={reason=, domain=}\nSee its log")
+
+    monkeypatch.setattr(address, "_connected", lambda root: (Refusing(), "b"))
+    for ask in (address.info, address.names_in):
+        with pytest.raises(UserError, match=r"^abfs://b/x can't be read: no token\.$"):
+            ask(place_of("abfs://b/x"))
+
+
+def test_google_s_file_system_does_not_try_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(address, "_connected", lambda root: (asked.append(root), "b"))
+    for place in ("gs://b/x", "gs://b/x?scheme=http", "gs://b/x?retry_limit_seconds=7", "s3://b/x"):
+        address.file_system(place_of(place))
+    last = ("?retry_limit_seconds=30", "?scheme=http&retry_limit_seconds=30", "?retry_limit_seconds=7", "")
+    assert [root.removeprefix("gs://b").removeprefix("s3://b") for root in asked] == list(last)
 
 
 def test_a_path_of_a_url_keeps_its_slash() -> None:

@@ -19,6 +19,7 @@ from checkers.engines.session import (
     session_settings,
     setting_of,
     start_session,
+    why_not_started,
     worker_fault,
 )
 from checkers.made.examples import EXAMPLES
@@ -71,6 +72,40 @@ def test_a_master_that_does_not_answer_is_told_at_once() -> None:
         taken.listen()
         require_answer(f"spark://127.0.0.1:1,127.0.0.1:{port}")  # the other one may be the standby
     require_answer("local[*]")
+
+
+def test_yarn_takes_the_settings_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    with pytest.raises(UserError, match="takes HADOOP_CONF_DIR"):
+        require_answer("yarn")
+    monkeypatch.setenv("YARN_CONF_DIR", "/etc/hadoop")
+    require_answer("yarn")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "26/11/22 19:09:37 ERROR SparkContext: Error initializing SparkContext.\nio.k8s.Exception: An error.\n"
+            "\tat io.k8s.Launder(A.java:1)\nCaused by: java.io.IOException: Connection refused: /10.0.0.1:6443\n"
+            "\tat io.k8s.Wait(B.java:2)\nCaused by: java.nio.Wordless\n\tat C.java",
+            "Connection refused: /10.0.0.1:6443",
+        ),
+        (
+            'WARNING: incubator\nException in thread "main" org.apache.spark.SparkException: Master must be set.\n'
+            "\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)\n[JAVA_GATEWAY_EXITED] It exited",
+            "Master must be set",
+        ),
+        (
+            "[JAVA_GATEWAY_EXITED] It exited\nInvalid maximum heap size: -Xmxa lot\nError: A fatal exception.",
+            "Invalid maximum heap size: -Xmxa lot",
+        ),
+        ("", "it says nothing"),
+    ],
+)
+def test_why_spark_does_not_start_is_one_sentence(said: str, reason: str) -> None:
+    assert why_not_started(said) == reason
 
 
 def test_an_archive_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

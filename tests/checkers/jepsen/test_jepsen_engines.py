@@ -9,13 +9,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from frames_in_memory import engine_in_memory
 from jepsen_histories import joined, judge, random_history, source_of
 
 from checkers.api import check, judge_source
 from checkers.engines import flows
+from checkers.engines import spark as spark_engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
+from checkers.jepsen import sets
+from checkers.jepsen.planting import ANOMALIES, plant
 from checkers.jepsen.synthetic import MODELS as GENERATED
 from checkers.jepsen.synthetic import Shape, history
 from checkers.models import MODELS
@@ -23,7 +27,8 @@ from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
 from harness.errors import UserError
-from harness.history.table import write_parquet
+from harness.history.parts import write_history
+from harness.history.table import to_table, write_parquet
 from harness.ops import Op, read
 from harness.rundir import create
 
@@ -160,3 +165,26 @@ def test_keys_of_mixed_types_and_nil_elements(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="can't judge it"):
         check(path, "set")
     assert source_of(history("set", Shape(10), 0)).rows == 11
+
+
+@pytest.mark.parametrize("spoil", [False, True])
+def test_one_big_set_is_judged_by_many_tasks(spoil: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By element, of which no task takes all; the same is said as in-process."""
+    big = history("set", Shape(700, info_share=0.05, key=1), 3)
+    for anomaly in ANOMALIES["set"] if spoil else ():
+        big = plant("set", anomaly, big)
+    events = joined([big, history("set", Shape(60, key=2), 4)])
+    table = to_table(events)
+    place = tmp_path / "set.parquet"
+    write_history(table.to_batches(max_chunksize=50), place, part_rows=200)
+    rows: list[int] = []
+    judged = sets.ElementFlow.judge
+    monkeypatch.setattr(sets.ElementFlow, "judge", lambda self, part: rows.append(part.num_rows) or judged(self, part))
+    monkeypatch.setattr(flows, "_ROWS_PER_BUCKET", 100)
+    monkeypatch.setattr(spark_engine, "_FEW_ROWS", 100)
+    local, there = (
+        judge_source(open_source(place), "set", engine, CheckOptions(explain=50))
+        for engine in (LocalEngine(), engine_in_memory(monkeypatch))
+    )
+    assert comparable(there) == comparable(local) and local.valid is not spoil
+    assert len(rows) > 5 and max(rows) < sum(rows) / 3
