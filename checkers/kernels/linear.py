@@ -13,7 +13,7 @@ from checkers.kernels.columns import Ints, RegisterColumns
 from checkers.kernels.frontier import ConfigSet, grown, make_config_set
 from checkers.kernels.marks import BEAM, CURSOR, FRESH, KEY, NEXT_COMPLETE, REACHED, Marks, make_marks
 from checkers.kernels.prepare import Prepared, prepare
-from checkers.kernels.search import DONE, FIRST_BEAM, FULL, Open, make_open, search_key, search_keys
+from checkers.kernels.search import DONE, FIRST_BEAM, FULL, Open, make_open, search_keys
 from checkers.kernels.zones import INVALID, UNDECIDED, VALID
 
 _SLICE: Final = 20_000_000
@@ -125,15 +125,15 @@ def explain_stuck(columns: RegisterColumns, budget: Budget) -> Stuck | None:
     """Search one refuted key again and say where it is stuck; None if the budget does not suffice."""
     prepared = prepare(columns)
     run = _start(prepared, 0)
-    deadline, work, answer, row = time.perf_counter() + budget.time_s, _SLICE, FULL, np.int64(-1)
+    deadline, work, answer, found = time.perf_counter() + budget.time_s, _SLICE, FULL, np.full(1, -1)
     while answer != DONE:
-        answer, row = search_key(prepared.ops, run.at, run.opened, *run.sets, run.marks, work)
+        answer = search_keys(prepared.ops, run.at, run.opened, *run.sets, run.marks, work, found)
         if answer == FULL and not run.grow(_most_configurations(prepared, budget)):
             return None
         if answer != DONE and time.perf_counter() > deadline:
             return None
         work *= 2
-    frontier = run.sets[0]
+    row, frontier = int(found[0]), run.sets[0]
     states = frontier.state[: frontier.meta[0]]
     held = sorted({int(prepared.value_of[state]) for state in states if state >= 0})
     others = [int(prepared.rows[r]) for r in run.opened.window.row[: run.opened.window.top[0]] if r >= 0 and r != row]

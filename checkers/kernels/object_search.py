@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.kernels.columns import NEVER, Ints
-from checkers.kernels.explore import STORE_FULL, explore_key, explore_keys
+from checkers.kernels.explore import STORE_FULL, explore_keys
 from checkers.kernels.frontier import ConfigSet, grown, make_config_set
 from checkers.kernels.linear import Budget, SearchAnswers
 from checkers.kernels.marks import (
@@ -163,17 +163,18 @@ def explain_object(ops: ObjectOps, budget: Budget, most: int) -> StuckAt | None:
     """Search the only object of `ops`, a refuted one, again, and tell up to `most` configurations; None past the
     budget."""
     run = _start(ops, 0)
-    deadline, work, answer, row = time.perf_counter() + budget.time_s, _SLICE, FULL, np.int64(-1)
+    deadline, work, answer, stuck = time.perf_counter() + budget.time_s, _SLICE, FULL, np.full(1, -1)
     while answer != DONE:
-        answer, row = explore_key(ops, run.at, run.window, run.store, *run.sets, run.stack, run.marks, work)
+        answer = explore_keys(ops, run.at, run.window, run.store, *run.sets, run.stack, run.marks, work, stuck)
         if answer != DONE and _relieved(run, answer, budget, deadline) is not None:
             return None
         work = _more(work, answer)
+    row = int(stuck[0])
     if row < 0:
         return None
     opened = [int(r) for r in run.window.row[: run.window.top[0]] if r >= 0 and r != row]
-    before, changes = _before(ops, int(row), opened), _last_changes(ops, int(row))
-    return StuckAt(int(row), tuple(sorted(opened)), before, changes, *_configurations(run, most))
+    before, changes = _before(ops, row, opened), _last_changes(ops, row)
+    return StuckAt(row, tuple(sorted(opened)), before, changes, *_configurations(run, most))
 
 
 def _last_changes(ops: ObjectOps, stuck: int) -> tuple[int, ...]:
