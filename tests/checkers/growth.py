@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,10 +126,10 @@ def lower_by_one(row: Row) -> bool:
     return True
 
 
-def save(batches: Iterable[pa.RecordBatch], place: Path, part_rows: int, dictionary: Sequence[str] = ()) -> Path:
-    """The history in parts."""
+def save(batches: Iterable[pa.RecordBatch], place: Path, part_rows: int, dictionary: Collection[str] = ()) -> Path:
+    """The history in parts; `dictionary` are its strings once all batches are made."""
     cut = (piece for batch in batches for piece in _cut(batch, part_rows))
-    write_history(cut, place, part_rows=part_rows, dictionary=msgspec.json.encode(list(dictionary)))
+    write_history(cut, place, part_rows=part_rows, dictionary=lambda: msgspec.json.encode(list(dictionary)))
     return place
 
 

@@ -6,7 +6,7 @@ partitions of its own; a spoiled one among them is an anomaly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from checkers.importers.transactions import transactions_source
 from checkers.isolation.synthetic import TransactionShape, transactions
 from checkers.jepsen.planting import ANOMALIES, plant
 from checkers.jepsen.synthetic import Shape, history
+from checkers.made.generate import MadeHistory, anomalies, made_batches
 from checkers.objects.synthetic import ObjectShape, object_source
 from checkers.sessions.synthetic import PageShape, page_batches
 from checkers.synthetic import RegisterShape, register_batches
@@ -35,10 +36,10 @@ INFO = 0.05
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A valid history of about so many operations with that share of anomalies, spread evenly: `make(n, share)`;
-    `dictionary` is what stands for its strings, `refuted` whether the model takes them for anomalies."""
+    `dictionary` has its strings once all batches are made, `refuted` whether the model takes them for anomalies."""
 
     make: Callable[[int, float], Batches]
-    dictionary: tuple[str, ...] = ()
+    dictionary: Collection[str] = ()
     refuted: bool = True
 
 
@@ -106,8 +107,7 @@ def _objects(model: str) -> Kind:
         values = 0 if model != "multi-register" else 5
         return object_source(ObjectShape(model, _TILE, clients=3, values=values, info_share=INFO, spoiled=bad))
 
-    kind = _tiled(lambda: source(False).table, lambda: source(True).table)
-    return Kind(kind.make, source(True).dictionary or source(False).dictionary)
+    return _tiled(lambda: source(False).table, lambda: source(True).table)
 
 
 def _isolation(n: int) -> Batches:
@@ -154,8 +154,21 @@ def shown_older(row: Row) -> bool:
     return False
 
 
+def _made(model: str) -> Kind:
+    """A generated history with the first of the model's anomalies in it."""
+
+    texts: dict[str, int] = {}
+
+    def make(n: int, share: float) -> Batches:
+        texts.clear()
+        anomaly = next(iter(anomalies(model))) if share else None
+        return made_batches(MadeHistory(model, n, anomaly=anomaly, rate=share or None, info=INFO), texts)
+
+    return Kind(make, texts)
+
+
 SESSIONS = ("read-your-writes", "monotonic-writes", "writes-follow-reads")
-OBJECTS = ("multi-register", "mutex", "lin-set", "lin-queue", "fifo-queue", "kv-append")
+OBJECTS = ("multi-register", "mutex", "lin-set", "lin-queue", "fifo-queue")
 JEPSEN = tuple(ANOMALIES)
 
 KINDS: dict[str, Kind] = {
@@ -171,6 +184,7 @@ KINDS: dict[str, Kind] = {
     "write-atomicity": _streamed(_pages, lower_by_one, refuted=False),
     "durable-rows": _streamed(_quorum, lower_by_one),
     "snapshot-reads": _streamed(_stamped, lower_by_one, refuted=False),
+    **{model: _made(model) for model in ("kv-append", "catalog", "catalog-rows", "change-feed")},
     "stats": Kind(lambda n, share: _registers(n), refuted=False),
 }
-"""By model. `catalog`, `catalog-rows`, `change-feed` and `logs` have no histories of any size."""
+"""By model, of which `logs` has none: it judges what nodes wrote, no history."""

@@ -72,6 +72,13 @@ def test_no_model_grows_on_the_driver_and_many_tasks_say_what_one_process_says(
     assert plain(verdict) == plain(ours)
 
 
+@pytest.mark.parametrize("model", KINDS)
+def test_the_histories_without_anomalies_are_valid(model: str, tmp_path: Path) -> None:
+    kind = KINDS[model]
+    place = save(kind.make(150, 0.0), tmp_path / "h.parquet", 1_000, kind.dictionary)
+    assert judge_source(open_source(place), model, LocalEngine(), CheckOptions()).valid is True
+
+
 @pytest.mark.spark
 def test_nothing_grows_on_spark_s_driver(tmp_path: Path, spark: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     small_tasks(monkeypatch, 3_000)
