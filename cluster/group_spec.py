@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
+from zlib import crc32
 
 from cluster.config import Knobs
 from cluster.log.view import Recovered
@@ -151,7 +152,18 @@ def recovered_raft(spec: GroupSpec, found: Recovered, ports: Ports, liveness: Li
         random.Random(ports.entropy.getrandbits(64)),
         restarted=not found.fresh,
         liveness=liveness,
+        stands=found.fresh and spec.node_id == first_to_stand(spec),
     )
+
+
+def first_to_stand(spec: GroupSpec) -> str | None:
+    """Which founder of a new group stands for election at once, while the others wait for their timeouts.
+
+    Nobody can be leading yet, so that to wait would only cost time; that it is one keeps votes from being split, and
+    that it depends on the group's name spreads leaders over servers. None where the group is not founded here.
+    """
+    founders = sorted(founder.node_id for founder in spec.founders)
+    return founders[crc32(spec.group_id.encode()) % len(founders)] if founders else None
 
 
 def group_state(spec: GroupSpec, raft: Raft, applied_index: int, lease_valid: bool, digest: int) -> GroupState:

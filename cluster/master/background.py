@@ -146,8 +146,14 @@ def _calls(
 
 
 def _nudge(manager: CatalogManager, leadership: Leadership) -> None:
-    """Send CreateTablet for every replica on a live tserver that was never reported."""
+    """Send CreateTablet for every replica on a live tserver that was never reported.
+
+    Not more often than once an interval, however often scans are woken: what was just created is about to be reported.
+    """
     now_ns = manager.ports.clock.monotonic_ns()
+    if now_ns < leadership.nudge_after_ns:
+        return
+    leadership.nudge_after_ns = now_ns + int(SCAN_INTERVAL_S * 1e9)
     for tablet in leadership.caches.tablets.values():
         for replica in tablet.unconfirmed:
             if manager.servers.is_live(replica.node_id, now_ns):

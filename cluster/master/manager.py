@@ -90,6 +90,7 @@ class Leadership:
     tservers that reported a tablet: what KUDU-1353 located tablets by. `broken` are the tservers that report a tablet's
     replica as failed or quarantined, `lacking_since_ns` is since when a tablet has too few voters (M11).
     `founded_until_scan`: after so many more tablets that run there is room for others that wait, 0 if none does.
+    Unreported replicas are nudged again after `nudge_after_ns` (monotonic).
     """
 
     term: int
@@ -101,6 +102,7 @@ class Leadership:
     broken: dict[str, dict[str, None]] = field(default_factory=dict)
     lacking_since_ns: dict[str, int] = field(default_factory=dict)
     founded_until_scan: int = 0
+    nudge_after_ns: int = 0
     flaws: frozenset[str] = frozenset()
 
 

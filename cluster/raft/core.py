@@ -53,10 +53,10 @@ class Raft:
     """One node of one Raft group.
 
     `hard_state`, `snapshot` and `entries` are what storage holds, and all that says who belongs to the group;
-    `restarted` says that this node may have taken part before, so that it must be silent for one lease. `now_ns` is
-    this node's monotonic clock and never goes back; `liveness` is what the heartbeats between nodes tell, without which
-    the group never falls silent. The state machine is expected to stand at the snapshot; the first
-    Ready applies from there.
+    `restarted` says that this node may have taken part before, so that it must be silent for one lease; `stands` that
+    its first election timeout is over at once. `now_ns` is this node's monotonic clock and never goes back; `liveness`
+    is what the heartbeats between nodes tell, without which the group never falls silent. The state machine is expected
+    to stand at the snapshot; the first Ready applies from there.
     """
 
     __slots__ = ("_state",)
@@ -71,8 +71,11 @@ class Raft:
         entropy: random.Random,
         restarted: bool,
         liveness: Liveness | None = None,
+        stands: bool = False,
     ) -> None:
         self._state = State(config, hard_state, snapshot, entries, now_ns, entropy, restarted)
+        if stands:
+            self._state.election_deadline_ns = now_ns
         self._state.liveness = liveness
 
     @property
