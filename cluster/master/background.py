@@ -18,7 +18,7 @@ from cluster.raft.configurations import FOUNDING_INDEX
 from cluster.wire.messages import CreateTablet, encode
 
 SCAN_INTERVAL_S = 1.0
-MOST_FOUNDED_AT_ONCE = 30
+MOST_FOUNDED_AT_ONCE = 15
 """For each live tablet server so many tablets may be CREATING. The rest of a large table waits until these are led:
 groups that elect, and those that are not idle yet, cost most, and of a thousand at once none would end in time on
 servers that have little to spare."""

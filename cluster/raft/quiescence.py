@@ -38,6 +38,9 @@ from cluster.raft.types import (
     Wake,
 )
 
+FOUNDING_ENTRIES = 3
+"""The first configuration, the first leader's empty entry, and its lease record."""
+
 
 @dataclass(slots=True)
 class Quiet:
@@ -127,7 +130,7 @@ def at_rest(state: State) -> bool:
 
 
 def asks(state: State, now_ns: int) -> bool:
-    """Whether the heartbeats that leave now ask for silence: the group has been at rest for a while.
+    """Whether the heartbeats that leave now ask for silence: the group has been at rest for a while, or is new.
 
     What was sent in the group at the moment of the first question asked for it too: nothing else was sent since the
     heartbeats before, or the group would not have been at rest.
@@ -146,12 +149,21 @@ def asks(state: State, now_ns: int) -> bool:
         state.rest_since_ns = now_ns
         return False
     heard = all(each.acked_ns >= now_ns - timeout_ns for each in state.progress.values())
-    if not heard or now_ns - state.rest_since_ns < state.config.quiesce_after_ns:
+    rest_ns = 0 if is_new(state) else state.config.quiesce_after_ns
+    if not heard or now_ns - state.rest_since_ns < rest_ns:
         return False
     state.quiet = Quiet(state.node_id, state.term, state.log.last_index, now_ns, asleep=not state.progress)
     state.asked_in_term = state.term
     state.out.quiescence = Quiescence(Silence.LEADS, tuple(state.progress))
     return True
+
+
+def is_new(state: State) -> bool:
+    """Whether nothing but its founding stands in the group's log: it is as likely as not that nobody uses it yet.
+
+    Of a thousand groups that are founded together each would else cost as much at rest as it did until it was led.
+    """
+    return state.log.offset == 0 and state.log.last_index <= FOUNDING_ENTRIES
 
 
 def on_answer(state: State, message: AppendReply) -> None:
