@@ -45,6 +45,17 @@ def test_a_silent_group_sends_nothing_and_its_leader_keeps_the_lease() -> None:
     assert bench.raft("a").role is Role.LEADER and bench.violations == []
 
 
+def test_a_new_group_falls_silent_without_waiting_and_one_that_was_written_to_waits() -> None:
+    bench = Bench(3, quiesce_after_ns=2_000 * MS, max_clock_drift=DRIFT)
+    bench.elect("a")
+    assert bench.run_until(lambda: all(bench.raft(name).sleeps for name in "abc"), 400)
+    for command in (b"1", b"2"):
+        bench.propose("a", command)
+        bench.run(20)
+    assert not bench.run_until(lambda: bench.raft("a").sleeps, 1_900)
+    assert bench.run_until(lambda: all(bench.raft(name).sleeps for name in "abc"), 500)
+
+
 def test_a_proposal_wakes_everybody_and_the_group_falls_silent_again() -> None:
     bench = silent_group()
     assert bench.propose("a", b"x")
@@ -138,8 +149,11 @@ def test_a_follower_that_has_voted_withdraws_before_it_answers_another_heartbeat
 
 def test_an_answer_to_an_earlier_question_does_not_count() -> None:
     """`c` had agreed, and speaks since; its agreement arrives when the leader asks again, and `c` hears nothing."""
-    bench = Bench(3, quiesce_after_ns=600 * MS, max_clock_drift=DRIFT)
+    bench = Bench(3, quiesce_after_ns=400 * MS, max_clock_drift=DRIFT)
     bench.elect("a")
+    for command in (b"1", b"2"):
+        bench.propose("a", command)
+        bench.run(20)
     bench.delay_ns = lambda: 4 * MS
     old: list[Flight] = []
 
