@@ -22,7 +22,8 @@ SHARES = (
     ("delete", 0.12),
     ("rename", 0.12),
     ("alter", 0.14),
-    ("reshape", 0.03),
+    ("reshape", 0.12),
+    ("columns", 0.08),
     ("list", 0.12),
     ("schema", 0.06),
     ("created", 0.04),
@@ -37,16 +38,29 @@ RARE = "reshape"
 
 KNOWN_SHARE = 0.8  # of the changes are of what the last answers make seem possible
 ALTERED_COLUMNS = 4  # an alteration adds, drops or renames one of so many columns
+RESHAPED_COLUMNS = 2  # of the table of rows; fewer, so that many cells of each are written and read
+ADD_FIRST, DROP_FIRST, RENAME_FIRST, DROP_SECOND = range(4)
 MOST_BUCKETS = 2
+
+ALTERED_SHARE = 0.7
+"""Of the reads and writes of rows, those of columns that are altered; the others are of one that stays."""
+
+WISHES = 2 * RESHAPED_COLUMNS
+"""Each altered column may be asked for by its first name or by its second one first (`cluster.deploy.row_ops`)."""
+
+NAMELESS = ("list", "tablets", "columns")
+"""Questions that name no table."""
 
 
 class Catalogs(msgspec.Struct, frozen=True):
-    """Endless mix; `taken` are the names that tables seem to have."""
+    """Endless mix; `taken` are the names that tables seem to have, `columns` the altered columns that the table of rows
+    seems to have: their numbers, each with 0 for its first name or 1 for its second."""
 
     options: dict[str, float]
     seed: int
     count: int = 0
     taken: frozenset[int] = frozenset()
+    columns: frozenset[tuple[int, int]] = frozenset()
 
     def step(self, context: Context) -> Step:
         op = fill(self._next(Chance(child(self.seed, self.count))), context)
@@ -55,14 +69,17 @@ class Catalogs(msgspec.Struct, frozen=True):
     def update(self, context: Context, event: Op) -> Generator:
         if event.type != "ok":
             return self
-        return replace(self, taken=_taken(self.taken, event))
+        return replace(self, taken=_taken(self.taken, event), columns=_columns(self.columns, event))
 
     def _next(self, chance: Chance) -> Op:
         if chance.uniform() < self.options["rows"]:
             key = chance.below(int(self.options["keys"]))
-            return invoke("read", read(key)) if chance.uniform() < 0.5 else invoke("write", write(key, self.count + 1))
+            column = -1 - (1 + chance.below(WISHES) if chance.uniform() < ALTERED_SHARE else 0)
+            if chance.uniform() < 0.5:
+                return invoke("read", replace(read(key), column=column))
+            return invoke("write", replace(write(key, self.count + 1), column=column))
         f = _drawn(chance)
-        if f in ("list", "tablets"):
+        if f in NAMELESS:
             return Op("invoke", 0, f)
         return invoke(f, self._mop(f, chance))
 
@@ -73,9 +90,20 @@ class Catalogs(msgspec.Struct, frozen=True):
         if f == "rename":
             new = self._name(chance, there=False)
             return Mop(f, name, row=new if new != name else (name + 1) % int(self.options["names"]))
-        if f in ("alter", "reshape"):
+        if f == "reshape":
+            return self._reshaping(chance)
+        if f == "alter":
             return Mop(f, name, expected=chance.below(ALTERED_COLUMNS), column=chance.below(3))
         return Mop(f, name)
+
+    def _reshaping(self, chance: Chance) -> Mop:
+        number = chance.below(RESHAPED_COLUMNS)
+        first, second = ((number, name) in self.columns for name in (0, 1))
+        likely = [DROP_FIRST, *([] if second else [RENAME_FIRST])] if first else [ADD_FIRST]
+        likely += [DROP_SECOND] if second else []
+        return Mop(
+            "reshape", number, column=chance.choice(likely) if chance.uniform() < KNOWN_SHARE else chance.below(4)
+        )
 
     def _name(self, chance: Chance, there: bool) -> int:
         names = range(int(self.options["names"]))
@@ -90,6 +118,20 @@ def _drawn(chance: Chance) -> str:
         if at < 0:
             return f
     return SHARES[-1][0]
+
+
+def _columns(columns: frozenset[tuple[int, int]], event: Op) -> frozenset[tuple[int, int]]:
+    if event.f != "reshape":
+        return columns
+    number, step = event.mops[0].partition, event.mops[0].column
+    first, second = (number, 0), (number, 1)
+    if step == ADD_FIRST:
+        return columns | {first}
+    return (
+        columns - {second}
+        if step == DROP_SECOND
+        else (columns - {first}) | ({second} if step == RENAME_FIRST else set())
+    )
 
 
 def _taken(taken: frozenset[int], event: Op) -> frozenset[int]:
@@ -138,11 +180,11 @@ def final_questions(options: Options) -> list[Op]:
     """About every name and every row."""
     names, keys = int(options["names"]), int(options["keys"])
     asked = [
-        Op("invoke", 0, f) if f in ("list", "tablets") else invoke(f, Mop(f, name))
-        for name in range(names)
-        for f in FINAL_FS
+        Op("invoke", 0, f) if f in NAMELESS else invoke(f, Mop(f, name)) for name in range(names) for f in FINAL_FS
     ]
-    return [*asked, *(invoke("read", read(key)) for key in range(keys))]
+    wishes = (-1, *range(-2, -2 - WISHES, -2))
+    cells = [invoke("read", replace(read(key), column=wish)) for key in range(keys) for wish in wishes]
+    return [*asked, Op("invoke", 0, "columns"), *cells]
 
 
 WORKLOAD = Workload(

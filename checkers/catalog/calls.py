@@ -9,6 +9,9 @@ How operations stand in the history (`mops`; names are partition keys, table and
   there is such a table, or with `column` = 1 that there is none.
 - `locations`: `(f, name, value = id, column = how many partitions)`, no value where there is no such table; then one
   `tablet` each: `partition` = bucket, `value` = its id, `column` = state, `row` = how many replicas are told.
+- `reshape`, an alteration of the table whose rows are read and written: `partition` = the number of a column, `column`
+  = what is done to it, `row` = the version after that. `columns` tells of all columns: one `column` each, `value` = id,
+  `row` = version, `column` = its name by number (`checkers.catalog.schemas`).
 - `tablets`, a question for single ones: `known` (`value` = id, `column` = state) or `unknown` (`value` = id) each.
 
 A failed `create` of class `already-present` has seen the name taken; one of the others of class `not-found` has seen it
@@ -29,7 +32,7 @@ import pyarrow as pa
 from checkers.jepsen.rows import COLUMNS, FAIL, INFO, OK, flat, read_mops, read_operations, text_codes
 from checkers.kernels.columns import NEVER, Ints
 
-CREATE, DELETE, ALTER, RENAME, LIST, SCHEMA, LOCATIONS, TABLE, TABLET, KNOWN, UNKNOWN = range(11)
+CREATE, DELETE, ALTER, RENAME, LIST, SCHEMA, LOCATIONS, TABLE, TABLET, KNOWN, UNKNOWN, COLUMN, RESHAPE = range(13)
 
 MOP_KINDS: Final = {
     "create": CREATE,
@@ -44,6 +47,8 @@ MOP_KINDS: Final = {
     "locations": LOCATIONS,
     "known": KNOWN,
     "unknown": UNKNOWN,
+    "column": COLUMN,
+    "reshape": RESHAPE,
 }
 CHANGES: Final = (CREATE, DELETE, ALTER, RENAME)
 """Kinds of operations that change the catalog."""
@@ -109,7 +114,8 @@ class Call:
 
     An observation has `seen`; where it is `total`, names that are not in it are free. `since` is the event after which
     the state that it shows existed: its invocation, or earlier where an old answer will do. `complete` is NEVER for a
-    change that may yet take effect. `order` is the event of its invocation, which names it.
+    change that may yet take effect. `order` is the event of its invocation, which names it. `version`, `step` and
+    `columns` (id and name each) are of the table whose rows are read and written.
     """
 
     order: int
@@ -124,6 +130,9 @@ class Call:
     states: tuple[int, ...] = ()
     buckets: int = 0
     tablets: tuple[Tablet, ...] = ()
+    version: int | None = None
+    step: int = 0
+    columns: tuple[tuple[int, int], ...] = ()
     final: bool = False
     duration_ns: int = 0
 
@@ -136,7 +145,7 @@ def flatten_calls(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of a batch that are of the catalog."""
     operations = read_operations(batch)
     mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), MOP_KINDS)
-    kept = np.flatnonzero(np.isin(mops.kind, list(range(11))))
+    kept = np.flatnonzero(np.isin(mops.kind, list(MOP_KINDS.values())))
     lists = np.flatnonzero(operations.named(("list",)))
     of = np.concatenate((mops.of[kept], lists))
     zeros = np.zeros(len(lists), np.int64)
@@ -217,6 +226,8 @@ def _call(rows: list[dict[str, int]], ends: _Ends) -> Call | None:
         "final": bool(first["final"]),
         "duration_ns": first["end_ns"] - first["begin_ns"],
     }
+    if kind in (COLUMN, RESHAPE):
+        return _shape(common, rows) if outcome == OK else None
     if outcome == FAIL:
         seen = _refused(first)
         return None if seen is None else Call(**common, seen=(seen,))
@@ -224,6 +235,14 @@ def _call(rows: list[dict[str, int]], ends: _Ends) -> Call | None:
         told = None if first["nil"] or outcome == INFO else first["value"]
         return Call(**common, name=first["name"], new=first["row"], id=told)
     return None if outcome != OK else _answer(common, kind, rows)
+
+
+def _shape(common: dict[str, Any], rows: list[dict[str, int]]) -> Call:
+    first = rows[0]
+    if first["kind"] == RESHAPE:
+        return Call(**common, name=first["name"], version=first["row"], step=first["column"])
+    columns = tuple((row["value"], row["column"]) for row in rows)
+    return Call(**common, version=first["row"], columns=columns)
 
 
 def _refused(row: dict[str, int]) -> Seen | None:

@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 
 from checkers.catalog.calls import CREATE, INPUT_COLUMNS, SCHEMA_OF_ROWS, Call, calls_of, flatten_calls
 from checkers.catalog.refute import refutations
+from checkers.catalog.rows import with_columns
+from checkers.catalog.schemas import schema_findings
 from checkers.catalog.search import STUCK, UNDECIDED, Answer, search
 from checkers.catalog.words import SENTENCES
 from checkers.engines.api import Engine
@@ -72,7 +74,8 @@ class CatalogFlow:
 
 def judged(calls: list[Call], explain: int, budget_ns: int, most_work: int) -> Part:
     """What is wrong with the calls of a whole history."""
-    found = list(refutations(calls, budget_ns))
+    found = [*schema_findings(calls), *refutations(calls, budget_ns)]
+    shapes, calls = calls, [call for call in calls if call.version is None]
     doubts: tuple[str, ...] = ()
     work = 0
     if not found:
@@ -83,7 +86,7 @@ def judged(calls: list[Call], explain: int, budget_ns: int, most_work: int) -> P
     counts: dict[str, int] = {}
     for finding in found:
         counts[finding.anomaly] = counts.get(finding.anomaly, 0) + 1
-    return Part(len(calls), counts, earliest(found, explain), _figures(calls) | {"steps": work}, doubts=doubts)
+    return Part(len(shapes), counts, earliest(found, explain), _figures(calls) | {"steps": work}, doubts=doubts)
 
 
 def _stuck(answer: Answer) -> Iterator[Finding]:
@@ -108,9 +111,13 @@ def _figures(calls: list[Call]) -> dict[str, int]:
 
 
 def judge_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    """Whether reads and writes of rows, beside operations of a catalog, are linearizable (the model `register`)."""
+    """Whether reads and writes of rows, beside operations of a catalog, are linearizable (the model `register`).
+
+    Each cell is a register, addressed by its row and by its column's id, which is given once (`checkers.catalog.rows`).
+    """
     batches = [batch.filter(_of_rows(batch)) for batch in source.batches(SCHEMA.names)]
     table = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], schema=SCHEMA)
+    table = with_columns(table)
     rows = replace(source, saved=None, located=None, table=table, rows=table.num_rows)
     return msgspec.structs.replace(judge_register("register", rows, engine, options), model="catalog-rows")
 

@@ -114,6 +114,28 @@ def _tablet_gone(speaker: Speaker, finding: Finding) -> str:
     return f"{_first(shown)} shows {tablet}, of which there is no record by {asked}. Records are kept for ever."
 
 
+def _schemas_differ(speaker: Speaker, finding: Finding) -> str:
+    version = f"version {finding.facts['version']} of the schema"
+    ops = [_op(speaker, index) for index in finding.ops]
+    if len(ops) == 1:
+        return f"{_first(ops[0])} shows {version}, in which columns share an id or a name."
+    return f"{_first(ops[0])} and {ops[1]} contradict each other about {version}: a version is one schema."
+
+
+def _schema_went_back(speaker: Speaker, finding: Finding) -> str:
+    facts = finding.facts
+    earlier, later = (_op(speaker, index) for index in finding.ops)
+    return (
+        f"{_first(earlier)} told version {facts['was']} of the schema, and later {later} told version {facts['now']}."
+    )
+
+
+def _column_came_back(speaker: Speaker, finding: Finding) -> str:
+    before, gone, again = (_op(speaker, index) for index in finding.ops)
+    column = f"the column with the id {finding.facts['id']}"
+    return f"{_first(before)} shows {column}, {gone} a later schema without it, and {again} one that has it again."
+
+
 def _stuck(speaker: Speaker, finding: Finding) -> str:
     facts = finding.facts
     what = "it is" if facts["what"] == "table" else "a tablet of it is"
@@ -156,5 +178,8 @@ _SENTENCES: Final[dict[str, Say]] = {
     "ddl-stuck": _stuck,
     "ddl-late": _late,
     "no-order": _no_order,
+    "schemas-differ": _schemas_differ,
+    "schema-went-back": _schema_went_back,
+    "column-came-back": _column_came_back,
 }
 SENTENCES: Final = _SENTENCES

@@ -62,6 +62,11 @@ class TypedTable:
         self._schema: TableSchemaReply | None = None
         self._buckets = 0
 
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns by name, in the schema that is known: after a call, the one under which it was carried out."""
+        return {} if self._schema is None else {column.name: column for column in self._schema.columns}
+
     async def refresh(self) -> TableSchemaReply:
         """Learn the schema that the leader master tells now."""
         self._schema, locations = await self._learn(self.name)

@@ -9,6 +9,8 @@ import msgspec
 
 from cluster.client.client import ClusterClient
 from cluster.deploy.catalog_ops import FS, CatalogOps
+from cluster.deploy.row_ops import COLUMNS as ROW_COLUMNS
+from cluster.deploy.row_ops import RowOps
 from cluster.store.cells import Value
 from cluster.wire.messages import Column, Done, StatusReply
 from harness.errors import DefiniteError, HarnessError, UserError
@@ -18,6 +20,7 @@ from harness.protocols import GroupStatus, NodeStatus, node_of
 
 DATABASE_NAME = "assay-cluster"
 REGISTER_WORKLOADS = ("register", "snapshots", "catalog")
+ROWS_WORKLOAD = "catalog"
 REGISTER_TABLE = "registers"
 REGISTER_COLUMNS = (Column(0, "value", "int64"),)
 ROW_OPERATIONS = frozenset({"r", "w", "cas"})
@@ -27,8 +30,8 @@ REPLICATION_FACTOR = 3
 
 
 class ClusterOpClient:
-    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers, and
-    those of the catalog (`cluster.deploy.catalog_ops`).
+    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers, or
+    on that of typed rows (`cluster.deploy.row_ops`), and those of the catalog (`cluster.deploy.catalog_ops`).
 
     `address` tells where a node listens: reads that name one go there (`harness.protocols.Directed`).
     """
@@ -45,6 +48,7 @@ class ClusterOpClient:
         self._address = address
         self._table = table
         self._catalog = CatalogOps(self._client, table)
+        self._rows = RowOps(self._client, table, DEFAULT_BUCKETS, ports.clock)
 
     async def invoke(self, op: Op) -> Op:
         """Carry the operation out; the completion tells the value read, the node and its timestamp.
@@ -56,6 +60,8 @@ class ClusterOpClient:
         if len(op.mops) != 1 or op.mops[0].f not in ROW_OPERATIONS or op.mops[0].table != 0:
             raise DefiniteError("unsupported", "an operation must be one read, write or compare-and-set of table 0")
         mop = op.mops[0]
+        if mop.column < 0 and mop.f != "cas":
+            return await (self._rows.read(op) if mop.f == "r" else self._rows.write(op))
         if mop.f == "r":
             return await self._read(op, mop)
         return await self._change(op, mop)
@@ -97,11 +103,13 @@ def _require_applied(mop: Mop, reply: Done) -> None:
 
 
 async def create_registers(client: ClusterClient, workload: str, options: Mapping[str, Any]) -> None:
-    """Create what a workload needs: one table of registers, with `options["buckets"]` tablets (default 3)."""
+    """Create what a workload needs: one table of registers, or for `catalog` of typed rows, with `options["buckets"]`
+    tablets (default 3)."""
     if workload not in REGISTER_WORKLOADS:
         raise UserError(f"The reference cluster has no tables for the workload {workload!r}.")
     buckets = int(options.get("buckets", DEFAULT_BUCKETS))
-    await client.create_table(REGISTER_TABLE, REGISTER_COLUMNS, buckets, REPLICATION_FACTOR)
+    columns = ROW_COLUMNS if workload == ROWS_WORKLOAD else REGISTER_COLUMNS
+    await client.create_table(REGISTER_TABLE, columns, buckets, REPLICATION_FACTOR)
 
 
 def node_status(reply: StatusReply, max_clock_offset_ns: int) -> NodeStatus:

@@ -13,8 +13,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from cluster.client.client import ClusterClient
+from cluster.deploy.row_ops import name_number, step_of
 from cluster.master.records import TableState, TabletState
-from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
+from cluster.store.schema import Column
 from cluster.wire.messages import DoneReply, ListTables, ListTablesReply, TabletLocation
 from harness.errors import DefiniteError
 from harness.ops import Mop, Op
@@ -30,9 +31,6 @@ REMEMBERED: Final = 16
 """Of so many tablets a client remembers the ids."""
 
 NAME: Final = re.compile(r"c(\d+)")
-
-ADD, DROP, RENAME = 0, 1, 2
-"""What an `alter` does to the column that it names (`Mop.column`)."""
 
 
 def table_name(number: int) -> str:
@@ -69,6 +67,8 @@ class CatalogOps:
         """Carry one operation out; its completion has the micro-operations of the answer."""
         if op.f == "list":
             return op.complete("ok", mops=await self._list(op))
+        if op.f == "columns":
+            return op.complete("ok", mops=await self._columns())
         if op.f == "tablets":
             return op.complete("ok", mops=await self._ask_tablets())
         return op.complete("ok", mops=await self._by_f[op.f](op.mops[0]))
@@ -85,7 +85,7 @@ class CatalogOps:
         return (replace(mop, value=short_id(reply.table_id)),)
 
     async def _alter(self, mop: Mop) -> tuple[Mop, ...]:
-        reply = await self._catalog.alter_table(table_name(mop.partition), (_step(mop),))
+        reply = await self._catalog.alter_table(table_name(mop.partition), (step_of(mop.expected or 0, mop.column),))
         return (replace(mop, value=short_id(reply.table_id)),)
 
     async def _rename(self, mop: Mop) -> tuple[Mop, ...]:
@@ -93,11 +93,19 @@ class CatalogOps:
         return (replace(mop, value=short_id(reply.table_id)),)
 
     async def _reshape(self, mop: Mop) -> tuple[Mop, ...]:
-        """Alter the table whose rows are read and written meanwhile."""
-        await self._catalog.alter_table(self._rows_table, (_step(mop),))
-        return (mop,)
+        """Alter the table whose rows are read and written meanwhile; the answer tells its version after that."""
+        reply = await self._catalog.alter_table(self._rows_table, (step_of(mop.partition, mop.column),))
+        return (replace(mop, row=reply.version),)
 
     # ---- questions ----
+
+    async def _columns(self) -> tuple[Mop, ...]:
+        """Of the table whose rows are read and written: its schema's version, and by id what columns are called."""
+        reply = await self._catalog.table_schema(self._rows_table)
+        numbers = [(column.id, name_number(column.name)) for column in reply.columns]
+        return tuple(
+            Mop("column", 0, each, row=reply.version, column=number) for each, number in numbers if number is not None
+        )
 
     async def _list(self, op: Op) -> tuple[Mop, ...]:
         """By the leader; or by the master that `op.value` names by number, as old as `op.bound` allows."""
@@ -169,18 +177,9 @@ class CatalogOps:
 
 FS: Final = (
     *("create", "delete", "alter", "rename", "reshape"),
-    *("list", "schema", "created", "altered", "locations", "tablets"),
+    *("list", "schema", "created", "altered", "locations", "tablets", "columns"),
 )
 """What `CatalogOps` carries out."""
-
-
-def _step(mop: Mop) -> AlterStep:
-    number = mop.expected or 0
-    if mop.column == DROP:
-        return DropColumn(f"x{number}")
-    if mop.column == RENAME:
-        return RenameColumn(f"x{number}", f"y{number}")
-    return AddColumn(Column(-1, f"x{number}", "string"))
 
 
 def _absent(mop: Mop, error: DefiniteError) -> Mop:

@@ -16,7 +16,7 @@ from harness.generators import limit
 from harness.generators.core import Context
 from harness.ops import Op
 from workloads.api import resolve_options
-from workloads.catalog import RARE, WORKLOAD
+from workloads.catalog import NAMELESS, RARE, WISHES, WORKLOAD
 
 
 def played(seed: int, count: int) -> list[Op]:
@@ -42,6 +42,8 @@ def test_every_operation_comes_up_about_names_that_there_are() -> None:
         names = [op.mops[0].partition, op.mops[0].row] if op.f == "rename" else [mop.partition for mop in op.mops]
         assert op.f in ROW_OPERATIONS or all(0 <= name < 5 for name in names)
         assert op.f != "rename" or names[0] != names[1]
+    wishes = Counter(op.mops[0].column for op in ops if op.f in ("read", "write"))
+    assert set(wishes) == set(range(-1 - WISHES, 0)) and wishes[-1] < sum(wishes.values()) / 2
     written = [op.mops[0].value for op in ops if op.f == "write"]
     assert len(set(written)) == len(written)
     assert ops == played(3, 4_000)
@@ -50,7 +52,7 @@ def test_every_operation_comes_up_about_names_that_there_are() -> None:
 def test_clients_and_checker_speak_of_the_same() -> None:
     assert (TABLE_STATES, TABLET_STATES) == (calls.TABLE_STATES, calls.TABLET_STATES)
     assert {*WORKLOAD.fs, RARE} == {"read", "write", *FS}
-    assert set(calls.MOP_KINDS) == {*FS, "table", "tablet", "known", "unknown"} - {"list", "tablets", "reshape"}
+    assert set(calls.MOP_KINDS) == {*FS, "table", "tablet", "known", "unknown", "column"} - {*NAMELESS}
 
 
 @pytest.mark.parametrize("nemesis", ["master-kill", "heartbeat-loss"])

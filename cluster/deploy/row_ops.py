@@ -1,0 +1,146 @@
+"""Typed rows of the workload `catalog`, whose columns come and go meanwhile, on the reference cluster.
+
+A read or write asks for a column by a wish, a `Mop.column` below 0, and its completion says the *id* of the column that
+it was carried out on, under whichever schema the client knew. An id is given once, so whatever a column is called, its
+cells are registers: addressed by row and id, unset until they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from msgspec.structs import replace
+
+from cluster.client.client import ClusterClient
+from cluster.client.rows import TypedTable
+from cluster.store.cells import Value
+from cluster.store.keys import bucket_of, encode_key
+from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
+from harness.errors import DefiniteError, HarnessError, IndefiniteError
+from harness.ops import Mop, Op
+from harness.ports import Clock
+
+BASE: Final = "value"
+"""The column that nobody alters."""
+
+COLUMNS: Final = (
+    Column(-1, "row", "int64", nullable=False, key=True),
+    Column(-1, "salt", "int32", nullable=False, key=True),
+    Column(-1, BASE, "int64"),
+)
+
+ADD, DROP, RENAME, DROP_SECOND = range(4)
+"""What an alteration does to the column that it names, as histories tell it (`Mop.column`)."""
+
+WRONG_NULL: Final = -1_000
+"""Stands in the history for a null where a cell that was never written reads another default: nobody writes it."""
+
+_ATTEMPTS = 3
+_LOOK_AGAIN_NS = 2_000_000_000
+"""So long a client goes without the column that it wishes for before it asks whether there is one now."""
+
+
+def step_of(number: int, change: int) -> AlterStep:
+    """The column number n is called xn, and yn once it was renamed. Half of them have defaults."""
+    if change in (DROP, DROP_SECOND):
+        return DropColumn(f"{'x' if change == DROP else 'y'}{number}")
+    if change == RENAME:
+        return RenameColumn(f"x{number}", f"y{number}")
+    return AddColumn(Column(-1, f"x{number}", "int64", default=-1 - number if number % 2 else None))
+
+
+def wished(column: int) -> tuple[str, ...]:
+    """The names that will do, best first: -1 is the base column, -2 is x0 or else y0, -3 y0 or else x0, and so on."""
+    number, other = divmod(-column - 2, 2)
+    if column == -1:
+        return (BASE,)
+    names = (f"x{number}", f"y{number}")
+    return (*(names[::-1] if other else names), BASE)
+
+
+def name_number(name: str) -> int | None:
+    """A column's name as histories hold it; None for parts of the key."""
+    if name == BASE:
+        return 0
+    return 1 + 2 * int(name[1:]) + (name[0] == "y") if name[0] in "xy" and name[1:].isdigit() else None
+
+
+def key_of(number: int, buckets: int) -> dict[str, Value]:
+    """The key of a row, in the bucket `number` modulo `buckets`, as keys are spread (`harness.protocols.Sharded`)."""
+    salt = 0
+    while bucket_of(encode_key(COLUMNS, {"row": number, "salt": salt}), buckets) != number % buckets:
+        salt += 1
+    return {"row": number, "salt": salt}
+
+
+class RowOps:
+    """One client's reads and writes of the table's rows; raises DefiniteError and IndefiniteError."""
+
+    def __init__(self, client: ClusterClient, table: str, buckets: int, clock: Clock) -> None:
+        self._client, self._name, self._buckets, self._clock = client, table, buckets, clock
+        self._table: TypedTable | None = None
+        self._look_again_ns = 0
+        self._keys: dict[int, dict[str, Value]] = {}
+
+    async def read(self, op: Op) -> Op:
+        """The cell of the wished column; nil where it reads as one that was never written."""
+        mop, key = op.mops[0], self._key(op.mops[0].partition)
+
+        async def attempt(table: TypedTable, name: str) -> Op:
+            row = await table.get(key, (name,))
+            column = table.columns[name]
+            value = None if row is None else _told(column, row[name])
+            return op.complete("ok", mops=(replace(mop, value=value, column=column.id),))
+
+        return await self._on_wished(mop, attempt)
+
+    async def write(self, op: Op) -> Op:
+        """Upsert the row with this cell."""
+        mop, key = op.mops[0], self._key(op.mops[0].partition)
+
+        async def attempt(table: TypedTable, name: str) -> Op:
+            done = await table.upsert({**key, name: mop.value})
+            return op.complete("ok", mops=(replace(mop, column=table.columns[name].id),), served_ts=done.timestamp)
+
+        return await self._on_wished(mop, attempt)
+
+    def _key(self, number: int) -> dict[str, Value]:
+        if number not in self._keys:
+            self._keys[number] = key_of(number, self._buckets)
+        return self._keys[number]
+
+    async def _on_wished(self, mop: Mop, attempt: Callable[[TypedTable, str], Awaitable[Op]]) -> Op:
+        """Again with another name if the column is called otherwise by now: nothing was carried out then."""
+        if self._table is None:
+            self._table = await self._client.open_table(self._name)
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await attempt(self._table, await self._wish(self._table, mop.column))
+            except DefiniteError as error:
+                if error.kind != "unknown-column":
+                    raise
+        return await attempt(self._table, BASE)
+
+    async def _wish(self, table: TypedTable, column: int) -> str:
+        """The best name that there is, as far as this client knows; now and then it looks for what it misses."""
+        names = wished(column)
+        best = next(name for name in names if name in table.columns or name == BASE)
+        now_ns = self._clock.monotonic_ns()
+        if best == names[-1] and len(names) > 1 and now_ns >= self._look_again_ns:
+            self._look_again_ns = now_ns + _LOOK_AGAIN_NS
+            with suppress(DefiniteError, IndefiniteError):  # What is known may be good still.
+                await table.refresh()
+        return next(name for name in names if name in table.columns or name == BASE)
+
+
+def _told(column: Column, value: Value) -> int | None:
+    """A cell as histories hold it: nil is what a cell reads that was never written, the column's default."""
+    if value == column.default:
+        return None
+    if value is None:
+        return WRONG_NULL
+    if type(value) is not int:
+        raise HarnessError(f"the cell of a row held {value!r}, which no operation wrote")
+    return value
