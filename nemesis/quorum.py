@@ -30,7 +30,7 @@ _LATE_PATIENCE_S = 2.0
 _STEP_PATIENCE_S = 2.0
 """Some steps are rare, or never taken by this table: then it is another step's turn."""
 
-_SHORT_PATIENCE_S = 2.0
+_SHORT_PATIENCE_S = 5.0
 """By then reads have made up for what was missed, and another replica is to miss something."""
 
 _NEARLY = 0.9

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.quorum.cluster import DESIGNS, partition_key, wrote
 from cluster.config import Knobs
 from cluster.log.node import NodeLog
+from cluster.node import tend_garbage
 from cluster.quorum.ids import MutationId
 from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.slices import Slice, live_rows
 from cluster.store.sorted.store import SortedStore
 from harness.ports import Hello
 from harness.real.ports import real_ports
+
+T = TypeVar("T")
 
 _TABLET, _WRITERS = "t", 64
 
@@ -26,8 +30,17 @@ def measure(mutations: int) -> list[dict[str, Any]]:
     found = []
     for design in DESIGNS:
         with tempfile.TemporaryDirectory() as directory:
-            found.append({"design": design} | asyncio.run(_restart(Path(directory), design, mutations)))
+            found.append({"design": design} | asyncio.run(_tended(_restart(Path(directory), design, mutations))))
     return found
+
+
+async def _tended(work: Coroutine[Any, Any, T]) -> T:
+    """Do something while garbage is collected as node programs collect it."""
+    tending = asyncio.create_task(tend_garbage())
+    try:
+        return await work
+    finally:
+        tending.cancel()
 
 
 async def _opened(directory: Path, incarnation: int, ledger: MutationLog | None) -> tuple[NodeLog, SortedStore]:

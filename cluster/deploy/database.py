@@ -98,11 +98,14 @@ def brings_learners_up(knobs: Knobs) -> bool:
     return batch * knobs.max_inflight >= UNDER_WAY
 
 
-MANY_LIMITS = 0.3
+MANY_LIMITS = 0.6
 
 
 def makes_short_reads(options: Mapping[str, Any]) -> bool:
-    """Whether reads with limits meet replicas that lack something: of logged tables any first read makes up for all."""
+    """Whether reads with limits meet replicas that lack something, and are too short for it.
+
+    Of logged tables the first read of a partition, with a limit or not, makes up for all that a replica missed there.
+    """
     return options.get("table") != "logged" or float(options.get("limits", 0.0)) >= MANY_LIMITS
 
 

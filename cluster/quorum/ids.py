@@ -65,7 +65,12 @@ def decode_id(data: bytes) -> MutationId:
     """What `encode_id` made bytes of; raises ValueError."""
     if len(data) != ID_BYTES:
         raise ValueError(f"an id has {ID_BYTES} bytes, not {len(data)}")
-    return MutationId(int.from_bytes(data[:8], "big"), data[8:].rstrip(b"\0").decode())
+    return MutationId(int.from_bytes(data[:8], "big"), _server_id(data[8:]))
+
+
+@lru_cache(maxsize=1024)
+def _server_id(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode()
 
 
 def fingerprint(each: MutationId) -> int:

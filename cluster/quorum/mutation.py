@@ -191,6 +191,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _mutations = msgspec.msgpack.Decoder(PartitionMutation)
 
 
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of an encoded `PartitionMutation`."""
+
+    partition: KeyBytes
+
+
+_heads = msgspec.msgpack.Decoder(_Head)
+
+
 def encode_mutation(mutation: PartitionMutation) -> bytes:
     """For the wire, the log and hints."""
     return encode_versioned(mutation)
@@ -200,6 +209,14 @@ def decode_mutation(data: bytes) -> PartitionMutation:
     """The mutation in these bytes, unchecked; raises OtherVersion, InvalidMutation."""
     try:
         return decode_versioned(_mutations, data)
+    except msgspec.MsgspecError as error:
+        raise InvalidMutation(f"these bytes are no mutation: {error}") from error
+
+
+def partition_in(data: bytes) -> KeyBytes:
+    """The partition of the mutation in these bytes, of which nothing else is decoded; raises like `decode_mutation`."""
+    try:
+        return decode_versioned(_heads, data).partition
     except msgspec.MsgspecError as error:
         raise InvalidMutation(f"these bytes are no mutation: {error}") from error
 

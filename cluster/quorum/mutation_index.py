@@ -37,12 +37,14 @@ class MutationIndex(Generic[P]):
     def __contains__(self, each: MutationId) -> bool:
         return each in self._found
 
-    def add(self, each: MutationId, partition: KeyBytes, place: P) -> None:
-        """A mutation is stored there; where it is known already its place is replaced."""
-        if each not in self._found:
-            self._insert(each)
-            self._partitions.setdefault(partition, {})[each] = None
-        self._found[each] = Indexed(partition, place)
+    def add(self, each: MutationId, partition: KeyBytes, place: P) -> bool:
+        """A mutation is stored there; False where it is known already, which stays as it is."""
+        indexed = Indexed(partition, place)
+        if self._found.setdefault(each, indexed) is not indexed:
+            return False
+        self._insert(each)
+        self._partitions.setdefault(partition, {})[each] = None
+        return True
 
     def get(self, each: MutationId) -> Indexed[P] | None:
         """What is known of an id."""

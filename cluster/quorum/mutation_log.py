@@ -36,11 +36,13 @@ class MutationLog:
         """A mutation is visible; one that every replica has is not counted again."""
         self.last = number
         self._observer.mutation_stored(self._group, self._replicas, each, number)
-        if each.time < self.low_bound or each in self.index:
+        if each.time < self.low_bound or not self.index.add(each, partition, number):
             return
-        self.index.add(each, partition, number)
         self._numbers[number] = each
-        self._hashes.setdefault(partition, SetHash()).add(each)
+        hashed = self._hashes.get(partition)
+        if hashed is None:
+            hashed = self._hashes[partition] = SetHash()
+        hashed.add(each)
 
     @property
     def needs_from(self) -> int | None:

@@ -32,6 +32,18 @@ def test_members_come_and_go_only_where_a_server_is_to_spare() -> None:
         assert "membership" in [each.name for each in expand(parse_all(["membership"]), frozenset(can))]
 
 
+def test_short_reads_of_logged_tables_are_for_runs_with_many_limits() -> None:
+    """`assay run write-atomicity --table logged --nemesis short-read --swarm` was unknown with 10 of 16 seeds."""
+    found = {}
+    for table, limits in (("legacy", "0.4"), ("logged", "0.4"), ("logged", "0.8")):
+        with World(1) as world:
+            database = SimDatabase(world, 3, 5, (), Knobs())
+            database.workload, database.workload_options = "write-atomicity", {"table": table, "limits": limits}
+            can = database.capabilities | {"partition", "pause"}
+            found[table, limits] = "short-read" in [each.name for each in expand(parse_all(["all"]), can)]
+    assert found == {("legacy", "0.4"): True, ("logged", "0.4"): False, ("logged", "0.8"): True}
+
+
 def test_what_the_workload_does_not_bring_is_told_before_the_run() -> None:
     """`assay run register --nemesis unheard-tablets` ran, and was unknown: nobody made a table."""
     with World(1) as world:

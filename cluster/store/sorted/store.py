@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from cluster.config import Knobs
 from cluster.log.envelope import CorruptLog
@@ -21,7 +21,7 @@ from cluster.log.view import GroupLog, Quarantined
 from cluster.quorum.ids import MutationId
 from cluster.quorum.journal import Journal, JournalFull
 from cluster.quorum.keys import LOWEST_KEY, TOKENS, KeyBytes, place_of
-from cluster.quorum.mutation import PartitionMutation, decode_mutation, encode_mutation
+from cluster.quorum.mutation import PartitionMutation, decode_mutation, encode_mutation, partition_in
 from cluster.quorum.partition_store import Arrival, Purgeable, StoreStats, keep_all
 from cluster.quorum.rows import oldest_timestamp
 from cluster.quorum.slices import Page, Slice
@@ -44,6 +44,8 @@ from cluster.store.sorted.records import (
 )
 from harness.ports import DiskFull, Ports
 
+T = TypeVar("T")
+
 _COMING_BYTES = 1 << 18
 """Mutations on their way to the log; more wait. One turn of the event loop merges all that one fsync made durable."""
 _FULL_TABLES = 2
@@ -52,6 +54,9 @@ _LOG_TABLES = 4
 """What is not reconciled may hold back so many memtables' worth of the log."""
 _REPLAY_TURN = 256
 """Mutations merged in one turn at a restart."""
+
+MOST_NOTES = 256
+"""After so many notes what is in memory is flushed, however little it is."""
 
 OnQuarantined = Callable[[Quarantined], None]
 
@@ -125,6 +130,7 @@ class SortedStore:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._damage: Quarantined | None = None
         self._on_quarantined: OnQuarantined = ignore_quarantine
+        self._notes = 0
         self._cut_at = 0
         self._cutting: int | None = None
 
@@ -272,6 +278,11 @@ class SortedStore:
         self._journal.close()
 
     @property
+    def logged_bytes(self) -> int:
+        """About how much of the log mutations and notes take."""
+        return self._journal.log_bytes
+
+    @property
     def files(self) -> tuple[SortedFile, ...]:
         """The files in use."""
         return self._live.files
@@ -293,24 +304,32 @@ class SortedStore:
             raise self._harm(error) from error
         found, self._replaying = self._replaying or [], None
         for aside in self._live.asides:
-            for each in aside:
-                self._tell_aside(each)
-        for at, (number, data) in enumerate(found):
-            self._replay(number, data)
-            if at % _REPLAY_TURN == _REPLAY_TURN - 1:
-                await self._clock.sleep(0)
+            await self._in_turns(aside, self._tell_aside)
+            if self._ledger is not None:
+                self._ledger.set_aside([each.number for each in aside])
+        await self._in_turns(found, self._replay)
         self._cut()
 
-    def _replay(self, number: int, data: bytes) -> None:
+    async def _in_turns(self, items: Iterable[T], take: Callable[[T], None]) -> None:
+        """Take many in, without keeping everybody else on the node waiting."""
+        for at, each in enumerate(items, 1):
+            take(each)
+            if at % _REPLAY_TURN == 0:
+                await self._clock.sleep(0)
+
+    def _replay(self, stored: tuple[int, bytes]) -> None:
         """What is in files already is known by its id only."""
+        number, data = stored
         record = decode_record(data)
         if isinstance(record, NoteRecord):
             self.noted = record.note
             return
-        mutation = decode_mutation(record.mutation)
         if number > self._live.flushed:
+            mutation = decode_mutation(record.mutation)
             self._merge(number, mutation, len(data))
-        self._tell(number, record.id, mutation)
+            self._tell(number, record.id, mutation.partition)
+        elif record.id is not None:
+            self._tell(number, record.id, partition_in(record.mutation))
 
     # ---- the log's side ----
 
@@ -320,21 +339,29 @@ class SortedStore:
             self._replaying.append((number, data))
             return
         if (note := note_in(data)) is not None:
-            self.noted = note
+            self._take_note(number, note)
             return
         mutation, each, size = self._coming.first()
         self._merge(number, mutation, size)
-        self._tell(number, each, mutation)
+        self._tell(number, each, mutation.partition)
         self._room.tell()
 
-    def _tell(self, number: int, each: MutationId | None, mutation: PartitionMutation) -> None:
+    def _take_note(self, number: int, note: bytes) -> None:
+        """The notes before have no use any more; where nobody writes, nothing else would let the log forget them."""
+        self.noted = note
+        self._notes += 1
+        if self._notes >= MOST_NOTES:
+            self._notes = 0
+            self._tables[-1].last = number
+            self._begin_table()
+
+    def _tell(self, number: int, each: MutationId | None, partition: KeyBytes) -> None:
         if each is not None and self._ledger is not None:
-            self._ledger.stored(number, each, mutation.partition)
+            self._ledger.stored(number, each, partition)
 
     def _tell_aside(self, each: SetAside) -> None:
         if self._ledger is not None:
             self._ledger.stored(each.number, each.id, each.partition)
-            self._ledger.set_aside((each.number,))
 
     def _merge(self, number: int, mutation: PartitionMutation, size: int) -> None:
         table = self._tables[-1]
@@ -376,7 +403,7 @@ class SortedStore:
     async def _set_aside(self) -> None:
         """Where what is not reconciled holds back too much of the log, keep it beside the files."""
         ledger = self._ledger
-        if ledger is None or self._journal.log_bytes < _LOG_TABLES * self._options.memtable_bytes:
+        if ledger is None or self.logged_bytes < _LOG_TABLES * self._options.memtable_bytes:
             return
         due = [(each, self.logged(each[0])) for each in ledger.needed(self._live.flushed)]
         kept = [(*each, encoded) for each, encoded in due if encoded is not None]

@@ -28,8 +28,8 @@ def test_it_knows_what_a_plain_list_knows(
         else:
             each, partition, place = step
             partition = plain[each][0] if each in plain else partition  # an id is of one partition for ever
-            index.add(each, partition, place)
-            plain[each] = (partition, place)
+            assert index.add(each, partition, place) == (each not in plain)
+            plain.setdefault(each, (partition, place))
     assert len(index) == len(plain) and all(index.place(each) == place for each, (_, place) in plain.items())
     assert index.between(low, high) == sorted(each for each in plain if low <= each.time < high)
     for partition in (b"a", b"b", b"c"):

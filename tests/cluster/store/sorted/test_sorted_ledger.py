@@ -13,6 +13,7 @@ from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation
 from cluster.quorum.partition_store import Arrival
 from cluster.store.sorted.records import MutationRecord, NoteRecord, decode_record, encode_record
+from cluster.store.sorted.store import MOST_NOTES
 from harness.failpoints import Arming
 from tests.cluster.store.sorted.sorted_stores import StoreMachine, simulate
 from tests.cluster.store.sorted.test_sorted_crashes import SYNC
@@ -298,5 +299,30 @@ def test_many_mutations_at_once_are_stored_as_one_after_the_other_and_all_that_f
         assert again.stored_ids == told.stored_ids
         assert len((await machine.contents(PARTITION)).rows) == 200
         await machine.do(machine.store.apply_all(()))
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["one-row", "nothing"])
+def test_notes_of_a_store_that_nobody_writes_to_do_not_pile_up_in_the_log(written: bool) -> None:
+    async def scenario(machine: StoreMachine) -> None:
+        await machine.start()
+        if written:
+            await machine.do(machine.store.apply(wrote(1, 1)))
+        before = machine.store.logged_bytes
+        await machine.do(machine.store.note(b"note 10000"))
+        most = 2 * MOST_NOTES * (machine.store.logged_bytes - before)
+        for number in range(6 * MOST_NOTES):
+            await machine.do(machine.store.note(b"note %d" % number))
+        await machine.until(lambda: machine.store.logged_bytes < most, "the log is let go of")
+        assert len(machine.store.files) <= written
+        await machine.restart()
+        assert machine.store.noted == b"note %d" % (6 * MOST_NOTES - 1)
+        assert len((await machine.contents(PARTITION)).rows) == written
+        await machine.do(machine.store.flush())
+        await machine.do(machine.store.apply(wrote(2, 2)))
+        await machine.do(machine.store.flush())
+        await machine.restart()
+        assert len((await machine.contents(PARTITION)).rows) == 1 + written
 
     simulate(scenario)
