@@ -263,12 +263,13 @@ class Group:
     def receive(self, messages: tuple[Message, ...]) -> None:
         """Take in messages from another replica of the group."""
         for message in messages:
-            if not isinstance(message, (SnapshotChunk, SnapshotAck)):
+            if type(message) is SnapshotChunk or type(message) is SnapshotAck:
+                if not self._stopped:
+                    self._traffic.take(message)
+                    self._rearm()
+            else:
                 self._events.append(Receive(message))
                 self._run()
-            elif not self._stopped:
-                self._traffic.take(message)
-                self._rearm()
 
     def transfer_leadership(self, target: str) -> None:
         """Hand leadership over to `target`, if this replica leads (§3.10)."""
@@ -321,7 +322,7 @@ class Group:
     def _propose_batch(self) -> None:
         now_ns = self._clock.monotonic_ns()
         batch = self._queue.take(self._spec.knobs.max_batch_entries, now_ns)
-        ready = self._raft.step(Propose(tuple(item.stamp() for item in batch)), now_ns)
+        ready = self._raft.step(Propose(tuple([item.stamp() for item in batch])), now_ns)
         if ready.proposed is None:
             for item in batch:
                 fail_future(item.future, self._not_leader())

@@ -36,11 +36,13 @@ class ProposalQueue:
             fail_future(proposal.future, Overloaded(self._limit))
             return
         self.waiting.append(proposal)
-        self.next_deadline_ns = min(self.next_deadline_ns, proposal.deadline_ns)
+        if proposal.deadline_ns < self.next_deadline_ns:
+            self.next_deadline_ns = proposal.deadline_ns
 
     def take(self, count: int, now_ns: int) -> list[QueuedProposal]:
         """The first commands, those that are past their deadline left out."""
-        self.expire(now_ns)
+        if now_ns >= self.next_deadline_ns:
+            self.expire(now_ns)
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
         return taken
 

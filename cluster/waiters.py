@@ -91,7 +91,8 @@ class Waiters:
     def add(self, position: tuple[int, int], future: asyncio.Future[bytes], deadline_ns: int) -> None:
         """Wait for the entry at `position` (term, index) to be applied."""
         self._proposals[position] = _Proposal(future, deadline_ns)
-        self._note_deadline(deadline_ns)
+        if deadline_ns < self.next_deadline_ns:
+            self.next_deadline_ns = deadline_ns
 
     def add_read(self, deadline_ns: int) -> tuple[int, asyncio.Future[None]]:
         """A new read: its context for Raft, and its future."""

@@ -65,7 +65,7 @@ async def attempt_as(
         return Missed(Miss.UNREACHABLE, False, "unreachable", str(error) or f"{address} can't be reached")
     except CallLost as error:
         return Missed(Miss.LOST, True, "timeout", str(error) or f"{address} did not answer in time")
-    if isinstance(reply, Fault):
+    if type(reply) is Fault:
         kind = reply.kind.lower().replace("_", "-")
         return Missed(Miss.REFUSED, not reply.definite, kind, reply.message, reply)
     return reply

@@ -451,7 +451,7 @@ class ClusterClient:
 
 def _registered(ticket: Ticket, group: str, reply: Reply) -> bool:
     """Whether the reply is that of a session's registration, which is noted."""
-    if not isinstance(reply, SessionReply):
+    if type(reply) is not SessionReply:
         return False
     ticket.registered(group, reply.session)
     return True

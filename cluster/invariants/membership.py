@@ -13,6 +13,8 @@ from cluster.raft.types import Configuration, Entry, EntryKind, NodeId, Role
 ONE_CHANGE = "one-change-at-a-time"
 MEMBERS_STAY = "members-are-not-deleted"
 
+_CONFIG = int(EntryKind.CONFIG)
+
 
 class Membership:
     """Fed with each configuration as it comes into force at a replica, with what is committed, and with deletions."""
@@ -26,7 +28,7 @@ class Membership:
         """Follow the latest configuration that is committed; it, if there is a new one."""
         before = self._committed
         for entry in entries:
-            if entry.kind == EntryKind.CONFIG and entry.index > self._committed.index:
+            if entry.kind == _CONFIG and entry.index > self._committed.index:
                 self._committed = configuration_of(entry)
         return None if self._committed is before else self._committed
 

@@ -142,8 +142,9 @@ class _Life:
         self._groups[group].log.durable(self._servers[group], batch)
 
     def committed(self, group: str, raft: RaftView, entries: Sequence[Entry]) -> None:
-        self._groups[group].log.committed(self._life, raft, entries)
-        if (configuration := self._groups[group].membership.committed(entries)) is not None:
+        found = self._groups[group]
+        found.log.committed(self._life, raft, entries)
+        if (configuration := found.membership.committed(entries)) is not None:
             self._watch.catalog.configured(self._life, group, configuration)
         if self._hybrid is not None:
             self._hybrid.look()

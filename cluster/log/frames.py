@@ -166,10 +166,11 @@ def build_in_turns(records: Sequence[Record], offset: int, salt: int) -> Generat
 
 
 def _frame(index: bytes, payload: bytes, guard: bytes, offset: int, salt: int) -> bytes:
-    fields = (LOG_VERSION, offset, len(index), len(payload) - len(index), zlib.crc32(index))
-    head, tail = _CHECKED.pack(_HEAD, *fields), _CHECKED.pack(_TAIL, *fields)
-    head_sum, tail_sum = _SUM.pack(zlib.crc32(head, salt)), _SUM.pack(zlib.crc32(tail, salt))
-    return b"".join((head, head_sum, payload, guard, tail, tail_sum))
+    length = len(index)
+    head = _CHECKED.pack(_HEAD, LOG_VERSION, offset, length, len(payload) - length, zlib.crc32(index))
+    tail = _TAIL + head[len(_HEAD) :]
+    sums = _SUM.pack(zlib.crc32(head, salt)), _SUM.pack(zlib.crc32(tail, salt))
+    return b"".join((head, sums[0], payload, guard, tail, sums[1]))
 
 
 def scan(data: bytes, salt: int, sealed: bool) -> Scan:

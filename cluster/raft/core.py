@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from cluster.raft import election, following, membership, quiescence, reads, replication, transfer
 from cluster.raft.config import RaftConfig
@@ -204,21 +205,21 @@ class Raft:
         state = self._state
         if message.target != state.node_id or message.source == state.node_id:
             return
-        match message:
-            case AppendEntries():
-                following.on_append_entries(state, message, now_ns)
-            case AppendReply():
-                replication.on_append_reply(state, message, now_ns)
-            case PreVote():
-                election.on_pre_vote(state, message, now_ns)
-            case PreVoteReply():
-                election.on_pre_vote_reply(state, message, now_ns)
-            case RequestVote():
-                election.on_request_vote(state, message, now_ns)
-            case RequestVoteReply():
-                election.on_request_vote_reply(state, message, now_ns)
-            case TimeoutNow():
-                transfer.on_timeout_now(state, message.term, now_ns)
+        rule = _RULES.get(type(message))
+        if rule is not None:
+            rule(state, message, now_ns)
+
+
+_RULES: dict[type[Message], Callable[[State, Any, int], None]] = {
+    AppendEntries: following.on_append_entries,
+    AppendReply: replication.on_append_reply,
+    PreVote: election.on_pre_vote,
+    PreVoteReply: election.on_pre_vote_reply,
+    RequestVote: election.on_request_vote,
+    RequestVoteReply: election.on_request_vote_reply,
+    TimeoutNow: transfer.on_timeout_now,
+}
+"""What is done about each message; those of snapshots are the driver's business."""
 
 
 def on_tick(state: State, now_ns: int) -> None:

@@ -93,7 +93,7 @@ def forget(state: State) -> None:
     state.heirs_tried.clear()
 
 
-def on_timeout_now(state: State, term: int, now_ns: int) -> None:
+def on_timeout_now(state: State, message: TimeoutNow, now_ns: int) -> None:
     """The leader of this very term gave its lease up for this node: stand at once, with no pre-vote."""
-    if state.role is Role.FOLLOWER and term == state.term and election.may_stand(state):
+    if state.role is Role.FOLLOWER and message.term == state.term and election.may_stand(state):
         election.start_election(state, now_ns, transferred=True)

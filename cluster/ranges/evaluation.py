@@ -108,7 +108,7 @@ class Evaluation:
         held = self._holding.held()
         if held is None:
             return self._holding.refusal()
-        if isinstance(change, ChangeRow) and (fault := rows.refusal(change, self._machine.schema_in_force)) is not None:
+        if type(change) is ChangeRow and (fault := rows.refusal(change, self._machine.schema_in_force)) is not None:
             return encode(fault)
         answer = self._machine.answered(change.request_id)
         if answer is not None:
@@ -143,9 +143,11 @@ class Evaluation:
         if self._failpoints.armed:
             await pass_by(self._failpoints, "tablet.evaluating")
         spans = work.latch.writes
-        newest = max([self._machine.newest(span) for span in spans])
-        read = work.promises.highest_read(spans) if self._heeds_reads else 0
-        timestamp = max(work.in_flight.timestamp, read + 1, newest + 1)
+        timestamp = work.in_flight.timestamp
+        if self._heeds_reads:
+            timestamp = max(timestamp, work.promises.highest_read(spans) + 1)
+        for span in spans:
+            timestamp = max(timestamp, self._machine.newest(span) + 1)
         puts, done = changes.decide(work.change, work.puts, self._machine, timestamp)
         if self._failpoints.armed:
             await pass_by(self._failpoints, "tablet.before_propose")
@@ -220,7 +222,9 @@ class Evaluation:
         """Strong reads are served at their arrival, or where a version lies above that (data timestamps may lead the
         clock): what was acknowledged is never missed.
         """
-        present = max(arrived, *[self._machine.newest(span) for span in spans])
+        present = arrived
+        for span in spans:
+            present = max(present, self._machine.newest(span))
         timestamp = present if read.as_of is None else read.as_of
         if timestamp > present:
             return _fault("INVALID", "the time asked for lies in the future")

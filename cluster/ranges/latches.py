@@ -55,7 +55,9 @@ class Latches:
             if claims is None:
                 self._claims[partition] = {latch: None}
                 continue
-            before.update((other, None) for other in claims if latch.conflicts(other))
+            for other in claims:
+                if latch.conflicts(other):
+                    before[other] = None
             claims[latch] = None
         if before:
             for other in before:

@@ -81,7 +81,11 @@ def acquired(old: Lease | None, command: AcquireLease) -> Lease | None:
 def extended(lease: Lease, reading: ClockReading, duration_ns: int) -> Lease:
     """The lease after a command that its holder proposed at `reading`; an expiration never moves back."""
     expiration = Timestamp(reading + duration_ns)
-    return lease if expiration <= lease.expiration else msgspec.structs.replace(lease, expiration=expiration)
+    if expiration <= lease.expiration:
+        return lease
+    # Each write comes here, and `msgspec.structs.replace` takes six times as long as the constructor.
+    span = (lease.start, expiration, lease.low_water, lease.over, lease.promised)
+    return Lease(lease.holder, lease.sequence, lease.term, *span)
 
 
 def handed_over(lease: Lease, command: HandOverLease) -> Lease:

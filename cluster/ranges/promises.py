@@ -36,7 +36,7 @@ class Promises:
 
     def enter(self, requested: int) -> InFlight:
         """Track a write from now on, above C; that C is read in the same step is what keeps C below it."""
-        timestamp = max(requested, self.closed + 1)
+        timestamp = requested if requested > self.closed else self.closed + 1
         return InFlight(timestamp, self._tracker.enter(timestamp))
 
     def leave(self, write: InFlight) -> None:
@@ -50,7 +50,10 @@ class Promises:
         allows, and never below C.
         """
         bound = self._tracker.bound
-        self.closed = max(self.closed, target if bound is None else min(target, bound - 1))
+        if bound is not None and bound <= target:
+            target = bound - 1
+        if target > self.closed:
+            self.closed = target
         return self.closed
 
     def served(self, spans: Iterable[Span], timestamp: int) -> None:

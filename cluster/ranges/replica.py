@@ -203,6 +203,8 @@ class RangeReplica:
             return _refuse("this table is addressed by " + ("its primary key" if self._keyed else "integers"))
         if self._keyed and isinstance(request, TypedRequest) and request.table_id != self.created.table_id:
             return _refuse(f"the tablet {request.tablet_id} is of another table", "SCHEMA_CHANGED")
+        if type(request) is WriteRow:  # looked for first: what an object is not an instance of takes long to find out
+            return self._evaluation.change(request)
         if isinstance(request, (ReadRow, ReadRows, GetRow, ScanRows)):
             return self._evaluation.read(request)
         if isinstance(request, RegisterSession):

@@ -75,7 +75,9 @@ class TimestampCache:
 
     def highest(self, span: Span) -> int:
         """No read of any key in `span` was served above this."""
-        return max(self._low_water, self._young.over(span), self._old.over(span))
+        young = self._young.over(span)
+        old = self._old.over(span) if self._old.size else 0
+        return max(self._low_water, young, old)
 
     def summary(self) -> int:
         """No read of anything was served above this: what a successor needs to know (G3)."""

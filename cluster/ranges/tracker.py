@@ -21,7 +21,8 @@ class Bucket:
 
     def join(self, timestamp: int) -> None:
         """One more; may lower the minimum."""
-        self.lowest = timestamp if self.lowest is None else min(self.lowest, timestamp)
+        if self.lowest is None or timestamp < self.lowest:
+            self.lowest = timestamp
         self.count += 1
 
 

@@ -21,9 +21,12 @@ else:
     Value = Any
 
 
+_VALUE_TYPES = (int, str, bytes, float, type(None))
+
+
 def is_value(value: object) -> bool:
     """Whether a cell can hold this."""
-    return value is None or isinstance(value, int | str | bytes | float | bool)
+    return isinstance(value, _VALUE_TYPES)
 
 
 def same_value(one: Value, other: Value) -> bool:

@@ -70,7 +70,8 @@ class NodeClock:
     def outgoing(self) -> tuple[ClockReading, int]:
         """What a message carries: the reading, and the wall clock as it is, trusted or not, for others to measure."""
         wall_ns, fence = self._look()
-        return (self._hlc.now(wall_ns) if fence is None else self._hlc.last), wall_ns
+        hlc = self._hlc
+        return (hlc.now(wall_ns) if fence is None else hlc.last), wall_ns
 
     def monotonic_ns(self) -> int:
         """The monotonic clock, which times who may serve."""

@@ -171,7 +171,7 @@ class TabletServer:
             replica.receive(messages)
 
     async def _row(self, request: RowRequest) -> bytes:
-        tablet_id = request.group if isinstance(request, RegisterSession) else request.tablet_id
+        tablet_id = request.group if type(request) is RegisterSession else request.tablet_id
         replica = self._replicas.get(tablet_id)
         if replica is None:
             return _fault("NOT_FOUND", f"no tablet {tablet_id} here")

@@ -5,7 +5,7 @@ Every request is answered by its reply or by a `Fault`. `WIRE_VERSION` is stated
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import msgspec
 
@@ -198,6 +198,7 @@ class WriteRow(msgspec.Struct, frozen=True, tag="WriteRow"):
     requested: int | None = None
 
 
+@final
 class WriteRows(msgspec.Struct, frozen=True, tag="WriteRows"):
     """Cells of one partition, written together or not at all."""
 
@@ -219,6 +220,7 @@ class CompareAndSet(msgspec.Struct, frozen=True, tag="CompareAndSet"):
     requested: int | None = None
 
 
+@final
 class RegisterSession(msgspec.Struct, frozen=True, tag="RegisterSession"):
     """Begin a session with a tablet (`group` is its id) or with the masters' `catalog`; changes name it (G8)."""
 
@@ -293,6 +295,7 @@ Request: TypeAlias = (
 # ---- replies ----
 
 
+@final
 class Fault(msgspec.Struct, frozen=True, tag="Fault"):
     """A refusal. `definite` says that the request took no effect and never will (else its outcome is unknown).
 

@@ -205,9 +205,9 @@ class PeerStreams:
     def send(self, group: str, messages: tuple[Message, ...]) -> None:
         """Send each message to its target; in order on each channel."""
         for message in messages:
-            if isinstance(message, AppendEntries):
+            if type(message) is AppendEntries:
                 self._send_append(group, message)
-            elif isinstance(message, SnapshotChunk):
+            elif type(message) is SnapshotChunk:
                 self._send_bulk(group, message)
             elif self._answers is not None:
                 _gather(self._answers, group, message)

@@ -7,7 +7,7 @@ table is another one than `table_id`.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from cluster.wire.nouns import RequestId
 RowChangeKind: TypeAlias = Literal["insert", "upsert", "update", "delete"]
 
 
+@final
 class ChangeRow(msgspec.Struct, frozen=True, tag="ChangeRow"):
     """Change one row; `cells` are columns that are no key, and their values.
 
