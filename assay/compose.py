@@ -46,17 +46,21 @@ class Finished:
 
 
 def make_test(
-    options: RunOptions, environment: Environment, database: Database, started: datetime, tell: Tell = lambda _: None
+    options: RunOptions,
+    environment: Environment,
+    database: Database,
+    started: datetime,
+    tell: Tell = lambda _: None,
+    world: WorldSpec | None = None,
 ) -> Test:
     """The run that the options describe; raises UserError for what this database or environment can't do.
 
-    What was drawn (of `all`, by `--swarm`) is told, and saved.
+    The seed and what was drawn with it (the world, of `all`, by `--swarm`) is told, and saved.
     """
     chosen = workload(options.workload)
     nemeses = options.nemesis
     if options.swarm:
         nemeses = draw_faults(options, frozenset(database.capabilities | environment.capabilities))
-        tell(drawn_words(options, nemeses))
     check_operations(chosen, database.name, database.operations)
     values = resolve_options(chosen, options.workload_options)
     entropy = Random(options.seed)
@@ -68,6 +72,11 @@ def make_test(
         child(entropy),
     )
     floors = parse_floors(options.floors)
+    tell(f"seed {options.seed}")
+    if world is not None:
+        tell(f"world: {world.line()}")
+    if options.swarm:
+        tell(drawn_words(options, nemeses))
     if faults.unavailable:
         tell("some groups can't be served meanwhile: the run is asked for safety and recovery only")
     if ALL in nemeses:
@@ -149,7 +158,7 @@ def run_simulated(
     spec = draw_world(options.seed, options.world)
     with make_world(options, spec) as world:
         environment, database = SimEnvironment(world), simulated_database(world, options, spec)
-        test = make_test(options, environment, database, started, tell)
+        test = make_test(options, environment, database, started, tell, spec)
         test = replace(test, world=spec.values, floors=spec.eased(test.floors, options.rate, options.concurrency))
         outcome = world.run(run(test, rundir, judge, progress))
         return Finished(outcome, world.trace_digest())

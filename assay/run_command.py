@@ -16,7 +16,6 @@ from assay.judge_process import JudgeProcess, judge_process
 from assay.options import RunOptions, validate
 from assay.progress import RunProgress
 from assay.telling import Teller, anomaly_sentences
-from assay.worlds import draw_world
 from harness.arrow import without_pandas
 from harness.errors import HarnessError, UserError
 from harness.rundir import RunDir
@@ -48,9 +47,6 @@ def run_or_runs(options: RunOptions, one_seed: bool, many: Many, json_output: bo
 def run_and_report(options: RunOptions, json_output: bool) -> int:
     """Make one run, print its verdict and where it is saved, and return its exit code."""
     without_pandas()
-    print(f"seed {options.seed}", file=sys.stderr)
-    if options.on == "sim":
-        print(f"world: {draw_world(options.seed, options.world).line()}", file=sys.stderr)
     with judge_process() as process:
         with RunProgress(options.time_limit) as progress:
             finished = carry_out(options, process.judge, progress, datetime.now(), tell)

@@ -155,14 +155,15 @@ class FaultNemesis:
             stage.carried_out()
 
     async def _perform(self, number: int, offer: Offer, report: dict[str, Any]) -> Observation:
-        """A script's action; at its core what is in effect is looked at before the script goes on."""
+        """A script's action; at its core what is in effect is looked at, until that can be told, before the script goes
+        on."""
         report["core"] = offer.core is not None
         await self._injectors.carry_out(number, offer.action)
         if offer.core is None:
             return Observation(None)
         report["evidence"] = offer.core
-        sight = await self._injectors.look(number)
-        return Observation(sight.met, self._clock.monotonic_ns() if sight.met else None, sight.evidence)
+        sight = await self._observer.told(lambda: self._injectors.look(number), self._patience.observe_s)
+        return Observation(bool(sight.met), self._clock.monotonic_ns() if sight.met else None, sight.evidence)
 
     def _describe(self, action: Action, report: dict[str, Any]) -> None:
         nodes = names(self._database.nodes)

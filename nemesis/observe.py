@@ -13,9 +13,10 @@ from nemesis.view import View
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one look saw: whether it is as it should be, the evidence, and whose failure it is if it is not."""
+    """What one look saw: whether it is as it should be (None: the look could not tell, which is no evidence either
+    way), the evidence, and whose failure it is if it is not."""
 
-    met: bool
+    met: bool | None
     evidence: dict[str, Any] = field(default_factory=dict)
     blame: Literal["harness", "database"] = "harness"
 
@@ -51,20 +52,31 @@ class Observer:
         return View(self.database.nodes, statuses)
 
     async def until(self, look: Callable[[], Awaitable[Sight]], timeout_s: float) -> Observation:
-        """Look again and again until it is met or time is over; it counts from where the look began that saw it."""
+        """Look again and again until it is met or time is over; it counts from where the look began that saw it.
+
+        What no look could tell was not observed.
+        """
         clock = self.environment.clock
         deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
         while True:
             began_ns = clock.monotonic_ns()
             sight = await look()
             if sight.met or clock.monotonic_ns() >= deadline_ns:
-                return Observation(sight.met, began_ns if sight.met else None, sight.evidence, sight.blame)
+                return Observation(bool(sight.met), began_ns if sight.met else None, sight.evidence, sight.blame)
             await clock.sleep(self.poll_s)
+
+    async def told(self, look: Callable[[], Awaitable[Sight]], timeout_s: float) -> Sight:
+        """One look, which is made again while it can't tell and time is left."""
+        clock = self.environment.clock
+        deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
+        while (sight := await look()).met is None and clock.monotonic_ns() < deadline_ns:
+            await clock.sleep(self.poll_s)
+        return sight
 
 
 def all_of(sights: Iterable[Sight]) -> Sight:
-    """Met if all are; the evidence of all, and the blame of the first that is not."""
+    """Met if all are, not met if one is surely not; the evidence of all, and the blame of the first that is not."""
     seen = tuple(sights)
     evidence = {key: value for sight in seen for key, value in sight.evidence.items()}
-    missing = next((sight for sight in seen if not sight.met), None)
-    return Sight(True, evidence) if missing is None else Sight(False, evidence, missing.blame)
+    missing = sorted((sight for sight in seen if not sight.met), key=lambda sight: sight.met is None)
+    return Sight(missing[0].met, evidence, missing[0].blame) if missing else Sight(True, evidence)

@@ -152,6 +152,10 @@ def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: 
     lacking = NEMESES[name].needs - offered
     if lacking:
         raise UserError(f"The nemesis {name!r} can't be used here: {_why_not(lacking)}.")
+    if asked.every_s is not None and asked.for_s is not None and asked.for_s >= asked.every_s:
+        raise UserError(
+            f"{asked.text()} leaves no quiet time: an instance lasts as long as its whole cycle, or longer."
+        )
     longest_s = max(asked.every_s or 0.0, asked.for_s or 0.0)
     if time_limit_s is not None and longest_s > time_limit_s:
         raise UserError(f"{asked.text()} takes longer than the run, which lasts {time_limit_s:g} s.")

@@ -12,18 +12,30 @@ from nemesis.observe import Sight
 Span = tuple[int, int]
 """From the first to the last look of those that saw a fault without a miss between; monotonic ns."""
 
+LONGEST_DOUBT_NS = 2_000_000_000
+"""A fault that looks could not tell for longer may have been gone meanwhile."""
+
 
 class Spans:
-    """Sightings in the order of time, as spans: a look that misses ends one, and the next that sees begins another."""
+    """Sightings in the order of time, as spans: a look that misses ends one, and the next that sees begins another.
+
+    Looks that can't tell end none by themselves; but what was seen before and after more than `LONGEST_DOUBT_NS` of
+    them are two spans, and what was not seen after them ends where it was seen last.
+    """
 
     def __init__(self) -> None:
         self._spans: list[list[int]] = []
         self._open = False
-        self.misses = 0
+        self._doubted = False
 
-    def saw(self, at_ns: int, met: bool) -> None:
-        """One look, and whether it saw the fault."""
-        self.misses += not met
+    def saw(self, at_ns: int, met: bool | None) -> None:
+        """One look, and whether it saw the fault; None: it could not tell."""
+        if met is None:
+            self._doubted = True
+            return
+        if self._doubted and self._open and at_ns - self._spans[-1][1] > LONGEST_DOUBT_NS:
+            self._open = False
+        self._doubted = False
         if not met:
             self._open = False
         elif self._open:
@@ -79,6 +91,7 @@ class Watch:
         spans, began_ns = self._watched.get(instance), self._clock.monotonic_ns()
         if spans is None:
             return
+        met: bool | None
         try:
             met = (await self._look(instance)).met
         except HarnessError:

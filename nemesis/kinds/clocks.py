@@ -1,13 +1,15 @@
 """Clock faults: wall clocks of single nodes that jump, go back and forth, or run at a wrong rate.
 
 What is in effect is what the node's own program says: its status tells its wall clock, and the round trip of the
-question how precisely that is known. Offsets are drawn in shares of the maximum that the database declares.
+question how precisely that is known (Cristian, "Probabilistic clock synchronization", 1989). A clock that could as well
+be as it would be without the fault tells nothing, and is asked again. Offsets are drawn in shares of the maximum that
+the database declares.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar, NamedTuple
@@ -25,6 +27,9 @@ SECOND_NS = 1_000_000_000
 SLACK_NS = 5_000_000
 """How exactly a clock can be set: an agent's command takes its time."""
 
+LATE_S = 0.25
+"""How late the steps of a drift may come on a busy machine: the clock shows what was due so long ago, or will be."""
+
 WITHIN_PER_S = 0.08
 """Of the maximum, that a drifting clock gains in a second: some five seconds are within the bound."""
 
@@ -32,7 +37,7 @@ STROBES = 6
 """In so many periods a look sees a clock that goes back and forth both ways."""
 
 ATTEMPTS = 3
-"""How often a node is asked in one look: the network may lose a question."""
+"""How often a node is asked in one look: the network may lose a question, or take too long for an answer to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,36 +56,58 @@ class Strobe:
 
 
 class Reading(NamedTuple):
-    """How far ahead a node's own wall clock was, plus or minus an error, and how far it should have been, ns."""
+    """How far ahead a node's own wall clock was, plus or minus `error_ns`, and how far it was due to be, give or take
+    `slack_ns`; `otherwise_ns` is what it would show had the fault not come, or not gone (None: the same). All in ns.
+    """
 
     at_ns: int
     offset_ns: int
     error_ns: int
     due_ns: int
+    slack_ns: int = 0
+    otherwise_ns: int | None = None
 
     @property
-    def as_due(self) -> bool:
-        return abs(self.offset_ns - self.due_ns) <= self.error_ns
+    def as_due(self) -> bool | None:
+        """Whether the clock was as it should be; None where it may as well have been as it would be otherwise."""
+        if abs(self.offset_ns - self.due_ns) > self.error_ns + self.slack_ns:
+            return False
+        if self.otherwise_ns is not None and abs(self.offset_ns - self.otherwise_ns) <= self.error_ns:
+            return None
+        return True
 
-    @property
-    def wrong(self) -> bool:
-        """Certainly not right."""
-        return abs(self.offset_ns) > self.error_ns
+
+def reading_of(
+    shown_ns: int,
+    wall_ns: tuple[int, int],
+    due_ns: tuple[int, int],
+    at_ns: int,
+    slack_ns: int,
+    otherwise_ns: int | None,
+) -> Reading | None:
+    """What a clock's answer says that was given at some time within a round trip; `wall_ns` and `due_ns` are the own
+    clock and the offset due at its begin and end. None if the clock was set meanwhile."""
+    half_ns, moved_ns = (wall_ns[1] - wall_ns[0]) // 2, abs(due_ns[1] - due_ns[0])
+    if moved_ns > SLACK_NS + 2 * half_ns:
+        return None
+    error_ns = half_ns + moved_ns // 2 + SLACK_NS
+    return Reading(at_ns, shown_ns - wall_ns[0] - half_ns, error_ns, sum(due_ns) // 2, slack_ns, otherwise_ns)
 
 
 @dataclass(slots=True)
 class _Instance:
     """What one instance does: the skew of each node, how and whether they are strobed, and what was read of them.
 
-    `touched` are all nodes whose clock it ever set. `wrong` says which way the clocks of a strobe are set now; None
-    while they are being set.
+    `touched` are all nodes whose clock it ever set, with the offset that was due of each when it was last set right.
+    `wrong` says which way the clocks are set now, None while they are being set; `turns` how often they were.
     """
 
     skews: dict[str, Skew]
-    touched: dict[str, None] = field(default_factory=dict)
+    touched: dict[str, int] = field(default_factory=dict)
     period_s: float | None = None
     strobing: asyncio.Task[None] | None = None
     wrong: bool | None = True
+    turns: int = 0
     readings: dict[str, list[Reading]] = field(default_factory=dict)
 
 
@@ -113,8 +140,9 @@ class Clocks:
             return
         begun = self._instances.setdefault(instance, _Instance({}))
         right = [name for name in begun.skews if name not in skews]
-        begun.touched.update(dict.fromkeys(skews))
+        begun.touched |= dict.fromkeys(skews, 0)
         begun.skews.update(skews)
+        begun.touched |= {name: self._control.due_offset_ns(name) for name in right}
         await all_to_the_end([self._control.skew_clock(name, None) for name in right])
         for name in right:
             del begun.skews[name]
@@ -124,7 +152,7 @@ class Clocks:
             begun.strobing = asyncio.create_task(self._strobe(begun, action.period_s))
 
     async def _set(self, instance: _Instance, wrong: bool) -> None:
-        instance.wrong = None
+        instance.wrong, instance.turns = None, instance.turns + 1
         await all_to_the_end(
             [self._control.skew_clock(name, skew if wrong else None) for name, skew in instance.skews.items()]
         )
@@ -136,59 +164,74 @@ class Clocks:
             await self._set(instance, wrong=not instance.wrong)
 
     async def look(self, instance: int) -> Sight:
-        """Every clock shows, in its node's own program, the wrong time that it should; of a strobe both in turn."""
+        """Every clock shows, in its node's own program, the wrong time that it should; of a strobe both in turn.
+
+        Clocks that can't be read precisely enough, and nodes that don't answer, tell nothing.
+        """
         looked = self._instances.get(instance)
         if looked is None or not looked.skews:
             return Sight(True)
         if looked.period_s is not None:
             return await self._look_at_strobe(looked, looked.period_s)
-        readings = await self._read(looked, looked.skews)
+        readings = await self._read(looked, dict.fromkeys(looked.skews, 0))
         missing = [name for name in looked.skews if name not in readings and name not in self._claims.down()]
-        met = bool(readings) and not missing and all(each.as_due and each.wrong for each in readings.values())
-        return Sight(met, _evidence(readings, missing))
+        told = [each.as_due for each in readings.values()]
+        met = None if None in told or missing or not told else True
+        return Sight(False if False in told else met, _evidence(readings, missing))
 
     async def _look_at_strobe(self, instance: _Instance, period_s: float) -> Sight:
         seen: dict[str, set[bool]] = {}
         readings: dict[str, Reading] = {}
+        met: bool | None = None
         for _ in range(2 * STROBES):
-            wrong, found = instance.wrong, await self._read(instance, instance.skews)
-            if wrong is not None and instance.wrong is wrong:
+            wrong, turn = instance.wrong, instance.turns
+            otherwise = {name: 0 if wrong else skew.offset_ns for name, skew in instance.skews.items()}
+            found = await self._read(instance, otherwise)
+            if wrong is not None and instance.turns == turn:
                 readings = found
-                for name, each in readings.items():
-                    if each.as_due and (each.wrong or not wrong):
-                        seen.setdefault(name, set()).add(wrong)
+                for name in (name for name, each in readings.items() if each.as_due):
+                    seen.setdefault(name, set()).add(wrong)
+                met = False if any(each.as_due is False for each in readings.values()) else met
             if readings and all(seen.get(name) == {True, False} for name in readings):
                 return Sight(True, _evidence(readings, ()))
             await self._observer.environment.clock.sleep(period_s / 2)
-        return Sight(False, _evidence(readings, [name for name in instance.skews if name not in readings]))
+        return Sight(met, _evidence(readings, [name for name in instance.skews if name not in readings]))
 
-    async def _read(self, instance: _Instance, names: Iterable[str]) -> dict[str, Reading]:
-        """What those of the clocks show whose nodes answer. Nodes that other faults hold may, if their process is left
-        alone; they are asked once."""
-        asked, held = list(names), self._claims.down()
-        found = await asyncio.gather(*(self._read_patiently(name, 1 if name in held else ATTEMPTS) for name in asked))
-        readings = {name: reading for name, reading in zip(asked, found, strict=True) if reading is not None}
+    async def _read(self, instance: _Instance, otherwise_ns: Mapping[str, int | None]) -> dict[str, Reading]:
+        """What those of the clocks show whose nodes answer; `otherwise_ns` is what each would show if it were not as it
+        is due. Nodes that other faults hold may answer, if their process is left alone; they are asked once."""
+        held = self._claims.down()
+        found = await asyncio.gather(
+            *(
+                self._read_patiently(name, _slack_ns(instance.skews.get(name)), other, 1 if name in held else ATTEMPTS)
+                for name, other in otherwise_ns.items()
+            )
+        )
+        readings = {name: reading for name, reading in zip(otherwise_ns, found, strict=True) if reading is not None}
         for name, reading in readings.items():
             instance.readings.setdefault(name, []).append(reading)
         return readings
 
-    async def _read_patiently(self, name: str, attempts: int) -> Reading | None:
+    async def _read_patiently(
+        self, name: str, slack_ns: int, otherwise_ns: int | None, attempts: int
+    ) -> Reading | None:
+        """The first reading that tells something, else the most precise one; None if there was none."""
+        unsure: list[Reading] = []
         for _ in range(attempts):
-            reading = await self._read_one(name)
-            if reading is not None:
+            reading = await self._read_one(name, slack_ns, otherwise_ns)
+            if reading is not None and reading.as_due is not None:
                 return reading
-        return None
+            unsure += [reading] if reading is not None else []
+        return min(unsure, key=lambda each: each.error_ns, default=None)
 
-    async def _read_one(self, name: str) -> Reading | None:
-        """The answer was given at some time within the round trip; a clock that was set meanwhile tells nothing."""
+    async def _read_one(self, name: str, slack_ns: int, otherwise_ns: int | None) -> Reading | None:
         clock, control = self._observer.environment.clock, self._control
         due_before_ns, before_ns, at_ns = control.due_offset_ns(name), clock.wall_ns(), clock.monotonic_ns()
         status = await self._observer.database.status(name)
-        after_ns, due_ns = clock.wall_ns(), control.due_offset_ns(name)
-        half_ns = (after_ns - before_ns) // 2
-        if status is None or abs(due_ns - due_before_ns) > SLACK_NS + 2 * half_ns:
+        wall_ns, due_ns = (before_ns, clock.wall_ns()), (due_before_ns, control.due_offset_ns(name))
+        if status is None:
             return None
-        return Reading(at_ns, status.wall_ns - before_ns - half_ns, half_ns + SLACK_NS, (due_before_ns + due_ns) // 2)
+        return reading_of(status.wall_ns, wall_ns, due_ns, at_ns, slack_ns, otherwise_ns)
 
     async def undo(self, instance: int) -> None:
         undone = self._instances.get(instance)
@@ -197,6 +240,8 @@ class Clocks:
         if undone.strobing is not None:
             undone.strobing.cancel()
             await asyncio.gather(undone.strobing, return_exceptions=True)
+        if undone.wrong is not None:
+            undone.touched |= {name: self._shown_wrong_ns(undone, name) for name in undone.skews}
         await self._set(undone, wrong=False)
         self._gone[instance] = self._instances.pop(instance)
 
@@ -207,20 +252,35 @@ class Clocks:
             return Sight(True)
         others = {name for each in self._instances.values() for name in each.skews}
         free = [name for name in gone.touched if name not in others and name not in self._claims.down()]
-        readings = await self._read(gone, free)
+        readings = await self._read(gone, {name: self._left_ns(gone, name) for name in free})
         silent = [name for name in free if name not in readings]
         wrong = [name for name in free if name in readings and not readings[name].as_due]
         evidence = _evidence(readings, silent) | {"readings": _curves(gone)}
         return Sight(not silent and not wrong, evidence, "harness" if wrong else "database")
 
+    def _shown_wrong_ns(self, instance: _Instance, name: str) -> int:
+        """What the fault has the clock show; that of a strobe may be right just now."""
+        return self._control.due_offset_ns(name) if instance.period_s is None else instance.skews[name].offset_ns
+
+    def _left_ns(self, gone: _Instance, name: str) -> int | None:
+        """What the clock would show if it had not been set right; None where that can't be told from what is right."""
+        left_ns = gone.touched[name]
+        return left_ns if abs(left_ns - self._control.due_offset_ns(name)) > 2 * SLACK_NS else None
+
     def forget(self, instance: int) -> None:
         self._gone.pop(instance, None)
 
 
+def _slack_ns(skew: Skew | None) -> int:
+    """How far a clock that drifts may be off, since its steps come late."""
+    return int(abs(skew.rate) * LATE_S * SECOND_NS) if skew is not None else 0
+
+
 def _evidence(readings: dict[str, Reading], missing: Iterable[str]) -> dict[str, Any]:
     offsets = {name: round(each.offset_ns / 1e9, 4) for name, each in readings.items()}
+    errors = {name: round(each.error_ns / 1e9, 4) for name, each in readings.items()}
     due = {name: round(each.due_ns / 1e9, 4) for name, each in readings.items()}
-    return {"offsets_s": offsets, "due_s": due, **({"silent": sorted(missing)} if missing else {})}
+    return {"offsets_s": offsets, "errors_s": errors, "due_s": due, **({"silent": sorted(missing)} if missing else {})}
 
 
 def _curves(instance: _Instance) -> dict[str, list[list[int]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from random import Random
 
@@ -15,9 +16,10 @@ from harness.ops import Op
 from harness.protocols import Impairment, ProcessState
 from nemesis.faults import SetClocks
 from nemesis.kinds.api import Moment
-from nemesis.kinds.clocks import FAMILY, Strobe
+from nemesis.kinds.clocks import FAMILY, SLACK_NS, Strobe, reading_of
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.view import DEFAULT_CLOCK_OFFSET_NS, View
+from nemesis.watch import LONGEST_DOUBT_NS, Spans
 
 QUICK = Patience(choose_s=0.2, observe_s=0.5, recover_s=0.5, poll_s=0.05, probe_s=0.25)
 CLOCK_KINDS = {kind.name: kind for kind in FAMILY.kinds}
@@ -35,6 +37,18 @@ class Stand:
         done = await self.nemesis.invoke(Op("invoke", -1, step, value=value, time=0))
         assert isinstance(done.value, dict)
         return done.value
+
+    def answers_take(self, seconds: float) -> None:
+        """Every status is on its way for so long from now on, and tells the clock as it is half-way."""
+        answer = type(self.database).status
+
+        async def late(node: str) -> object:
+            await self.environment.clock.sleep(seconds / 2)
+            status = await answer(self.database, node)
+            await self.environment.clock.sleep(seconds / 2)
+            return status
+
+        self.database.status = late  # type: ignore[method-assign,assignment]
 
 
 def carried_out(fault: str, variant: str, meddle: Callable[[Stand], None]) -> tuple[dict[str, object], ...]:
@@ -78,6 +92,91 @@ def test_a_node_that_another_fault_holds_shows_its_clock_if_it_can() -> None:
 
     assert asyncio.run(scenario("full-disk", "leaseholder")) is True
     assert asyncio.run(scenario("kill", "all")) is False
+
+
+MS = 1_000_000
+OFFSETS = st.integers(-2_000 * MS, 2_000 * MS)
+TRIPS = st.integers(0, 2_000 * MS)
+
+
+@given(true_ns=OFFSETS, due_ns=OFFSETS, trip_ns=TRIPS, at=st.floats(0, 1), slack_ns=st.integers(0, 200 * MS))
+def test_what_a_reading_tells_of_a_clock_is_so(
+    true_ns: int, due_ns: int, trip_ns: int, at: float, slack_ns: int
+) -> None:
+    """Whenever in the round trip a node looked at its clock: one never set is not taken for one that was, one
+    that is as it should be not for one that isn't, and one that is taken for it is so within twice the error."""
+    shown_ns = 10**18 + int(at * trip_ns) + true_ns
+    read = reading_of(shown_ns, (10**18, 10**18 + trip_ns), (due_ns, due_ns), 0, slack_ns, otherwise_ns=0)
+    assert read is not None
+    assert abs(read.offset_ns - true_ns) <= read.error_ns
+    if true_ns == 0:
+        assert read.as_due is not True
+    if true_ns == due_ns:
+        assert read.as_due is not False
+        assert (read.as_due is True) or abs(due_ns) <= 2 * read.error_ns
+    if read.as_due:
+        assert true_ns != 0
+        assert abs(true_ns - due_ns) <= 2 * read.error_ns + slack_ns
+
+
+@given(rate=st.floats(-0.9, 0.9), trip_ns=TRIPS, at=st.floats(0, 1), since_ns=TRIPS)
+def test_a_clock_that_drifts_while_it_is_asked_is_as_due(rate: float, trip_ns: int, at: float, since_ns: int) -> None:
+    before_ns, after_ns = int(rate * since_ns), int(rate * (since_ns + trip_ns))
+    shown_ns = 10**18 + int(at * trip_ns) + int(rate * (since_ns + at * trip_ns))
+    read = reading_of(shown_ns, (10**18, 10**18 + trip_ns), (before_ns, after_ns), 0, 0, otherwise_ns=0)
+    assert read is not None
+    assert read.as_due is not False
+
+
+def test_a_clock_that_was_set_while_it_was_asked_tells_nothing() -> None:
+    assert reading_of(0, (0, 2 * MS), (0, 100 * MS), 0, 0, 0) is None
+    assert reading_of(0, (0, 2 * MS), (0, SLACK_NS), 0, 0, 0) is not None
+
+
+def test_answers_that_take_too_long_to_tell_are_no_evidence_and_are_asked_again() -> None:
+    """A clock a fifth of a second wrong can't be told from a right one by answers that take half a second."""
+
+    async def scenario(slow_s: float, quick_s: float) -> tuple[dict[str, object], dict[str, object]]:
+        stand = Stand()
+        stand.answers_take(slow_s)
+        begun = await stand.step("begin", "clock-jump", "leaseholder-within")
+        stand.answers_take(quick_s)
+        await stand.environment.clock.sleep(2.0)
+        return begun, await stand.step("end", "clock-jump", "leaseholder-within")
+
+    begun, ended = asyncio.run(scenario(1.0, 0.02))
+    assert begun["observed"] is False
+    assert ended["spans"], "it was told later"
+    begun, ended = asyncio.run(scenario(1.0, 1.0))
+    assert begun["observed"] is False
+    assert not ended["spans"]
+    assert ended["observed"] is False, "nor can it be told that it is gone"
+    begun, ended = asyncio.run(scenario(0.02, 1.0))
+    assert begun["observed"] is True
+    assert sum(last - first for first, last in ended["spans"]) < 10 * MS, "nothing is claimed of what was not told"  # type: ignore[attr-defined]
+
+
+LOOKS = st.lists(st.tuples(st.integers(1, 5_000 * MS), st.sampled_from((True, False, None))), max_size=20)
+
+
+@given(LOOKS)
+def test_looks_that_can_t_tell_add_nothing_to_a_span(looks: list[tuple[int, bool | None]]) -> None:
+    """Every span runs from a look that saw to one that saw, with no miss between, nor doubt that lasts."""
+    spans, at_ns, seen = Spans(), 0, []
+    for wait_ns, met in looks:
+        at_ns += wait_ns
+        spans.saw(at_ns, met)
+        seen.append((at_ns, met))
+    told = {at for at, met in seen if met}
+    for first, last in spans.closed():
+        inside = [(at, met) for at, met in seen if first <= at <= last]
+        assert {first, last} <= told
+        assert all(met is not False for _, met in inside)
+        sure = [at for at, met in inside if met]
+        for before, after in itertools.pairwise(sure):
+            doubted = any(met is None and before < at < after for at, met in inside)
+            assert not doubted or after - before <= LONGEST_DOUBT_NS
+    assert sum(len([at for at in told if first <= at <= last]) for first, last in spans.closed()) == len(told)
 
 
 def test_a_clock_that_stays_wrong_is_our_failure() -> None:
