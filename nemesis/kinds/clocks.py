@@ -84,12 +84,10 @@ def reading_of(
     at_ns: int,
     slack_ns: int,
     otherwise_ns: int | None,
-) -> Reading | None:
+) -> Reading:
     """What a clock's answer says that was given at some time within a round trip; `wall_ns` and `due_ns` are the own
-    clock and the offset due at its begin and end. None if the clock was set meanwhile."""
+    clock and the offset due at its begin and end."""
     half_ns, moved_ns = (wall_ns[1] - wall_ns[0]) // 2, abs(due_ns[1] - due_ns[0])
-    if moved_ns > SLACK_NS + 2 * half_ns:
-        return None
     error_ns = half_ns + moved_ns // 2 + SLACK_NS
     return Reading(at_ns, shown_ns - wall_ns[0] - half_ns, error_ns, sum(due_ns) // 2, slack_ns, otherwise_ns)
 
@@ -99,7 +97,8 @@ class _Instance:
     """What one instance does: the skew of each node, how and whether they are strobed, and what was read of them.
 
     `touched` are all nodes whose clock it ever set, with the offset that was due of each when it was last set right.
-    `wrong` says which way the clocks are set now, None while they are being set; `turns` how often they were.
+    `wrong` says which way the clocks are set now, None while they are being set; `turns` how often they were. `right`
+    are those that were seen to be right since the instance was undone.
     """
 
     skews: dict[str, Skew]
@@ -109,6 +108,7 @@ class _Instance:
     wrong: bool | None = True
     turns: int = 0
     readings: dict[str, list[Reading]] = field(default_factory=dict)
+    right: set[str] = field(default_factory=set)
 
 
 class Clocks:
@@ -184,26 +184,28 @@ class Clocks:
         readings: dict[str, Reading] = {}
         met: bool | None = None
         for _ in range(2 * STROBES):
-            wrong, turn = instance.wrong, instance.turns
-            otherwise = {name: 0 if wrong else skew.offset_ns for name, skew in instance.skews.items()}
-            found = await self._read(instance, otherwise)
-            if wrong is not None and instance.turns == turn:
-                readings = found
-                for name in (name for name, each in readings.items() if each.as_due):
+            if (wrong := instance.wrong) is not None:
+                otherwise = {name: 0 if wrong else skew.offset_ns for name, skew in instance.skews.items()}
+                found = await self._read(instance, otherwise, attempts=1)
+                readings |= found
+                for name in (name for name, each in found.items() if each.as_due):
                     seen.setdefault(name, set()).add(wrong)
-                met = False if any(each.as_due is False for each in readings.values()) else met
+                met = False if any(each.as_due is False for each in found.values()) else met
             if readings and all(seen.get(name) == {True, False} for name in readings):
                 return Sight(True, _evidence(readings, ()))
             await self._observer.environment.clock.sleep(period_s / 2)
         return Sight(met, _evidence(readings, [name for name in instance.skews if name not in readings]))
 
-    async def _read(self, instance: _Instance, otherwise_ns: Mapping[str, int | None]) -> dict[str, Reading]:
-        """What those of the clocks show whose nodes answer; `otherwise_ns` is what each would show if it were not as it
-        is due. Nodes that other faults hold may answer, if their process is left alone; they are asked once."""
+    async def _read(
+        self, instance: _Instance, otherwise_ns: Mapping[str, int | None], attempts: int = ATTEMPTS
+    ) -> dict[str, Reading]:
+        """What those of the clocks show whose nodes answer before the instance sets its clocks again; `otherwise_ns` is
+        what each would show if it were not as it is due. Nodes that other faults hold may answer, if their process is
+        left alone; they are asked once."""
         held = self._claims.down()
         found = await asyncio.gather(
             *(
-                self._read_patiently(name, _slack_ns(instance.skews.get(name)), other, 1 if name in held else ATTEMPTS)
+                self._read_patiently(instance, name, other, 1 if name in held else attempts)
                 for name, other in otherwise_ns.items()
             )
         )
@@ -213,12 +215,15 @@ class Clocks:
         return readings
 
     async def _read_patiently(
-        self, name: str, slack_ns: int, otherwise_ns: int | None, attempts: int
+        self, instance: _Instance, name: str, otherwise_ns: int | None, attempts: int
     ) -> Reading | None:
         """The first reading that tells something, else the most precise one; None if there was none."""
         unsure: list[Reading] = []
+        slack_ns, turns = _slack_ns(instance.skews.get(name)), instance.turns
         for _ in range(attempts):
             reading = await self._read_one(name, slack_ns, otherwise_ns)
+            if instance.turns != turns:
+                break
             if reading is not None and reading.as_due is not None:
                 return reading
             unsure += [reading] if reading is not None else []
@@ -251,10 +256,11 @@ class Clocks:
         if gone is None:
             return Sight(True)
         others = {name for each in self._instances.values() for name in each.skews}
-        free = [name for name in gone.touched if name not in others and name not in self._claims.down()]
+        free = [name for name in gone.touched if name not in {*gone.right, *others, *self._claims.down()}]
         readings = await self._read(gone, {name: self._left_ns(gone, name) for name in free})
         silent = [name for name in free if name not in readings]
         wrong = [name for name in free if name in readings and not readings[name].as_due]
+        gone.right.update(name for name in readings if readings[name].as_due)
         evidence = _evidence(readings, silent) | {"readings": _curves(gone)}
         return Sight(not silent and not wrong, evidence, "harness" if wrong else "database")
 

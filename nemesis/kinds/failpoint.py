@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar
@@ -24,6 +25,9 @@ HAND = 5
 LOOK_S = 0.05
 PAUSE_S = 0.3
 """For how long at most a node that ended stays down, and one that acted is left alone."""
+
+ATTEMPTS = 10
+"""How often a node is told to forget its points, each time so long after the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,8 @@ class Walks:
             if reached:
                 walk.seen_ns = self._clock.monotonic_ns()
                 await self._clock.sleep(entropy.uniform(0.0, PAUSE_S))
-            await self._put_back(node.name)
+            with suppress(HarnessError):  # it stays claimed, and `undo` puts it back
+                await self._put_back(node.name)
 
     def _next_points(self, role: str) -> list[str]:
         """Those of a node of this role that were armed the longest time ago."""
@@ -153,12 +158,21 @@ class Walks:
             await self._clock.sleep(LOOK_S)
 
     async def _put_back(self, name: str) -> None:
-        """Nothing is armed on the node any more, and its process runs."""
+        """Nothing is armed on the node any more, and its process runs; one that is just coming up can't be told yet."""
         database = self._database
         if isinstance(database, Armable):
-            await database.disarm(name)
+            await self._disarm(database, name)
         await database.start(name)
         self._claims.release(name)
+
+    async def _disarm(self, database: Armable, name: str) -> None:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                await database.disarm(name)
+                return
+            except HarnessError:
+                await self._clock.sleep(PAUSE_S)
+        await database.disarm(name)
 
 
 def _known(database: Database) -> list[str]:

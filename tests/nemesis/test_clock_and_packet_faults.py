@@ -16,7 +16,7 @@ from harness.ops import Op
 from harness.protocols import Impairment, ProcessState
 from nemesis.faults import SetClocks
 from nemesis.kinds.api import Moment
-from nemesis.kinds.clocks import FAMILY, SLACK_NS, Strobe, reading_of
+from nemesis.kinds.clocks import FAMILY, Strobe, reading_of
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.view import DEFAULT_CLOCK_OFFSET_NS, View
 from nemesis.watch import LONGEST_DOUBT_NS, Spans
@@ -107,7 +107,6 @@ def test_what_a_reading_tells_of_a_clock_is_so(
     that is as it should be not for one that isn't, and one that is taken for it is so within twice the error."""
     shown_ns = 10**18 + int(at * trip_ns) + true_ns
     read = reading_of(shown_ns, (10**18, 10**18 + trip_ns), (due_ns, due_ns), 0, slack_ns, otherwise_ns=0)
-    assert read is not None
     assert abs(read.offset_ns - true_ns) <= read.error_ns
     if true_ns == 0:
         assert read.as_due is not True
@@ -119,18 +118,12 @@ def test_what_a_reading_tells_of_a_clock_is_so(
         assert abs(true_ns - due_ns) <= 2 * read.error_ns + slack_ns
 
 
-@given(rate=st.floats(-0.9, 0.9), trip_ns=TRIPS, at=st.floats(0, 1), since_ns=TRIPS)
+@given(rate=st.floats(-0.9, 10), trip_ns=TRIPS, at=st.floats(0, 1), since_ns=TRIPS)
 def test_a_clock_that_drifts_while_it_is_asked_is_as_due(rate: float, trip_ns: int, at: float, since_ns: int) -> None:
     before_ns, after_ns = int(rate * since_ns), int(rate * (since_ns + trip_ns))
     shown_ns = 10**18 + int(at * trip_ns) + int(rate * (since_ns + at * trip_ns))
     read = reading_of(shown_ns, (10**18, 10**18 + trip_ns), (before_ns, after_ns), 0, 0, otherwise_ns=0)
-    assert read is not None
     assert read.as_due is not False
-
-
-def test_a_clock_that_was_set_while_it_was_asked_tells_nothing() -> None:
-    assert reading_of(0, (0, 2 * MS), (0, 100 * MS), 0, 0, 0) is None
-    assert reading_of(0, (0, 2 * MS), (0, SLACK_NS), 0, 0, 0) is not None
 
 
 def test_answers_that_take_too_long_to_tell_are_no_evidence_and_are_asked_again() -> None:
