@@ -38,6 +38,16 @@ def test_a_short_run_from_start_to_report(tmp_path: Path, capsys: pytest.Capture
     assert run.report_html.exists()
 
 
+@pytest.mark.parametrize("nemesis", ["clock-jump(for=30s)", "kill(every=3s,for=4s)", "failpoint(points=nowhere)"])
+def test_what_can_t_be_run_is_said_in_one_sentence_and_nothing_else(
+    nemesis: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = assay(capsys, "run", "register", *SHORT, "--nemesis", nemesis, "--store", tmp_path / "store")
+    assert answer.code == 254 and not answer.out
+    (line,) = answer.err.splitlines()
+    assert line.startswith("assay: ")
+
+
 def test_the_same_seed_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("run", "register", *SHORT, "--time-limit", "2", "--json", "--store")
     first, again = (assay(capsys, *arguments, tmp_path / name).objects[0] for name in ("a", "b"))

@@ -80,6 +80,8 @@ def test_a_kind_named_twice_and_a_fault_longer_than_the_run_are_refused() -> Non
         parse_all(["kill", "kill(every=3s)"])
     with pytest.raises(UserError, match=r"kill\(for=90s\) takes longer than the run, which lasts 60 s"):
         packed(["kill(for=90s)"])
+    with pytest.raises(UserError, match=r"kill\(every=3s,for=5s\) leaves no quiet time"):
+        packed(["kill(for=5s,every=3s)"])
 
 
 def test_a_kind_keeps_its_pace_and_its_targets() -> None:

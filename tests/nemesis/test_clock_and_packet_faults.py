@@ -12,6 +12,7 @@ from fake_cluster import FakeDatabase, FakeEnvironment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.errors import HarnessError
 from harness.ops import Op
 from harness.protocols import Impairment, ProcessState
 from nemesis.faults import SetClocks
@@ -147,6 +148,32 @@ def test_answers_that_take_too_long_to_tell_are_no_evidence_and_are_asked_again(
     begun, ended = asyncio.run(scenario(0.02, 1.0))
     assert begun["observed"] is True
     assert sum(last - first for first, last in ended["spans"]) < 10 * MS, "nothing is claimed of what was not told"  # type: ignore[attr-defined]
+
+
+def test_a_walk_of_failpoints_goes_on_where_a_node_can_t_be_told_to_forget_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seed 519 of a swarm: a node that was just starting did not answer, and the walk was over."""
+
+    async def scenario() -> dict[str, object]:
+        stand, left = Stand(), [25]
+        disarm = stand.database.disarm
+
+        async def busy(node: str, point: str = "") -> None:
+            if left[0]:
+                left[0] -= 1
+                raise HarnessError("no answer")
+            await disarm(node, point)
+
+        monkeypatch.setattr(stand.database, "disarm", busy)
+        await stand.step("begin", "failpoint", "delay")
+        await stand.environment.clock.sleep(20.0)
+        return await stand.step("end", "failpoint", "delay")
+
+    ended = asyncio.run(scenario())
+    ((first_ns, last_ns),) = ended["spans"]  # type: ignore[misc]
+    assert last_ns - first_ns > 19_000 * MS
+    assert ended["observed"] is True
 
 
 LOOKS = st.lists(st.tuples(st.integers(1, 5_000 * MS), st.sampled_from((True, False, None))), max_size=20)
