@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from harness.run import Judge, Progress, RunOutcome, Test, run
 from harness.rundir import RunDir
 from harness.sim.world import World
 from nemesis.asked import ALL
-from nemesis.packages import NemesisOptions, package, wanted
+from nemesis.packages import NemesisOptions, NemesisPackage, package, wanted
 from workloads.api import check_operations, resolve_options
 from workloads.registry import workload
 
@@ -72,15 +72,8 @@ def make_test(
         child(entropy),
     )
     floors = parse_floors(options.floors)
-    tell(f"seed {options.seed}")
-    if world is not None:
-        tell(f"world: {world.line()}")
-    if options.swarm:
-        tell(drawn_words(options, nemeses))
-    if faults.unavailable:
-        tell("some groups can't be served meanwhile: the run is asked for safety and recovery only")
-    if ALL in nemeses:
-        tell(f"faults: {', '.join(faults.kinds)}")
+    for line in _drawn(options, nemeses, faults, world):
+        tell(line)
     return Test(
         name=options.workload,
         workload=options.workload,
@@ -111,6 +104,21 @@ def make_test(
             "faults": list(nemeses),
         },
     )
+
+
+def _drawn(
+    options: RunOptions, nemeses: tuple[str, ...], faults: NemesisPackage, world: WorldSpec | None
+) -> Iterator[str]:
+    """The seed, and what was drawn with it."""
+    yield f"seed {options.seed}"
+    if world is not None:
+        yield f"world: {world.line()}"
+    if options.swarm:
+        yield drawn_words(options, nemeses)
+    if faults.unavailable:
+        yield "some groups can't be served meanwhile: the run is asked for safety and recovery only"
+    if ALL in nemeses:
+        yield f"faults: {', '.join(faults.kinds)}"
 
 
 def child(entropy: Random) -> Random:
