@@ -43,7 +43,8 @@ class Laps:
         self.began = now
 
 
-async def _bring_up(environment: DockerEnvironment, database: DockerDatabase, laps: Laps) -> None:
+async def bring_up(environment: DockerEnvironment, database: DockerDatabase, laps: Laps) -> None:
+    """From nothing to a cluster that serves registers."""
     await environment.prepare()
     laps.end("image")
     await environment.setup(database.nodes)
@@ -66,7 +67,8 @@ async def _work(client: Client, process: int, until: float) -> list[float]:
     return latencies
 
 
-async def _load(database: DockerDatabase, concurrency: int, seconds: float) -> list[float]:
+async def load(database: DockerDatabase, concurrency: int, seconds: float) -> list[float]:
+    """Clients at work for so long: how long each operation took, s."""
     clients = [await database.open_client(process, OPERATION_S) for process in range(concurrency)]
     until = time.perf_counter() + seconds
     done = await asyncio.gather(*(_work(client, process, until) for process, client in enumerate(clients)))
@@ -86,9 +88,9 @@ async def _measure(masters: int, tservers: int, concurrency: int, seconds: float
     environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
     database = DockerDatabase(environment, masters, tservers)
     try:
-        await _bring_up(environment, database, laps)
+        await bring_up(environment, database, laps)
         nodes_before_s, clients_before_s = await node_cpu_s(environment, database), time.process_time()
-        latencies = await _load(database, concurrency, seconds)
+        latencies = await load(database, concurrency, seconds)
         clients_s = time.process_time() - clients_before_s
         nodes_s = await node_cpu_s(environment, database) - nodes_before_s
         laps.end("load")
