@@ -70,7 +70,8 @@ class DockerDatabase(ReferenceDatabase):
     status calls go from the harness's own machine over the data network to the nodes' real ports.
     """
 
-    setup_timeout_s = 60.0
+    setup_timeout_s = 180.0
+    """Of a machine that has much else to do; where the database is at fault this only tells it later."""
 
     def __init__(
         self,
