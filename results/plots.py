@@ -136,6 +136,9 @@ def _latency(axis: Axes, points: Points, f: str) -> None:
         if type == "ok":
             _quantiles(axis, times_s, latencies_s * 1e3)
     axis.set_yscale("log")
+    low, high = np.log10(axis.get_ylim())
+    if np.ceil(low) > high:  # no power of ten in between, so no tick would have a number
+        axis.set_ylim(10 ** np.floor(low), 10 ** np.ceil(high))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.yaxis.set_minor_locator(NullLocator())
     axis.set_ylabel("ms")

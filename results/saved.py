@@ -109,7 +109,8 @@ def _believed(gaps: list[str], rundir: RunDir, verdict: dict[str, Any]) -> dict[
     if not is_verdict_of(rundir, verdict):
         words.append("unknown")
         gaps.append(
-            "verdict.json is not what was said of these files, word for word: `assay check` judges the run anew."
+            "verdict.json is not what was said of these files, word for word (or an older assay said it): "
+            "`assay check` judges the run anew."
         )
     return {**verdict, "overall": max(words, key=_BADNESS.index)}
 
