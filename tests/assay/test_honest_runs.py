@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,43 @@ def test_a_control_connection_that_is_cut_for_20_seconds(tmp_path: Path, monkeyp
     assert verdict.safety.answer is True and verdict.harness.answer is False
     assert any("SSH to" in reason for reason in verdict.reasons), verdict.reasons
     assert verdict.liveness.answer is True, "it was healed in the end"
+
+
+def test_cuts_that_vanish_end_the_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = SimEnvironment.cut
+
+    async def vanishing(self: SimEnvironment, links: frozenset[tuple[str, str]]) -> None:
+        await cut(self, links)
+        for link in links:
+            asyncio.get_running_loop().call_later(0.3, self._world.network.uncut, *link)
+
+    monkeypatch.setattr(SimEnvironment, "cut", vanishing)
+    verdict = honest.run("sim", tmp_path, "partition").verdict
+    assert verdict.overall == "unknown", verdict.reasons
+    assert any("the fault partition was in effect for" in reason for reason in verdict.reasons), verdict.reasons
+    counts = verdict.adequacy.details["faults"]["partition"]
+    assert counts["in_effect_s"] < 0.5 * counts["asked_s"]
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["started-again", "left-dead"])
+def test_a_process_that_somebody_else_ends(again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that stays away has not recovered; one that came back was a fault that nobody asked for, and harms nobody."""
+    pause, kill, start = SimDatabase.pause, SimDatabase.kill, SimDatabase.start
+    gone: list[str] = []
+
+    async def pausing(self: SimDatabase, node: str) -> None:
+        await pause(self, node)
+        if not gone:
+            gone.extend(each for each in ("t2", "t3") if each != node)
+            await kill(self, gone[0])
+            if again:
+                await start(self, gone[0])
+
+    monkeypatch.setattr(SimDatabase, "pause", pausing)
+    verdict = honest.run("sim", tmp_path, "pause").verdict
+    assert verdict.safety.answer is True
+    if again:
+        assert verdict.overall == "valid", verdict.reasons
+    else:
+        assert verdict.overall == "invalid" and verdict.liveness.answer is False, verdict.reasons
+        assert any(gone[0] in reason for reason in verdict.reasons), verdict.reasons

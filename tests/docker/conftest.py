@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.env.docker.engine import RUN_LABEL, connect_engine
+from cluster.deploy.node_files import FOREIGN_DAEMON, NODE_DAEMON
+from harness.env.clocks import AGENT_PATH as CLOCK_AGENT
+from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, connect_engine, is_gone, parse_owner, this_process
 from harness.env.docker.environment import DockerEnvironment
+from harness.env.firewall import CHAIN
+from harness.env.reachability import AGENT_PATH as PROBE_AGENT
 from harness.errors import UserError
 from harness.protocols import Node
 from harness.real.clock import RealClock
 
+LOOKS = 10
 THREE_NODES = (Node("t1", "tserver"), Node("t2", "tserver"), Node("t3", "tserver"))
 
 
@@ -27,6 +37,71 @@ def engine() -> Any:
         if os.environ.get("ASSAY_REQUIRE_DOCKER"):
             pytest.fail(f"ASSAY_REQUIRE_DOCKER is set, but {error}")
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_of_ours_is_left(engine: Any) -> Iterator[None]:
+    """After all Docker tests this machine is as it was: no container, network, volume, firewall rule, process or key.
+
+    What a living harness beside these tests has made is its own.
+    """
+    before = traces(engine)
+    yield
+    for _ in range(LOOKS):  # what another harness is just taking away is in no container any more for a moment
+        left = traces(engine) - before
+        if not left:
+            return
+        time.sleep(0.5)
+    pytest.fail(f"left by the Docker tests: {sorted(left)}")
+
+
+def traces(engine: Any) -> set[str]:
+    """What there is of ours on this machine, but for that of other living processes."""
+    return {*engine_traces(engine), *process_traces(engine), *rule_traces(), *key_traces()}
+
+
+def engine_traces(engine: Any) -> Iterator[str]:
+    """Containers, networks and volumes of this process, and of processes that are gone."""
+    filters = {"label": RUN_LABEL}
+    found = {
+        "container": [(each.name, each.labels) for each in engine.containers.list(all=True, filters=filters)],
+        "network": [(each.name, each.attrs["Labels"]) for each in engine.networks.list(filters=filters)],
+        "volume": [(each.name, each.attrs["Labels"]) for each in engine.volumes.list(filters=filters)],
+    }
+    ours = this_process()
+    for kind, named in found.items():
+        for name, labels in named:
+            owner = parse_owner(labels.get(OWNER_LABEL, ""))
+            if owner is None or owner == ours or is_gone(owner, ours):
+                yield f"{kind} {name}"
+
+
+def process_traces(engine: Any) -> Iterator[str]:
+    """Node programs, agents and sshds of ours (containers' processes are seen here too) in no container that is
+    known."""
+    known = {each.id for each in engine.containers.list(all=True)}
+    marks = (NODE_DAEMON.marker, FOREIGN_DAEMON.marker, PROBE_AGENT, CLOCK_AGENT)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            group = (folder / "cgroup").read_text()
+            ours = command.startswith("python3 ") and any(mark in command for mark in marks)
+            if ours and not any(container in group for container in known):
+                yield f"process {folder.name}: {command}"
+
+
+def rule_traces() -> Iterator[str]:
+    """Rules in this machine's own firewall: ours belong into containers."""
+    for tool in ("iptables-nft-save", "iptables-legacy-save"):
+        if shutil.which(tool):
+            saved = subprocess.run([tool], capture_output=True, text=True).stdout
+            yield from (f"rule {line}" for line in saved.splitlines() if CHAIN in line)
+
+
+def key_traces() -> Iterator[str]:
+    """Keys and known hosts of the user: ours stay in memory."""
+    for path in Path.home().glob(".ssh/*"):
+        yield f"key {path} of {path.stat().st_mtime_ns}"
 
 
 @pytest.fixture(scope="module")
