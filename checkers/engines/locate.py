@@ -1,4 +1,4 @@
-"""Finds operations to be shown: workers read the row groups that may have them."""
+"""Finds operations to be shown: workers read the row groups that may have them, and put together what they find."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.history.saved import Reader
 
 @dataclass(frozen=True, slots=True)
 class Locator:
-    """Picklable: turns piece numbers into the operations with some invocation indices (sorted), as tables."""
+    """Picklable: turns piece numbers into the operations with some invocation indices (sorted), as one table."""
 
     reader: Reader
     pieces: int
@@ -22,15 +22,25 @@ class Locator:
     columns: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for piece in (number for batch in batches for number in batch.column(0).to_pylist()):
-            for group in self.reader.groups_with(self.wanted, self.reader.groups_of(piece, self.pieces)):
-                for table in rows_with(self.reader, range(group, group + 1), self.wanted, list(self.columns)):
-                    if table.num_rows:
-                        yield pa.RecordBatch.from_arrays([pa.array([_streamed(table)], pa.binary())], names=["rows"])
+        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+        yield from as_one(table for piece in numbers for table in self._found(piece))
+
+    def _found(self, piece: int) -> Iterator[pa.Table]:
+        for group in self.reader.groups_with(self.wanted, self.reader.groups_of(piece, self.pieces)):
+            yield from rows_with(self.reader, range(group, group + 1), self.wanted, list(self.columns))
 
 
-def _streamed(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A stage that makes one table of what several `Locator`s found."""
+    yield from as_one(pa.ipc.open_stream(data).read_all() for batch in batches for data in batch.column(0).to_pylist())
+
+
+def as_one(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """A row of a column `rows`, unless there are none: each table for itself would bring its schema with it, and that
+    the history's dictionary."""
+    found = [table.replace_schema_metadata(None) for table in tables if table.num_rows]
+    if found:
+        table, sink = pa.concat_tables(found).combine_chunks(), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        yield pa.RecordBatch.from_arrays([pa.array([bytes(sink.getvalue())], pa.binary())], names=["rows"])

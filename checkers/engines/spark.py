@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.engines.api import TALLIED, KeyedKernel, Tally, tally_of, total_tally
-from checkers.engines.locate import Locator
+from checkers.engines.locate import Locator, joined
 from checkers.engines.session import (
     EXECUTOR,
     SparkOptions,
@@ -47,6 +47,9 @@ _FEW_ROWS: Final = 20_000
 
 _ROWS_VERIFIED: Final = 2_500_000
 """Operations that one task looks at to verify a history."""
+
+_FEW_TABLES: Final = 8
+"""The driver takes what so many tasks find to be shown as it is; of more one task makes one table."""
 
 _ROWS_PER_GROUP: Final = 1 << 16
 
@@ -90,6 +93,8 @@ class SparkEngine:
         def find(wanted: Any, columns: list[str]) -> list[pa.Table]:
             pieces = min(self.parts(source.rows, _ROWS_VERIFIED), max(1, reader.manifest.groups))
             found = mapped(self.numbers(pieces, pieces), Locator(reader, pieces, wanted, tuple(columns)), "rows binary")
+            if pieces > _FEW_TABLES:
+                found = mapped(found.repartition(1), joined, "rows binary")
             return [pa.ipc.open_stream(row["rows"]).read_all() for row in self.collected(found)]
 
         return replace(source, located=find)

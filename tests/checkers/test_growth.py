@@ -21,6 +21,7 @@ from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
+from checkers.synthetic import RegisterShape, register_batches
 from checkers.transactions import spark as transactions
 from checkers.transactions.stretches import Sizes
 from checkers.verdict import Verdict
@@ -77,6 +78,24 @@ def test_the_histories_without_anomalies_are_valid(model: str, tmp_path: Path) -
     kind = KINDS[model]
     place = save(kind.make(150, 0.0), tmp_path / "h.parquet", 1_000, kind.dictionary)
     assert judge_source(open_source(place), model, LocalEngine(), CheckOptions()).valid is True
+
+
+def test_operations_to_be_shown_reach_the_driver_as_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = register_batches(RegisterShape(3_000, keys=20))
+    source = open_source(save(batches, tmp_path / "h.parquet", part_rows=200, dictionary=["a long word"] * 100))
+    wanted = list(range(0, 6_000, 7))
+    here = source.operations(wanted)
+    small_tasks(monkeypatch, 150)
+    engine, collected, came = engine_in_memory(monkeypatch), SparkEngine.collected, list[int]()
+
+    def sizes(self: SparkEngine, frame: Any) -> list[Any]:
+        rows = collected(self, frame)
+        came.extend(len(row["rows"]) for row in rows)
+        return rows
+
+    monkeypatch.setattr(SparkEngine, "collected", sizes)
+    assert engine.located(source).operations(wanted) == here
+    assert len(here) > 300 and len(came) == 1
 
 
 @pytest.mark.spark
