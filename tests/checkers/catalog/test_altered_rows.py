@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from random import Random
 
+import pytest
+from bruteforce import linearizable
 from msgspec.structs import replace
+from register_histories import columns
 
 from checkers.catalog.calls import COLUMN, RESHAPE, Call
 from checkers.catalog.judge import judged
 from checkers.catalog.schemas import ADD, DROP, RENAME
+from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
+from checkers.engines.spark import SparkEngine
+from checkers.kernels.columns import NEVER, NIL, READ, WRITE
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -102,3 +112,102 @@ def test_a_write_without_answer_is_of_the_column_that_shows_it() -> None:
     assert "read-of-unwritten" in rows(*both).counts, "it can't be of two"
     refused = wrote(3, None, "fail")
     assert "read-of-unwritten" in rows(refused, saw(3, 5)).counts
+
+
+# ---- against trying everything ----
+
+
+@dataclass
+class Line:
+    """One operation on one row: `column` it was of, None where no answer says so."""
+
+    kind: int
+    value: int | None
+    column: int | None
+    invoke: int
+    complete: int = NEVER
+
+
+def made(random: Random, operations: int = 9) -> list[Line]:
+    """A row of two columns that clients read and write at once; some answers are wrong, some never come."""
+    lines: list[Line] = []
+    opened: list[Line] = []
+    cells: dict[int, int | None] = {5: None, 6: None}
+    event, wrong = 0, random.choice((0, 0, 0.2))
+    while len(lines) < operations or opened:
+        if len(lines) < operations and (not opened or (len(opened) < 3 and random.random() < 0.5)):
+            kind = random.choice((READ, WRITE))
+            lines.append(Line(kind, len(lines) + 1 if kind == WRITE else None, random.choice((5, 6)), event))
+            opened.append(lines[-1])
+        else:
+            line = opened.pop(random.randrange(len(opened)))
+            _answer(random, lines, line, cells, wrong)
+            if line.column is not None:
+                line.complete = event
+        event += 1
+    return lines
+
+
+def _answer(random: Random, lines: list[Line], line: Line, cells: dict[int, int | None], wrong: float) -> None:
+    assert line.column is not None
+    if line.kind == READ:
+        values = [each.value for each in lines if each.kind == WRITE]
+        line.value = random.choice([*values, None]) if random.random() < wrong else cells[line.column]
+        return
+    lost = random.random() < 0.3
+    if not lost or random.random() < 0.5:
+        cells[line.column] = line.value
+    if lost:
+        line.column = None
+
+
+def explained(lines: list[Line]) -> bool:
+    """Whether columns can be chosen for the writes without answer so that each cell is linearizable."""
+    unknown = [line for line in lines if line.column is None]
+    for chosen in product((5, 6), repeat=len(unknown)):
+        of = dict(zip(map(id, unknown), chosen, strict=True))
+        if all(_register(lines, of, column) for column in (5, 6)):
+            return True
+    return False
+
+
+def _register(lines: list[Line], of: dict[int, int], column: int) -> bool:
+    here = [line for line in lines if of.get(id(line), line.column) == column]
+    return linearizable(
+        columns(
+            [(each.kind, NIL if each.value is None else each.value, NIL, each.invoke, each.complete) for each in here]
+        )
+    )
+
+
+def judged_rows(lines: list[Line], engine: Engine) -> Verdict:
+    events: dict[int, Op] = {}
+    for process, line in enumerate(lines):
+        f, mop = ("read", read(1)) if line.kind == READ else ("write", write(1, line.value or 0))
+        asked = Op("invoke", process, f, (cell(mop, -2),))
+        events[line.invoke] = asked
+        if line.column is not None:
+            told = replace(cell(mop, line.column), value=line.value)
+            events[line.complete] = asked.complete("ok", mops=(told,))
+    ordered = [replace(op, index=number, time=number) for number, op in sorted(events.items())]
+    table = to_table(ordered)
+    source = Source(Path("test.journal"), "journal", table.num_rows, table=table)
+    return MODELS["catalog-rows"].judge(source, engine, CheckOptions())
+
+
+@pytest.mark.parametrize("seeds", [60, pytest.param(2_000, marks=pytest.mark.campaign)])
+def test_rows_are_judged_as_trying_every_order_and_every_column_says(seeds: int) -> None:
+    words = Counter[bool]()
+    for seed in range(seeds):
+        lines = made(Random(seed))
+        assert judged_rows(lines, LocalEngine()).valid is explained(lines), seed
+        words[explained(lines)] += 1
+    assert min(words.values()) > seeds // 20
+
+
+@pytest.mark.spark
+@pytest.mark.campaign
+def test_rows_are_judged_alike_on_spark(spark: SparkEngine) -> None:
+    for seed in range(20):
+        lines = made(Random(seed))
+        assert judged_rows(lines, spark).valid is explained(lines), seed
