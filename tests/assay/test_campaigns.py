@@ -42,7 +42,7 @@ FOUND_BY = {
     "deposed-master-serves": 8,
     "create-visible-early": 1,
     "delete-rpc-early": 1,
-    "unbatched-catalog": 5,
+    "unbatched-catalog": 19,
     "no-full-report": 1,
     "hints-replayed-as-new": 1,
     "weak-summary": 2,
