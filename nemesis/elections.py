@@ -90,15 +90,21 @@ async def leader_returns(scene: Scene) -> None:
 
 
 async def lengthen(scene: Scene, leader: Leader) -> None:
-    """Send writes until the leader's log is long enough; it may refuse those that come at once with too many others."""
-    before = (await scene.view((leader.node,))).replicas(leader.group)
+    """Send writes until the leader's log is long enough, or grows no more; what comes at once with too many others may
+    be refused. It must not take long: the others stand for election soon, and are to be held by then."""
+    before = last = await _last_index(scene, leader)
     for _ in range(FLOODS):
         await scene.act(Flood(leader.node, leader.group, LONG_TAIL))
-        now = (await scene.view((leader.node,))).replicas(leader.group)
-        if leader.node not in before or leader.node not in now:
+        now = await _last_index(scene, leader)
+        if now == last or now >= before + LONG_TAIL:
             return
-        if now[leader.node].last_index >= before[leader.node].last_index + LONG_TAIL:
-            return
+        last = now
+
+
+async def _last_index(scene: Scene, leader: Leader) -> int:
+    """Of the leader's log; 0 where it does not answer."""
+    replica = (await scene.view((leader.node,))).replicas(leader.group).get(leader.node)
+    return 0 if replica is None else replica.last_index
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,16 @@ def _led(subject: str, told: set[str], held: Mapping[str, GroupStatus]) -> Itera
         yield Problem("tablets", subject, f"has the voters {by_leader}; the catalog has {by_catalog}")
     members = voters | {node_of(learner) for learner in newest.learners}
     for name in sorted(set(held) - members):
-        yield Problem("replicas", subject, f"has a replica on {name}, which is not in its configuration")
+        if not _awaits(held[name]):
+            yield Problem("replicas", subject, f"has a replica on {name}, which is not in its configuration")
+
+
+def _awaits(status: GroupStatus) -> bool:
+    """Whether a replica was created to be added and nobody has told it anything yet; the answer may have been lost.
+
+    It holds nothing, does nothing, and goes with the next configuration that is without it (M9, case 3).
+    """
+    return status.role == "learner" and not status.voters and not status.learners and status.last_index == 0
 
 
 def _strays(catalog: CatalogFacts, held: Mapping[str, Mapping[str, GroupStatus]]) -> Iterator[Problem]:

@@ -97,6 +97,17 @@ def stray(state: str | None) -> Spoil:
     return spoil
 
 
+def beside_the_members(**changes: object) -> Spoil:
+    """One more server holds a replica of a tablet; as it is one that was created to be added, and was not yet."""
+    found = replace(replica("tablet-1", "t4", "t1", VOTERS), role="learner", voters=(), last_index=0)
+
+    def spoil(facts: ClusterFacts) -> ClusterFacts:
+        more = NodeStatus("t4", "tserver", 1, (replace(found, **changes),))  # type: ignore[arg-type]
+        return replace(facts, statuses={**facts.statuses, "t4": more})
+
+    return spoil
+
+
 WRONG: dict[str, tuple[Spoil, str]] = {
     "silent-node": (lambda facts: replace(facts, statuses={**facts.statuses, "t4": None}), "t4 does not answer"),
     "no-leader-master": (with_group("m2", "catalog", role="follower"), "nobody leads"),
@@ -143,6 +154,11 @@ WRONG: dict[str, tuple[Spoil, str]] = {
     ),
     "replicas-differ": (with_group("t2", "tablet-0", digest=78), "tablet-0 replicas on t1, t2, t3 differ"),
     "deletion-outstanding": (stray("DELETED"), "old is DELETED, and still on t4"),
+    "not-a-member": (
+        beside_the_members(voters=("t1", "t2", "t4")),
+        "a replica on t4, which is not in its configuration",
+    ),
+    "not-a-member-and-not-empty": (beside_the_members(last_index=7), "a replica on t4, which is not in its"),
     "orphan": (stray(None), "old is on t4, and the catalog has no record of it: an orphan"),
 }
 
@@ -152,6 +168,11 @@ def test_a_healthy_cluster_has_no_problem() -> None:
     assert report.healthy and report.problems == ()
     assert told(report).endswith("HEALTHY: 7 nodes, 1 tables, 2 tablets, 6 replicas")
     assert "orders  RUNNING" in told(report) and "m2    leader" in told(report)
+
+
+def test_a_replica_that_was_created_to_be_added_and_knows_nothing_is_nothing_wrong() -> None:
+    """Seed 638 of a swarm: the answer to its creation was late, so it was not added, and the run was called invalid."""
+    assert examine(beside_the_members()(healthy())).problems == ()
 
 
 @pytest.mark.parametrize("name", WRONG)
