@@ -98,7 +98,9 @@ class Trial:
     def attempt_timeout_s(self) -> float:
         """For the next attempt: well below the whole deadline, so that there is time to ask another replica."""
         remaining_s = (self._deadline_ns - self._clock.monotonic_ns()) / NANOS_PER_S
-        return min(self._attempt_timeout_s, max(remaining_s, 0.001))
+        if remaining_s > self._attempt_timeout_s:
+            return self._attempt_timeout_s
+        return max(remaining_s, 0.001)
 
     @property
     def possible(self) -> bool:

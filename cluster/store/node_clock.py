@@ -39,7 +39,8 @@ class NodeClock:
     @property
     def fenced(self) -> Fence | None:
         """Why nothing that depends on this clock may be served or stamped now, or None."""
-        return self._look()[1]
+        self._look()
+        return self.judged
 
     @property
     def last(self) -> ClockReading:
@@ -52,9 +53,9 @@ class NodeClock:
 
     def now(self) -> Timestamp:
         """The reading as a time to stamp data with; raises ClockFenced."""
-        wall_ns, fence = self._look()
-        if fence is not None:
-            raise ClockFenced(f"this node's clock is {fence}")
+        wall_ns = self._look()
+        if self.judged is not None:
+            raise ClockFenced(f"this node's clock is {self.judged}")
         return Timestamp(self._hlc.now(wall_ns))
 
     def shown(self) -> Timestamp:
@@ -69,9 +70,8 @@ class NodeClock:
 
     def outgoing(self) -> tuple[ClockReading, int]:
         """What a message carries: the reading, and the wall clock as it is, trusted or not, for others to measure."""
-        wall_ns, fence = self._look()
-        hlc = self._hlc
-        return (hlc.now(wall_ns) if fence is None else hlc.last), wall_ns
+        wall_ns, hlc = self._look(), self._hlc
+        return (hlc.now(wall_ns) if self.judged is None else hlc.last), wall_ns
 
     def monotonic_ns(self) -> int:
         """The monotonic clock, which times who may serve."""
@@ -82,8 +82,8 @@ class NodeClock:
 
         A fenced node can't judge and needn't: the reading moves nothing.
         """
-        wall_ns, fence = self._look()
-        if fence is not None:
+        wall_ns = self._look()
+        if self.judged is not None:
             return True
         try:
             self._hlc.observe(reading, wall_ns)
@@ -111,8 +111,8 @@ class NodeClock:
         half_ns = (now_ns - sent_ns + 1) // 2
         self._guard.measured(peer, Measurement(wall_ns + half_ns - own_ns, half_ns, own_ns - now_ns, now_ns))
 
-    def _look(self) -> tuple[int, Fence | None]:
-        """The wall clock, and why it is not to be trusted."""
+    def _look(self) -> int:
+        """The wall clock; `judged` says whether it is to be trusted."""
         wall_ns, monotonic_ns = self._times_ns()
         guard = self._guard
         if monotonic_ns < guard.stands_until_ns and guard.lowest_ns <= wall_ns - monotonic_ns <= guard.highest_ns:
@@ -121,7 +121,7 @@ class NodeClock:
             fence = guard.judge(wall_ns, monotonic_ns)
         if fence is not self.judged:
             self._changed(fence)
-        return wall_ns, fence
+        return wall_ns
 
     def _changed(self, fence: Fence | None) -> None:
         self.judged = fence
