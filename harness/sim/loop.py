@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 from harness.errors import HarnessError
 from harness.sim.handle import SimHandle
 from harness.sim.incarnation import OWNER, Incarnation
-from harness.sim.trace import FIRST_INCARNATION_TAG, STEP_OF_NETWORK, Trace
+from harness.sim.trace import FIRST_INCARNATION_TAG, FLUSH_WORDS, STEP_OF_NETWORK, Trace
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -184,7 +184,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                     self.now_ns = when_ns
                     words.append(when_ns)
                     limit = min(self._step_limit, self.steps + STALL_STEPS)
-                    if len(words) > 8192:
+                    if len(words) > FLUSH_WORDS:
                         self._trace.flush_if_full()
                 if timer is None:
                     words.append(STEP_OF_NETWORK)

@@ -6,7 +6,8 @@ from array import array
 from hashlib import blake2b
 from itertools import count
 
-_FLUSH_WORDS = 8192
+FLUSH_WORDS = 1024
+"""So many words are hashed at once: few enough that what they are about is still in the processor's cache."""
 
 STEP_OF_NETWORK = -1
 NOTIFY, CALL, REPLY, APPEND, FSYNC, FILE, KILL, PAUSE, RESUME, START, CRASH, END = (-code for code in range(2, 14))
@@ -27,7 +28,7 @@ class Trace:
     __slots__ = ("_length_hash", "_payload_hash", "_tags", "_word_hash", "payloads", "words")
 
     def __init__(self) -> None:
-        self.words: array[int] = array("q")
+        self.words: list[int] = []
         self.payloads: list[bytes] = []
         self._word_hash = blake2b(digest_size=32)
         self._length_hash = blake2b(digest_size=32)
@@ -44,7 +45,7 @@ class Trace:
         self.payloads.append(payload)
 
     def flush_if_full(self) -> None:
-        if len(self.words) > _FLUSH_WORDS:
+        if len(self.words) > FLUSH_WORDS:
             self._flush()
 
     def digest(self) -> str:
@@ -54,10 +55,10 @@ class Trace:
         return blake2b(b"".join(part.digest() for part in parts), digest_size=32).hexdigest()
 
     def _flush(self) -> None:
-        # The array is emptied in place: the loop holds a reference to it. Three hashes, so that where a batch ends does
+        # The list is emptied in place: the loop holds a reference to it. Three hashes, so that where a batch ends does
         # not matter; one is of the payloads' lengths, so that payloads can't be shifted against each other.
-        self._word_hash.update(self.words)
-        del self.words[:]
+        self._word_hash.update(array("q", self.words))
+        self.words.clear()
         self._length_hash.update(array("q", map(len, self.payloads)))
         self._payload_hash.update(b"".join(self.payloads))
         self.payloads.clear()
