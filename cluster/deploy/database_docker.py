@@ -38,7 +38,7 @@ from cluster.identity import identity_file
 from cluster.invariants.reports import Reports
 from cluster.wire.messages import WIRE_VERSION, Replica
 from harness.env import daemon
-from harness.env.ssh import SshFleet
+from harness.env.ssh import PREPARED_AT_ONCE, SshFleet
 from harness.errors import DefiniteError, HarnessError
 from harness.invariants import InvariantsRecord
 from harness.leaderships import Leaderships
@@ -93,6 +93,7 @@ class DockerDatabase(ReferenceDatabase):
         self._entropy = random.Random(seed)
         self._admin: Ports | None = None
         self._opened = 0
+        self._turns = asyncio.Semaphore(PREPARED_AT_ONCE)
         self._reports = Reports()
         self.leaderships = Leaderships()
 
@@ -116,7 +117,8 @@ class DockerDatabase(ReferenceDatabase):
         await self._on_each_node(install_on)
 
     async def start(self, node: str) -> None:
-        await self._command(node, daemon.start_command(self._daemon))
+        async with self._turns:
+            await self._command(node, daemon.start_command(self._daemon))
 
     async def stop(self, node: str) -> None:
         await self._command(node, daemon.stop_command(self._daemon))
@@ -258,8 +260,15 @@ class DockerDatabase(ReferenceDatabase):
     # ---- parts ----
 
     async def _on_each_node(self, action: Callable[[Node], Awaitable[None]], tolerant: bool = False) -> None:
-        """Run on every node in parallel; all are tried, then the first failure is raised unless it is tolerated."""
-        results = await asyncio.gather(*(action(node) for node in self._nodes), return_exceptions=True)
+        """Run on every node, a few at a time; all are tried, then the first failure is raised unless it is
+        tolerated."""
+        turns = asyncio.Semaphore(PREPARED_AT_ONCE)
+
+        async def in_turn(node: Node) -> None:
+            async with turns:
+                await action(node)
+
+        results = await asyncio.gather(*(in_turn(node) for node in self._nodes), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException) and not (tolerant and isinstance(result, HarnessError)):
                 raise result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import compileall
+import importlib.util
 import io
 import shlex
 import tarfile
@@ -112,11 +114,24 @@ def read_command(damage: Damage) -> str:
 
 
 def code_archive() -> bytes:
-    """The source of the node program's packages, as installed here, in a gzipped tar."""
+    """The source of the node program's packages, as installed here, in a gzipped tar, and its bytecode.
+
+    A node whose Python is of the same version need not compile it, which is most of what its first start costs.
+    """
     root = Path(__file__).resolve().parents[2]
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=4) as archive:
         for package in PACKAGES:
             for path in sorted((root / package).rglob("*.py")):
-                archive.add(path, path.relative_to(root).as_posix())
+                place = path.relative_to(root)
+                archive.add(path, place.as_posix())
+                if (compiled := _compiled(path)) is not None:
+                    archive.add(compiled, (place.parent / "__pycache__" / compiled.name).as_posix())
     return buffer.getvalue()
+
+
+def _compiled(path: Path) -> Path | None:
+    """The bytecode of a source file, made if it is not there or older; None where it can't be written."""
+    if not compileall.compile_file(path, quiet=2):
+        return None
+    return Path(importlib.util.cache_from_source(str(path)))

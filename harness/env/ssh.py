@@ -26,6 +26,9 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 20.0
 COMMAND_TIMEOUT_S = 30.0
 RECONNECT_TIMEOUT_S = 3.0
+PREPARED_AT_ONCE = 8
+"""Machines that share this one's cores are prepared so many at a time: what takes a second on each would outlast every
+timeout if 59 began it together."""
 """A command whose connection has broken is not to wait long for another one."""
 RETRY_S = 0.05
 CHUNK_BYTES = 1 << 20
@@ -259,8 +262,15 @@ class SshFleet:
         return await asyncio.get_running_loop().run_in_executor(self._threads, action, host)
 
     async def on_each(self, action: Callable[[SshHost], T]) -> dict[str, T]:
-        """Run a blocking action on every machine in parallel; every one is tried, then the first failure is raised."""
-        return await self._gather({name: self.on(name, action) for name in self._hosts})
+        """Prepare every machine by a blocking action, a few at a time; every one is tried, then the first failure is
+        raised."""
+        turns = asyncio.Semaphore(PREPARED_AT_ONCE)
+
+        async def in_turn(name: str) -> T:
+            async with turns:
+                return await self.on(name, action)
+
+        return await self._gather({name: in_turn(name) for name in self._hosts})
 
     async def check(self, name: str, command: str, stdin: bytes = b"", timeout_s: float = COMMAND_TIMEOUT_S) -> str:
         """Run one command on one machine; it has to succeed."""

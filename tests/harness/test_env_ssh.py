@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from harness.env.ssh import Conversation, SshHost, SshTarget, end_programs_command
+from harness.env.ssh import PREPARED_AT_ONCE, Conversation, SshFleet, SshHost, SshTarget, end_programs_command
 from harness.errors import HarnessError
 
 
@@ -111,3 +112,33 @@ def test_programs_of_a_file_are_ended_and_the_shell_that_asks_is_not(tmp_path: P
     finally:
         other.kill()
         other.wait()
+
+
+def test_many_machines_are_prepared_a_few_at_a_time_and_all_are_tried() -> None:
+    """Fifty-nine that began together on two cores outlasted the timeout of a command that takes a second."""
+    names = [f"t{number}" for number in range(5 * PREPARED_AT_ONCE)]
+    lock = threading.Lock()
+    at_work, most, tried = 0, 0, []
+
+    def prepare(host: SshHost) -> None:
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+            tried.append(host.name)
+        time.sleep(0.002)
+        with lock:
+            at_work -= 1
+        if host.name == "t3":
+            raise HarnessError("t3 is gone")
+
+    async def scenario() -> None:
+        fleet = SshFleet({name: SshTarget(name) for name in names})
+        try:
+            await fleet.on_each(prepare)
+        finally:
+            fleet.close()
+
+    with pytest.raises(HarnessError, match="t3 is gone"):
+        asyncio.run(scenario())
+    assert sorted(tried) == sorted(names) and most <= PREPARED_AT_ONCE

@@ -131,7 +131,7 @@ class DockerEnvironment:
             self._disturbance,
         )
         await self._fleet.connect()
-        await self._fleet.check_each({name: firewall.install_command(self.data_address(name)) for name in names})
+        await self._fleet.on_each(lambda host: host.check(firewall.install_command(self.data_address(host.name))))
         self._probe = ReachabilityProbe(self._fleet, {name: self.data_address(name) for name in names})
         await self._probe.start()
         if "clock" in self.capabilities:
