@@ -23,6 +23,9 @@ from harness.strain import of_this_machine
 
 T = TypeVar("T")
 
+MANY_NODES = 16
+"""Of more it is told that they take their time."""
+
 
 def capabilities(works: frozenset[str], volumes: bool) -> frozenset[str]:
     """What can be done to nodes in containers where these abilities work, and with volumes of a limited size."""
@@ -118,6 +121,8 @@ class DockerEnvironment:
         names = [node.name for node in nodes]
         keys = Keys(user=make_key(), host=make_key())
         image = await self._blocking(lambda: ensure_image(self._client, self._image, self._report))
+        if len(names) > MANY_NODES:
+            self._report(f"making {len(names)} containers, about one a second")
         networks = await self._blocking(lambda: make_networks(self._client, self.run_id))
         self._addresses = await self._blocking(
             lambda: make_machines(self._client, image, self.run_id, names, networks, keys, self._volume_mib, self._logs)
