@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from harness.env.docker.engine import Owner, connect_engine, engine_failures, is_gone, parse_owner, this_process
 from harness.env.docker.images import BASE_VARIABLE, ImageSpec, image_spec
+from harness.env.docker.machines import require_memory
 from harness.env.ssh import SshFleet, SshTarget, make_key
 from harness.errors import HarnessError, UserError
 
@@ -91,3 +92,9 @@ def test_a_machine_without_ssh_is_our_failure_that_names_it() -> None:
 
     with pytest.raises(HarnessError, match="SSH to t1"):
         asyncio.run(connect())
+
+
+def test_more_nodes_than_the_machine_can_hold_are_refused() -> None:
+    require_memory(8, 1024.0)
+    with pytest.raises(UserError, match=r"59 nodes take 3.7 GiB of memory, and the machine .* has 2.0: use fewer"):
+        require_memory(59, 2048.0)

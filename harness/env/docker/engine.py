@@ -40,6 +40,12 @@ def connect_engine() -> Any:
     return client
 
 
+def memory_of(client: Any) -> float:
+    """Memory of the engine's machine, MiB; raises HarnessError."""
+    with engine_failures("asking for its memory"):
+        return float(client.info()["MemTotal"]) / (1 << 20)
+
+
 @contextmanager
 def engine_failures(doing: str) -> Iterator[None]:
     """Turns what the engine raises inside the block into a HarnessError that says what was being done."""

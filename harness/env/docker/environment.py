@@ -10,10 +10,19 @@ from typing import Any, TypeVar
 
 from harness.env import clocks, firewall, shaping
 from harness.env.docker.abilities import PROBE_COMMAND, NodeAbilities, parse_abilities
-from harness.env.docker.engine import connect_engine
+from harness.env.docker.engine import connect_engine, memory_of
 from harness.env.docker.images import ImageSpec, Report, ensure_image, image_spec
 from harness.env.docker.leftovers import remove_run
-from harness.env.docker.machines import Addresses, KeptLogs, Keys, begun_at, make_machines, make_networks, run_once
+from harness.env.docker.machines import (
+    Addresses,
+    KeptLogs,
+    Keys,
+    begun_at,
+    make_machines,
+    make_networks,
+    require_memory,
+    run_once,
+)
 from harness.env.reachability import ReachabilityProbe, own_address
 from harness.env.ssh import SshFleet, SshTarget, make_key
 from harness.errors import HarnessError
@@ -116,7 +125,12 @@ class DockerEnvironment:
         return ()
 
     async def setup(self, nodes: tuple[Node, ...]) -> None:
-        """Make image (if need be), networks and containers, log in, prepare firewall and probes."""
+        """Make image (if need be), networks and containers, log in, prepare firewall and probes.
+
+        Raises UserError, before anything is made, for more nodes than the engine's machine can hold.
+        """
+        memory_mib = await self._blocking(lambda: memory_of(self._client))
+        require_memory(len(nodes), memory_mib)
         atexit.register(self._remove_at_exit)
         names = [node.name for node in nodes]
         keys = Keys(user=make_key(), host=make_key())

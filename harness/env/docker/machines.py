@@ -23,9 +23,12 @@ from harness.env.docker.engine import (
     this_process,
 )
 from harness.env.ssh import KeyPair
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 
 MACHINES_AT_ONCE = 8
+
+NODE_MIB = 64
+"""Memory that a node's container takes: its program, sshd and two agents took 54 to 61 MiB."""
 
 VOLUME_PATH = "/var/lib/assay"
 """Where a node keeps its data."""
@@ -63,6 +66,16 @@ class KeptLogs:
     def labels(self, node: str) -> dict[str, str]:
         """The labels of the node's container that say so."""
         return {LOG_LABEL: self.path, SAVE_LABEL: str(self.folder / node)}
+
+
+def require_memory(nodes: int, engine_mib: float) -> None:
+    """Raise UserError for more nodes than the engine's machine can hold, however little runs on it."""
+    needed_mib = nodes * NODE_MIB
+    if needed_mib > engine_mib:
+        raise UserError(
+            f"{nodes} nodes take {needed_mib / 1024:.1f} GiB of memory, and the machine of the Docker engine has "
+            f"{engine_mib / 1024:.1f}: use fewer (--masters, --nodes), or the simulator."
+        )
 
 
 def make_networks(client: Any, run_id: str) -> tuple[str, str]:
