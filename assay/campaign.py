@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -188,7 +189,7 @@ def clean_rows(seeds: Sequence[int], record: Record) -> Iterator[tuple[str, ...]
 
 
 def tell(seeds: Sequence[int], clean_seeds: Sequence[int], record: Record) -> None:
-    """Both tables, and every clean run that was not valid."""
+    """Both tables, every clean run that was not valid, and how many there were."""
     console = Console(width=200)
     flaws = Table("flaw", "command", "found by", "clients in", "first", "CPU s", "as", "without it", box=None)
     clean = Table("clean seeds of", "runs", "invalid", "unknown", "operations", "CPU s", box=None)
@@ -196,9 +197,13 @@ def tell(seeds: Sequence[int], clean_seeds: Sequence[int], record: Record) -> No
         for row in rows:
             table.add_row(*row)
         console.print(table)
+    words = Counter[str]()
     for outcome in clean_outcomes(clean_seeds, record):
+        words[outcome.overall] += 1
         if outcome.overall != "valid":
             print(f"{outcome.overall}: {outcome.command}\n  {'; '.join(outcome.reasons)}")
+    found = ", ".join(f"{count} {word}" for word, count in sorted(words.items()))
+    print(f"clean runs at {record.commit}: {words.total()} ({found or 'none'})")
 
 
 def clean_outcomes(seeds: Sequence[int], record: Record) -> tuple[Outcome, ...]:
@@ -223,9 +228,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clean-seeds", type=parse_seeds, default=range(1, 11), help="for each command without a flaw")
     parser.add_argument("--only", choices=("flaws", "clean", "tables"), help="leave the other part out, or both")
     parser.add_argument("--record", type=Path, default=Path("store/torture.jsonl"), help="the file of outcomes")
+    parser.add_argument("--commit", help="with --only tables: what was recorded at this commit, not at the present one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     chosen = parser.parse_args(arguments)
-    record = Record(chosen.record, provenance()["git_commit"])
+    if chosen.commit is not None and chosen.only != "tables":
+        parser.error("runs are made at the present commit: --commit goes with --only tables")
+    record = Record(chosen.record, chosen.commit or provenance()["git_commit"])
     flaws = [FLAWS[name] for name in chosen.flaw or FLAWS] if chosen.only in (None, "flaws") else []
     for flaw in flaws:
         hunt(flaw, chosen.seeds, record, chosen.jobs)

@@ -40,6 +40,18 @@ def test_runs_of_another_commit_do_not_count(tmp_path: Path) -> None:
     assert "a" not in Record(tmp_path / "record", "d")
 
 
+def test_what_another_commit_found_can_be_told_and_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = campaign.CLEAN_COMMANDS[0].options(1).command()
+    Record(tmp_path / "record", "c").add(outcome(command, "unknown"))
+    asked = ["--record", str(tmp_path / "record"), "--commit", "c"]
+    assert campaign.main([*asked, "--only", "tables"]) == 1
+    assert "clean runs at c: 1 (1 unknown)" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        campaign.main(asked)
+
+
 def test_a_line_that_is_no_outcome_is_named(tmp_path: Path) -> None:
     Record(tmp_path / "record", "c").add(outcome())
     with (tmp_path / "record").open("a") as file:
