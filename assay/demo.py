@@ -25,11 +25,17 @@ CONTAINER_SEEDS = 3
 """Time in containers is real, so that a seed does not decide everything: the flaw gets this many tries."""
 
 
+def tell_steps(sentence: str) -> None:
+    """What takes long is told; the seed and the world go without saying, for the command has them."""
+    if not sentence.startswith(("seed ", "world: ")):
+        tell(sentence)
+
+
 def show(options: RunOptions) -> Finished:
     """Carry a run out and print what came of it."""
     print(f"$ {options.command()}", flush=True)
     with RunProgress(options.time_limit) as progress:
-        finished = carry_out(validate(options), judge_saved_run, progress, datetime.now(), tell)
+        finished = carry_out(validate(options), judge_saved_run, progress, datetime.now(), tell_steps)
     verdict = finished.outcome.verdict
     faults = dict(verdict.adequacy.details.get("faults", {}))
     observed = ", ".join(f"{counts['observed']} {kind}" for kind, counts in faults.items())
