@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql import Row
 
 from checkers.engines import spark
 from checkers.engines.spark import SparkEngine
@@ -87,8 +88,9 @@ class Frame:
     def unpersist(self) -> None:
         self._made = None
 
-    def collect(self) -> list[dict[str, Any]]:
-        return [row for part in self.partitions() for batch in part for row in batch.to_pylist()]
+    def collect(self) -> list[Any]:
+        """The rows as Spark has them: going through one gives its values, not their names."""
+        return [Row(**row) for part in self.partitions() for batch in part for row in batch.to_pylist()]
 
 
 def _rows(part: Partition) -> Iterator[pa.RecordBatch]:
