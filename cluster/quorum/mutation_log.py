@@ -98,6 +98,8 @@ class MutationLog:
         None where a snapshot of that moment can't be compared from that bound on: it lacked something below it.
         """
         bound = max(bound, self.low_bound)
+        if as_of is None and detail == 0 and bound == self.low_bound:
+            return self.summary(partition)
         ids = self.index.of_partition(partition)
         if as_of is None:
             return summarize(ids, bound, detail)

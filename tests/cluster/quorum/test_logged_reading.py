@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutations import KEYS, PARTITIONS, Statements, statements
 
-from cluster.quorum.ids import MutationId
+from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.logged_reading import (
     AskForSnapshot,
     AskForSummary,
@@ -31,6 +32,7 @@ from cluster.quorum.reading import GiveUp, PageFound
 from cluster.quorum.replica_sets import Endpoint
 from cluster.quorum.rows import NOTHING, PartitionContents, merge_contents
 from cluster.quorum.slices import Slice, page_of
+from cluster.quorum.summaries import summarize
 from harness.levels import Demand
 from tests.cluster.quorum.test_legacy_reading import slices
 
@@ -252,3 +254,13 @@ def test_a_snapshot_that_lacked_what_was_reconciled_meanwhile_is_taken_anew() ->
             assert not isinstance(question, GiveUp)
             waiting += state.on_answer(question, cluster.replicas[question.endpoint.node_id].answer(question))
         assert question.page.contents == cluster.replicas["c"].contents
+
+
+def test_a_plain_summary_hashes_no_id_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, ids = MutationLog(), [MutationId(time, "t1") for time in range(1, 9)]
+    for each in ids:
+        log.stored(each.time, each, PARTITION)
+    log.forget_below(4)
+    expected = summarize(ids, 4)
+    monkeypatch.setattr("cluster.quorum.mutation_log.summarize", None)
+    assert log.summary_of(PARTITION, LOWEST_TIME, 0, None) == log.summary_of(PARTITION, 4, 0, None) == expected
