@@ -131,7 +131,7 @@ FLAWS: dict[str, Flaw] = {
             "the holder times its lease by its wall clock: stale reads while that lags",
             "register",
             "clock-jump(target=all-within),partition(target=leaseholder)",
-            world="clock=none,tablet-lease-ms=1000,max-clock-offset-ms=4000,check-quorum-ms=10000",
+            world="clock=none,tablet-lease-ms=1000,max-clock-offset-ms=10000,check-quorum-ms=20000",
             time_limit_s=40.0,
         ),
         Flaw(

@@ -36,7 +36,8 @@ class DiskOptions:
 
     A durable operation begins a time in which the disk hangs with probability `hang`: nothing ends before it is over.
     An append or atomic write begins one in which the disk is full with probability `fill`. Both last between the bounds
-    of `episode_ns`. At a crash one bit of something synced is flipped with probability `flip`.
+    of `episode_ns`, and after each the disk is well for as long: one that is written to all the time would hardly ever
+    be. At a crash one bit of something synced is flipped with probability `flip`.
     """
 
     sync_ns: tuple[int, int] = (200_000, 3_000_000)
@@ -48,6 +49,22 @@ class DiskOptions:
     episode_ns: tuple[int, int] = (500_000_000, 5_000_000_000)
     flip: float = 0.0
     capacity_bytes: int | None = None
+
+
+class _Episodes:
+    """Times in which something is wrong with a disk; see `DiskOptions`."""
+
+    __slots__ = ("_well_until_ns", "until_ns")
+
+    def __init__(self) -> None:
+        self.until_ns = self._well_until_ns = 0
+
+    def may_begin(self, now_ns: int) -> bool:
+        return now_ns >= self._well_until_ns
+
+    def begin(self, now_ns: int, length_ns: int) -> None:
+        self.until_ns = now_ns + length_ns
+        self._well_until_ns = self.until_ns + length_ns
 
 
 class _File:
@@ -83,8 +100,7 @@ class SimDisk:
         self._pending: dict[int, Callable[[], None]] = {}
         self._fsyncs: dict[int, None] = {}
         self._next_token = 0
-        self._hung_until_ns = 0
-        self._full_until_ns = 0
+        self._hung, self._filled = _Episodes(), _Episodes()
         self._free_ns = 0
 
     # ---- faults and views of the harness ----
@@ -123,10 +139,6 @@ class SimDisk:
         self._files.clear()
         self._pending.clear()
         self._fsyncs.clear()
-
-    def settle(self) -> None:
-        """End a time in which the disk hangs or is full; what waits already is not hurried."""
-        self._hung_until_ns = self._full_until_ns = self._free_ns = 0
 
     def used_bytes(self) -> int:
         return sum(len(file.data) for file in self._files.values())
@@ -263,9 +275,9 @@ class SimDisk:
 
     def _fill_by_chance(self) -> None:
         now_ns = self._loop.now_ns
-        if now_ns >= self._full_until_ns and self._entropy.random() < self.options.fill:
-            self._full_until_ns = now_ns + self._episode_ns(FILLED)
-        if now_ns < self._full_until_ns:
+        if self._filled.may_begin(now_ns) and self._entropy.random() < self.options.fill:
+            self._filled.begin(now_ns, self._episode_ns(FILLED))
+        if now_ns < self._filled.until_ns:
             raise DiskFull("no space left on the simulated disk")
 
     def _episode_ns(self, kind: int) -> int:
@@ -284,9 +296,9 @@ class SimDisk:
         if self._decisions.recording:
             self._decisions.note(FSYNC_TIME, delay)
         now_ns = self._loop.now_ns
-        if self.options.hang and now_ns >= self._hung_until_ns and self._entropy.random() < self.options.hang:
-            self._hung_until_ns = now_ns + self._episode_ns(HUNG)
-        self._free_ns = max(now_ns, self._hung_until_ns, self._free_ns) + delay
+        if self.options.hang and self._hung.may_begin(now_ns) and self._entropy.random() < self.options.hang:
+            self._hung.begin(now_ns, self._episode_ns(HUNG))
+        self._free_ns = max(now_ns, self._hung.until_ns, self._free_ns) + delay
         return self._free_ns
 
 

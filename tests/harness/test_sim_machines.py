@@ -224,6 +224,28 @@ def test_a_disk_is_full_for_a_while() -> None:
     play(main, MachineOptions(disk=DiskOptions(fill=0.005, episode_ns=(SECOND, SECOND))))
 
 
+def test_a_disk_that_is_always_written_to_has_room_half_of_the_time() -> None:
+    """With odds for each write alone it was full again at once: its node had no replica for the rest of a run."""
+
+    async def main(world: World, node: SimNode) -> None:
+        tries: list[bool] = []
+
+        async def program(ports: Ports) -> None:
+            for _ in range(2000):
+                try:
+                    await ports.disk.append("f", b"x")
+                    tries.append(True)
+                except DiskFull:
+                    tries.append(False)
+                await ports.clock.sleep(0.01)
+
+        node.start(program)
+        await node.wait_dead()
+        assert 900 < tries.count(True) < 1200
+
+    play(main, MachineOptions(disk=DiskOptions(fill=1.0, episode_ns=(SECOND, SECOND))))
+
+
 @pytest.mark.parametrize("odds", [0.0, 1.0])
 def test_a_crash_flips_one_synced_bit_when_asked(odds: float) -> None:
     async def main(world: World, node: SimNode) -> None:
