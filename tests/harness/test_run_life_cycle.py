@@ -205,7 +205,9 @@ def test_on_an_overloaded_machine_what_takes_too_long_is_not_the_database_s_fail
 
     words = in_words(17.2, 2)
     assert words == "this machine is overloaded: 17 processes wait for its 2 cores" and in_words(7.9, 2) is None
-    monkeypatch.setattr(type(setup.environment), "strain", lambda self: words, raising=False)
+    monkeypatch.setattr(
+        setup.environment, "strain", lambda: words, raising=False
+    )  # of the class it would be remembered
     database = NeverReady(setup.environment.clock)
     verdict = setup.run(database=database, nemesis=KillNemesis(database), recovery_budget_s=4.0).verdict
     assert verdict.overall == "unknown"
