@@ -28,7 +28,8 @@ def leader_panel(leaders: Sequence[Leadership], end_s: float) -> Panel:
             for each, end_ns in zip(of_group, ends_ns, strict=True):
                 _bar(axis, lane, each, end_ns, colors[each.node], end_s)
         left = len(groups) - len(shown)
-        title = f"Who led, of {len(shown)} groups" + (f" ({left} more in leaders.json)" if left else "")
+        led = f"{len(shown)} group{'s' * (len(shown) != 1)}"
+        title = f"Who led, of {led}" + (f" ({left} more in leaders.json)" if left else "")
         axis.set_yticks(range(len(shown)), [plain(label) for label in shown.values()])
         axis.set_ylim(len(shown) - 0.4, -0.6)
         axis.tick_params(axis="y", length=0)
