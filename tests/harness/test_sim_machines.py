@@ -203,18 +203,25 @@ def test_a_hanging_disk_ends_nothing_until_it_is_back() -> None:
     play(main, MachineOptions(disk=DiskOptions(hang=1.0, episode_ns=(2 * SECOND, 2 * SECOND))))
 
 
+async def appended(ports: Ports, count: int) -> list[bool]:
+    """Whether the disk had room for each of so many appends, a hundred in a second."""
+    tries = []
+    for _ in range(count):
+        try:
+            await ports.disk.append("f", b"x")
+            tries.append(True)
+        except DiskFull:
+            tries.append(False)
+        await ports.clock.sleep(0.01)
+    return tries
+
+
 def test_a_disk_is_full_for_a_while() -> None:
     async def main(world: World, node: SimNode) -> None:
         tries: list[bool] = []
 
         async def program(ports: Ports) -> None:
-            for _ in range(3000):
-                try:
-                    await ports.disk.append("f", b"x")
-                    tries.append(True)
-                except DiskFull:
-                    tries.append(False)
-                await ports.clock.sleep(0.01)
+            tries.extend(await appended(ports, 3000))
 
         node.start(program)
         await node.wait_dead()
@@ -231,13 +238,7 @@ def test_a_disk_that_is_always_written_to_has_room_half_of_the_time() -> None:
         tries: list[bool] = []
 
         async def program(ports: Ports) -> None:
-            for _ in range(2000):
-                try:
-                    await ports.disk.append("f", b"x")
-                    tries.append(True)
-                except DiskFull:
-                    tries.append(False)
-                await ports.clock.sleep(0.01)
+            tries.extend(await appended(ports, 2000))
 
         node.start(program)
         await node.wait_dead()
