@@ -13,7 +13,7 @@ import msgspec
 from checkers.engines.api import Engine
 from checkers.engines.choose import choose_engine
 from checkers.engines.session import worker_fault
-from checkers.evidence import readable
+from checkers.explain.evidence import readable
 from checkers.importers.detect import open_source
 from checkers.models import MODELS, ModelInfo
 from checkers.options import CheckOptions
@@ -73,14 +73,14 @@ def judge_source_by_each(
         begin = time.perf_counter()
         engine.skipped.clear()
         try:
-            told = judge_by_each(model, engine.located(source), engine, options, consistencies)
+            told = judge_by_each(model, engine.located(source), engine, _explaining(options), consistencies)
             verdicts = [_of_what_was_judged(verdict, engine) for verdict in told]
         except UserError:
             raise
         except Exception:  # noqa: BLE001 - judged one by one, each that the checker dies of is its own unknown
             return _one_by_one(source, model, engine, options, consistencies)
         seconds = (time.perf_counter() - begin) / len(verdicts)
-        return [_finished(verdict, source, seconds) for verdict in verdicts]
+        return [_finished(verdict, source, options, seconds) for verdict in verdicts]
     return _one_by_one(source, model, engine, options, consistencies)
 
 
@@ -94,7 +94,7 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
     begin = time.perf_counter()
     engine.skipped.clear()
     try:
-        verdict = _of_what_was_judged(model.judge(engine.located(source), engine, options), engine)
+        verdict = _of_what_was_judged(model.judge(engine.located(source), engine, _explaining(options)), engine)
     except UserError:
         raise
     except Undecided as error:
@@ -104,7 +104,13 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
         if fault := worker_fault(error):
             raise fault from error
         verdict = _crashed(model, engine, error, options)
-    return _finished(verdict, source, time.perf_counter() - begin)
+    return _finished(verdict, source, options, time.perf_counter() - begin)
+
+
+def _explaining(options: CheckOptions) -> CheckOptions:
+    """The options by which models judge: each keeps an anomaly of every class, so that no verdict hangs on how many are
+    to be explained."""
+    return replace(options, explain=max(1, options.explain))
 
 
 def _of_what_was_judged(verdict: Verdict, engine: Engine) -> Verdict:
@@ -114,8 +120,10 @@ def _of_what_was_judged(verdict: Verdict, engine: Engine) -> Verdict:
     return msgspec.structs.replace(verdict, valid="unknown", reason=" ".join(sorted(set(engine.skipped))))
 
 
-def _finished(verdict: Verdict, source: Source, seconds: float) -> Verdict:
+def _finished(verdict: Verdict, source: Source, options: CheckOptions, seconds: float) -> Verdict:
     """The verdict as it is told: `valid` takes a whole history in which something happened."""
+    if options.explain < 1:
+        verdict = msgspec.structs.replace(verdict, anomalies={})
     if verdict.valid is True and (reason := says_nothing(source)):
         verdict = msgspec.structs.replace(verdict, valid="unknown", reason=reason)
     note = source.cut_short or source.note

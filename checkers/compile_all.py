@@ -54,8 +54,9 @@ def _split_a_register() -> None:
     """Judge a register as many tasks do, which only one of very many operations takes."""
     import numpy as np
 
-    from checkers.kernels.columns import NIL, WRITE
-    from checkers.register_split import RegisterSplit, Rows
+    from checkers.columns.codes import NIL, WRITE
+    from checkers.columns.key_split import Rows
+    from checkers.linearizability.registers.split import RegisterSplit
 
     one = Rows(*(np.array([number]) for number in (0, 0, 1, WRITE, 7, NIL)))
     split = RegisterSplit(((0, 0, 0, 0),), 1, 1)

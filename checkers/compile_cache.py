@@ -126,7 +126,7 @@ def compilation_told(tell: Callable[[bool], None]) -> Iterator[None]:
     """Calls `tell` with True whenever this process begins to compile kernels, and with False when it has done so."""
     from numba.core import event
 
-    class Compilation(event.Listener):
+    class CompilationListener(event.Listener):
         depth = 0
 
         def on_start(self, event: Any) -> None:
@@ -139,5 +139,5 @@ def compilation_told(tell: Callable[[bool], None]) -> Iterator[None]:
             if self.depth == 0:
                 tell(False)
 
-    with event.install_listener("numba:compile", Compilation()):
+    with event.install_listener("numba:compile", CompilationListener()):
         yield

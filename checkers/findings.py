@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import nsmallest
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from harness.errors import UserError
+
 Key: TypeAlias = tuple[int, int, int, int]
 """An object's address: (table, partition, row, column)."""
+
+_MOST_TOLD: Final = 8
+"""Of reasons and of unsupported operations, so many are kept."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -24,10 +29,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What one or more kernel calls found (verdicts go by `counts`, `undecided` and `unsupported`, of which merging
-    never leaves none): operations and keys judged, anomalies counted by class, those to be
-    explained, keys that could not be decided and why, operations the model does not know (invocation indices), and
-    further `figures`, which add up."""
+    """What one or more kernel calls found. Verdicts go by `counts`, `undecided`, `reasons` and `unsupported`, of which
+    merging never leaves none.
+
+    `ops` operations and `keys` keys were judged; `counts` are anomalies by class and `kept` those to be explained;
+    `undecided` keys could not be decided, for `reasons`; `searched` keys took a search; `unsupported` are operations
+    that the model does not know (invocation indices), with what is wrong with each; of further numbers, `figures` add
+    up, and of `lowest` and `highest` the extreme is kept.
+    """
 
     ops: int = 0
     keys: int = 0
@@ -36,37 +45,61 @@ class Findings(msgspec.Struct, frozen=True):
     undecided: int = 0
     reasons: tuple[str, ...] = ()
     searched: int = 0
-    unsupported: tuple[int, ...] = ()
+    unsupported: tuple[tuple[int, str], ...] = ()
     figures: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    highest: dict[str, int] = {}
+
+
+def refuse_unsupported(found: Findings, path: object, model: str) -> None:
+    """Raise UserError if the history has operations that the model does not know."""
+    if found.unsupported:
+        event, problem = found.unsupported[0]
+        raise UserError(f"{path}, event {event}: {problem}, so the model {model} can't judge it.")
+
+
+def earliest(findings: Iterable[Finding], explain: int) -> tuple[Finding, ...]:
+    """The first `explain` findings of each class, by the operation that shows them."""
+    by_class: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_class.setdefault(finding.anomaly, []).append(finding)
+    return tuple(
+        finding
+        for name in sorted(by_class)
+        for finding in nsmallest(explain, by_class[name], key=lambda f: (f.order, f.key, f.ops))
+    )
 
 
 def merged(parts: Iterable[Findings], explain: int) -> Findings:
     """All parts as one, keeping the `explain` earliest anomalies of each class."""
     every = list(parts)
-    counts: dict[str, int] = {}
+    counts = _summed(part.counts for part in every)
+    figures = _summed(part.figures for part in every)
+    lowest: dict[str, int] = {}
+    highest: dict[str, int] = {}
     for part in every:
-        for name, count in part.counts.items():
-            counts[name] = counts.get(name, 0) + count
-    kept: list[Finding] = []
-    for name in sorted(counts):
-        mine = [finding for part in every for finding in part.kept if finding.anomaly == name]
-        kept.extend(nsmallest(explain, mine, key=lambda finding: (finding.order, finding.key, finding.ops)))
+        for name, value in part.lowest.items():
+            lowest[name] = min(value, lowest.get(name, value))
+        for name, value in part.highest.items():
+            highest[name] = max(value, highest.get(name, value))
     return Findings(
         ops=sum(part.ops for part in every),
         keys=sum(part.keys for part in every),
-        counts={name: counts[name] for name in sorted(counts)},
-        kept=tuple(kept),
+        counts={name: counts[name] for name in sorted(counts) if counts[name]},
+        kept=earliest((finding for part in every for finding in part.kept), explain),
         undecided=sum(part.undecided for part in every),
-        reasons=tuple(sorted({reason for part in every for reason in part.reasons}))[:8],
+        reasons=tuple(sorted({reason for part in every for reason in part.reasons}))[:_MOST_TOLD],
         searched=sum(part.searched for part in every),
-        unsupported=tuple(sorted({index for part in every for index in part.unsupported})[:8]),
-        figures=_summed(part.figures for part in every),
+        unsupported=tuple(sorted({operation for part in every for operation in part.unsupported})[:_MOST_TOLD]),
+        figures={name: figures[name] for name in sorted(figures)},
+        lowest=lowest,
+        highest=highest,
     )
 
 
-def _summed(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, figure in part.items():
-            total[name] = total.get(name, 0) + figure
-    return total
+def _summed(tables: Iterable[dict[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for table in tables:
+        for name, count in table.items():
+            sums[name] = sums.get(name, 0) + count
+    return sums

@@ -36,22 +36,29 @@ class ModelInfo:
         return partial(function, self.name) if self.told else function
 
 
-def _several(function: str, **summaries: str) -> tuple[ModelInfo, ...]:
+def _several(function: str, *settings: str, **summaries: str) -> tuple[ModelInfo, ...]:
     """Models that one function judges; a dash in a name is an underscore here."""
-    return tuple(ModelInfo(name.replace("_", "-"), summary, function, told=True) for name, summary in summaries.items())
+    return tuple(
+        ModelInfo(name.replace("_", "-"), summary, function, settings, told=True) for name, summary in summaries.items()
+    )
 
 
 MODELS: Final[dict[str, ModelInfo]] = {
     info.name: info
     for info in (
         *_several(
-            "register:judge_register",
+            "linearizability.registers.judge:judge_register",
+            "initial",
             register="linearizable reads, writes and cas of cells",
             cas_register="the same by Knossos's name",
         ),
         *_several(
-            "objects.judge:judge_objects",
+            "linearizability.objects.judge:judge_objects",
+            "initial",
             multi_register="operations on several registers are atomic and linearizable",
+        ),
+        *_several(
+            "linearizability.objects.judge:judge_objects",
             mutex="a lock is never acquired while held, nor released while free",
             lin_set="linearizable adds, removes and reads of all members of sets",
             lin_queue="linearizable queues that may return any element",
@@ -65,10 +72,13 @@ MODELS: Final[dict[str, ModelInfo]] = {
             "rw-register",
             "Elle's transactions of reads and writes",
             "transactions.judge:judge_rw_register",
-            ("linearizable-keys", "sequential-keys", "wfr-keys"),
+            ("linearizable-keys", "sequential-keys", "wfr-keys", "initial"),
         ),
         ModelInfo(
-            "isolation", "read committed, read atomic, causal: plain transactions", "isolation.judge:judge_isolation"
+            "isolation",
+            "read committed, read atomic, causal: plain transactions",
+            "isolation.judge:judge_isolation",
+            ("initial",),
         ),
         *_several(
             "sessions.judge:judge_guarantees",
@@ -133,6 +143,6 @@ MODELS: Final[dict[str, ModelInfo]] = {
             ("ddl-budget",),
         ),
         ModelInfo("catalog-rows", "rows of tables beside a changing catalog are registers", "catalog.judge:judge_rows"),
-        ModelInfo("stats", "every kind of operation succeeded at least once", "stats:judge_stats"),
+        ModelInfo("stats", "every kind of operation succeeded at least once", "jepsen.stats:judge_stats"),
     )
 }

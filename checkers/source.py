@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
 from harness.history.address import Place
-from harness.history.saved import ADDRESS_COLUMNS, BATCH_ROWS, Reader
+from harness.history.saved import ADDRESS_COLUMNS, BATCH_ROWS, HistoryReader
 
 FailedCas: TypeAlias = Literal["observed", "absent"]
 """What a failed compare-and-set says: it completed and found another value, or it never took place."""
@@ -41,13 +41,13 @@ class Source:
     says that partitions are keys of independent objects and rows what is within them (tuples of `jepsen.independent`
     around transactions or maps). `strings` says of each value of the dictionary whether it was a string, where the
     format says so. `holder` keeps a temporary file alive. `located` is how an engine finds operations, if it does so
-    better than this process.
+    better than this process. `initial` is what its registers begin as (None: unset), where a model asks for it.
     """
 
     path: Place
     format: str
     rows: int
-    saved: Reader | None = None
+    saved: HistoryReader | None = None
     table: pa.Table | None = None
     failed_cas: FailedCas = "absent"
     dictionary: tuple[str, ...] = ()
@@ -57,6 +57,7 @@ class Source:
     independent: bool = False
     holder: Any = None
     located: Located | None = None
+    initial: int | None = None
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The history in order of invocation, with (at least) the given Parquet columns."""
@@ -126,7 +127,7 @@ class Source:
         return self.dictionary[place] if 0 <= place < len(self.dictionary) else str(value)
 
 
-def rows_with(reader: Reader, groups: range, wanted: Any, columns: list[str]) -> Iterator[pa.Table]:
+def rows_with(reader: HistoryReader, groups: range, wanted: Any, columns: list[str]) -> Iterator[pa.Table]:
     """The operations of some row groups that have one of some invocation indices."""
     for batch in reader.batches(columns, groups):
         yield chosen(pa.Table.from_batches([batch]).select(columns), wanted)

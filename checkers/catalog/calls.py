@@ -29,8 +29,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkers.jepsen.rows import COLUMNS, FAIL, INFO, OK, flat, read_mops, read_operations, text_codes
-from checkers.kernels.columns import NEVER, Ints
+from checkers.columns.batches import ints, text_codes
+from checkers.columns.codes import FAIL, INFO, NEVER, OK
+from checkers.columns.rows import COLUMNS, flat, read_mops, read_operations
 
 CREATE, DELETE, ALTER, RENAME, LIST, SCHEMA, LOCATIONS, TABLE, TABLET, KNOWN, UNKNOWN, COLUMN, RESHAPE = range(13)
 
@@ -89,7 +90,7 @@ INPUT_COLUMNS: Final = (*COLUMNS, "error_class", "phase", "bound", "invoke_time"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TableSeen:
     """What an answer says of one name: a table with this id at this version (None: not told), or none at all."""
 
     name: int
@@ -126,7 +127,7 @@ class Call:
     new: int = 0
     id: int | None = None
     total: bool = False
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[TableSeen, ...] = ()
     states: tuple[int, ...] = ()
     buckets: int = 0
     tablets: tuple[Tablet, ...] = ()
@@ -159,12 +160,12 @@ def flatten_calls(batch: pa.RecordBatch) -> pa.RecordBatch:
         "one": np.zeros(len(of), np.int8),
         "invoke": operations.invoke[of],
         "complete": operations.complete[of],
-        "begin_ns": _ints(batch, "invoke_time")[row],
-        "end_ns": _ints(batch, "complete_time")[row],
+        "begin_ns": ints(batch.column("invoke_time"))[row],
+        "end_ns": ints(batch.column("complete_time"))[row],
         "outcome": operations.outcome[of],
         "word": words[classes[row]],
         "final": final[phases[row]].astype(np.int8),
-        "bound": _ints(batch, "bound")[row],
+        "bound": ints(batch.column("bound"))[row],
         "place": np.concatenate((np.arange(len(kept)), np.full(len(lists), -1))),
         "kind": np.concatenate((mops.kind[kept], np.full(len(lists), LIST))).astype(np.int8),
         "name": address[1],
@@ -174,11 +175,6 @@ def flatten_calls(batch: pa.RecordBatch) -> pa.RecordBatch:
         "column": address[3],
     }
     return flat(SCHEMA_OF_ROWS, columns)
-
-
-def _ints(batch: pa.RecordBatch, name: str) -> Ints:
-    filled: Ints = batch.column(name).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return filled
 
 
 def calls_of(rows: pa.Table) -> list[Call]:
@@ -245,19 +241,19 @@ def _shape(common: dict[str, Any], rows: list[dict[str, int]]) -> Call:
     return Call(**common, version=first["row"], columns=columns)
 
 
-def _refused(row: dict[str, int]) -> Seen | None:
+def _refused(row: dict[str, int]) -> TableSeen | None:
     kind, word = row["kind"], row["word"]
     if word == TAKEN and kind in (CREATE, RENAME):
-        return Seen(row["name"] if kind == CREATE else row["row"], False)
+        return TableSeen(row["name"] if kind == CREATE else row["row"], False)
     if word == FREE and kind != CREATE and kind != LIST:
-        return Seen(row["name"], True)
+        return TableSeen(row["name"], True)
     return None
 
 
 def _answer(common: dict[str, Any], kind: int, rows: list[dict[str, int]]) -> Call:
     if kind == LIST:
         tables = [row for row in rows if row["kind"] == TABLE]
-        seen = tuple(Seen(row["name"], False, row["value"], row["row"]) for row in tables)
+        seen = tuple(TableSeen(row["name"], False, row["value"], row["row"]) for row in tables)
         return Call(**common, total=True, seen=seen, states=tuple(row["column"] for row in tables))
     first = rows[0]
     if kind in (KNOWN, UNKNOWN):
@@ -268,6 +264,6 @@ def _answer(common: dict[str, Any], kind: int, rows: list[dict[str, int]]) -> Ca
     absent = told is None and (kind == LOCATIONS or first["column"] == 1)
     if kind == SCHEMA:
         version = None if told is None else first["row"]
-        return Call(**common, seen=(Seen(first["name"], absent, told, version),))
+        return Call(**common, seen=(TableSeen(first["name"], absent, told, version),))
     tablets = tuple(Tablet(row["name"], row["value"], row["column"], row["row"]) for row in rows[1:])
-    return Call(**common, seen=(Seen(first["name"], absent, told),), buckets=first["column"], tablets=tablets)
+    return Call(**common, seen=(TableSeen(first["name"], absent, told),), buckets=first["column"], tablets=tablets)

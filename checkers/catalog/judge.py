@@ -16,29 +16,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.catalog.calls import CREATE, INPUT_COLUMNS, SCHEMA_OF_ROWS, Call, calls_of, flatten_calls
+from checkers.catalog.explain import SENTENCES
 from checkers.catalog.refute import refutations
-from checkers.catalog.rows import with_columns
+from checkers.catalog.rows import OF_SEVERAL, cell_by_cell, with_cells
 from checkers.catalog.schemas import schema_findings
-from checkers.catalog.search import STUCK, UNDECIDED, Answer, search
-from checkers.catalog.words import SENTENCES
+from checkers.catalog.search import STUCK, UNDECIDED, SearchAnswer, search
+from checkers.columns.codes import NEVER
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
-from checkers.findings import Finding
-from checkers.jepsen.parts import Part, earliest, merged
-from checkers.jepsen.settings import int_setting
-from checkers.jepsen.words import conclude
-from checkers.kernels.columns import NEVER
+from checkers.engines.session import machine_memory
+from checkers.explain.conclude import conclude
+from checkers.findings import Finding, Findings, earliest, merged
+from checkers.linearizability.registers.judge import judge_register
 from checkers.options import CheckOptions
-from checkers.register import judge_register
-from checkers.source import Source
-from checkers.verdict import Verdict
+from checkers.settings import int_setting
+from checkers.source import Source, chosen
+from checkers.verdict import Undecided, Verdict
 from harness.columns import SCHEMA
 
 DDL_BUDGET_S: Final = 10
@@ -47,10 +47,13 @@ DDL_BUDGET_S: Final = 10
 _STEPS_PER_S: Final = 20_000
 """The search's work for each second of its time limit; counted, so that verdicts do not depend on the machine."""
 
-ROW_OPERATIONS: Final = ("read", "write", "cas")
+ROW_OPERATIONS: Final = ("read", "write", "cas", *OF_SEVERAL)
 """The operations that the model `catalog-rows` judges."""
 
 _STATES_TOLD: Final = 3
+
+_SHARE_OF_MEMORY: Final = 8
+"""Operations of rows take at most this part of the machine's memory: giving columns their ids copies them twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +71,11 @@ class CatalogFlow:
     def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return flatten_calls(batch)
 
-    def judge(self, rows: pa.Table) -> Part:
+    def judge(self, rows: pa.Table) -> Findings:
         return judged(calls_of(rows), self.explain, self.budget_ns, self.most_work)
 
 
-def judged(calls: list[Call], explain: int, budget_ns: int, most_work: int) -> Part:
+def judged(calls: list[Call], explain: int, budget_ns: int, most_work: int) -> Findings:
     """What is wrong with the calls of a whole history."""
     found = [*schema_findings(calls), *refutations(calls, budget_ns)]
     shapes, calls = calls, [call for call in calls if call.version is None]
@@ -86,10 +89,16 @@ def judged(calls: list[Call], explain: int, budget_ns: int, most_work: int) -> P
     counts: dict[str, int] = {}
     for finding in found:
         counts[finding.anomaly] = counts.get(finding.anomaly, 0) + 1
-    return Part(len(shapes), counts, earliest(found, explain), _figures(calls) | {"steps": work}, doubts=doubts)
+    return Findings(
+        len(shapes),
+        counts=counts,
+        kept=earliest(found, explain),
+        reasons=doubts,
+        figures=_figures(calls) | {"steps": work},
+    )
 
 
-def _stuck(answer: Answer) -> Iterator[Finding]:
+def _stuck(answer: SearchAnswer) -> Iterator[Finding]:
     if answer.word != STUCK or answer.stuck is None:
         return
     states = [
@@ -111,15 +120,33 @@ def _figures(calls: list[Call]) -> dict[str, int]:
 
 
 def judge_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    """Whether reads and writes of rows, beside operations of a catalog, are linearizable (the model `register`).
+    """Whether operations on rows, beside those of a catalog, are linearizable cell by cell (the model `register`).
 
     Each cell is a register, addressed by its row and by its column's id, which is given once (`checkers.catalog.rows`).
+    That an erasure takes all of a row's cells at one moment is not judged, nor that a page of a scan is of one.
     """
-    batches = [batch.filter(_of_rows(batch)) for batch in source.batches(SCHEMA.names)]
-    table = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], schema=SCHEMA)
-    table = with_columns(table)
-    rows = replace(source, saved=None, located=None, table=table, rows=table.num_rows)
+    table = with_cells(_rows_of(source))
+    one_each = cell_by_cell(table)
+
+    def located(wanted: Any, columns: list[str]) -> list[pa.Table]:
+        return [chosen(table.select(columns), wanted)]
+
+    rows = replace(source, saved=None, located=located, table=one_each, rows=one_each.num_rows)
     return msgspec.structs.replace(judge_register("register", rows, engine, options), model="catalog-rows")
+
+
+def _rows_of(source: Source) -> pa.Table:
+    """The operations of rows, which are held by this process whatever the engine; Undecided if they are too many."""
+    batches, size, most = list[pa.RecordBatch](), 0, machine_memory() // _SHARE_OF_MEMORY
+    for batch in source.batches(SCHEMA.names):
+        batches.append(batch.filter(_of_rows(batch)).cast(SCHEMA))
+        size += batches[-1].nbytes
+        if size > most:
+            raise Undecided(
+                f"The model catalog-rows reads all operations of rows into one process, of which {most} bytes are "
+                "judged here, and this history has more."
+            )
+    return pa.Table.from_batches(batches, schema=SCHEMA)
 
 
 def _of_rows(batch: pa.RecordBatch) -> pa.Array:

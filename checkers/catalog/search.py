@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 
 from checkers.catalog.calls import CREATE, RENAME, Call
 from checkers.catalog.model import Bindable, State, after, shows
-from checkers.kernels.columns import NEVER
+from checkers.columns.codes import NEVER
 
 LINEARIZABLE, STUCK, UNDECIDED = "linearizable", "stuck", "undecided"
 
@@ -64,7 +64,7 @@ RECENT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SearchAnswer:
     """What came of a search: `stuck` is the call that could not take effect, `states` what may have been before it, and
     `names` the name behind each place of a state."""
 
@@ -75,7 +75,7 @@ class Answer:
     names: tuple[int, ...] = ()
 
 
-def search(calls: Sequence[Call], most_work: int) -> Answer:
+def search(calls: Sequence[Call], most_work: int) -> SearchAnswer:
     """Whether some order of the calls that respects real time is one that the model allows; `most_work` steps."""
     dense, names = _renamed([call for call in calls if call.changes or call.seen or call.total])
     return replace(_Search(dense, len(names), most_work).run(), names=names)
@@ -148,7 +148,7 @@ class _Search:
         self._events = self._in_order()
         self._books = [self._book(0, 0)]
 
-    def run(self) -> Answer:
+    def run(self) -> SearchAnswer:
         at = completions = 0
         stuck_at, wide_until, retreats = -1, -1, 0
         while at < len(self._events):
@@ -160,13 +160,13 @@ class _Search:
             before = self._configs
             self._complete(call)
             if self._work > self._most_work:
-                return Answer(UNDECIDED, self._work)
+                return SearchAnswer(UNDECIDED, self._work)
             if not self._configs:
                 retreats = 0 if at > stuck_at else retreats
                 stuck_at, wide_until = max(stuck_at, at), max(wide_until, completions + PAST)
                 if not self._left_out or (retreats == PIN_AFTER and self._cut_off(call)):
                     states = tuple(dict.fromkeys(config.state for config in before))
-                    return Answer(STUCK, self._work, call, states)
+                    return SearchAnswer(STUCK, self._work, call, states)
                 back, level = RETREATS[retreats]
                 at, completions = self._go_back(completions + 1 - back)
                 self._limits, retreats = LEVELS[level], retreats + 1
@@ -177,7 +177,7 @@ class _Search:
                 self._limits = LEVELS[0]
             if completions % CHECKPOINT == 0:
                 self._keep(self._book(at, completions))
-        return Answer(LINEARIZABLE, self._work)
+        return SearchAnswer(LINEARIZABLE, self._work)
 
     def run_from(self, state: State, opened: Sequence[Call], until: Call) -> bool:
         """Whether there is, with nothing left out, a way from this state to the completion of a call.

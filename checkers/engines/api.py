@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.columns.codes import Ints
+from checkers.columns.grouping import KeyedOps
+from checkers.columns.key_split import Rows, SplitFindings, Zones
+from checkers.columns.projection import Flat, Projection
 from checkers.findings import Findings, Key
-from checkers.grouping import KeyedOps
-from checkers.kernels.columns import Ints
-from checkers.projection import Flat, Projection
-from checkers.register_split import Rows, SplitFindings, Zones
 from checkers.source import Source
+
+if TYPE_CHECKING:
+    from checkers.engines.spark import SparkEngine
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 class KeySplit(Protocol):
-    """How keys are judged whose operations one task does not take (`checkers.register_split`); picklable."""
+    """How keys are judged whose operations one task does not take (`linearizability.registers.split`); picklable."""
 
     def read(self, flat: Flat) -> tuple[Rows, SplitFindings]:
         """What a piece of the history has of these keys, to be gathered by key and value."""
@@ -53,6 +59,17 @@ Tally: TypeAlias = dict[tuple[str, str], int]
 """Client operations by (f, type)."""
 
 
+class Work(Protocol[R_co]):
+    """What is done otherwise in one process than by many tasks, with the same result. The engine picks the way, so
+    nobody asks which engine there is."""
+
+    def here(self) -> R_co:
+        """The result, by this process alone."""
+
+    def on_spark(self, spark: SparkEngine) -> R_co:
+        """The result, by tasks of this session."""
+
+
 class Engine(Protocol):
     """The same groups to the same kernels, in-process or through Spark."""
 
@@ -63,6 +80,12 @@ class Engine(Protocol):
     def skipped(self) -> list[str]:
         """Why some of a history was not judged, since the list was cleared; what was found holds without that."""
 
+    def run(self, work: Work[R]) -> R:
+        """Carry out the work, in the engine's way."""
+
+    def parts(self, rows: int, rows_each: int, each_core: int = 1) -> int:
+        """Into how many parts the work on so many rows falls; one where they are few or nobody shares it."""
+
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
         """Every key's operations, sorted by invocation, through the kernel; the kernel's findings merged."""
 
@@ -70,7 +93,7 @@ class Engine(Protocol):
         """How many client operations there are by (f, type)."""
 
     def verify(self, source: Source) -> None:
-        """Raise UserError unless what a source reads is a whole history (`checkers.integrity`)."""
+        """Raise UserError unless what a source reads is a whole history (`checkers.importers.integrity`)."""
 
     def located(self, source: Source) -> Source:
         """The source, which finds operations as the engine does."""

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checkers.engines.api import Engine
+from checkers.engines.exchange import MOST_BUCKETS, buckets_of
 from checkers.engines.shuffle import FINER, run_batches_on_spark, run_plan
 from checkers.engines.spark import SparkEngine
-from checkers.exchange import MOST_BUCKETS, buckets_of
 from checkers.source import Source
 
 P = TypeVar("P")
@@ -65,32 +65,70 @@ class BatchFlow(Generic[P]):
 
 def run_batches(engine: Engine, source: Source, flow: BatchFlow[P]) -> P:
     """What the kernel says of all batches."""
-    if isinstance(engine, SparkEngine):
-        found: P | None = run_batches_on_spark(engine, source, flow.columns, flow.kernel, flow.combine)
+    return engine.run(_OfBatches(source, flow))
+
+
+@dataclass(frozen=True, slots=True)
+class _OfBatches(Generic[P]):
+    """See `Work`."""
+
+    source: Source
+    flow: BatchFlow[P]
+
+    def here(self) -> P:
+        flow, columns = self.flow, self.flow.columns
+        return flow.combine([flow.kernel(batch.select(columns)) for batch in self.source.batches(columns)])
+
+    def on_spark(self, spark: SparkEngine) -> P:
+        flow = self.flow
+        found: P | None = run_batches_on_spark(spark, self.source, flow.columns, flow.kernel, flow.combine)
         return flow.combine([] if found is None else [found])
-    return flow.combine([flow.kernel(batch.select(flow.columns)) for batch in source.batches(flow.columns)])
 
 
 def run_flow(
-    engine: Engine, source: Source, flow: Flow[P], combine: Callable[[list[P]], P], *, whole: bool = False
+    engine: Engine,
+    source: Source,
+    flow: Flow[P],
+    combine: Callable[[list[P]], P],
+    *,
+    whole: bool = False,
+    least_buckets: int = 1,
 ) -> P:
     """What the kernel says of all groups; `combine` makes one of several answers, see `BatchFlow`, and `run_plan` for
-    what is `whole`."""
-    if isinstance(engine, SparkEngine):
-        buckets = min(engine.parts(source.rows, _ROWS_PER_BUCKET), MOST_BUCKETS)
-        found: P | None = run_plan(engine, source, FlowPlan(flow, combine), buckets, whole=whole)
-        return combine([flow.judge(flow.schema.empty_table())]) if found is None else found
-    parts = [flow.flatten(batch) for batch in source.batches(flow.columns)]
-    rows = pa.Table.from_batches(parts, schema=flow.schema)
-    parts.clear()
-    rows = _sorted(rows, (*flow.keys, *flow.order))
-    return combine([flow.judge(rows)])
+    what is `whole`. On Spark there are so many buckets at least, for groups that are large by other things than the
+    number of operations."""
+    return engine.run(_OfGroups(source, flow, combine, whole, least_buckets))
+
+
+@dataclass(frozen=True, slots=True)
+class _OfGroups(Generic[P]):
+    """See `Work`."""
+
+    source: Source
+    flow: Flow[P]
+    combine: Callable[[list[P]], P]
+    whole: bool
+    least_buckets: int
+
+    def here(self) -> P:
+        flow = self.flow
+        parts = [flow.flatten(batch) for batch in self.source.batches(flow.columns)]
+        rows = pa.Table.from_batches(parts, schema=flow.schema)
+        parts.clear()
+        rows = _sorted(rows, (*flow.keys, *flow.order))
+        return self.combine([flow.judge(rows)])
+
+    def on_spark(self, spark: SparkEngine) -> P:
+        flow, source = self.flow, self.source
+        buckets = min(max(self.least_buckets, spark.parts(source.rows, _ROWS_PER_BUCKET)), MOST_BUCKETS)
+        found: P | None = run_plan(spark, source, FlowPlan(flow, self.combine), buckets, whole=self.whole)
+        return self.combine([flow.judge(flow.schema.empty_table())]) if found is None else found
 
 
 def leaves_cores_idle(engine: Engine, source: Source, flow: Flow[P]) -> bool:
     """Whether a flow has work for many tasks but, as its first batch has it, few groups to give them. A guess: only
     time depends on it."""
-    if not isinstance(engine, SparkEngine) or engine.parts(source.rows, _ROWS_PER_BUCKET) == 1:
+    if engine.parts(source.rows, _ROWS_PER_BUCKET) == 1:
         return False
     batch = next(iter(source.batches(flow.columns)), None)
     if batch is None:

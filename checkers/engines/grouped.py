@@ -8,23 +8,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from checkers.columns.mops import Columns, MopProjection, flatten_mops, joined
 from checkers.engines.api import Engine
-from checkers.engines.shuffle import CELL_ROWS, FINER, run_plan
+from checkers.engines.exchange import MOST_BUCKETS, split, united
+from checkers.engines.shuffle import EXPANDED, FINER, most_held, rows_held, run_plan
 from checkers.engines.spark import SparkEngine
-from checkers.exchange import MOST_BUCKETS, split, united
 from checkers.findings import Findings, merged
-from checkers.mops import Columns, MopProjection, flatten_mops, joined
 from checkers.source import Source
 
 MopKernel: TypeAlias = Callable[[Columns], Findings]
 """Judges whole groups, their rows in any order; picklable, for workers call it too."""
 
+
+class Dealer(Protocol):
+    """How rows go to many tasks where groups alone do not say it; picklable."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that rows get beside their projection's."""
+
+    @property
+    def most_buckets(self) -> int: ...
+
+    def __call__(self, rows: Columns, buckets: int, finer: bool) -> Iterator[tuple[int, bytes]]:
+        """Rows by bucket, as bytes; `finer` deals what is one bucket's already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByKeys:
+    """Rows that agree in these columns go to one task."""
+
+    keys: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def most_buckets(self) -> int:
+        return MOST_BUCKETS if self.keys else 1
+
+    def __call__(self, rows: Columns, buckets: int, finer: bool) -> Iterator[tuple[int, bytes]]:
+        return split(rows, self.keys, min(buckets, self.most_buckets), finer)
+
+
 _ROWS_PER_PIECE: Final = 1 << 19
 """Rows that are split into buckets together."""
+
+_BYTES_PER_ROW: Final = 512
+"""What a micro-operation takes while it is split, generously."""
 
 _ROWS_PER_BUCKET: Final = 1 << 19
 """Operations in a bucket, whose micro-operations a kernel judges at once."""
@@ -34,6 +67,22 @@ _ROWS_PER_SLICE: Final = 1 << 16
 """In-process a kernel's work is split into so many parts, or fewer that have so many operations each."""
 
 
+class Sharing(NamedTuple):
+    """How rows are shared out to calls of the kernel.
+
+    `in_slices`: the local engine too gives it some groups at a time, which takes less memory; a kernel whose budget is
+    for the whole history should not be called so. On Spark a `dealer` says instead of the keys what a task needs of the
+    rows; the kernel gets the dealer's columns too there. Judging takes `expanded` times the bytes of the shuffle.
+    """
+
+    in_slices: bool = False
+    dealer: Dealer | None = None
+    expanded: int = EXPANDED
+
+
+SLICES: Final = Sharing(in_slices=True)
+
+
 def judge_mops(
     engine: Engine,
     source: Source,
@@ -41,58 +90,58 @@ def judge_mops(
     keys: tuple[str, ...],
     kernel: MopKernel,
     explain: int,
-    *,
-    in_slices: bool = False,
+    sharing: Sharing = Sharing(),  # noqa: B008 - immutable
 ) -> Findings:
-    """The kernel's findings over all groups of rows that agree in `keys` (none: all rows are one group), merged.
-
-    In slices, the local engine too gives the kernel some groups at a time, which takes less memory; a kernel whose
-    budget is for the whole history should not be called so.
-    """
-    if isinstance(engine, SparkEngine):
-        return _on_spark(engine, source, projection, keys, kernel, explain)
-    if in_slices:
-        return merged(_slice_by_slice(source, projection, keys, kernel), explain)
-    parts = [flatten_mops(batch, projection) for batch in source.batches(projection.columns)]
-    rows = joined(parts, projection)
-    parts.clear()
-    return merged([kernel(rows)], explain)
-
-
-def _slice_by_slice(
-    source: Source, projection: MopProjection, keys: tuple[str, ...], kernel: MopKernel
-) -> Iterator[Findings]:
-    """The kernel's findings bucket by bucket; rows wait for their turn as few bytes."""
-    buckets = max(1, min(_SLICES, -(-source.rows // _ROWS_PER_SLICE)))
-    parts: dict[int, list[bytes]] = {0: []}
-    for batch in source.batches(projection.columns):
-        for bucket, data in split(flatten_mops(batch, projection), keys, buckets):
-            parts.setdefault(bucket, []).append(data)
-    while parts:
-        yield kernel(united(parts.popitem()[1], projection.names))
-
-
-def _on_spark(
-    engine: SparkEngine,
-    source: Source,
-    projection: MopProjection,
-    keys: tuple[str, ...],
-    kernel: MopKernel,
-    explain: int,
-) -> Findings:
-    buckets = min(engine.parts(source.rows, _ROWS_PER_BUCKET, 4), MOST_BUCKETS) if keys else 1
-    found: Findings | None = run_plan(engine, source, MopPlan(projection, keys, kernel, explain), buckets)
-    return found or kernel(joined([], projection))
+    """The kernel's findings over all groups of rows that agree in `keys` (none: all rows are one group), merged."""
+    return engine.run(_OfMops(source, projection, keys, kernel, explain, sharing))
 
 
 @dataclass(frozen=True, slots=True)
-class MopPlan:
-    """See `Plan`: rows that agree in `keys` meet."""
+class _OfMops:
+    """See `Work`."""
 
+    source: Source
     projection: MopProjection
     keys: tuple[str, ...]
     kernel: MopKernel
     explain: int
+    sharing: Sharing
+
+    def here(self) -> Findings:
+        if self.sharing.in_slices:
+            return merged(self._slice_by_slice(), self.explain)
+        parts = [flatten_mops(batch, self.projection) for batch in self.source.batches(self.projection.columns)]
+        rows = joined(parts, self.projection)
+        parts.clear()
+        return merged([self.kernel(rows)], self.explain)
+
+    def _slice_by_slice(self) -> Iterator[Findings]:
+        """The kernel's findings bucket by bucket; rows wait for their turn as few bytes."""
+        buckets = max(1, min(_SLICES, -(-self.source.rows // _ROWS_PER_SLICE)))
+        parts: dict[int, list[bytes]] = {0: []}
+        for batch in self.source.batches(self.projection.columns):
+            for bucket, data in split(flatten_mops(batch, self.projection), self.keys, buckets):
+                parts.setdefault(bucket, []).append(data)
+        while parts:
+            yield self.kernel(united(parts.popitem()[1], self.projection.names))
+
+    def on_spark(self, spark: SparkEngine) -> Findings:
+        dealer, held = self.sharing.dealer or ByKeys(self.keys), most_held(spark, _BYTES_PER_ROW)
+        plan = MopPlan(self.projection, dealer, self.kernel, self.explain, held)
+        buckets = min(spark.parts(self.source.rows, _ROWS_PER_BUCKET, 4), dealer.most_buckets)
+        found: Findings | None = run_plan(spark, self.source, plan, buckets, expanded=self.sharing.expanded)
+        return found or self.kernel(joined([], self.projection))
+
+
+@dataclass(frozen=True, slots=True)
+class MopPlan:
+    """See `Plan`: rows meet as the dealer says."""
+
+    projection: MopProjection
+    dealer: Dealer
+    kernel: MopKernel
+    explain: int
+    most_held: int = _ROWS_PER_PIECE
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -102,17 +151,21 @@ class MopPlan:
         held: list[Columns] = []
         for batch in batches:
             held.append(flatten_mops(batch, self.projection))
-            if sum(len(rows["kind"]) for rows in held) >= max(_ROWS_PER_PIECE, buckets * CELL_ROWS):
-                yield from split(joined(held, self.projection), self.keys, buckets)
+            if sum(len(rows["kind"]) for rows in held) >= rows_held(buckets, _ROWS_PER_PIECE, self.most_held):
+                yield from self.dealer(joined(held, self.projection), buckets, False)
                 held = []
         if held:
-            yield from split(joined(held, self.projection), self.keys, buckets)
+            yield from self.dealer(joined(held, self.projection), buckets, False)
 
     def split_again(self, part: bytes) -> Iterator[tuple[int, bytes]]:
-        return split(united([part], self.projection.names), self.keys, FINER if self.keys else 1, finer=True)
+        return self.dealer(united([part], self._names), FINER, True)
 
     def judge(self, parts: list[bytes]) -> Findings:
-        return self.kernel(united(parts, self.projection.names))
+        return self.kernel(united(parts, self._names))
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (*self.projection.names, *self.dealer.names)
 
     def combine(self, found: list[Any]) -> Findings:
         return merged(found, self.explain)

@@ -10,15 +10,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.grouping import group, slices
+from checkers.columns.mops import Columns
+from checkers.columns.projection import FLAT, Flat, Projection, concatenated, flatten, places_of
 from checkers.engines.api import KeyedKernel
-from checkers.engines.shuffle import CELL_ROWS, FINER, most_bytes, run_sieved
+from checkers.engines.exchange import MOST_BUCKETS, split, united
+from checkers.engines.shuffle import FINER, most_bytes, most_held, rows_held, run_sieved
 from checkers.engines.spark import SparkEngine
 from checkers.engines.split_keys import Splitter, judge_split
-from checkers.exchange import MOST_BUCKETS, split, united
 from checkers.findings import Findings, Key, merged
-from checkers.grouping import group, slices
-from checkers.mops import Columns
-from checkers.projection import FLAT, Flat, Projection, concatenated, flatten, places_of
 from checkers.source import KEY_COLUMNS, Source
 
 _ROWS_PER_BUCKET: Final = 1 << 20
@@ -26,6 +26,9 @@ _ROWS_PER_BUCKET: Final = 1 << 20
 
 _ROWS_PER_SPLIT: Final = 1 << 19
 """Operations that are split into buckets together."""
+
+_BYTES_PER_ROW: Final = 256
+"""What an operation takes while it is split, generously: its columns as they were read, joined, narrowed and moved."""
 
 ROWS_PER_CALL: Final = 1 << 18
 """A kernel call gets about so many operations (whole keys), which bounds what it needs besides the columns."""
@@ -42,7 +45,7 @@ def judge_keys_on_spark(
 ) -> Findings:
     """See `Engine.judge_keys`."""
     buckets = min(engine.parts(source.rows, _ROWS_PER_BUCKET), MOST_BUCKETS)
-    plan = KeyPlan(projection, source.key_columns(), kernel, explain)
+    plan = KeyPlan(projection, source.key_columns(), kernel, explain, most_held(engine, _BYTES_PER_ROW))
     with engine.reader(source) as reader:
         found, crowded = run_sieved(engine, source, reader, plan, KeySieve(), buckets)
         if crowded:
@@ -60,6 +63,7 @@ class KeyPlan:
     keys: tuple[str, ...]
     kernel: KeyedKernel
     explain: int
+    most_held: int
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -69,7 +73,7 @@ class KeyPlan:
         held: list[Flat] = []
         for batch in batches:
             held.append(flatten(batch, self.projection))
-            if sum(len(flat.invoke) for flat in held) >= max(_ROWS_PER_SPLIT, buckets * CELL_ROWS):
+            if sum(len(flat.invoke) for flat in held) >= rows_held(buckets, _ROWS_PER_SPLIT, self.most_held):
                 yield from split(_columns(held), self.keys, buckets)
                 held = []
         if held:

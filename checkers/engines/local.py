@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from checkers.engines.api import TALLIED, KeyedKernel, Tally, tally_of, total_tally
+from checkers.columns.grouping import group, slices
+from checkers.columns.projection import Flat, Projection, concatenated, flatten
+from checkers.engines.api import TALLIED, KeyedKernel, R, Tally, Work, tally_of, total_tally
 from checkers.findings import Findings, merged
-from checkers.grouping import group, slices
-from checkers.integrity import verify_here
-from checkers.projection import Flat, Projection, concatenated, flatten
+from checkers.importers.integrity import verify_here
 from checkers.source import Source
 
 _ROWS_PER_CALL: Final = 1 << 18
@@ -22,6 +22,12 @@ class LocalEngine:
 
     def __init__(self) -> None:
         self.skipped: list[str] = []
+
+    def run(self, work: Work[R]) -> R:
+        return work.here()
+
+    def parts(self, rows: int, rows_each: int, each_core: int = 1) -> int:
+        return 1
 
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
         keyed = group(_read(source, projection))

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from checkers.source import rows_with
-from harness.history.saved import Reader
+from harness.history.saved import HistoryReader
 
 
 @dataclass(frozen=True, slots=True)
 class Locator:
     """Picklable: turns piece numbers into the operations with some invocation indices (sorted), as one table."""
 
-    reader: Reader
+    reader: HistoryReader
     pieces: int
     wanted: Any
     columns: tuple[str, ...]

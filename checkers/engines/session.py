@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkers.engines.class_archive import archive_options
+from harness.atomic_write import scratch_file
 from harness.errors import UserError
 
 SPARK_VERSION: Final = "4"
@@ -326,8 +326,8 @@ def _quiet_start(settings: Mapping[str, str]) -> Any:
     for key, value in settings.items():
         builder = builder.config(key, value)
     sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as chatter:
+    with scratch_file() as chatter:
+        kept = os.dup(2)
         os.dup2(chatter.fileno(), 2)
         try:
             session = builder.getOrCreate()
@@ -347,14 +347,21 @@ def _quiet_start(settings: Mapping[str, str]) -> Any:
 def why_not_started(said: str) -> str:
     """What a JVM says of why it gave up, without the places in its code: the innermost cause that has words."""
     for pattern in (
+        r"^# (There is insufficient memory .+)$",
         r"^Caused by: [\w.$]+: (.+)$",
         r"^(?:Exception in thread .*?|: )[\w.$]+: (.+)$",
         r" ERROR \S+ (.+)$",
     ):
         if found := re.findall(pattern, said, re.MULTILINE):
             return str(found[-1]).strip().rstrip(".")
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(("\tat ", "Error: "))]
-    return lines[-1].rstrip(".") if lines else "it says nothing"
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not _CHATTER.match(line)]
+    return re.sub(r"^\[[A-Z_]+\] ", "", lines[-1]).rstrip(".") if lines else "it says nothing"
+
+
+_CHATTER: Final = re.compile(
+    r"\tat |Error: |\S+/spark-class: line |\s*(?:WARNING\b|.* (?:VM warning:|WARN |INFO )|Using Spark's default)"
+)
+"""Lines that say nothing of why a JVM died."""
 
 
 _USE_ARCHIVE: Final = "give them an archive of `assay pack` with --spark-archive."
@@ -371,6 +378,10 @@ _WORKERS_FAULTS: Final[tuple[tuple[str, Callable[[re.Match[str]], str]], ...]] =
     (
         r"ModuleNotFoundError: No module named '([^']+)'",
         lambda found: f"The workers' Python lacks {found[1]}; {_USE_ARCHIVE}",
+    ),
+    (
+        r"Answer from Java side is empty|Error while sending or receiving|^\[Errno (?:32|104|111)\]",
+        lambda found: "Spark's own process on this machine died, perhaps for want of memory (spark.driver.memory).",
     ),
     (r"No space left on device", lambda found: "A worker's disk for spilled data is full (spark.local.dir)."),
     (

@@ -9,6 +9,7 @@ history's order, so a group with most of the operations costs no more than other
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -19,7 +20,8 @@ from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import Key
 from checkers.source import Source
 from checkers.verdict import Undecided
-from harness.history.saved import Reader
+from harness.errors import HarnessError
+from harness.history.saved import HistoryReader
 
 _ROWS_PER_PIECE: Final = 1 << 19
 """Operations that one task reads at a time; a long history has larger pieces, see `pieces_of`."""
@@ -28,7 +30,7 @@ CELL_ROWS: Final = 1 << 9
 """What a piece says to a bucket is at least so many operations on average, or there would be more strings than data."""
 
 EXPANDED: Final = 4
-"""What is judged takes so many times the room that it takes in a shuffle."""
+"""What is judged takes so many times the room that it takes in a shuffle, unless a model says otherwise."""
 
 TOO_LARGE: Final = (
     "What has to be judged in one piece takes {} bytes, and one task takes {} by the session's plan of memory: one key "
@@ -39,6 +41,7 @@ SCHEMA: Final = "bucket bigint, piece bigint, data binary"
 STRINGS_PER_PIECE: Final = 1 << 20
 
 _MOST_REASONS: Final = 4
+"""Of reasons why some was not judged so many are told; one is enough to make the verdict unknown."""
 
 FINER: Final = 64
 """Into so many parts a bucket is split that is too large for a task."""
@@ -80,30 +83,42 @@ def pieces_of(engine: SparkEngine, rows: int, buckets: int = 1) -> int:
     return max(1, min(fine, max(4 * engine.cores, rows // (buckets * CELL_ROWS))))
 
 
-def most_bytes(engine: SparkEngine) -> int:
+def most_bytes(engine: SparkEngine, expanded: int = EXPANDED) -> int:
     """What one task takes, as packed bytes of the shuffle."""
-    return engine.task_bytes() // EXPANDED
+    return engine.task_bytes() // expanded
 
 
-def run_plan(engine: SparkEngine, source: Source, plan: Plan, buckets: int, *, whole: bool = False) -> Any:
+def most_held(engine: SparkEngine, row_bytes: int) -> int:
+    """Rows that a task reads before it splits them, at most, if each takes so many bytes until they are split."""
+    return engine.task_bytes() // row_bytes
+
+
+def rows_held(buckets: int, rows: int, most: int) -> int:
+    """How many rows are split together: `rows`, or more where buckets would get crumbs, as far as memory allows."""
+    return max(rows, min(buckets * CELL_ROWS, most))
+
+
+def run_plan(
+    engine: SparkEngine, source: Source, plan: Plan, buckets: int, *, whole: bool = False, expanded: int = EXPANDED
+) -> Any:
     """What the plan finds in the whole history; None if it says nothing at all.
 
     Groups that are too large for a task are left out, and `engine.skipped` says so: what is found in others holds
     without them, or else the plan is `whole`, and Undecided is raised.
     """
     with engine.reader(source) as reader:
-        return _run(engine, source, reader, plan, _Judge(plan, most_bytes(engine), whole), buckets).found
+        return _run(engine, source, reader, plan, _Judge(plan, most_bytes(engine, expanded), whole), buckets).found
 
 
 def run_sieved(
-    engine: SparkEngine, source: Source, reader: Reader, plan: Plan, sieve: Sieve, buckets: int
+    engine: SparkEngine, source: Source, reader: HistoryReader, plan: Plan, sieve: Sieve, buckets: int
 ) -> tuple[Any, tuple[Key, ...]]:
     """The same, but keys that are too large for a task are named instead."""
     told = _run(engine, source, reader, plan, _Judge(plan, most_bytes(engine), sieve=sieve), buckets)
     return told.found, tuple(sorted(told.crowded))
 
 
-def _run(engine: SparkEngine, source: Source, reader: Reader, plan: Plan, judge: _Judge, buckets: int) -> Told:
+def _run(engine: SparkEngine, source: Source, reader: HistoryReader, plan: Plan, judge: _Judge, buckets: int) -> Told:
     pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
     split = mapped(engine.numbers(pieces, pieces), _Split(reader, plan, pieces, buckets), SCHEMA)
     return answer(engine, mapped(split.repartition(buckets, "bucket"), judge, "found binary"), plan.combine, buckets)
@@ -150,7 +165,7 @@ def combined(told: list[Told], combine: Callable[[list[Any]], Any]) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    reader: Reader
+    reader: HistoryReader
     plan: Plan
     pieces: int
     buckets: int
@@ -160,6 +175,8 @@ class _Split:
             groups = self.reader.groups_of(piece, self.pieces)
             read = self.reader.batches(self.plan.columns, groups)
             for place, (bucket, data) in enumerate(self.plan.split(read, self.buckets)):
+                if place >= STRINGS_PER_PIECE:
+                    raise HarnessError("A piece of a history fell into more parts than can be kept in order.")
                 yield message(bucket, piece * STRINGS_PER_PIECE + place, data)
 
 
@@ -181,48 +198,32 @@ class _Judge:
         for batch in batches:
             for bucket, piece, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 if bucket not in buckets:
-                    buckets[bucket] = _Bucket(self.sieve, self.most_bytes)
+                    buckets[bucket] = _Bucket(self.plan, self.sieve, self.most_bytes)
                 buckets[bucket].add(piece, data)
         told = list[Told]()
         while buckets:
-            _, bucket = buckets.popitem()
-            told += self._judged(bucket.given())
-            if bucket.crowded:
-                told.append(Told(None, crowded=bucket.crowded))
+            _, mine = buckets.popitem()
+            told += [Told(self.plan.judge(parts)) for parts in mine.given()]
+            told.append(Told(None, self._left_out(mine), mine.crowded))
         if told:
             yield packed(combined(told, self.plan.combine))
 
-    def _judged(self, mine: list[bytes]) -> Iterator[Told]:
-        """A bucket as a whole, or what it falls into if that is too large."""
-        if not mine:
-            return
-        if sum(map(len, mine)) <= self.most_bytes:
-            yield Told(self.plan.judge(mine))
-            return
-        finer: dict[int, list[bytes]] = {}
-        for number, data in enumerate(mine):
-            mine[number] = b""
-            for place, more in self.plan.split_again(data):
-                finer.setdefault(place, []).append(more)
-        while finer:
-            _, parts = finer.popitem()
-            size = sum(map(len, parts))
-            if size <= self.most_bytes:
-                yield Told(self.plan.judge(parts))
-                continue
-            reason = TOO_LARGE.format(size, self.most_bytes)
-            if self.whole:
-                raise Undecided(reason)
-            yield Told(None, (reason,))
+    def _left_out(self, bucket: _Bucket) -> tuple[str, ...]:
+        reasons = tuple(TOO_LARGE.format(size, self.most_bytes) for size in bucket.left_out)
+        if reasons and self.whole:
+            raise Undecided(reasons[0])
+        return reasons
 
 
 class _Bucket:
-    """The parts of a bucket, as they come. With a sieve it gives up keys that a task does not take by themselves: they
-    are `crowded`, and what is held does not grow with them."""
+    """The parts of a bucket, as they come. What is held does not grow with a key that is too large: a sieve names it,
+    and it is given up (`crowded`); without a sieve the bucket falls into finer ones, of which at most twice what a task
+    judges at once is held, and the others are left out."""
 
-    def __init__(self, sieve: Sieve | None, most: int) -> None:
-        self._sieve, self._most, self._full, self._size = sieve, most, 2 * most, 0
+    def __init__(self, plan: Plan, sieve: Sieve | None, most: int) -> None:
+        self._plan, self._sieve, self._most, self._full, self._size = plan, sieve, most, 2 * most, 0
         self._parts: list[tuple[int, bytes]] = []
+        self._finer: _Finer | None = None
         self.crowded: frozenset[Key] = frozenset()
 
     def add(self, piece: int, data: bytes) -> None:
@@ -231,9 +232,16 @@ class _Bucket:
             data = self._sieve.without(data, self.crowded)
         if not data:
             return
+        if self._finer is not None:
+            self._finer.add(piece, self._plan.split_again(data))
+            return
         self._parts.append((piece, data))
         self._size += len(data)
-        if self._size > self._full:
+        if self._size <= self._full:
+            return
+        if self._sieve is None:
+            self._refine()
+        else:  # where many keys share the bucket none may be too large yet
             self._give_up()
             self._full = max(self._full, 2 * self._size)
 
@@ -246,19 +254,74 @@ class _Bucket:
         self._size = sum(len(data) for _, data in self._parts)
         self.crowded |= heavy
 
-    def given(self) -> list[bytes]:
-        """What is left of the parts, in order."""
-        if self._size > self._most:
+    def _refine(self) -> None:
+        self._finer = _Finer(self._most)
+        while self._parts:
+            piece, data = self._parts.pop()
+            self._finer.add(piece, self._plan.split_again(data))
+
+    @property
+    def left_out(self) -> list[int]:
+        """The sizes of what was not judged."""
+        return self._finer.left_out if self._finer is not None else []
+
+    def given(self) -> Iterator[list[bytes]]:
+        """What is left of the parts, in order: all together, or what the bucket falls into."""
+        if self._size > self._most and self._finer is None:
             self._give_up()
-        self._parts.sort()
-        mine = [data for _, data in self._parts]
-        self._parts.clear()
-        return mine
+            if self._size > self._most:
+                self._refine()
+        if self._finer is not None:
+            yield from self._finer.given()
+        elif self._parts:
+            yield _in_order(self._parts)
+
+
+class _Finer:
+    """What a bucket falls into that is too large for a task; each is held while it is not too large itself."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._parts: dict[int, list[tuple[int, bytes]]] = {}
+        self._sizes: Counter[int] = Counter()
+        self._dropped: set[int] = set()
+
+    def add(self, piece: int, split: Iterator[tuple[int, bytes]]) -> None:
+        """One more part of the bucket, split."""
+        for place, data in split:
+            self._sizes[place] += len(data)
+            self._parts.setdefault(place, []).append((piece, data))
+            if place in self._dropped or self._sizes[place] > self._most:
+                self._drop(place)
+        while sum(self._sizes[place] for place in self._parts) > 2 * self._most:
+            self._drop(max(self._parts, key=lambda place: self._sizes[place]))
+
+    def _drop(self, place: int) -> None:
+        self._dropped.add(place)
+        self._parts.pop(place, None)
+
+    @property
+    def left_out(self) -> list[int]:
+        """The sizes of what a task does not take by itself; of all together where that is too much."""
+        return [size if (size := self._sizes[place]) > self._most else self._sizes.total() for place in self._dropped]
+
+    def given(self) -> Iterator[list[bytes]]:
+        """What is left, each in order."""
+        while self._parts:
+            yield _in_order(self._parts.popitem()[1])
+
+
+def _in_order(parts: list[tuple[int, bytes]]) -> list[bytes]:
+    """The parts by their pieces; the list is given back empty, for it may be large."""
+    parts.sort(key=lambda part: part[0])
+    mine = [data for _, data in parts]
+    parts.clear()
+    return mine
 
 
 @dataclass(frozen=True, slots=True)
 class _Batches:
-    reader: Reader
+    reader: HistoryReader
     columns: tuple[str, ...]
     kernel: Callable[[pa.RecordBatch], Any]
     combine: Callable[[list[Any]], Any]

@@ -8,7 +8,6 @@ import gc
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +18,8 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.engines.api import TALLIED, KeyedKernel, Tally, tally_of, total_tally
+from checkers.columns.projection import Projection
+from checkers.engines.api import TALLIED, KeyedKernel, R, Tally, Work, tally_of, total_tally
 from checkers.engines.locate import Locator, joined
 from checkers.engines.session import (
     EXECUTOR,
@@ -28,16 +28,17 @@ from checkers.engines.session import (
     planned_task_bytes,
     start_session,
     stop_session,
+    worker_fault,
 )
 from checkers.findings import Findings
-from checkers.integrity import JUDGED, BucketVerifier, PieceVerifier
-from checkers.integrity import SCHEMA as VERIFIED
-from checkers.projection import Projection
+from checkers.importers.integrity import JUDGED, BucketVerifier, PieceVerifier
+from checkers.importers.integrity import SCHEMA as VERIFIED
 from checkers.source import Source
 from checkers.verdict import Undecided
+from harness.atomic_write import scratch_folder
 from harness.errors import HarnessError, UserError
 from harness.history.parts import schema
-from harness.history.saved import Reader, open_saved
+from harness.history.saved import HistoryReader, open_saved
 
 Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What workers do with the batches of a partition; picklable."""
@@ -64,6 +65,9 @@ class SparkEngine:
         self._session: Any = None
         self.skipped: list[str] = []
 
+    def run(self, work: Work[R]) -> R:
+        return work.on_spark(self)
+
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
         from checkers.engines.keyed import judge_keys_on_spark
 
@@ -81,7 +85,12 @@ class SparkEngine:
         pieces = min(self.parts(source.rows, _ROWS_VERIFIED), max(1, reader.manifest.groups))
         looked_at = mapped(self.numbers(pieces, pieces), PieceVerifier(reader, pieces), VERIFIED)
         met = looked_at.repartition(pieces, "bucket").sortWithinPartitions("bucket")
-        told = self.collected(mapped(met, BucketVerifier(reader), VERIFIED))
+        try:
+            told = self.collected(mapped(met, BucketVerifier(reader), VERIFIED))
+        except (UserError, HarnessError):
+            raise
+        except Exception as error:
+            raise worker_fault(error) or error from error
         if [int(row["data"]) for row in told if row["bucket"] == JUDGED] != [source.rows]:
             raise HarnessError(f"Spark did not look at all of {source.path}.")
 
@@ -127,12 +136,12 @@ class SparkEngine:
         return self._started().range(0, count, 1, max(1, parts))
 
     @contextmanager
-    def reader(self, source: Source) -> Iterator[Reader]:
+    def reader(self, source: Source) -> Iterator[HistoryReader]:
         """The reader of the history for as long as the context lasts; what is in memory is written first."""
         if source.saved is not None:
             yield _resolved(source.saved)
             return
-        with tempfile.TemporaryDirectory(prefix="assay-spark-") as folder:
+        with scratch_folder("spark") as folder:
             path = Path(folder) / "history.parquet"
             assert source.table is not None
             table = source.table.replace_schema_metadata(schema().metadata)
@@ -192,9 +201,9 @@ def _say_compilations() -> None:
     event.register("numba:compile", Compilation())
 
 
-def _resolved(reader: Reader) -> Reader:
+def _resolved(reader: HistoryReader) -> HistoryReader:
     """The reader by an absolute path, for workers may be elsewhere."""
-    return Reader(reader.place.resolve(), reader.stamp) if isinstance(reader.place, Path) else reader
+    return HistoryReader(reader.place.resolve(), reader.stamp) if isinstance(reader.place, Path) else reader
 
 
 _WORKERS_ERRORS: Final = {"UserError": UserError, "HarnessError": HarnessError, "Undecided": Undecided}

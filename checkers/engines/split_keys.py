@@ -13,14 +13,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from checkers.columns.key_split import Rows, Zones, joined
+from checkers.columns.projection import Projection, flatten
 from checkers.engines.api import KeySplit
+from checkers.engines.exchange import scattered, split, united
 from checkers.engines.shuffle import SCHEMA, STRINGS_PER_PIECE, Told, answer, combined, message, most_bytes, packed
 from checkers.engines.spark import SparkEngine, mapped
-from checkers.exchange import scattered, split, united
 from checkers.findings import Findings
-from checkers.projection import Projection, flatten
-from checkers.register_split import Rows, Zones, joined
-from harness.history.saved import Reader
+from harness.history.saved import HistoryReader
 
 _ROWS_PER_SPLIT: Final = 1 << 19
 """Operations that are thinned and split together."""
@@ -49,7 +49,7 @@ class Splitter:
     keys: tuple[str, ...]
 
 
-def judge_split(engine: SparkEngine, reader: Reader, how: Splitter, buckets: int) -> Findings:
+def judge_split(engine: SparkEngine, reader: HistoryReader, how: Splitter, buckets: int) -> Findings:
     """What there is to find in these keys; `engine.skipped` says what could not be looked at."""
     pieces = max(1, min(4 * engine.cores, reader.manifest.groups))
     parts = max(buckets, engine.cores)
@@ -66,7 +66,7 @@ def judge_split(engine: SparkEngine, reader: Reader, how: Splitter, buckets: int
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    reader: Reader
+    reader: HistoryReader
     how: Splitter
     pieces: int
     buckets: int

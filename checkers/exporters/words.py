@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from checkers.columns.codes import NIL
 from checkers.importers.tape import COMPLETE, EDN_CLASSES, MOST_DEPTH, VECTOR, empty_tape, scan
-from checkers.kernels.columns import NIL
 from checkers.source import Source
 from harness.columns import FOREIGN_BASE
 from harness.errors import UserError

@@ -39,7 +39,7 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TextBlock:
     """Whole operations in the order of the text; `final` says that nothing comes behind them."""
 
     tape: Tape
@@ -62,7 +62,7 @@ class BlockReader:
         self._closer = 0
         self._begin()
 
-    def next(self, carried: bytes = b"") -> Block:
+    def next(self, carried: bytes = b"") -> TextBlock:
         """The next block, with the operations of the carried text before its own."""
         size = max(self._block_bytes, 4 * len(carried))
         while True:
@@ -91,7 +91,7 @@ class BlockReader:
         self._line += self._data[self._place : place].count(b"\n")
         self._place = place
 
-    def _tried(self, text: bytes, carried: int, final: bool) -> Block | None:
+    def _tried(self, text: bytes, carried: int, final: bool) -> TextBlock | None:
         """The whole operations of a text, None if there is none but carried ones and more has to be read."""
         array = np.frombuffer(text, np.uint8)
         if len(self._room.kind) < len(text) // _BYTES_PER_TOKEN:
@@ -113,7 +113,7 @@ class BlockReader:
             self._advance(self._place + len(used))
             if ended:
                 self._check_end(self._place + 1)
-            return Block(_shortened(tape, count), not cut)
+            return TextBlock(_shortened(tape, count), not cut)
         raise UserError(f"{self._path}, line {tape.line_at(position)}: {PROBLEMS[problem]}.")
 
     def _check(self, used: bytes, line: int, ended: bool) -> None:

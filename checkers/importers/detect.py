@@ -16,6 +16,7 @@ from checkers.importers.jepsen import open_edn, open_jepsen_log, open_json
 from checkers.importers.parquet import MAGIC, open_parquet
 from checkers.importers.plume import LINE as PLUME_LINE
 from checkers.importers.plume import open_plume
+from checkers.importers.text_parts import has_text_parts, text_of_parts
 from checkers.source import Source
 from harness.errors import UserError
 from harness.history.address import Address, Place, place_of
@@ -75,6 +76,8 @@ def open_source(named: Place | str, format: str = "auto", *, verify: bool = True
         if format not in ("auto", "parquet"):
             raise UserError(f"{path}: at an address assay reads its own histories only, not {format}; import it first.")
         return open_parquet(path, verify)
+    if has_text_parts(path):
+        return _ordered(_of_text_parts(path, format))
     unfinished = None
     if path.is_dir() and not is_history_folder(path):
         unfinished = _unfinished(path, format)
@@ -88,9 +91,20 @@ def open_source(named: Place | str, format: str = "auto", *, verify: bool = True
     source = open_parquet(path, verify) if format == "parquet" else _opened(path, format)
     if unfinished is not None and source.cut_short is None:
         source = replace(source, cut_short=unfinished)
+    return _ordered(source)
+
+
+def _ordered(source: Source) -> Source:
+    """The source; raises UserError unless its events, if they are in memory, have one order."""
     if source.table is not None:
-        EventOrder(path, source.rows).check(source.batches(COLUMNS))
+        EventOrder(source.path, source.rows).check(source.batches(COLUMNS))
     return source
+
+
+def _of_text_parts(path: Path, format: str) -> Source:
+    if format not in ("auto", "edn"):
+        raise UserError(f"{path} is a history as EDN in parts, not {format}; leave --format out.")
+    return open_edn(path, text_of_parts(path))
 
 
 def _require_parquet(path: Path, format: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from checkers.kernels.compiled import kernel
+from checkers.compiled import kernel
 from harness.errors import UserError
 from harness.history.address import Place
 
@@ -17,7 +17,7 @@ _TYPES: Final = {"ok", "fail", "info"}
 COLUMNS: Final = ("invoke_index", "complete_index", "type")
 
 
-class Seen(NamedTuple):
+class SeenEvents(NamedTuple):
     """The events of some operations: flags from event `base` on, and those beyond (sorted)."""
 
     base: int
@@ -46,19 +46,19 @@ class EventOrder:
         self._seen = np.zeros(4 * rows + 1024, bool)
         self._far: list[np.ndarray] = []
 
-    def check(self, batches: Iterable[pa.RecordBatch]) -> Seen:
+    def check(self, batches: Iterable[pa.RecordBatch]) -> SeenEvents:
         """Check all batches; which events they have."""
         for batch in batches:
             self.take(batch)
         return self.seen()
 
-    def seen(self) -> Seen:
+    def seen(self) -> SeenEvents:
         """Which events there were."""
         far = np.sort(np.concatenate(self._far)) if self._far else np.empty(0, np.int64)
         twice = far[1:][far[1:] == far[:-1]]
         if len(twice):
             raise twice_used(self._path, int(twice[0]))
-        return Seen(max(self._base, 0), self._seen, far)
+        return SeenEvents(max(self._base, 0), self._seen, far)
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Check the next batch."""

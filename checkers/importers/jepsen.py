@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Final
 
 import msgspec
@@ -15,13 +14,14 @@ import numpy as np
 
 from checkers.importers.blocks import BLOCK_BYTES, BlockReader, Data
 from checkers.importers.maps import ITSELF, find_operations
-from checkers.importers.pairing import Course, pair
-from checkers.importers.rows import Meaning, Operations, make_rows, understand
+from checkers.importers.pairing import PairingState, pair
+from checkers.importers.rows import BlockOperations, Meaning, make_rows, understand
 from checkers.importers.spool import Spool
 from checkers.importers.tape import EDN_CLASSES, skip_blanks
 from checkers.source import FailedCas, Source
+from harness.atomic_write import no_scratch, scratch_file
 from harness.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.history.saved import open_saved
 
 IN_MEMORY_BYTES: Final = 64 << 20
@@ -31,7 +31,7 @@ _LOG_LINE: Final = re.compile(rb".*?jepsen\.util\s+-\s+(\S+)[ \t]+:(invoke|ok|fa
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadingPlan:
     """How a text is read: that many bytes at a time (None: as a whole), spooled to disk or not; `keyed` says whether
     values are pairs of independent keys (None: found out)."""
 
@@ -50,22 +50,22 @@ class Text:
     failed_cas: FailedCas = "absent"
 
 
-def open_edn(path: Path, data: Data, plan: Plan | None = None) -> Source:
+def open_edn(path: Path, data: Data, plan: ReadingPlan | None = None) -> Source:
     """A Jepsen history as EDN: operations as maps, in one list or one after the other."""
     return _source(Text(path, "edn", data), plan)
 
 
-def open_json(path: Path, data: Data, plan: Plan | None = None) -> Source:
+def open_json(path: Path, data: Data, plan: ReadingPlan | None = None) -> Source:
     """A Jepsen history as a JSON array of objects."""
     return _source(Text(path, "json", data), plan)
 
 
-def open_jepsen_log(path: Path, data: Data, plan: Plan | None = None) -> Source:
+def open_jepsen_log(path: Path, data: Data, plan: ReadingPlan | None = None) -> Source:
     """The lines `jepsen.util - PROCESS :TYPE :F VALUE` of a log; a failed compare-and-set found another value."""
     if data[-1:] not in (b"", b"\n"):
         line = data[:].count(b"\n") + 1
         raise UserError(f"{path}, line {line}: the last line has no end, so the log is truncated.")
-    events = b"".join(_logged(data)) if len(data) <= IN_MEMORY_BYTES else _written(_logged(data))
+    events = b"".join(_logged(data)) if len(data) <= IN_MEMORY_BYTES else on_disk(_logged(data))
     if skip_blanks(np.frombuffer(events, np.uint8), 0, EDN_CLASSES) == len(events):
         raise UserError(f"{path} is no log of operations: no line reads `jepsen.util - PROCESS :TYPE :F VALUE`.")
     return _source(Text(path, "jepsen-log", events, "observed"), plan)
@@ -87,29 +87,29 @@ def _log_event(found: re.Match[bytes]) -> bytes:
     return b"{:process %s :type :%s :f :%s :value %s}\n" % (process, kind, f, value.strip() or b"nil")
 
 
-def _written(pieces: Iterator[bytes]) -> Data:
-    """A text on disk, which lives as long as it is used."""
+def on_disk(pieces: Iterator[bytes]) -> Data:
+    """A text on disk, which lives as long as it is used; raises UnwritableError where nothing can be kept."""
     try:
-        with TemporaryFile(prefix="assay-import-") as file:
+        with scratch_file() as file:
             file.writelines(pieces)
             file.flush()
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise HarnessError(f"The events of the log can't be kept on disk: {error}.") from error
+        raise no_scratch(error) from error
 
 
-def _source(text: Text, plan: Plan | None) -> Source:
-    tried: Source | Plan = plan or Plan(on_disk=len(text.data) > IN_MEMORY_BYTES)
-    while isinstance(tried, Plan):
+def _source(text: Text, plan: ReadingPlan | None) -> Source:
+    tried: Source | ReadingPlan = plan or ReadingPlan(on_disk=len(text.data) > IN_MEMORY_BYTES)
+    while isinstance(tried, ReadingPlan):
         tried = _read(text, tried)
     return tried
 
 
-def _read(text: Text, plan: Plan) -> Source | Plan:
+def _read(text: Text, plan: ReadingPlan) -> Source | ReadingPlan:
     """The source, or the plan by which the text is to be read again, since something in it contradicts this one."""
     path = text.path
     reader = BlockReader(path, text.data, text.format == "json", plan.block_bytes)
-    spool, course, meaning = Spool(plan.on_disk), Course(), Meaning(keyed=plan.keyed)
+    spool, course, meaning = Spool(plan.on_disk), PairingState(), Meaning(keyed=plan.keyed)
     carried, final = b"", False
     while not final:
         block = reader.next(carried)
@@ -120,7 +120,9 @@ def _read(text: Text, plan: Plan) -> Source | Plan:
         paired, events = found
         is_open = (paired.completion < 0) & (not final)
         late = int(np.searchsorted(paired.invocation[~is_open], len(course.carried)))
-        operations = Operations(path, tape, events, paired, paired.invocation[~is_open], paired.completion[~is_open])
+        operations = BlockOperations(
+            path, tape, events, paired, paired.invocation[~is_open], paired.completion[~is_open]
+        )
         fresh = paired.invocation[paired.invocation >= len(course.carried)]
         if not understand(operations, fresh, meaning):
             return replace(plan, keyed=False)

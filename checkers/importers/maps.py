@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from checkers.compiled import lean
 from checkers.importers.tape import KEYWORD, MAP, STRING, Tape
-from checkers.kernels.compiled import lean
 from harness.errors import UserError
 
 FIELDS: Final = (

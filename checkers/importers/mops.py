@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from checkers.columns.codes import NIL
+from checkers.compiled import lean
 from checkers.importers.tape import INTEGER, KEYWORD, LIST, MAP, NULL, STRING, VECTOR, Tape
-from checkers.kernels.columns import NIL
-from checkers.kernels.compiled import lean
 
 Ints = npt.NDArray[np.int64]
 

@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from checkers.compiled import kernel
 from checkers.importers.maps import INDEX, ITSELF, PROCESS, TYPE, F, Tokens
 from checkers.importers.scalars import distinct, name_of
 from checkers.importers.tape import INTEGER, NULL, Tape
-from checkers.kernels.compiled import kernel
 from harness.columns import MOST_EVENTS
 from harness.errors import UserError
 from harness.ops import NEMESIS_PROCESS
@@ -32,7 +32,7 @@ _NEMESIS: Final = re.compile(r"nemesis(?:-(\d{1,9}))?")
 
 
 @dataclass(slots=True)
-class Course:
+class PairingState:
     """What is known of a history's events so far: whether their order is that of their `index` (None: not known yet),
     else of the text; how many there were, the last index, and whether they state their process."""
 
@@ -100,7 +100,7 @@ _PROBLEMS: Final = {
 }
 
 
-def pair(path: Path, tape: Tape, events: Tokens, course: Course, whole: bool) -> tuple[Paired, Tokens] | None:
+def pair(path: Path, tape: Tape, events: Tokens, course: PairingState, whole: bool) -> tuple[Paired, Tokens] | None:
     """The operations of the next events of a history, those in their total order; the first ones are those that were
     carried over. Raises UserError naming the line at fault. None: the events have an index but are not in its order, so
     that the history has to be read as a whole."""
@@ -138,7 +138,7 @@ def _types(path: Path, tape: Tape, events: Tokens) -> Ints:
     return table[codes]
 
 
-def _processes(path: Path, tape: Tape, events: Tokens, course: Course) -> Ints:
+def _processes(path: Path, tape: Tape, events: Tokens, course: PairingState) -> Ints:
     """Process numbers; `nemesis` and `nemesis-N` are nemeses, and a history without processes has just one."""
     tokens = events[:, PROCESS]
     if not len(tokens):
@@ -172,7 +172,7 @@ def _nemesis(path: Path, tape: Tape, token: int) -> int:
     return min(NEMESIS_PROCESS, -int(found[1] or 1))
 
 
-def _in_order(path: Path, tape: Tape, events: Tokens, course: Course, whole: bool) -> tuple[Ints, Tokens] | None:
+def _in_order(path: Path, tape: Tape, events: Tokens, course: PairingState, whole: bool) -> tuple[Ints, Tokens] | None:
     """Events by their `index` where all state one, else in the order of the text."""
     tokens = events[:, INDEX]
     stated = (tokens >= 0) & (tape.kind[np.maximum(tokens, 0)] == INTEGER) if len(tokens) else np.ones(0, bool)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkers.integrity import verify_here
+from checkers.importers.integrity import verify_here
 from checkers.source import Source
 from harness.errors import UNDECODABLE, UserError
 from harness.history.address import Place, place_of

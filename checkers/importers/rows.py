@@ -11,19 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from checkers.columns.codes import NIL
 from checkers.importers.maps import CLOCK, ERROR, ERROR_CLASS, FIELDS, ITSELF, KEY, TIME, VALUE, Tokens
 from checkers.importers.mops import ITSELF as OWN_NAME
 from checkers.importers.mops import PLAIN, TUPLE, MopColumns, emit_mops, shapes
 from checkers.importers.pairing import FAIL, INFO, OK, TYPES, Ints, Paired, number_names
 from checkers.importers.scalars import Interner, as_json, distinct, globally, intern_scalars, texts
 from checkers.importers.tape import INTEGER, KEYWORD, NULL, VECTOR, Tape
-from checkers.kernels.columns import NIL
 from checkers.source import NO_CLOCK
 from harness.columns import MOP, SCHEMA
 from harness.errors import UserError
 
 SHORT: Final = {"read": "r", "get": "r", "write": "w", "put": "w", "compare-and-set": "cas"}
-"""Micro-operations that are called otherwise than their operation."""
+"""Micro-operations that are called otherwise than their operation, or than Knossos calls them in its transactions."""
 
 _CAS: Final = frozenset({"cas", "compare-and-set"})
 _MUTATIONS: Final = _CAS | {"write", "put", "append", "add", "enqueue"}
@@ -49,7 +49,7 @@ class Meaning:
 
 
 @dataclass(frozen=True, slots=True)
-class Operations:
+class BlockOperations:
     """The operations of a block that become rows: event numbers of invocation and completion (-1: none)."""
 
     path: Path
@@ -70,7 +70,7 @@ class Operations:
         return found
 
 
-def understand(operations: Operations, fresh: Ints, meaning: Meaning) -> bool:
+def understand(operations: BlockOperations, fresh: Ints, meaning: Meaning) -> bool:
     """Take note of how the values of fresh invocations look; False if that contradicts what was found before.
 
     Raises UserError where some values can only be pairs of independent keys and others are none.
@@ -102,7 +102,7 @@ def understand(operations: Operations, fresh: Ints, meaning: Meaning) -> bool:
     return meaning.keyed == keyed or not meaning.keyed
 
 
-def _check_keys(operations: Operations, clients: Ints, meaning: Meaning) -> None:
+def _check_keys(operations: BlockOperations, clients: Ints, meaning: Meaning) -> None:
     stated = operations.events[clients, KEY] >= 0
     if meaning.with_key is None:
         meaning.with_key = bool(stated[0])
@@ -120,7 +120,7 @@ def _is_nil(tape: Tape, tokens: Tokens) -> Bools:
     return nil
 
 
-def _chosen_values(operations: Operations) -> Tokens:
+def _chosen_values(operations: BlockOperations) -> Tokens:
     """Whose value tells what happened: the completion's for what succeeded and looked, else the invocation's."""
     paired = operations.paired
     values = operations.events[:, VALUE]
@@ -131,7 +131,7 @@ def _chosen_values(operations: Operations) -> Tokens:
     return np.where(use_completion, values[after], values[before])
 
 
-def _check_same_keys(operations: Operations, chosen: Tokens, rows: Ints, meaning: Meaning) -> None:
+def _check_same_keys(operations: BlockOperations, chosen: Tokens, rows: Ints, meaning: Meaning) -> None:
     """That operations on independent keys complete on the key that they were invoked on."""
     if not meaning.keyed:
         return
@@ -149,7 +149,7 @@ def _check_same_keys(operations: Operations, chosen: Tokens, rows: Ints, meaning
         )
 
 
-def make_rows(operations: Operations, meaning: Meaning) -> pa.RecordBatch:
+def make_rows(operations: BlockOperations, meaning: Meaning) -> pa.RecordBatch:
     """The rows of the operations, in their order; `op` is left at zero."""
     path, tape, events, paired = operations.path, operations.tape, operations.events, operations.paired
     begun, ended = operations.begun, operations.ended
@@ -255,7 +255,7 @@ def _json_values(tape: Tape, tokens: Tokens) -> pa.Array:
     return pa.array(told, pa.string())
 
 
-def _mops_array(path: Path, tape: Tape, operations: Operations, mops: MopColumns, fitting: Bools) -> pa.Array:
+def _mops_array(path: Path, tape: Tape, operations: BlockOperations, mops: MopColumns, fitting: Bools) -> pa.Array:
     paired = operations.paired
     counts = np.bincount(mops.of, minlength=len(fitting))
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
@@ -269,7 +269,7 @@ def _mops_array(path: Path, tape: Tape, operations: Operations, mops: MopColumns
         pa.array(list_offsets, mask=np.concatenate((~listed, [False]))), pa.array(mops.items), type=pa.list_(pa.int64())
     )
     fields = [
-        _names(names, (*own, *inner)),
+        _names(names, (*own, *(SHORT.get(name, name) for name in inner))),
         pa.array(mops.table.astype(np.int32)),
         pa.array(mops.partition),
         pa.array(mops.row),

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from checkers.columns.codes import NIL
+from checkers.compiled import lean
 from checkers.importers.tape import FALSE, INTEGER, KEYWORD, LIST, MAP, NULL, SET, STRING, TRUE, VECTOR, Tape
-from checkers.kernels.columns import NIL
-from checkers.kernels.compiled import lean
 from harness.columns import FOREIGN_BASE
 from harness.errors import UNDECODABLE
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.kernels.compiled import lean, lean_inline
+from checkers.compiled import lean, lean_inline
 
 NULL: Final = 0
 TRUE: Final = 1
@@ -43,6 +43,39 @@ PROBLEMS: Final = {
 }
 
 Bytes = npt.NDArray[np.uint8]
+
+# Characters that the reader knows, by their code. All are ASCII, and no byte of a longer UTF-8 character is.
+_NEWLINE: Final = ord("\n")
+_DOUBLE_QUOTE: Final = ord('"')
+_ESCAPE: Final = ord("\\")
+_SHARP: Final = ord("#")
+_UNDERSCORE: Final = ord("_")
+_COLON: Final = ord(":")
+_PLUS: Final = ord("+")
+_MINUS: Final = ord("-")
+_ZERO: Final = ord("0")
+_BIG: Final = ord("N")
+"""Ends an integer of any size in EDN."""
+_SMALL_A: Final = ord("a")
+_SMALL_Z: Final = ord("z")
+_CASE: Final = ord("a") - ord("A")
+"""The bit that a small letter has and a capital lacks."""
+_PARENTHESIS: Final = ord("(")
+_END_PARENTHESIS: Final = ord(")")
+_BRACKET: Final = ord("[")
+_END_BRACKET: Final = ord("]")
+_BRACE: Final = ord("{")
+_END_BRACE: Final = ord("}")
+_NIL: Final = tuple(b"nil")
+_NULL: Final = tuple(b"null")
+_TRUE: Final = tuple(b"true")
+_FALSE: Final = tuple(b"false")
+
+_LOWEST: Final = -(2**63)
+_LOWEST_TENTH: Final = -(2**63 // 10)
+"""An integer that is less than this can't take another digit; one that is equal takes up to 8, the last of _LOWEST."""
+_MOST_DIGITS: Final = 18
+"""Any integer of so many digits fits 64 bits."""
 
 _ATOM, _BLANK, _OPENS, _CLOSES, _QUOTE, _COMMENT, _HASH, _BACKSLASH = range(8)
 
@@ -94,7 +127,7 @@ class Tape(NamedTuple):
 
     def line_at(self, position: int) -> int:
         """The line of a byte position in the text."""
-        return self.first_line + int(np.count_nonzero(self.text[:position] == 10))
+        return self.first_line + int(np.count_nonzero(self.text[:position] == _NEWLINE))
 
 
 def empty_tape(text: Bytes, tokens: int, first_line: int) -> Tape:
@@ -120,36 +153,38 @@ def _is(text, start, stop, word):
 @lean
 def _word(text, start, stop):
     """The kind of an atom that is no integer."""
-    if text[start] == 58:
+    if text[start] == _COLON:
         return KEYWORD
-    if _is(text, start, stop, (110, 105, 108)):
+    if _is(text, start, stop, _NIL):
         return NULL
-    if _is(text, start, stop, (116, 114, 117, 101)):
+    if _is(text, start, stop, _TRUE):
         return TRUE
-    if _is(text, start, stop, (110, 117, 108, 108)):
+    if _is(text, start, stop, _NULL):
         return NULL
-    return FALSE if _is(text, start, stop, (102, 97, 108, 115, 101)) else OTHER
+    return FALSE if _is(text, start, stop, _FALSE) else OTHER
 
 
 @lean
 def _classify(text, start, stop):
     """The kind of an atom and its number: the way for what is no short integer."""
     first = text[start]
-    place = start + 1 if first == 45 or first == 43 else start
-    end = stop - 1 if text[stop - 1] == 78 else stop
-    if end <= place or end - place > 19 or (text[place] == 48 and end - place > 1):
+    place = start + 1 if first in (_MINUS, _PLUS) else start
+    end = stop - 1 if text[stop - 1] == _BIG else stop
+    # Neither EDN nor JSON lets an integer begin with 0, and no integer of 64 bits has more digits than _LOWEST.
+    if end <= place or end - place > _MOST_DIGITS + 1 or (text[place] == _ZERO and end - place > 1):
         return _word(text, start, stop), np.int64(0)
+    # `value` is the number so far, negated: of 64-bit integers only the lowest has no counterpart of the other sign.
     value = np.int64(0)
     for i in range(place, end):
-        digit = np.int64(text[i]) - 48
+        digit = np.int64(text[i]) - _ZERO
         if digit < 0 or digit > 9:
             return _word(text, start, stop), np.int64(0)
-        if value < -922337203685477580 or (value == -922337203685477580 and digit > 8):
+        if value < _LOWEST_TENTH or (value == _LOWEST_TENTH and digit > 8):
             return OTHER, np.int64(0)
         value = value * 10 - digit
-    if first == 45:
+    if first == _MINUS:
         return INTEGER, value
-    if value == np.int64(-9223372036854775808):
+    if value == np.int64(_LOWEST):
         return OTHER, np.int64(0)
     return INTEGER, -value
 
@@ -158,19 +193,20 @@ def _classify(text, start, stop):
 def _atom(text, place, classes):
     """Where the atom that begins here ends, its kind and its number."""
     size = text.shape[0]
-    first = place + 1 if text[place] == 45 else place
+    # Nearly all atoms are short plain integers: read as one, before anything else is known of what begins here.
+    first = place + 1 if text[place] == _MINUS else place
     stop, value = first, np.int64(0)
     while stop < size:
-        digit = np.int64(text[stop]) - 48
+        digit = np.int64(text[stop]) - _ZERO
         if digit < 0 or digit > 9:
             break
         value = value * 10 + digit
         stop += 1
     short = stop - first
-    plain = short == 1 or (short > 1 and short <= 18 and text[first] != 48)
+    plain = short == 1 or (short > 1 and short <= _MOST_DIGITS and text[first] != _ZERO)
     if plain and (stop == size or _ends_atom(classes[text[stop]])):
         return stop, INTEGER, -value if first > place else value
-    if classes[text[place]] == _BACKSLASH:
+    if classes[text[place]] == _BACKSLASH:  # a character such as \( or \", which ends nothing
         stop = min(place + 2, size)
     while stop < size and not _ends_atom(classes[text[stop]]):
         stop += 1
@@ -184,9 +220,9 @@ def _string_end(text, place):
     size = text.shape[0]
     place += 1
     while place < size:
-        if text[place] == 92:
+        if text[place] == _ESCAPE:
             place += 1
-        elif text[place] == 34:
+        elif text[place] == _DOUBLE_QUOTE:
             return place + 1
         place += 1
     return -1
@@ -194,7 +230,7 @@ def _string_end(text, place):
 
 @lean_inline
 def _line_end(text, place):
-    while place < text.shape[0] and text[place] != 10:
+    while place < text.shape[0] and text[place] != _NEWLINE:
         place += 1
     return place
 
@@ -203,13 +239,13 @@ def _line_end(text, place):
 def _collection(text, place):
     """Which collection opens here and how many bytes that takes."""
     c = text[place]
-    if c == 91:
+    if c == _BRACKET:
         return VECTOR, 1
-    if c == 123:
+    if c == _BRACE:
         return MAP, 1
-    if c == 40:
+    if c == _PARENTHESIS:
         return LIST, 1
-    return (SET, 2) if text[place + 1] == 123 else (DISCARD, 2)
+    return (SET, 2) if text[place + 1] == _BRACE else (DISCARD, 2)
 
 
 @lean
@@ -219,7 +255,8 @@ def _close(tape, place, stack, children, depth, count):
         return CLOSED
     c, token = tape.text[place], stack[depth - 1]
     kind = tape.kind[token]
-    fits = (c == 93 and kind == VECTOR) or (c == 41 and kind == LIST) or (c == 125 and kind in (MAP, SET))
+    fits = c == _END_BRACE and kind in (MAP, SET)
+    fits = fits or (c == _END_BRACKET and kind == VECTOR) or (c == _END_PARENTHESIS and kind == LIST)
     if not fits:
         return STRAY_CLOSER
     if kind == MAP and children[depth - 1] % 2 == 1:
@@ -243,14 +280,17 @@ def _settle(tape, stack, children, depth, count):
 def _tag_end(text, place, classes):
     """The position behind the tag that begins here, -1 if the text ends in it, -2 if it is none."""
     size = text.shape[0]
-    letter = text[place + 1] | 32
-    if letter < 97 or letter > 122:
+    letter = text[place + 1] | _CASE
+    if letter < _SMALL_A or letter > _SMALL_Z:
         return -2
     while place < size and not _ends_atom(classes[text[place]]):
         place += 1
     return place if place < size else -1
 
 
+# The invariant of `scan`: at the head of its loop, text[:place] is on the tape. It is `count` tokens, of which
+# stack[:depth] are the collections (and discards) that are open, the innermost last, with children[:depth] forms each.
+# `tagged` is where a tag began whose form is still to come, else -1. text[:done] is whole forms, of done_count tokens.
 @lean
 def scan(tape, classes, stack, children, final):
     """Fill the tape. Returns (problem or COMPLETE, its position, behind the last whole form, tokens up to there).
@@ -274,15 +314,17 @@ def scan(tape, classes, stack, children, final):
             continue
         if code == _HASH and place + 1 >= size:
             return OPEN_BRACKET, place, done, done_count
-        if code == _OPENS or (code == _HASH and (text[place + 1] == 123 or text[place + 1] == 95)):
+        # #{ opens a set; #_ opens a discard, which closes with the next form and takes it along.
+        if code == _OPENS or (code == _HASH and (text[place + 1] == _BRACE or text[place + 1] == _UNDERSCORE)):
             kind, width = _collection(text, place)
             if depth >= MOST_DEPTH or (kind == DISCARD and tagged >= 0):
                 return (TOO_DEEP if depth >= MOST_DEPTH else NO_FORM), place, done, done_count
             tape.kind[count], tape.start[count] = kind, place
             stack[depth], children[depth] = count, 0
+            # The tag of a collection is forgotten: an operation is a map, whatever record Jepsen made of it.
             depth, count, place, tagged = depth + 1, count + 1, place + width, -1
             continue
-        if code == _HASH and text[place + 1] != 35:
+        if code == _HASH and text[place + 1] != _SHARP:  # ##Inf and ##NaN are atoms, #inst and the like are tags
             end = _tag_end(text, place, classes)
             if end < 0:
                 return (OPEN_BRACKET if end == -1 else NO_FORM), place, done, done_count
@@ -301,10 +343,11 @@ def scan(tape, classes, stack, children, final):
                     return OPEN_STRING, start, done, done_count
             else:
                 place, kind, number = _atom(text, place, classes)
-            if tagged >= 0:
+            if tagged >= 0:  # an atom takes its tag into its text: what #inst "…" means is nobody's business here
                 start, kind, number, tagged = tagged, OTHER, np.int64(0), -1
             tape.kind[token], tape.start[token], tape.stop[token] = kind, start, place
             tape.after[token], tape.number[token] = token + 1, number
+            # An atom that the text ends with may go on in the next block of it; a string or a bracket can't.
             count, whole = count + 1, final or place < size
         depth, count, kept = _settle(tape, stack, children, depth, count)
         if depth == 0 and kept and whole:

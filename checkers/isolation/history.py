@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.kernels.columns import NIL, Ints
-from checkers.kernels.compiled import kernel
-from checkers.kernels.dense import dense, packed, together
-from checkers.kernels.weak_edges import Chains, Int32s, Reads, Writes
-from checkers.kernels.wr import FINE, Matched, Mops, match
-from checkers.mops import ADDRESS, INFO, OK, Columns, selected
+from checkers.columns.codes import INFO, NIL, OK, Ints
+from checkers.columns.dense import dense, packed, together
+from checkers.columns.mops import ADDRESS, Columns, selected
+from checkers.compiled import kernel
+from checkers.isolation.weak_edges import Int32s, Reads, SessionChains, Writes
+from checkers.isolation.wr import FINE, Matched, TransactionRows, match
 
 READ = 0
 WRITE = 1
@@ -19,20 +19,22 @@ WRITE = 1
 
 class History(NamedTuple):
     """`rows` sorted by transaction and place, with their numbers in `mops`; `reads` and `writes` are those that commit
-    order is about, `read_row` the rows of `reads`; `invoke` is each transaction's index in the history."""
+    order is about, `read_row` the rows of `reads`; `invoke` is each transaction's index in the history, `initial` what
+    keys begin as (`columns.codes.began_as`)."""
 
     rows: Columns
-    mops: Mops
+    mops: TransactionRows
     keys: int
     matched: Matched
     reads: Reads
     read_row: Ints
     writes: Writes
-    chains: Chains
+    chains: SessionChains
     invoke: Ints
+    initial: int | None
 
 
-def read_history(rows: Columns) -> History:
+def read_history(rows: Columns, initial: int | None = None) -> History:
     """Number transactions, keys and versions, match reads with writes, and order sessions."""
     order = np.lexsort((rows["place"], rows["invoke"]))
     if not (order == np.arange(len(order))).all():
@@ -41,7 +43,7 @@ def read_history(rows: Columns) -> History:
     begin = np.append(begins, len(order))
     key, keys = together([rows[name] for name in ADDRESS])
     version, versions = together([key, rows["value"]])
-    mops = Mops(
+    mops = TransactionRows(
         begin,
         key.astype(np.int32),
         version.astype(np.int32),
@@ -55,7 +57,7 @@ def read_history(rows: Columns) -> History:
     reads, read_row = _reads(mops, matched, owner)
     writes = _writes(mops, matched, owner, committed)
     chains = _chains(rows["session"][begins], mops.status, committed)
-    return History(rows, mops, keys, matched, reads, read_row, writes, chains, rows["invoke"][begins])
+    return History(rows, mops, keys, matched, reads, read_row, writes, chains, rows["invoke"][begins], initial)
 
 
 def _begins(owner: Ints, count: int) -> Ints:
@@ -64,49 +66,60 @@ def _begins(owner: Ints, count: int) -> Ints:
     return begin
 
 
-def _reads(mops: Mops, matched: Matched, owner: Ints) -> tuple[Reads, Ints]:
+def _reads(mops: TransactionRows, matched: Matched, owner: Ints) -> tuple[Reads, Ints]:
     row = np.flatnonzero((matched.source >= 0) & (matched.problem == FINE))
     begin = _begins(owner[row], len(mops.status))
     return Reads(begin, mops.key[row], matched.source[row]), row
 
 
-def _writes(mops: Mops, matched: Matched, owner: Ints, committed: np.ndarray) -> Writes:
+def _writes(mops: TransactionRows, matched: Matched, owner: Ints, committed: np.ndarray) -> Writes:
     row = np.flatnonzero(matched.final & committed[owner])
     row = row[np.lexsort((mops.key[row], owner[row]))]
     return Writes(_begins(owner[row], len(mops.status)), mops.key[row])
 
 
+class _SessionEnds(NamedTuple):
+    """By session: its last transaction that succeeded, the one that its chain ends with so far, whether nothing may
+    come behind that, and how many there are."""
+
+    last_ok: Ints
+    last: Int32s
+    ended: np.ndarray
+    length: Int32s
+
+
 @kernel
-def _chain(session, status, committed, last_ok, last, ended, length, chain, place, before):  # type: ignore[no-untyped-def]
+def _chain(session, status, committed, sessions, chains):  # type: ignore[no-untyped-def]
     """What took effect in order of sessions. An operation of unknown outcome may take effect late: it comes behind its
     session so far and nothing comes behind it, so that it stays in its session's chain only if it ends it."""
-    chains = last.shape[0]
+    total = sessions.last.shape[0]
     for transaction in range(session.shape[0]):
         mine = session[transaction]
-        before[transaction] = last[mine] if committed[transaction] else -1
+        chains.before[transaction] = sessions.last[mine] if committed[transaction] else -1
         if not committed[transaction]:
-            chain[transaction] = -1
-        elif status[transaction] == 0 or (transaction > last_ok[mine] and not ended[mine]):
-            chain[transaction], place[transaction] = mine, length[mine]
-            length[mine] += 1
+            chains.chain[transaction] = -1
+        elif status[transaction] == 0 or (transaction > sessions.last_ok[mine] and not sessions.ended[mine]):
+            chains.chain[transaction], chains.place[transaction] = mine, sessions.length[mine]
+            sessions.length[mine] += 1
             if status[transaction] == 0:
-                last[mine] = transaction
+                sessions.last[mine] = transaction
             else:
-                ended[mine] = True
+                sessions.ended[mine] = True
         else:
-            chain[transaction], place[transaction] = chains, 0
-            chains += 1
-    return chains
+            chains.chain[transaction], chains.place[transaction] = total, 0
+            total += 1
+    return total
 
 
-def _chains(session: Ints, status: np.ndarray, committed: np.ndarray) -> Chains:
+def _chains(session: Ints, status: np.ndarray, committed: np.ndarray) -> SessionChains:
     session, count = packed(*dense(session))
     last_ok = np.full(count, -1, np.int64)
     last_ok[session[status == OK]] = np.flatnonzero(status == OK)
     chain, place, before = (np.zeros(len(session), np.int32) for _ in range(3))
     last, ended, length = np.full(count, -1, np.int32), np.zeros(count, np.bool_), np.zeros(count, np.int32)
-    chains = _chain(session, status, committed, last_ok, last, ended, length, chain, place, before)
-    return Chains(chain, place, before, chains)
+    chains = SessionChains(chain, place, before, 0)
+    total = _chain(session, status, committed, _SessionEnds(last_ok, last, ended, length), chains)
+    return chains._replace(total=total)
 
 
 def so_wr(history: History) -> tuple[Int32s, Int32s, Ints]:

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkers.columns.codes import Ints, told_value
+from checkers.columns.graph import Digraph, cyclic_components, digraph, peel, shortest_cycle
+from checkers.columns.mops import ADDRESS, Columns, strangers
 from checkers.findings import Finding, Findings, Key
+from checkers.isolation.causal_edges import causal_edges
 from checkers.isolation.history import History, read_history, so_wr
-from checkers.kernels.causal_edges import causal_edges
-from checkers.kernels.columns import NIL, Ints
-from checkers.kernels.digraph import Digraph, digraph, peel, shortest_cycle, strong_components
-from checkers.kernels.weak_edges import Edges, Int32s, atomic_edges, committed_edges
-from checkers.kernels.wr import SEVERAL_WRITERS
-from checkers.mops import ADDRESS, Columns, strangers
+from checkers.isolation.weak_edges import DemandedEdges, Int32s, atomic_edges, committed_edges
+from checkers.isolation.wr import SEVERAL_WRITERS
 
 LEVELS: Final = ("none", "read-committed", "read-atomic", "causal")
 """From weak to strong."""
@@ -49,16 +49,19 @@ _CYCLES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class IsolationKernel:
-    """Judges a whole history; `explain` instances of each anomaly are kept."""
+    """Judges a whole history; `explain` instances of each anomaly are kept. No level above `highest`, by its place in
+    LEVELS, is tried."""
 
     explain: int
+    initial: int | None = None
+    highest: int = len(LEVELS) - 1
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings, among them one named REACHED whose facts tell the strongest level and what could not be told."""
-        strange = strangers(rows)
+        strange = strangers(rows, "not a transaction of plain reads and writes of integer cells")
         if strange:
             return Findings(ops=len(rows["kind"]), unsupported=strange)
-        history = read_history(rows)
+        history = read_history(rows, self.initial)
         counts, kept = self._bad_reads(history)
         level, cycles, more = self._climb(history)
         for name, count in cycles.items():
@@ -80,14 +83,14 @@ class IsolationKernel:
         return counts, kept
 
     def _climb(self, history: History) -> tuple[int, dict[str, int], list[Finding]]:
-        """The strongest level without a cycle, and the cycles of the next."""
+        """The strongest level without a cycle, of those that are tried, and the cycles of the next."""
         source, target, reason = so_wr(history)
         nodes = len(history.invoke) + 1
         graph = digraph(nodes, source, target)
         order = np.empty(nodes, np.int32)
         if peel(graph.offsets, graph.targets, order) < nodes:
             return 0, *self._cycles(history, graph, _Cause(source, target, reason, len(source), "none"))
-        for level in range(1, len(LEVELS)):
+        for level in range(1, self.highest + 1):
             demanded = _demanded(history, level, order)
             cause = _Cause(
                 np.concatenate((source, demanded.source)),
@@ -99,11 +102,10 @@ class IsolationKernel:
             graph = digraph(nodes, cause.source, cause.target)
             if peel(graph.offsets, graph.targets, np.empty(nodes, np.int32)) < nodes:
                 return level - 1, *self._cycles(history, graph, cause)
-        return len(LEVELS) - 1, {}, []
+        return self.highest, {}, []
 
     def _cycles(self, history: History, graph: Digraph, cause: _Cause) -> tuple[dict[str, int], list[Finding]]:
-        component = np.empty(len(history.invoke) + 1, np.int32)
-        found = strong_components(graph.offsets, graph.targets, component)
+        component, found = cyclic_components(graph)
         members = np.flatnonzero(component >= 0).astype(np.int32)
         members = members[np.argsort(component[members], kind="stable")]
         starts = np.searchsorted(component[members], np.arange(found + 1))
@@ -134,7 +136,7 @@ class _Cause:
     level: str
 
 
-def _demanded(history: History, level: int, order: Int32s) -> Edges:
+def _demanded(history: History, level: int, order: Int32s) -> DemandedEdges:
     if level == 1:
         return committed_edges(history.reads, history.writes, history.keys)
     if level == 2:
@@ -165,7 +167,7 @@ def _address(history: History, row: int) -> Key:
 
 def _value(history: History, row: int) -> int | None:
     value = int(history.rows["value"][row])
-    return None if value == NIL else value
+    return told_value(value, history.initial)
 
 
 def _bad_read(history: History, name: str, row: int) -> Finding:

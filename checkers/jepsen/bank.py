@@ -16,19 +16,18 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.codes import OK, Ints, unsupported
+from checkers.columns.rows import COLUMNS, ClientMops, Operations, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, run_batches
-from checkers.findings import Finding
+from checkers.explain.conclude import conclude, who
+from checkers.explain.speaker import Speaker, listed
+from checkers.findings import Finding, Findings, earliest, merged
 from checkers.jepsen.numbers import exact, is_foreign, json_able, large_integers, summable
-from checkers.jepsen.parts import Part, earliest, merged
-from checkers.jepsen.rows import COLUMNS, OK, Mops, Operations, read_mops, read_operations
-from checkers.jepsen.settings import bool_setting, int_setting, names_setting
-from checkers.jepsen.words import conclude, who
-from checkers.kernels.columns import Ints
 from checkers.options import CheckOptions
+from checkers.settings import bool_setting, int_setting, names_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
-from checkers.words import Speaker, listed
 
 CLASSES: Final = ("unexpected-key", "nil-balance", "wrong-total", "negative-value")
 
@@ -52,7 +51,7 @@ class _Reads:
     which: Ints
     bank: Ints
     total: Any
-    mops: Mops
+    mops: ClientMops
     of: Ints
     account: Ints
     balance: Any
@@ -81,8 +80,8 @@ def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int
     strange = (mops.kind != 0) | mops.listed
     strange |= is_foreign(mops.value, dictionary_size) & ~np.isin(mops.value, list(large) or [0])
     unfit = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row[which]]
-    wrong = sorted({*operations.invoke[mops.of[strange]].tolist(), *operations.invoke[which[unfit]].tolist()})
-    problems = tuple((index, "this read is no map of accounts to integers") for index in wrong[:8])
+    wrong = np.concatenate((operations.invoke[mops.of[strange]], operations.invoke[which[unfit]]))
+    problems = unsupported(wrong, "this read is no map of accounts to integers")
     total = np.zeros(len(which), balance.dtype)
     if not problems:
         np.add.at(total, of, balance)
@@ -125,10 +124,10 @@ class BankKernel:
     negative_allowed: bool
     explain: int
 
-    def __call__(self, batch: pa.RecordBatch) -> Part:
+    def __call__(self, batch: pa.RecordBatch) -> Findings:
         reads = self.read(batch)
         if reads.problems:
-            return Part(problems=reads.problems)
+            return Findings(unsupported=reads.problems)
         blame = self._blame(reads)
         counts = {name: int((blame == code).sum()) for code, name in enumerate(CLASSES)}
         shown = [np.flatnonzero(blame == code)[: self.explain] for code in range(len(CLASSES))]
@@ -137,7 +136,14 @@ class BankKernel:
         figures = {"reads": len(reads.which), "errors": sum(counts.values()), "others": int(others.sum())}
         lowest = {"total": int(min(reads.total))} if len(reads.total) else {}
         highest = {"total": int(max(reads.total))} if len(reads.total) else {}
-        return Part(len(reads.operations.row), counts, earliest(kept, self.explain), figures, lowest, highest)
+        return Findings(
+            len(reads.operations.row),
+            counts=counts,
+            kept=earliest(kept, self.explain),
+            figures=figures,
+            lowest=lowest,
+            highest=highest,
+        )
 
     def _blame(self, reads: _Reads) -> Any:
         """The class of what is wrong with each read, or the number of classes."""

@@ -8,11 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkers.jepsen.rows import INFO, OBJECT, OK, UNKNOWN_F, flat, read_mops, read_operations
-from checkers.kernels.columns import NEVER
-
-STRANGE: Final = 126
-"""Kind of a row that stands for an operation which the model does not know."""
+from checkers.columns.codes import INFO, NEVER, OK, UNSUPPORTED
+from checkers.columns.rows import OBJECT, flat, read_mops, read_operations
 
 SCHEMA: Final = pa.schema(
     [
@@ -30,18 +27,19 @@ SCHEMA: Final = pa.schema(
 
 def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], spread: frozenset[int] = frozenset()) -> pa.RecordBatch:
     """One row a micro-operation of clients; kinds in `spread` have lists, which become one row an element (and one of
-    kind `-1 - kind` for the operation itself). What fits no kind, and lists elsewhere, become STRANGE."""
+    kind `-1 - kind` for the operation itself). What fits no kind, and lists elsewhere, become UNSUPPORTED."""
     operations = read_operations(batch)
     mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), kinds)
     kind = mops.kind.copy()
     lists = np.isin(kind, list(spread))
-    kind[(kind == UNKNOWN_F) | (mops.listed & ~lists)] = STRANGE
+    kind[mops.listed & ~lists] = UNSUPPORTED
     lengths = np.where(mops.listed & lists, mops.list_stop - mops.list_start, 0)
     rows = np.concatenate((np.arange(len(kind)), np.repeat(np.arange(len(kind)), lengths)))
     elements = rows[len(kind) :]
     before = np.cumsum(lengths) - lengths
     places = np.repeat(mops.list_start - before, lengths) + np.arange(len(elements))
-    kinds_out = np.concatenate((np.where(lists & (kind != STRANGE), -1 - kind, kind), kind[elements])).astype(np.int8)
+    marked = np.where(lists & (kind != UNSUPPORTED), -1 - kind, kind)
+    kinds_out = np.concatenate((marked, kind[elements])).astype(np.int8)
     of = mops.of[rows]
     columns: dict[str, Any] = {name: part[rows] for name, part in zip(OBJECT, mops.address, strict=True)}
     columns["kind"] = kinds_out
@@ -57,10 +55,5 @@ def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], spread: frozense
 
 def _strange(invoke: Any) -> pa.RecordBatch:
     zeros = np.zeros(len(invoke), np.int64)
-    columns = {field.name: zeros for field in SCHEMA} | {"invoke": invoke, "kind": np.full(len(invoke), STRANGE)}
+    columns = {field.name: zeros for field in SCHEMA} | {"invoke": invoke, "kind": np.full(len(invoke), UNSUPPORTED)}
     return flat(SCHEMA, columns)
-
-
-def strange_of(kind: Any, invoke: Any, problem: str) -> tuple[tuple[int, str], ...]:
-    """The first operations that the model does not know, with what is wrong."""
-    return tuple((int(index), problem) for index in np.sort(invoke[kind == STRANGE])[:8])

@@ -17,30 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.columns.codes import FAIL, NEVER, OK
+from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, run_batches, run_flow
-from checkers.findings import Finding
-from checkers.jepsen.parts import Part, earliest, merged
-from checkers.jepsen.rows import (
-    COLUMNS,
-    FAIL,
-    OBJECT,
-    OK,
-    column,
-    flat,
-    group_starts,
-    key_at,
-    read_mops,
-    read_operations,
-)
-from checkers.jepsen.words import conclude, thing, whose
-from checkers.kernels.columns import NEVER
+from checkers.explain.conclude import conclude, thing, whose
+from checkers.explain.speaker import Speaker, listed
+from checkers.findings import Finding, Findings, earliest, merged
 from checkers.options import CheckOptions
 from checkers.quorum.convergence import judge_replicas
 from checkers.quorum.reading import read_quorum_history
 from checkers.source import Source
 from checkers.verdict import Verdict
-from checkers.words import Speaker, listed
 
 DIVERGENCE: Final = "divergence"
 FINAL: Final = "final"
@@ -58,7 +46,7 @@ _SCHEMA: Final = pa.schema(
 """One row a micro-operation of a final read; lists are in `text` as JSON, and so is nil."""
 
 
-def _course(batch: pa.RecordBatch) -> Part:
+def _course(batch: pa.RecordBatch) -> Findings:
     """What tells which reads are final: whether any is marked so, and the last event of anything but reads."""
     operations = read_operations(batch)
     mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), _KINDS)
@@ -68,7 +56,7 @@ def _course(batch: pa.RecordBatch) -> Part:
     ended = np.where(operations.complete == NEVER, operations.invoke, operations.complete)
     phases = pc.equal(batch.column("phase"), FINAL).fill_null(False).to_numpy(zero_copy_only=False)[operations.row]
     figures = {"final": int(phases.sum()), "appends": int((mops.kind == 1).sum())}
-    return Part(figures=figures, highest={"last": int(ended[other].max(initial=-1))})
+    return Findings(figures=figures, highest={"last": int(ended[other].max(initial=-1))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +91,14 @@ class ConvergenceFlow:
         columns |= {"value": mops.value[kept], "text": pa.array(texts, pa.string())}
         return flat(_SCHEMA, columns | {"invoke": operations.invoke[mops.of[kept]]})
 
-    def judge(self, rows: pa.Table) -> Part:
+    def judge(self, rows: pa.Table) -> Findings:
         if not rows.num_rows:
-            return Part()
+            return Findings()
         named = rows.column("node").is_valid().to_numpy()
         figures = {"final_reads": rows.num_rows, "without_node": int((~named).sum())}
         rows = rows.filter(pa.array(named))
         if not rows.num_rows:
-            return Part(figures["final_reads"], figures=figures)
+            return Findings(figures["final_reads"], figures=figures)
         address = [column(rows, name) for name in OBJECT]
         node = rows.column("node").combine_chunks().dictionary_encode()
         last = np.append(group_starts([*address, node.indices.to_numpy()])[1:], rows.num_rows) - 1
@@ -130,7 +118,7 @@ class ConvergenceFlow:
             kept.append(Finding(DIVERGENCE, min(ops), key_at(rows, int(mine[0])), ops, facts))
         figures |= {"objects": len(objects), "compared": int((sizes > 1).sum())}
         counts = {DIVERGENCE: int(apart.sum())}
-        return Part(figures["final_reads"], counts, earliest(kept, self.explain), figures)
+        return Findings(figures["final_reads"], counts=counts, kept=earliest(kept, self.explain), figures=figures)
 
 
 def judge_convergence(source: Source, engine: Engine, options: CheckOptions) -> Verdict:

@@ -1,6 +1,6 @@
 """Follows each element of sets through all reads: when it was known, last shown, last missed.
 
-Columns in, columns out. What reads show is looked at where it lies, list by list (`checkers.kernels.shown`): beside it
+Columns in, columns out. What reads show is looked at where it lies, list by list (`checkers.jepsen.shown`): beside it
 only the elements themselves need room.
 """
 
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers.jepsen.rows import OBJECT, OK, Bools, column, group_starts
-from checkers.kernels.columns import NEVER, Ints
-from checkers.kernels.shown import ADD, READ, SetOps, Sought, Traces, last_missed, meet_adds, meet_reads, new_traces
+from checkers.columns.batches import Bools
+from checkers.columns.codes import NEVER, OK, Ints
+from checkers.columns.rows import OBJECT, column, group_starts
+from checkers.jepsen.shown import ADD, READ, Met, SetOps, Sought, Traces, last_missed, meet_adds, meet_reads, new_traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,12 @@ class Elements:
 
 
 def follow(table: pa.Table) -> Elements:
-    """What became of every element of a table sorted by object and `invoke`.
+    """What became of every element of a table sorted by object, `share` (each is an object by itself) and `invoke`.
 
     Its rows are adds and successful reads (`kind`), with an add's `value` and `outcome`, what a read shows in `items`,
     and moments in ns in `began` and `ended`.
     """
-    starts = group_starts([column(table, name) for name in OBJECT])
+    starts = group_starts([column(table, name) for name in (*OBJECT, "share")])
     owner = np.zeros(table.num_rows, np.int64)
     owner[starts] = 1
     owner = np.cumsum(owner) - 1
@@ -106,11 +107,11 @@ def _sought(ops: SetOps, owner: Ints, value: Ints, added: Ints, reads: Ints, rea
 def _meet(table: pa.Table, ops: SetOps, sought: Sought, traces: Traces) -> None:
     """Meet all reads, the last chunk of the table first."""
     objects = len(sought.first) - 1
-    met, met_late = np.zeros(objects, np.int64), np.zeros(objects, np.int64)
+    met = Met(np.zeros(objects, np.int64), np.zeros(objects, np.int64))
     stop = table.num_rows
     for chunk in reversed(table.column("items").chunks):
         stop -= len(chunk)
-        meet_reads(ops, stop, *_lists(chunk), sought, traces, met, met_late)
+        meet_reads(ops, stop, *_lists(chunk), sought, traces, met)
 
 
 def _lists(chunk: pa.ListArray) -> tuple[Any, Any]:

@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.jepsen.rows import group_starts
-from checkers.kernels.columns import Ints
+from checkers.columns.codes import Ints
+from checkers.columns.rows import group_starts
 
 _MOST_BITS: Final = 62
 """Sets of up to so many keys are kept as machine integers."""
 
 
-class Reads:
+class GroupReads:
     """Reads in order of (group, invocation). `seen` has a flag for each key of each read, in the order of the group's
     keys; read i's begin at `starts[i]`."""
 
@@ -48,7 +48,7 @@ class Reads:
         return sorted(set(mine[:-1][missing].tolist()))
 
 
-def count_forks(reads: Reads, number: int) -> int:
+def count_forks(reads: GroupReads, number: int) -> int:
     """How many pairs of reads of a group are incomparable; linear in the reads, quadratic in their distinct states."""
     masks, times = np.unique(reads.masks[reads.of_group(number)], return_counts=True)
     total = 0
@@ -61,7 +61,7 @@ def _incomparable(mask: Any, others: Any) -> Any:
     return ((others & ~mask) != 0).astype(np.bool_) & ((mask & ~others) != 0).astype(np.bool_)
 
 
-def find_forks(reads: Reads, number: int, explain: int) -> list[tuple[int, int]]:
+def find_forks(reads: GroupReads, number: int, explain: int) -> list[tuple[int, int]]:
     """The first incomparable pairs of reads of a group, by the later of the two."""
     span = reads.of_group(number)
     masks = reads.masks[span]

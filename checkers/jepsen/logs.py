@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from checkers.engines.api import Engine
-from checkers.jepsen.settings import names_setting
 from checkers.options import CheckOptions
+from checkers.settings import names_setting
 from checkers.source import Source
 from checkers.verdict import Anomaly, Validity, Verdict
 from harness.errors import UserError
@@ -31,9 +31,9 @@ PATTERNS: Final = (
 """What no healthy node writes."""
 
 _MOST_SHOWN: Final = 300
-_MOST_BYTES: Final = 1 << 16
-"""A longer line is searched in pieces of so many bytes, each with the end of the one before, so that what crosses their
-border is found."""
+_MOST_BYTES: Final = 1 << 24
+"""A longer line is searched in pieces of so many bytes, each with the end of the one before. A pattern may match across
+more than that, so nothing is said of a log with such a line in which nothing was found."""
 _OVERLAP: Final = 1 << 12
 
 
@@ -47,9 +47,16 @@ class Match:
     text: str
 
 
-def matches_of(path: Path, node: str, pattern: re.Pattern[bytes]) -> list[Match]:
-    """The lines of a log file that the pattern finds; raises UserError if the file can't be read."""
-    found = []
+class Searched(NamedTuple):
+    """The lines of a log that a pattern finds, and the first that is too long to be searched in one piece (0: none)."""
+
+    matches: list[Match]
+    cut: int
+
+
+def searched(path: Path, node: str, pattern: re.Pattern[bytes]) -> Searched:
+    """What the pattern finds in a log file; raises UserError if the file can't be read."""
+    found, cut = list[Match](), 0
     try:
         with path.open("rb") as file:
             number, before = 0, b""
@@ -58,10 +65,11 @@ def matches_of(path: Path, node: str, pattern: re.Pattern[bytes]) -> list[Match]
                 if any(match.end() > len(before) for match in pattern.finditer(before + piece)):
                     text = piece.decode(errors="replace").strip()
                     found.append(Match(node, path.name, number, text[:_MOST_SHOWN]))
+                cut = cut or (number if before else 0)
                 before = b"" if piece.endswith(b"\n") else (before + piece)[-_OVERLAP:]
     except OSError as error:
         raise UserError(f"The log {path} can't be read: {error.strerror}.") from error
-    return found
+    return Searched(found, cut)
 
 
 def _pattern(options: CheckOptions) -> re.Pattern[bytes]:
@@ -87,8 +95,10 @@ def log_files(source: Source, options: CheckOptions) -> list[tuple[str, Path]]:
 def judge_logs(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """No line of any node's log matches the patterns (`-o pattern=REGEX`, `-o files=NAME,NAME`)."""
     pattern, files = _pattern(options), log_files(source, options)
-    found = [match for node, path in files for match in matches_of(path, node, pattern)]
-    valid: Validity = False if found else True if files else "unknown"
+    logs = [searched(path, node, pattern) for node, path in files]
+    found = [match for log in logs for match in log.matches]
+    reason = None if found else _doubt(files, logs)
+    valid: Validity = False if found else "unknown" if reason else True
     anomalies = tuple(
         Anomaly(f"Node {match.node} wrote in {match.file}, line {match.line}: {match.text}", match.node)
         for match in found[: options.explain]
@@ -100,6 +110,16 @@ def judge_logs(source: Source, engine: Engine, options: CheckOptions) -> Verdict
         {PANIC: anomalies} if anomalies else {},
         {PANIC: len(found)} if found else {},
         engine=engine.name,
-        reason=None if files else "The run has no log files.",
+        reason=reason,
         details={"files": len(files), "matches_by_node": by_node},
     )
+
+
+def _doubt(files: list[tuple[str, Path]], logs: list[Searched]) -> str | None:
+    """Why nothing can be said although nothing was found."""
+    for (node, path), log in zip(files, logs, strict=True):
+        if log.cut:
+            return (
+                f"Line {log.cut} of {node}'s {path.name} has more than {_MOST_BYTES} bytes and was searched in pieces."
+            )
+    return None if files else "The run has no log files."

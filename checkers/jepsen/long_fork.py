@@ -6,41 +6,30 @@ write that the other misses saw the writes in opposite orders: a long fork, whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
+from checkers.columns.codes import FAIL, OK, UNSUPPORTED, Ints, unsupported
+from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
-from checkers.findings import Finding, Key
-from checkers.jepsen.forks import Reads, count_forks, find_forks
-from checkers.jepsen.parts import Part, earliest, merged
-from checkers.jepsen.rows import (
-    COLUMNS,
-    FAIL,
-    OBJECT,
-    OK,
-    UNKNOWN_F,
-    column,
-    flat,
-    group_starts,
-    read_mops,
-    read_operations,
-)
-from checkers.jepsen.settings import int_setting
-from checkers.jepsen.words import conclude, who
-from checkers.kernels.columns import Ints
+from checkers.explain.conclude import conclude, who
+from checkers.explain.speaker import Speaker, listed
+from checkers.findings import Finding, Findings, Key, earliest, merged
+from checkers.jepsen.forks import GroupReads, count_forks, find_forks
 from checkers.options import CheckOptions
+from checkers.settings import int_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
-from checkers.words import Speaker, listed
 
 LONG_FORK: Final = "long-fork"
 
-READ, WRITE, STRANGE = 0, 1, 2
+READ, WRITE = 0, 1
 
 _KINDS: Final = {"r": READ, "read": READ, "w": WRITE, "write": WRITE}
 _SCHEMA: Final = pa.schema(
@@ -85,7 +74,7 @@ class LongForkFlow:
         mops = read_mops(batch, operations, operations.outcome != FAIL, _KINDS)
         count = len(operations.row)
         size, writes = np.bincount(mops.of, minlength=count), np.bincount(mops.of[mops.kind == WRITE], minlength=count)
-        odd = np.bincount(mops.of[(mops.kind == UNKNOWN_F) | mops.listed], minlength=count)
+        odd = np.bincount(mops.of[(mops.kind == UNSUPPORTED) | mops.listed], minlength=count)
         strange = (odd > 0) | ((writes > 0) & (size > 1))
         null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
         strange |= null & (operations.outcome == OK)
@@ -100,21 +89,20 @@ class LongForkFlow:
         columns["seen"] = columns["seen"].astype(np.int8)
         wrong = np.flatnonzero(strange)
         zeros = {field.name: np.zeros(len(wrong), np.int64) for field in _SCHEMA}
-        zeros |= {"kind": np.full(len(wrong), STRANGE), "invoke": operations.invoke[wrong]}
+        zeros |= {"kind": np.full(len(wrong), UNSUPPORTED), "invoke": operations.invoke[wrong]}
         return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, zeros)])
 
-    def judge(self, rows: pa.Table) -> Part:
+    def judge(self, rows: pa.Table) -> Findings:
         kind, invoke = column(rows, "kind"), column(rows, "invoke")
-        wrong = np.sort(invoke[kind == STRANGE])[:8]
-        if len(wrong) or not rows.num_rows:
-            problem = "this is neither a read of several keys nor a write of one"
-            return Part(problems=tuple((int(index), problem) for index in wrong))
+        problems = unsupported(invoke[kind == UNSUPPORTED], "this is neither a read of several keys nor a write of one")
+        if problems or not rows.num_rows:
+            return Findings(unsupported=problems)
         rewritten = _rewritten(rows.filter(pa.array(kind == WRITE)))
         reads = rows.filter(pa.array(kind == READ))
         figures = {"writes": int((kind == WRITE).sum())}
         lowest = {"rewritten": rewritten} if rewritten is not None else {}
         if not reads.num_rows:
-            return Part(figures["writes"], {}, (), figures, lowest)
+            return Findings(figures["writes"], figures=figures, lowest=lowest)
         return _judge_reads(reads, self.explain, figures, lowest)
 
 
@@ -130,7 +118,7 @@ def _rewritten(writes: pa.Table) -> int | None:
     return int(invoke[order[again]].min()) if len(again) else None
 
 
-def _judge_reads(rows: pa.Table, explain: int, figures: dict[str, int], lowest: dict[str, int]) -> Part:
+def _judge_reads(rows: pa.Table, explain: int, figures: dict[str, int], lowest: dict[str, int]) -> Findings:
     group, invoke = column(rows, "group"), column(rows, "invoke")
     address = [column(rows, name) for name in OBJECT]
     ops = group_starts([group, invoke])
@@ -146,7 +134,7 @@ def _judge_reads(rows: pa.Table, explain: int, figures: dict[str, int], lowest: 
     revalued = _revalued(rows, seen)
     if revalued is not None:
         lowest = lowest | {"revalued": revalued}
-    reads = Reads(group[ops], invoke[ops], place, seen, ops)
+    reads = GroupReads(group[ops], invoke[ops], place, seen, ops)
     bad = reads.forked_groups()
     kept: list[Finding] = []
     count = 0
@@ -164,7 +152,15 @@ def _judge_reads(rows: pa.Table, explain: int, figures: dict[str, int], lowest: 
     sizes = {"group_size": int(size.min())}
     total = len(ops) + figures["writes"]
     highest = {"group_size": int(size.max())}
-    return Part(total, {LONG_FORK: count}, earliest(kept, explain), figures, lowest | sizes, highest, (), doubts)
+    return Findings(
+        total,
+        counts={LONG_FORK: count},
+        kept=earliest(kept, explain),
+        reasons=doubts,
+        figures=figures,
+        lowest=lowest | sizes,
+        highest=highest,
+    )
 
 
 def _revalued(rows: pa.Table, seen: Any) -> int | None:
@@ -181,7 +177,7 @@ def _revalued(rows: pa.Table, seen: Any) -> int | None:
     return int(invoke[differ].min()) if len(differ) else None
 
 
-def _findings(rows: pa.Table, reads: Reads, number: int, explain: int) -> list[Finding]:
+def _findings(rows: pa.Table, reads: GroupReads, number: int, explain: int) -> list[Finding]:
     kept = []
     for one, other in find_forks(reads, number, explain):
         mine = [slice(int(reads.starts[i]), int(reads.starts[i]) + reads.size(i)) for i in (one, other)]
@@ -218,7 +214,7 @@ def judge_long_fork(source: Source, engine: Engine, options: CheckOptions) -> Ve
     return conclude("long-fork", source, engine, part, _SENTENCES, doubts, details)
 
 
-def _illegal(source: Source, part: Part) -> tuple[str, ...]:
+def _illegal(source: Source, part: Findings) -> tuple[str, ...]:
     """Why the history is none that this checker is made for."""
     found = []
     if "rewritten" in part.lowest:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.kernels.columns import Ints
+from checkers.columns.codes import Ints
 from checkers.source import Source
 from harness.columns import FOREIGN_BASE
 

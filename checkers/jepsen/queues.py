@@ -8,25 +8,25 @@ counts as dequeues of its elements. `total-queue` is Jepsen's: only lost and une
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
+from checkers.columns.codes import INFO, OK, UNSUPPORTED, Ints, unsupported
+from checkers.columns.rows import COLUMNS, OBJECT, column, group_starts, key_at
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
-from checkers.findings import Finding
-from checkers.jepsen.cells import SCHEMA, STRANGE, read_cells, strange_of
-from checkers.jepsen.parts import Part, earliest, merged
-from checkers.jepsen.rows import COLUMNS, INFO, OBJECT, OK, column, group_starts, key_at
-from checkers.jepsen.words import conclude, thing, who, whose
-from checkers.kernels.columns import Ints
+from checkers.explain.conclude import conclude, thing, who, whose
+from checkers.explain.speaker import Speaker
+from checkers.findings import Finding, Findings, earliest, merged
+from checkers.jepsen.cells import SCHEMA, read_cells
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
-from checkers.words import Speaker
 
 ENQUEUE, DEQUEUE, DRAIN = 0, 1, 2
 _DRAINED: Final = -1 - DRAIN
@@ -55,17 +55,17 @@ class QueueFlow:
         out = (kind == DEQUEUE) | (kind == DRAIN)
         kind[out & (outcome == INFO)] = _UNKNOWN_DEQUEUE
         wordless = (kind == DEQUEUE) & (outcome == OK) & (column(rows, "nil") == 1)
-        kept = (kind == ENQUEUE) | (out & (outcome == OK) & ~wordless) | (kind == STRANGE)
+        kept = (kind == ENQUEUE) | (out & (outcome == OK) & ~wordless) | (kind == UNSUPPORTED)
         kept |= ((kind == _UNKNOWN_DEQUEUE) | (kind == _DRAINED)) & (outcome == INFO)
         kind[kind == DRAIN] = DEQUEUE
         place = rows.schema.get_field_index("kind")
         return rows.set_column(place, rows.schema.field(place), pa.array(kind)).filter(pa.array(kept))
 
-    def judge(self, rows: pa.Table) -> Part:
+    def judge(self, rows: pa.Table) -> Findings:
         kind, invoke, outcome = column(rows, "kind"), column(rows, "invoke"), column(rows, "outcome")
-        problems = strange_of(kind, invoke, _PROBLEM)
+        problems = unsupported(invoke[kind == UNSUPPORTED], _PROBLEM)
         if problems or not rows.num_rows:
-            return Part(problems=problems)
+            return Findings(unsupported=problems)
         starts = group_starts([column(rows, name) for name in self.keys])
         groups = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows.num_rows)))
 
@@ -94,7 +94,7 @@ class QueueFlow:
             "unknown_drains": int((kind == _DRAINED).sum()),
         }
         totals = {name: int(counts.sum()) for name, counts in instances.items()}
-        return Part(rows.num_rows, totals, earliest(kept, self.explain), figures)
+        return Findings(rows.num_rows, counts=totals, kept=earliest(kept, self.explain), figures=figures)
 
 
 def _deepest(rows: pa.Table, groups: Ints, count: int) -> Ints:

@@ -6,6 +6,9 @@ read that shows it, misses it; else `never-read`. A stable element is `stale` if
 misses it (whatever the latency; Jepsen counts from one millisecond). Order is that of events; a read can show an
 element if it ends after the add began. Elements shown twice by one read are `duplicated`. Lost and duplicated elements
 are anomalies, stale ones where the set is to be linearizable (`-o linearizable=true`).
+
+No element's fate depends on another's. So on Spark large sets fall into shares of their elements, and of each read a
+share has the moments, and those of its elements that the read shows.
 """
 
 from __future__ import annotations
@@ -13,30 +16,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import exploded, ints
+from checkers.columns.codes import UNSUPPORTED, Ints
+from checkers.columns.rows import COLUMNS, OBJECT, column, flat, key_at, lists_of
 from checkers.engines.api import Engine
-from checkers.engines.flows import run_flow
-from checkers.findings import Finding
+from checkers.engines.exchange import MOST_BUCKETS, buckets_of
+from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
+from checkers.explain.conclude import conclude, thing, whose
+from checkers.explain.speaker import Speaker
+from checkers.findings import Finding, Findings, Key, earliest, merged
 from checkers.jepsen.elements import Elements, follow
-from checkers.jepsen.parts import Part, earliest, merged
-from checkers.jepsen.rows import COLUMNS, OBJECT, column, flat, ints, key_at, lists_of
-from checkers.jepsen.sets import STRANGE, problems_of, read_set_rows
-from checkers.jepsen.settings import bool_setting
-from checkers.jepsen.words import conclude, thing, whose
-from checkers.kernels.columns import Ints
-from checkers.kernels.shown import ADD
+from checkers.jepsen.sets import SetRows, problems_of, read_set_rows
+from checkers.jepsen.shown import ADD
 from checkers.options import CheckOptions
+from checkers.settings import bool_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
-from checkers.words import Speaker
 
 _SCHEMA: Final = pa.schema(
     [
         *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
+        pa.field("share", pa.int64(), nullable=False),
         pa.field("kind", pa.int8(), nullable=False),
         pa.field("value", pa.int64(), nullable=False),
         pa.field("outcome", pa.int8(), nullable=False),
@@ -47,7 +53,20 @@ _SCHEMA: Final = pa.schema(
         pa.field("items", pa.list_(pa.int64())),
     ]
 )
-"""One row an add or a successful read with what it shows; `began` and `ended` in ns (0 where no times are stated)."""
+"""One row an add, or a successful read with what it shows of a share; `began` and `ended` in ns (0 where no times are
+stated)."""
+
+_ITEMS_PER_SHARE: Final = 1 << 21
+"""Elements that reads show of one share, as far as reads show enough of them: each share takes a row of each read."""
+
+_LEAST_SHOWN: Final = 8
+"""A share has so many elements for each read on average."""
+
+_MOST_TOLD: Final = 1_000
+"""So many sets are counted; more sets than that are work for many tasks each by itself."""
+
+_KEPT: Final = "kept:"
+"""Figures of this name and a set's address say in how many shares the set has elements that stay."""
 
 _LEAST_SHOWN_NS: Final = 1_000
 """Latencies below are no more than the order of events."""
@@ -57,39 +76,70 @@ _LATENCIES: Final = (0.0, 0.5, 0.95, 0.99, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class SetFullFlow:
-    """See `Flow`: all operations on a set meet."""
+    """See `Flow`: all operations on a set meet, or of each of so many shares of its elements."""
 
     explain: int
+    shares: int = 1
     columns: tuple[str, ...] = (*COLUMNS, "invoke_time", "complete_time")
     schema: pa.Schema = _SCHEMA
-    keys: tuple[str, ...] = OBJECT
+    keys: tuple[str, ...] = (*OBJECT, "share")
     order: tuple[str, ...] = ("invoke",)
 
     def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         found = read_set_rows(batch)
         mops, operations = found.mops, found.operations
-        rows = np.sort(np.concatenate((found.adds, found.reads)))
+        rows, share, items = self._shared(found)
         of = mops.of[rows]
         began, ended = (ints(batch.column(name))[operations.row[of]] for name in ("invoke_time", "complete_time"))
         columns: dict[str, Any] = {name: part[rows] for name, part in zip(OBJECT, mops.address, strict=True)}
         columns |= {"kind": mops.kind[rows], "value": mops.value[rows], "outcome": operations.outcome[of]}
         columns |= {"invoke": operations.invoke[of], "complete": operations.complete[of]}
-        columns |= {"began": began, "ended": ended, "items": lists_of(mops, rows)}
+        columns |= {"began": began, "ended": ended, "items": items, "share": share}
         odd = np.concatenate((operations.invoke[mops.of[found.strange]], operations.invoke[found.unfit]))
         if not len(odd):
             return flat(_SCHEMA, columns)
         other: dict[str, Any] = {field.name: np.zeros(len(odd), np.int64) for field in _SCHEMA}
-        other |= {"kind": np.full(len(odd), STRANGE), "invoke": odd, "items": pa.nulls(len(odd), pa.list_(pa.int64()))}
+        other |= {
+            "kind": np.full(len(odd), UNSUPPORTED),
+            "invoke": odd,
+            "items": pa.nulls(len(odd), pa.list_(pa.int64())),
+        }
         return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, other)])
 
-    def judge(self, rows: pa.Table) -> Part:
+    def _shared(self, found: SetRows) -> tuple[Ints, Ints, pa.ListArray]:
+        """The micro-operations of each share, in order of shares: adds once, reads in all with their elements there."""
+        mops = found.mops
+        if self.shares == 1:
+            rows = np.sort(np.concatenate((found.adds, found.reads)))
+            return rows, np.zeros(len(rows), np.int64), lists_of(mops, rows)
+        adds, reads = np.sort(found.adds), np.sort(found.reads)
+        which, places = exploded(mops.list_start[reads], mops.list_stop[reads])
+        place = self._share_of(mops.items[places]) * len(reads) + which
+        sizes = np.bincount(place, minlength=self.shares * len(reads))
+        sizes = np.concatenate((np.zeros(len(adds) + 1, np.int64), sizes))
+        order = np.argsort(place, kind="stable")
+        items = pa.ListArray.from_arrays(pa.array(np.cumsum(sizes), pa.int32()), pa.array(mops.items[places[order]]))
+        shares = np.repeat(np.arange(self.shares), len(reads))
+        rows = np.concatenate((adds, np.tile(reads, self.shares)))
+        return rows, np.concatenate((self._share_of(mops.value[adds]), shares)), items
+
+    def _share_of(self, value: Ints) -> Ints:
+        return buckets_of({"kind": value, "value": value}, ("value",), self.shares).astype(np.int64)
+
+    def judge(self, rows: pa.Table) -> Findings:
         problems = problems_of(rows)
         if problems or not rows.num_rows:
-            return Part(problems=problems)
-        return _part(rows, follow(rows), self.explain)
+            return Findings(unsupported=problems)
+        elements = follow(rows)
+        part = _part(rows, elements, self.explain)
+        return (
+            part
+            if self.shares == 1
+            else msgspec.structs.replace(part, figures=part.figures | _kept_sets(rows, elements))
+        )
 
 
-def _part(rows: pa.Table, elements: Elements, explain: int) -> Part:
+def _part(rows: pa.Table, elements: Elements, explain: int) -> Findings:
     stable, lost, stale = elements.stable, elements.lost, elements.stale
     flags = {"lost": lost, "stale": stale, "duplicated": elements.most > 1}
     kept: list[Finding] = []
@@ -116,7 +166,14 @@ def _part(rows: pa.Table, elements: Elements, explain: int) -> Part:
         figures |= _histogram(name, latency)
     highest = {"stable_latency_ns": int(elements.stable_latency.max(initial=0))}
     highest["lost_latency_ns"] = int(elements.lost_latency.max(initial=0))
-    return Part(rows.num_rows, counts, earliest(kept, explain), figures, {}, highest)
+    return Findings(rows.num_rows, counts=counts, kept=earliest(kept, explain), figures=figures, highest=highest)
+
+
+def _kept_sets(rows: pa.Table, elements: Elements) -> dict[str, int]:
+    """The figures of sets of which a share has elements that stay."""
+    stay = np.flatnonzero(elements.stable)
+    firsts = np.unique(elements.object[stay], return_index=True)[1]
+    return {f"{_KEPT}{key_at(rows, int(elements.place[stay[i]]))}": 1 for i in firsts}
 
 
 def _index(rows: pa.Table, row: int) -> int:
@@ -160,13 +217,66 @@ def _finding(rows: pa.Table, elements: Elements, name: str, i: int) -> Finding:
     return Finding(name, add, key_at(rows, place), (add, *reads), facts)
 
 
+class _Size(NamedTuple):
+    """How many adds and reads there are of how many sets, and elements that the reads show."""
+
+    sets: frozenset[Key]
+    adds: int
+    reads: int
+    shown: int
+
+
+def size_of(batch: pa.RecordBatch) -> _Size | None:
+    """What a batch of a history says; None if there are more sets than are counted."""
+    found = read_set_rows(batch)
+    rows = np.concatenate((found.adds, found.reads))
+    sets = np.unique(np.stack([part[rows] for part in found.mops.address], axis=1), axis=0)
+    if len(sets) > _MOST_TOLD:
+        return None
+    shown = found.mops.list_stop[found.reads] - found.mops.list_start[found.reads]
+    keys = frozenset((t, p, r, c) for t, p, r, c in sets.tolist())
+    return _Size(keys, len(found.adds), len(found.reads), int(shown.sum()))
+
+
+def total_size(told: list[_Size | None]) -> _Size | None:
+    """What several parts of a history say together."""
+    known = [size for size in told if size is not None]
+    sets = frozenset[Key]().union(*(size.sets for size in known))
+    if len(known) < len(told) or len(sets) > _MOST_TOLD:
+        return None
+    adds, reads = sum(size.adds for size in known), sum(size.reads for size in known)
+    return _Size(sets, adds, reads, sum(size.shown for size in known))
+
+
+def shares_of(reads: int, shown: int) -> int:
+    """Into how many shares sets fall whose reads show so many elements."""
+    return max(1, min(-(-shown // _ITEMS_PER_SHARE), shown // (_LEAST_SHOWN * max(1, reads)), MOST_BUCKETS))
+
+
+def _all_parts(source: Source, engine: Engine, explain: int) -> Findings:
+    """What there is to say of all sets, of large ones share by share."""
+    flow, combine = SetFullFlow(explain), partial(merged, explain=explain)
+    size = run_batches(engine, source, _SIZES) if leaves_cores_idle(engine, source, flow) else None
+    shares = shares_of(size.reads, size.shown) if size is not None else 1
+    if size is None or shares == 1:
+        return run_flow(engine, source, flow, combine)
+    part = run_flow(engine, source, replace(flow, shares=shares), combine, least_buckets=shares)
+    kept = sum(name.startswith(_KEPT) for name in part.figures)
+    figures = {name: figure for name, figure in part.figures.items() if not name.startswith(_KEPT)}
+    sets = {"objects": len(size.sets), "objects_without_stable": len(size.sets) - kept}
+    return msgspec.structs.replace(part, figures=figures | sets, ops=size.adds + size.reads)
+
+
+_SIZES: Final = BatchFlow(COLUMNS, size_of, total_size)
+
+
 def judge_set_full(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """No element is lost or shown twice by one read; none is stale if the set has to be linearizable."""
     linearizable = bool_setting(options, "linearizable")
-    part = run_flow(engine, source, SetFullFlow(options.explain), partial(merged, explain=options.explain))
+    part = _all_parts(source, engine, options.explain)
     stale = part.counts.get("stale", 0)
     fatal = {"lost", "duplicated"} | ({"stale"} if linearizable else set())
-    judged = replace(
+    judged = msgspec.structs.replace(
         part,
         counts={name: count for name, count in part.counts.items() if name in fatal},
         kept=tuple(finding for finding in part.kept if finding.anomaly in fatal),

@@ -7,43 +7,40 @@ tried to add them; `recovered` ones are in it though their add was not acknowled
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
-from checkers.engines.api import Engine
-from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
-from checkers.findings import Finding, Key
-from checkers.jepsen.parts import Part, earliest, merged
-from checkers.jepsen.rows import (
+from checkers.columns.batches import Bools, exploded
+from checkers.columns.codes import OK, UNSUPPORTED, Ints, unsupported
+from checkers.columns.projection import places_of
+from checkers.columns.rows import (
     COLUMNS,
     OBJECT,
-    OK,
-    UNKNOWN_F,
-    Bools,
-    Mops,
+    ClientMops,
     Operations,
     column,
-    exploded,
     flat,
     group_starts,
     key_at,
     read_mops,
     read_operations,
 )
-from checkers.jepsen.words import conclude, thing, who, whose
-from checkers.kernels.columns import Ints
-from checkers.kernels.shown import ADD, READ
+from checkers.engines.api import Engine
+from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
+from checkers.explain.conclude import conclude, thing, who, whose
+from checkers.explain.speaker import Speaker
+from checkers.findings import Finding, Findings, Key, earliest, merged
+from checkers.jepsen.shown import ADD, READ
 from checkers.options import CheckOptions
-from checkers.projection import places_of
 from checkers.source import Source
 from checkers.verdict import Verdict
-from checkers.words import Speaker
 
-ITEM, STRANGE = 2, 3
+ITEM = 2
 
 _MOST_TOLD: Final = 1_000
 """Tasks are told of the final reads of so many sets; more sets than that are work for many tasks each by itself."""
@@ -69,7 +66,7 @@ class SetRows:
     `item_of` their reads; `strange` are micro-operations that a set does not know."""
 
     operations: Operations
-    mops: Mops
+    mops: ClientMops
     adds: Ints
     reads: Ints
     strange: Ints
@@ -84,7 +81,7 @@ def read_set_rows(batch: pa.RecordBatch) -> SetRows:
     outcome = operations.outcome[mops.of]
     adds = mops.kind == ADD
     reads = (mops.kind == READ) & (outcome == OK)
-    strange = (mops.kind == UNKNOWN_F) | (adds & mops.listed) | (reads & ~mops.listed & ~mops.nil)
+    strange = (mops.kind == UNSUPPORTED) | (adds & mops.listed) | (reads & ~mops.listed & ~mops.nil)
     if mops.nil_item.any():
         nil_items = np.concatenate(([0], np.cumsum(mops.nil_item)))
         strange |= reads & mops.listed & (nil_items[mops.list_stop] > nil_items[mops.list_start])
@@ -103,8 +100,7 @@ def read_set_rows(batch: pa.RecordBatch) -> SetRows:
 
 def problems_of(table: pa.Table) -> tuple[tuple[int, str], ...]:
     """The operations that a set does not know."""
-    strange = column(table, "invoke")[column(table, "kind") == STRANGE]
-    return tuple((int(index), PROBLEM) for index in np.sort(strange)[:8])
+    return unsupported(column(table, "invoke")[column(table, "kind") == UNSUPPORTED], PROBLEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +120,15 @@ class SetFlow:
         which, places = exploded(found.mops.list_start[listed], found.mops.list_stop[listed])
         rows = np.concatenate((found.adds, reads, listed[which], found.strange))
         sizes = (len(found.adds), len(reads), len(which), len(found.strange))
-        kind = np.repeat(np.array([ADD, READ, ITEM, STRANGE], np.int8), sizes)
+        kind = np.repeat(np.array([ADD, READ, ITEM, UNSUPPORTED], np.int8), sizes)
         value = found.mops.value[rows]
         value[kind == ITEM] = found.mops.items[places]
         return _flat_rows(found, rows, kind, value)
 
-    def judge(self, rows: pa.Table) -> Part:
+    def judge(self, rows: pa.Table) -> Findings:
         problems = problems_of(rows)
         if problems or not rows.num_rows:
-            return Part(problems=problems)
+            return Findings(unsupported=problems)
         starts = group_starts([column(rows, name) for name in OBJECT])
         return _judge_objects(rows, starts, _finals_in(rows, starts), self.explain)
 
@@ -166,10 +162,10 @@ class ElementFlow:
         final = np.array([-1, *(read.complete for read in self.finals.values())])[place + 1]
         return rows.filter(pa.array((column(rows, "kind") != ITEM) | (column(rows, "complete") == final)))
 
-    def judge(self, rows: pa.Table) -> Part:
+    def judge(self, rows: pa.Table) -> Findings:
         problems = problems_of(rows)
         if problems or not rows.num_rows:
-            return Part(problems=problems)
+            return Findings(unsupported=problems)
         starts = group_starts([column(rows, name) for name in OBJECT])
         reads = [self.finals[key_at(rows, int(start))] for start in starts]
         finals = _Finals(*(np.array(part) for part in zip(*reads, strict=True)))
@@ -243,12 +239,12 @@ def _flat_rows(found: SetRows, rows: Ints, kind: Any, value: Ints) -> pa.RecordB
     if not len(found.unfit):
         return batch
     zeros = np.zeros(len(found.unfit), np.int64)
-    odd = dict.fromkeys((*OBJECT, "value", "outcome"), zeros) | {"kind": np.full(len(zeros), STRANGE)}
+    odd = dict.fromkeys((*OBJECT, "value", "outcome"), zeros) | {"kind": np.full(len(zeros), UNSUPPORTED)}
     odd |= {"invoke": operations.invoke[found.unfit], "complete": operations.complete[found.unfit]}
     return pa.concat_batches([batch, flat(SCHEMA, odd)])
 
 
-def _judge_objects(table: pa.Table, starts: Ints, finals: _Finals, explain: int) -> Part:
+def _judge_objects(table: pa.Table, starts: Ints, finals: _Finals, explain: int) -> Findings:
     """What is wrong with the elements of sets that begin at `starts`; rows in order of set."""
     objects = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, table.num_rows)))
     kind, value, outcome = column(table, "kind"), column(table, "value"), column(table, "outcome")
@@ -285,7 +281,7 @@ def _judge_objects(table: pa.Table, starts: Ints, finals: _Finals, explain: int)
         "recovered": int((seen & attempted & ~acked).sum()),
     }
     counts = {name: int(flag.sum()) for name, flag in flags.items()}
-    return Part(int((kind != ITEM).sum()), counts, earliest(kept, explain), sums)
+    return Findings(int((kind != ITEM).sum()), counts=counts, kept=earliest(kept, explain), figures=sums)
 
 
 def _counted(flags: Any, groups: Ints) -> Ints:

@@ -10,19 +10,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.codes import FAIL, OK, UNSUPPORTED, unsupported
+from checkers.columns.rows import COLUMNS, ClientMops, column, flat, group_starts, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
-from checkers.findings import Finding
-from checkers.jepsen.parts import Part, earliest, merged
-from checkers.jepsen.rows import COLUMNS, FAIL, OK, Mops, column, flat, group_starts, read_mops, read_operations
-from checkers.jepsen.words import conclude, who
+from checkers.explain.conclude import conclude, who
+from checkers.explain.speaker import Speaker, listed
+from checkers.findings import Finding, Findings, earliest, merged
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
-from checkers.words import Speaker, listed
 from harness.columns import FOREIGN_BASE
 
-GENERATE, ATTEMPT, STRANGE = 0, 1, 2
+GENERATE, ATTEMPT = 0, 1
 DUPLICATE: Final = "duplicate-id"
 
 _SCHEMA: Final = pa.schema(
@@ -52,7 +52,7 @@ class UniqueIdsFlow:
         operations = read_operations(batch)
         mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), {"generate": GENERATE})
         ok = operations.outcome[mops.of] == OK
-        kind = np.where(mops.kind != GENERATE, STRANGE, np.where(ok, GENERATE, ATTEMPT)).astype(np.int8)
+        kind = np.where(mops.kind != GENERATE, UNSUPPORTED, np.where(ok, GENERATE, ATTEMPT)).astype(np.int8)
         sizes = operations.mop_stop - operations.mop_start
         several = sizes[mops.of] > 1
         texts: list[str | None] = [None] * len(kind)
@@ -71,13 +71,12 @@ class UniqueIdsFlow:
         null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
         return pa.concat_batches([rows, _structured(batch, operations, np.flatnonzero(null))])
 
-    def judge(self, rows: pa.Table) -> Part:
+    def judge(self, rows: pa.Table) -> Findings:
         kind, invoke = column(rows, "kind"), column(rows, "invoke")
         value, partition = column(rows, "value"), column(rows, "partition")
-        strange = np.sort(invoke[kind == STRANGE])[:8]
-        problems = tuple((int(index), "this generates no id") for index in strange)
+        problems = unsupported(invoke[kind == UNSUPPORTED], "this generates no id")
         if problems or not rows.num_rows:
-            return Part(problems=problems)
+            return Findings(unsupported=problems)
         text = rows.column("text").combine_chunks()
         codes = text.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
         starts = group_starts([partition, value, codes, kind])
@@ -96,10 +95,17 @@ class UniqueIdsFlow:
         highest = {"id": int(numbers.max())} if len(numbers) else {}
         figures = {"attempts": len(kind), "acknowledged": int(acknowledged.sum())}
         counts = {DUPLICATE: len(twice)}
-        return Part(len(kind), counts, earliest(kept, self.explain), figures, lowest, highest)
+        return Findings(
+            len(kind),
+            counts=counts,
+            kept=earliest(kept, self.explain),
+            figures=figures,
+            lowest=lowest,
+            highest=highest,
+        )
 
 
-def _text(mops: Mops, first: int, size: int) -> str:
+def _text(mops: ClientMops, first: int, size: int) -> str:
     """An id that is a list, a map (of `size` entries) or nil."""
     if size > 1:
         entries = range(first, first + size)
@@ -114,7 +120,7 @@ def _structured(batch: pa.RecordBatch, operations: Any, which: Any) -> pa.Record
     named = operations.named(("generate",))[which]
     outcome = operations.outcome[which]
     value = batch.column("value").take(pa.array(operations.row[which])).to_pylist()
-    kind = np.where(~named, STRANGE, np.where(outcome == OK, GENERATE, ATTEMPT))
+    kind = np.where(~named, UNSUPPORTED, np.where(outcome == OK, GENERATE, ATTEMPT))
     texts = [text if code == GENERATE else None for text, code in zip(value, kind.tolist(), strict=True)]
     kept = np.flatnonzero(named | (outcome != FAIL)).tolist()
     zeros = np.zeros(len(kept), np.int64)

@@ -15,15 +15,15 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from checkers.catalog.synthetic import CatalogShape, catalog_calls
-from checkers.jepsen.synthetic import Shape, stream
 from checkers.made.catalog import events_of
+from checkers.made.catalog_calls import CatalogShape, catalog_calls
+from checkers.made.jepsen import Shape, stream
+from checkers.made.objects import ObjectShape, object_events
+from checkers.made.pages import PageShape, page_batches
+from checkers.made.registers import RegisterShape, register_batches
 from checkers.made.snapshots import feed_events, snapshot_events
 from checkers.made.splice import TICK_NS
-from checkers.objects.synthetic import ObjectShape, object_events
-from checkers.sessions.synthetic import PageShape, page_batches
-from checkers.synthetic import RegisterShape, register_batches
-from checkers.transactions.synthetic import TxnShape, txn_batches
+from checkers.made.transactions import TxnShape, txn_batches
 from harness.history.table import batches as batches_of
 from harness.ops import Mop, Op
 
@@ -39,7 +39,7 @@ _CALLS: Final = 40
 
 
 @dataclass(slots=True)
-class Wanted:
+class ValidHistory:
     """A valid history: so many operations of the model on so many keys, of which changes have an unknown outcome with
     probability `info`. `texts` are interned strings, by text, to which the history adds its own; with `quorum` the
     operations of a history of pages say how their table is replicated."""
@@ -54,11 +54,11 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class HistoryMaker:
     """How the valid histories of a model are made, and on how many keys unless that is said; `keys_are` what keys are,
     None where the model has none."""
 
-    make: Callable[[Wanted], Batches]
+    make: Callable[[ValidHistory], Batches]
     keys: int = 10
     keys_are: str | None = "keys"
 
@@ -83,7 +83,7 @@ def interleaved(streams: Iterable[Iterator[Op]], at_once: int, random: Random) -
         index += 1
 
 
-def _keyed(wanted: Wanted, of_key: Callable[[int, int, int], Iterator[Op]]) -> Batches:
+def _keyed(wanted: ValidHistory, of_key: Callable[[int, int, int], Iterator[Op]]) -> Batches:
     """The history of all keys, `of_key` (key, operations, seed) by `of_key`."""
     random = Random(wanted.seed)
     each, more = divmod(wanted.operations, wanted.keys)
@@ -92,12 +92,12 @@ def _keyed(wanted: Wanted, of_key: Callable[[int, int, int], Iterator[Op]]) -> B
     return batches_of(interleaved(streams, _KEYS_AT_ONCE, random))
 
 
-def _registers(wanted: Wanted) -> Batches:
+def _registers(wanted: ValidHistory) -> Batches:
     shape = RegisterShape(wanted.operations, wanted.keys, info_share=wanted.info, seed=wanted.seed)
     return register_batches(shape)
 
 
-def _transactions(wanted: Wanted) -> Batches:
+def _transactions(wanted: ValidHistory) -> Batches:
     lists = wanted.model == "list-append"
     return txn_batches(
         TxnShape(
@@ -110,14 +110,14 @@ def _transactions(wanted: Wanted) -> Batches:
     )
 
 
-def _pages(wanted: Wanted) -> Batches:
+def _pages(wanted: ValidHistory) -> Batches:
     quorum = wanted.quorum or wanted.model == "durable-rows"
     return page_batches(
         PageShape(wanted.operations, wanted.keys, info_share=wanted.info, quorum=quorum, seed=wanted.seed)
     )
 
 
-def _objects(wanted: Wanted) -> Batches:
+def _objects(wanted: ValidHistory) -> Batches:
     cells = _CELLS if wanted.model == "multi-register" else 1
     values = 0 if wanted.model.endswith("queue") else 5
 
@@ -130,7 +130,7 @@ def _objects(wanted: Wanted) -> Batches:
     return _keyed(wanted, of_key)
 
 
-def _of_jepsen(wanted: Wanted) -> Batches:
+def _of_jepsen(wanted: ValidHistory) -> Batches:
     """Objects of Jepsen's own checkers, one by key."""
     width = 2 if wanted.model == "long-fork" else _CELLS
     return _keyed(
@@ -139,37 +139,37 @@ def _of_jepsen(wanted: Wanted) -> Batches:
     )
 
 
-def _one_of_jepsen(wanted: Wanted) -> Batches:
+def _one_of_jepsen(wanted: ValidHistory) -> Batches:
     """A bank of so many accounts, or one source of ids."""
     shape = Shape(wanted.operations, _CLIENTS, wanted.info, 0.05, width=wanted.keys)
     return batches_of(stream(wanted.model, shape, wanted.seed))
 
 
-def _snapshots(wanted: Wanted) -> Batches:
+def _snapshots(wanted: ValidHistory) -> Batches:
     return _keyed(wanted, lambda key, count, seed: snapshot_events(key, count, wanted.info, Random(seed)))
 
 
-def _feeds(wanted: Wanted) -> Batches:
+def _feeds(wanted: ValidHistory) -> Batches:
     return _keyed(wanted, lambda key, count, seed: feed_events(key + 1, count, wanted.info, Random(seed)))
 
 
-def _catalog(wanted: Wanted) -> Batches:
+def _catalog(wanted: ValidHistory) -> Batches:
     """Calls on a few names for a while, then on others. Nobody asks for a list, for what is planted is in it."""
     return batches_of(interleaved(_plays(wanted), 1, Random(wanted.seed)))
 
 
-def empty_catalogs(wanted: Wanted) -> list[int]:
+def empty_catalogs(wanted: ValidHistory) -> list[int]:
     """Events of a catalog's history before which there is no table, so that a list may show what is planted alone."""
     return [0, *accumulate(sum(1 for _ in play) for play in _plays(wanted))]
 
 
-def _plays(wanted: Wanted) -> Iterator[Iterator[Op]]:
+def _plays(wanted: ValidHistory) -> Iterator[Iterator[Op]]:
     random = Random(wanted.seed)
     for number, first in enumerate(range(0, wanted.operations, _CALLS)):
         yield _calls(number, min(_CALLS, wanted.operations - first), wanted, random.getrandbits(60))
 
 
-def _calls(number: int, count: int, wanted: Wanted, seed: int) -> Iterator[Op]:
+def _calls(number: int, count: int, wanted: ValidHistory, seed: int) -> Iterator[Op]:
     names = wanted.keys
     shape = CatalogShape(count, names=names, unknown=wanted.info, empties=True)
     for event in events_of([call for call in catalog_calls(shape, seed) if not call.total]):
@@ -186,18 +186,22 @@ def _elsewhere(mop: Mop, names: int, number: int) -> Mop:
 
 
 _CELL_MODELS: Final = ("sessions", "monotonic-reads", "read-your-writes", "monotonic-writes", "writes-follow-reads")
-BASES: Final[dict[str, Base]] = {
-    **dict.fromkeys(("register", "cas-register", "catalog-rows", "stats"), Base(_registers, 100)),
-    **dict.fromkeys(("mutex", "lin-set", "lin-queue", "fifo-queue", "kv-append", "multi-register"), Base(_objects)),
-    **dict.fromkeys(("list-append", "rw-register", "isolation"), Base(_transactions, 30, "keys in use at once")),
-    **dict.fromkeys((*_CELL_MODELS, "write-atomicity", "durable-rows"), Base(_pages, 100, "partitions")),
-    **dict.fromkeys(("set", "set-full", "counter", "queue", "total-queue"), Base(_of_jepsen)),
-    "long-fork": Base(_of_jepsen, 10, "groups of keys"),
-    "convergence": Base(_of_jepsen, 10, "groups of registers"),
-    "bank": Base(_one_of_jepsen, 8, "accounts"),
-    "unique-ids": Base(_one_of_jepsen, 1, None),
-    "snapshot-reads": Base(_snapshots),
-    "change-feed": Base(_feeds, 10, "tables, each with a feed"),
-    "catalog": Base(_catalog, 3, "names in use at once"),
+BASES: Final[dict[str, HistoryMaker]] = {
+    **dict.fromkeys(("register", "cas-register", "catalog-rows", "stats"), HistoryMaker(_registers, 100)),
+    **dict.fromkeys(
+        ("mutex", "lin-set", "lin-queue", "fifo-queue", "kv-append", "multi-register"), HistoryMaker(_objects)
+    ),
+    **dict.fromkeys(
+        ("list-append", "rw-register", "isolation"), HistoryMaker(_transactions, 30, "keys in use at once")
+    ),
+    **dict.fromkeys((*_CELL_MODELS, "write-atomicity", "durable-rows"), HistoryMaker(_pages, 100, "partitions")),
+    **dict.fromkeys(("set", "set-full", "counter", "queue", "total-queue"), HistoryMaker(_of_jepsen)),
+    "long-fork": HistoryMaker(_of_jepsen, 10, "groups of keys"),
+    "convergence": HistoryMaker(_of_jepsen, 10, "groups of registers"),
+    "bank": HistoryMaker(_one_of_jepsen, 8, "accounts"),
+    "unique-ids": HistoryMaker(_one_of_jepsen, 1, None),
+    "snapshot-reads": HistoryMaker(_snapshots),
+    "change-feed": HistoryMaker(_feeds, 10, "tables, each with a feed"),
+    "catalog": HistoryMaker(_catalog, 3, "names in use at once"),
 }
 """By model; `logs` has none, for it judges no history but what nodes wrote."""

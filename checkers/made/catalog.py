@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from checkers.catalog.calls import ALTER, CREATE, DELETE, RENAME, Call, Seen
-from checkers.kernels.columns import NEVER
+from checkers.catalog.calls import ALTER, CREATE, DELETE, RENAME, Call, TableSeen
+from checkers.columns.codes import NEVER
 from harness.ops import Mop, Op
 
 NAMES = {CREATE: "create", DELETE: "delete", ALTER: "alter", RENAME: "rename"}
@@ -41,11 +41,11 @@ def _operation(call: Call, process: int) -> Op:
     return Op("ok", process, "schema", (_shown(seen),))
 
 
-def _table(seen: Seen) -> Mop:
+def _table(seen: TableSeen) -> Mop:
     return Mop("table", seen.name, seen.id, row=seen.version or 0, column=RUNNING)
 
 
-def _shown(seen: Seen) -> Mop:
+def _shown(seen: TableSeen) -> Mop:
     if seen.id is None:
         return Mop("created", seen.name, column=int(seen.absent))
     if seen.version is None:

@@ -52,7 +52,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ExampleGroup:
     """Models that share their anomalies."""
 
     title: str
@@ -61,13 +61,13 @@ class Group:
     examples: tuple[Example, ...]
 
 
-def groups() -> tuple[Group, ...]:
+def groups() -> tuple[ExampleGroup, ...]:
     """The index."""
     index = tomllib.loads((EXAMPLES / "index.toml").read_text())
     return tuple(_group(told) for told in index["group"])
 
 
-def _group(told: dict[str, Any]) -> Group:
+def _group(told: dict[str, Any]) -> ExampleGroup:
     models = tuple(told["models"])
     examples = []
     for entry in told.get("anomaly", ()):
@@ -76,7 +76,7 @@ def _group(told: dict[str, Any]) -> Group:
         file = entry.get("file", f"{model}/{entry['name']}.edn")
         known = {name: entry[name] for name in ("rules_out", "consistency") if name in entry}
         examples.append(Example(entry["name"], model, file, entry["meaning"], **known, **lists))
-    return Group(told["title"], models, told["words"], tuple(examples))
+    return ExampleGroup(told["title"], models, told["words"], tuple(examples))
 
 
 def open_example(path: Path) -> Source:

@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checkers.made.bases import BASES, Base, Wanted, empty_catalogs
-from checkers.made.examples import Group, groups, open_example
+from checkers.made.anomalies import PLANTED, PlantedTxn, history_of
+from checkers.made.bases import BASES, HistoryMaker, ValidHistory, empty_catalogs
+from checkers.made.examples import ExampleGroup, groups, open_example
 from checkers.made.splice import Renamed, Template, spliced
 from checkers.source import Source
-from checkers.transactions.planted import PLANTED, PlantedTxn, history_of
 from harness.columns import SCHEMA
 from harness.errors import UserError
 from harness.history.address import Place
@@ -41,7 +41,7 @@ _SHARES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 """Models that find the anomalies of others, and which of these they don't."""
 
 _BALANCE: Final = 10
-"""Of an account in the beginning, in the examples and in `checkers.jepsen.synthetic`."""
+"""Of an account in the beginning, in the examples and in `checkers.made.jepsen`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class MadeHistory:
     seed: int = 0
 
 
-def base_of(model: str) -> Base:
+def base_of(model: str) -> HistoryMaker:
     """How the model's valid histories are made; raises UserError where there is no such model, or no history of it."""
     if model == "logs":
         raise UserError("The model logs judges what nodes wrote, not a history; there is nothing to generate.")
@@ -86,7 +86,7 @@ def settings_of(wanted: MadeHistory) -> dict[str, str]:
 def write_made(wanted: MadeHistory, place: Place, part_rows: int = PART_ROWS) -> int:
     """Make a history and write it, as `harness.history.parts.write_history` does; the number of its operations.
 
-    Memory does not grow with operations, but for transactions (100 bytes each) and what an object of the model holds.
+    Memory does not grow with operations, but for what an object of the model holds.
     """
     texts: dict[str, int] = {}
     batches = made_batches(wanted, texts)
@@ -106,7 +106,7 @@ def made_batches(wanted: MadeHistory, texts: dict[str, int]) -> Iterator[pa.Reco
         raise UserError(f"The model {wanted.model} needs more {base.keys_are} than {keys}.")
     template = _template(wanted, keys, texts)
     quorum = template is not None and template.rows.column("replication").null_count < template.rows.num_rows
-    valid = Wanted(wanted.model, wanted.operations, keys, wanted.info, wanted.seed, texts, quorum)
+    valid = ValidHistory(wanted.model, wanted.operations, keys, wanted.info, wanted.seed, texts, quorum)
     if template is None:
         return base.make(valid)
     places = _places(wanted)
@@ -167,7 +167,7 @@ def _sources(model: str) -> dict[str, Callable[[], Source]]:
     return found
 
 
-def _shared(model: str, group: Group) -> set[tuple[str, str]]:
+def _shared(model: str, group: ExampleGroup) -> set[tuple[str, str]]:
     """The examples of other models of its group that this one finds too."""
     others, besides = _SHARES.get(model, ((), ()))
     told = {(each.model, each.anomaly) for each in group.examples}

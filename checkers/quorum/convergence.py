@@ -1,10 +1,10 @@
 """The model `convergence` on quorum tables: at the end all replicas hold the same, row by row.
 
-Final reads are those of the phases `final` and `each-node`, or where a history marks none, those that began after the
-last write had ended. Of each replica and cell the last that covers it counts, and a row that its page does not list is
-absent there. Whose replica a read shows is who answered it, if the history says that one did, else its node. An answer
-that was made of several says nothing about any. A partition that was not read from as many replicas as it has is not
-decided.
+Final reads are those that began after the last write had ended and, where a history marks any, are of the phases
+`final` and `each-node`. Of each replica and cell the last that covers it counts, and a row that its page does not list
+is absent there. Whose replica a read shows is who answered it, if the history says that one did, else its node. An
+answer that was made of several says nothing about any. A partition that was not read from as many replicas as it has is
+not decided.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from typing import Final
 
 import numpy as np
 
+from checkers.columns.codes import NIL, Ints
+from checkers.columns.mops import Columns, strangers
 from checkers.engines.api import Engine
-from checkers.engines.grouped import judge_mops
+from checkers.engines.grouped import SLICES, judge_mops
+from checkers.explain.conclude import shortened
+from checkers.explain.speaker import Speaker, listed
 from checkers.findings import Finding, Findings
-from checkers.isolation.words import shown_key
-from checkers.jepsen.words import shortened
-from checkers.kernels.columns import NIL, Ints
-from checkers.kernels.quorum_table import MOST_TOUCHES, QuorumTable, cell_key, make_table, spread
-from checkers.mops import Columns, strangers
 from checkers.options import CheckOptions
+from checkers.quorum.explain import LEVEL_COLUMNS, cell_words
 from checkers.quorum.reading import Reading
+from checkers.quorum.table import MOST_TOUCHES, NOT_OF_A_QUORUM_TABLE, QuorumTable, cell_key, make_table, spread
 from checkers.quorum.verdicts import refuse
-from checkers.quorum.words import LEVEL_COLUMNS, cell_words
 from checkers.source import Source
 from checkers.verdict import Anomaly, Validity, Verdict
-from checkers.words import Speaker, listed
 
 DIVERGED: Final = "divergence"
 
 _MOST_OPS: Final = 4
+"""Reads that are shown of a divergence; it is counted whatever is shown."""
+
 _SHORT: Final = "Some partitions were not read, at the end, from as many replicas as they have."
 _NOTHING: Final = "No cell was read from more than one replica at the end, so nothing was compared."
 _TOO_MANY: Final = f"Final reads cover more than {MOST_TOUCHES} cells, so some partitions were not judged."
@@ -40,15 +41,16 @@ _TOO_MANY: Final = f"Final reads cover more than {MOST_TOUCHES} cells, so some p
 
 @dataclass(frozen=True, slots=True)
 class QuorumConvergence:
-    """The kernel. `after` is None where reads are marked as final; `replicas` says by place how many a partition has
-    (0: not stated)."""
+    """The kernel. Final reads began after event `after` and, if they are `marked`, are said to be final; `replicas`
+    says by place how many a partition has (0: not stated)."""
 
-    after: int | None
+    marked: bool
+    after: int
     replicas: tuple[int, ...]
     explain: int
 
     def __call__(self, rows: Columns) -> Findings:
-        strange = strangers(rows)
+        strange = strangers(rows, NOT_OF_A_QUORUM_TABLE)
         if strange:
             return Findings(ops=len(rows["kind"]), unsupported=strange)
         table = make_table(rows)
@@ -63,7 +65,9 @@ class QuorumConvergence:
 
     def _judged(self, table: QuorumTable, partitions: int) -> Findings:
         pages, ops = table.pages, len(table.rows["kind"])
-        final = pages.final == 1 if self.after is None else pages.invoke > self.after
+        final = pages.invoke > self.after
+        if self.marked:
+            final &= pages.final == 1
         chosen = np.flatnonzero(final & (pages.node >= 0))
         seen = _covered(table, chosen)
         if seen is None:
@@ -82,7 +86,8 @@ class QuorumConvergence:
         return Findings(ops, partitions, counts, tuple(kept), short, reasons, figures=figures)
 
     def _short(self, table: QuorumTable, chosen: Ints, cell: Ints, count: Ints) -> int:
-        """How many partitions that were written were not read, or have cells that were not, from all replicas."""
+        """How many partitions that were written were not read, or have cells that were not, from all replicas; `cell`
+        are those that were read at all, from `count` replicas."""
         groups = len(table.cells.begin) - 1
         wanted = np.zeros(groups, np.int64)
         replicas = np.array([*self.replicas, 0], np.int64)
@@ -94,6 +99,8 @@ class QuorumConvergence:
         unread[table.pages.group[chosen]] = False
         of = np.searchsorted(table.cells.begin, cell, side="right") - 1
         unread[of[count < wanted[of]]] = True
+        never = np.setdiff1d(table.mutations.cell, cell)
+        unread[np.searchsorted(table.cells.begin, never, side="right") - 1] = True
         return int((unread & written).sum())
 
     def _finding(self, table: QuorumTable, seen: tuple[Ints, Ints, Ints, Ints], head: int, count: int) -> Finding:
@@ -128,9 +135,9 @@ def _covered(table: QuorumTable, chosen: Ints) -> tuple[Ints, Ints, Ints, Ints] 
 
 def judge_replicas(reading: Reading, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Convergence on a history of a quorum table."""
-    kernel = QuorumConvergence(None if reading.marked else reading.last, reading.replicas, options.explain)
+    kernel = QuorumConvergence(reading.marked, reading.last, reading.replicas, options.explain)
     keys = ("table", "partition")
-    found = judge_mops(engine, source, reading.projection, keys, kernel, options.explain, in_slices=True)
+    found = judge_mops(engine, source, reading.projection, keys, kernel, options.explain, SLICES)
     refuse(source, "convergence", found)
     reasons = found.reasons or (() if found.figures.get("compared") else (_NOTHING,))
     valid: Validity = False if found.counts else "unknown" if reasons else True
@@ -162,4 +169,4 @@ def _explained(speaker: Speaker, reading: Reading, finding: Finding) -> Anomaly:
         f"{speaker.when(finding.ops[0], 'invoke')})."
     )
     ops = tuple(shortened(speaker.rows[index]) for index in dict.fromkeys(finding.ops))
-    return Anomaly(message, shown_key(speaker.source, finding.key), ops)
+    return Anomaly(message, speaker.source.told_key(finding.key), ops)

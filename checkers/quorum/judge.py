@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from checkers.engines.api import Engine
-from checkers.engines.grouped import judge_mops
+from checkers.engines.grouped import SLICES, judge_mops
 from checkers.options import CheckOptions
+from checkers.quorum.explain import explain_all
 from checkers.quorum.kernel import DURABLE_ROWS, MONOTONIC_READS, READ_YOUR_WRITES, SESSIONS, QuorumKernel
 from checkers.quorum.reading import Reading, read_quorum_history
 from checkers.quorum.verdicts import refuse
-from checkers.quorum.words import explain_all
 from checkers.source import Source
 from checkers.verdict import NOTHING_SUCCEEDED, Validity, Verdict
 from harness.errors import UserError
@@ -43,9 +43,7 @@ def judge_durable_rows(source: Source, engine: Engine, options: CheckOptions) ->
 def judge_quorum(model: str, reading: Reading, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """The model of that name on a history of a quorum table. Raises UserError for histories that can't be judged."""
     kernel = QuorumKernel(model, reading.binding, options.explain)
-    found = judge_mops(
-        engine, source, reading.projection, ("table", "partition"), kernel, options.explain, in_slices=True
-    )
+    found = judge_mops(engine, source, reading.projection, ("table", "partition"), kernel, options.explain, SLICES)
     refuse(source, model, found)
     nothing = None if found.undecided else _nothing_compared(found.figures)
     valid: Validity = False if found.counts else "unknown" if found.undecided or nothing else True

@@ -7,14 +7,23 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkers.columns.codes import NIL
+from checkers.columns.instances import Instances, make_instances
+from checkers.columns.mops import Columns, strangers
 from checkers.findings import Finding, Findings
-from checkers.kernels.columns import NIL
-from checkers.kernels.instances import Instances, make_instances
-from checkers.kernels.quorum_floors import Sources, by_partition, by_session, too_old_reads
-from checkers.kernels.quorum_pages import torn_pages
-from checkers.kernels.quorum_table import ABSENT, MOST_TOUCHES, Bools, QuorumTable, cell_key, garbage, make_table
-from checkers.mops import Columns, strangers
-from checkers.quorum.tears import seen_parts
+from checkers.quorum.floors import Sources, by_partition, by_session, too_old_reads
+from checkers.quorum.pages import torn_pages
+from checkers.quorum.table import (
+    ABSENT,
+    MOST_TOUCHES,
+    NOT_OF_A_QUORUM_TABLE,
+    Bools,
+    QuorumTable,
+    cell_key,
+    garbage,
+    make_table,
+)
+from checkers.quorum.tears import Tear, seen_parts, torn_deletion
 
 TORN: Final = "torn-read"
 TWOFOLD: Final = "contradictory-page"
@@ -50,7 +59,7 @@ class QuorumKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; `refused:…` among the classes says that rows can't be judged, `undecided` counts partitions."""
-        strange = strangers(rows)
+        strange = strangers(rows, NOT_OF_A_QUORUM_TABLE)
         if strange:
             return Findings(ops=len(rows["kind"]), unsupported=strange)
         table = make_table(rows)
@@ -173,14 +182,21 @@ def _unwritten(table: QuorumTable, place: int) -> Finding:
 
 
 def _torn(table: QuorumTable, page: int, place: int, touch: int) -> Finding:
-    cell, shown = int(table.mutations.cell[touch]), int(table.pages.cell[place])
+    cell, shown, writer = int(table.mutations.cell[touch]), int(table.pages.cell[place]), int(table.pages.shown[place])
     other = _place_of(table, page, cell)
-    facts = {"shown": _seen(table, page, shown, place), "lacking": _seen(table, page, cell, other)}
+    facts: dict[str, Any] = {"shown": _seen(table, page, shown, place), "lacking": _seen(table, page, cell, other)}
     facts["written"] = _written(table, touch)
-    parts = seen_parts(table, page, int(table.pages.shown[place]))
+    tear = Tear(writer, shown, cell)
+    absent = other < 0 or table.pages.shown[other] == ABSENT
+    deletion = torn_deletion(table, page, writer, cell) if absent and table.mutations.value[touch] else None
+    if deletion is not None:
+        kept = _place_of(table, page, deletion.lacking)
+        facts["kept"], tear = _seen(table, page, deletion.lacking, kept), deletion
+        facts["deleted_ts"] = int(table.mutations.timestamp[deletion.mutation])
+    parts = seen_parts(table, page, tear)
     reader = int(table.pages.invoke[page])
     earlier = (read for read, _ in parts["reads"] if read != reader)
-    ops = (reader, _writer(table, place), _writer(table, other), *earlier)
+    ops = (reader, _writer(table, place), _writer(table, other), parts["torn"], *earlier)
     return Finding(TORN, reader, cell_key(table.cells, cell), ops, facts | parts)
 
 

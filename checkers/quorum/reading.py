@@ -12,7 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.mops import STRONG_MODES, MopProjection
+from checkers.columns.batches import coded, outcomes, read_elements
+from checkers.columns.codes import FAIL
+from checkers.columns.mops import STRONG_MODES, MopProjection
 from checkers.source import Source
 from harness.columns import LATER_COLUMNS
 from harness.errors import UserError
@@ -128,12 +130,10 @@ _COLUMNS: Final = ("invoke_index", "complete_index", "phase", "node", *_PLACE, *
 
 def _last_write(rows: pa.RecordBatch) -> int:
     """The last event of an operation that states a timestamp or writes, of those that may have taken effect."""
-    mops = rows.column("mops")
-    flat, parents = pc.list_flatten(mops), pc.list_parent_indices(mops).to_numpy()
-    fs = pc.struct_field(flat, "f").cast(pa.string()) if len(flat) else pa.nulls(0, pa.string())
-    reads = pc.is_in(fs, value_set=pa.array(["r", "page"])).to_numpy(zero_copy_only=False)
-    writes = np.bincount(parents[~reads], minlength=rows.num_rows) > 0
-    writes &= ~pc.equal(rows.column("type").cast(pa.string()), "fail").to_numpy(zero_copy_only=False)
+    elements = read_elements(rows)
+    reads = coded(elements.columns["f"], {"r": 1, "page": 1}, 0) == 1
+    of = np.repeat(np.arange(rows.num_rows), elements.size)
+    writes = (np.bincount(of[~reads], minlength=rows.num_rows) > 0) & (outcomes(rows) != FAIL)
     ended = pc.coalesce(rows.column("complete_index"), rows.column("invoke_index")).to_numpy(zero_copy_only=False)
     return int(ended[writes].max(initial=-1))
 

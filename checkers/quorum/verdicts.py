@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from checkers.findings import Findings
-from checkers.kernels.quorum_table import REFUSALS
+from checkers.findings import Findings, refuse_unsupported
+from checkers.quorum.table import REFUSALS
 from checkers.source import Source
 from harness.errors import UserError
 
 
 def refuse(source: Source, model: str, found: Findings) -> None:
     """Raise UserError for operations that no model of quorum tables knows, and for histories that can't be judged."""
-    if found.unsupported:
-        raise UserError(
-            f"{source.path}, event {found.unsupported[0]}: not reads, writes, deletions or pages of integers, so the "
-            f"model {model} can't judge it."
-        )
+    refuse_unsupported(found, source.path, model)
     refused = [finding for finding in found.kept if finding.anomaly.startswith("refused:")]
     if refused:
         first = min(refused, key=lambda finding: (finding.order, finding.anomaly))

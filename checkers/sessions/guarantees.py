@@ -7,21 +7,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from checkers.findings import Finding, Findings, Key
-from checkers.kernels.chains import Chains, chain_of, find_chains, positions
-from checkers.kernels.columns import NEVER, NIL, Ints
-from checkers.kernels.dense import together
-from checkers.kernels.instances import Instances, make_instances
-from checkers.kernels.session_order import GUARANTEES, Events, judge_sessions
-from checkers.kernels.version_cycles import (
-    Contradiction,
-    SessionEdges,
-    contradictions,
-    make_nodes,
-    session_edges,
-    shown_and_asked,
-)
-from checkers.kernels.versions import (
+from checkers.columns.chains import Chains, chain_of, find_chains, positions
+from checkers.columns.codes import NEVER, NIL, OK, Ints
+from checkers.columns.dense import together
+from checkers.columns.instances import Instances, make_instances
+from checkers.columns.mops import ADDRESS, Columns, selected, strangers
+from checkers.columns.versions import (
     APPEND,
     ELEMENT,
     LIST_READ,
@@ -34,8 +25,17 @@ from checkers.kernels.versions import (
     ordered_versions,
     sorted_cells,
 )
-from checkers.mops import ADDRESS, OK, Columns, selected, strangers
+from checkers.findings import Finding, Findings, Key
 from checkers.sessions.off_chain import omissions
+from checkers.sessions.session_order import GUARANTEES, Events, judge_sessions
+from checkers.sessions.version_cycles import (
+    Contradiction,
+    SessionEdges,
+    contradictions,
+    make_nodes,
+    session_edges,
+    shown_and_asked,
+)
 
 ANOMALIES: Final = ("non-monotonic-read", "missed-own-write", "non-monotonic-write", "write-before-what-was-read")
 """By the codes of `kernels.session_order`."""
@@ -66,7 +66,7 @@ class SessionKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; their figures are comparisons of a read with the read before, and those that were not decided."""
-        strange = strangers(rows)
+        strange = strangers(rows, "not reads, writes, compare-and-sets or appends of integers")
         ops = int((rows["kind"] != ELEMENT).sum())
         if strange:
             return Findings(ops=ops, unsupported=strange)

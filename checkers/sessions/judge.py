@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from checkers.columns.mops import ADDRESS, MopProjection
+from checkers.columns.versions import APPEND, ELEMENT, LIST_READ, READ, WRITE
 from checkers.engines.api import Engine
-from checkers.engines.grouped import judge_mops
-from checkers.kernels.session_order import GUARANTEES
-from checkers.kernels.versions import APPEND, ELEMENT, LIST_READ, READ, WRITE
-from checkers.mops import ADDRESS, MopProjection
+from checkers.engines.grouped import SLICES, judge_mops
+from checkers.findings import refuse_unsupported
 from checkers.options import CheckOptions
 from checkers.quorum.judge import judge_session_model
 from checkers.quorum.reading import read_quorum_history
+from checkers.sessions.explain import explain_all
 from checkers.sessions.guarantees import SessionKernel
-from checkers.sessions.words import explain_all
+from checkers.sessions.session_order import GUARANTEES
 from checkers.source import Source
 from checkers.verdict import Verdict
-from harness.errors import UserError
 
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE, "append": APPEND},
@@ -41,12 +41,8 @@ def judge_guarantees(model: str, source: Source, engine: Engine, options: CheckO
     reading = read_quorum_history(source)
     if reading is not None:
         return judge_session_model(model, reading, source, engine, options)
-    found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain, in_slices=True)
-    if found.unsupported:
-        raise UserError(
-            f"{source.path}, event {found.unsupported[0]}: not reads, writes, compare-and-sets or appends of integers, "
-            f"so the model {model} can't judge it."
-        )
+    found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain, SLICES)
+    refuse_unsupported(found, source.path, model)
     return Verdict(
         not found.counts,
         model,

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.kernels.chains import Chains
-from checkers.kernels.columns import Ints
-from checkers.kernels.session_order import Events
-from checkers.kernels.versions import LIST_READ
-from checkers.mops import Columns
+from checkers.columns.chains import Chains
+from checkers.columns.codes import Ints
+from checkers.columns.mops import Columns
+from checkers.columns.versions import LIST_READ
+from checkers.sessions.session_order import Events
 
 
 class Omissions(NamedTuple):

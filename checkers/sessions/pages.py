@@ -13,17 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.engines.api import Engine
-from checkers.engines.grouped import judge_mops
-from checkers.findings import Finding, Findings, Key
-from checkers.kernels.chains import Chains, chain_of, find_chains, positions
-from checkers.kernels.columns import NEVER, NIL, Ints
-from checkers.kernels.dense import together
-from checkers.kernels.instances import Instances, make_instances
-from checkers.kernels.page_lists import Appends, Lengths, torn_lists
-from checkers.kernels.page_reads import Demands, Pages, cell_order, cells_written, torn_reads
-from checkers.kernels.version_cycles import SessionEdges, contradictions, make_nodes
-from checkers.kernels.versions import (
+from checkers.columns.chains import Chains, chain_of, find_chains, positions
+from checkers.columns.codes import NEVER, NIL, Ints
+from checkers.columns.dense import together
+from checkers.columns.instances import Instances, make_instances
+from checkers.columns.mops import ADDRESS, Columns, MopProjection, selected, strangers
+from checkers.columns.versions import (
     APPEND,
     ELEMENT,
     LIST_READ,
@@ -34,14 +29,18 @@ from checkers.kernels.versions import (
     ordered_versions,
     sorted_cells,
 )
-from checkers.mops import ADDRESS, Columns, MopProjection, selected, strangers
+from checkers.engines.api import Engine
+from checkers.engines.grouped import SLICES, judge_mops
+from checkers.findings import Finding, Findings, Key, refuse_unsupported
 from checkers.options import CheckOptions
 from checkers.quorum.judge import judge_quorum
 from checkers.quorum.reading import read_quorum_history
-from checkers.sessions.page_words import explain_all
+from checkers.sessions.explain_pages import explain_all
+from checkers.sessions.page_lists import Appends, Lengths, torn_lists
+from checkers.sessions.page_reads import Demands, PageVisits, cell_order, cells_written, torn_reads
+from checkers.sessions.version_cycles import SessionEdges, contradictions, make_nodes
 from checkers.source import Source
 from checkers.verdict import Verdict
-from harness.errors import UserError
 
 TORN: Final = "torn-read"
 CIRCULAR: Final = "torn-whichever-order"
@@ -60,12 +59,8 @@ def judge_write_atomicity(source: Source, engine: Engine, options: CheckOptions)
     if reading is not None:
         return judge_quorum("write-atomicity", reading, source, engine, options)
     kernel = PageKernel(options.explain)
-    found = judge_mops(engine, source, PROJECTION, ("table", "partition"), kernel, options.explain, in_slices=True)
-    if found.unsupported:
-        raise UserError(
-            f"{source.path}, event {found.unsupported[0]}: not reads, writes or appends of integers, so the model "
-            "write-atomicity can't judge it."
-        )
+    found = judge_mops(engine, source, PROJECTION, ("table", "partition"), kernel, options.explain, SLICES)
+    refuse_unsupported(found, source.path, "write-atomicity")
     details = {"partitions": found.keys} | found.figures
     return Verdict(
         not found.counts,
@@ -86,7 +81,7 @@ class PageKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; their figures count pages read, and demands on the order of writes that are not decided."""
-        strange = strangers(rows)
+        strange = strangers(rows, "not reads, writes or appends of integers")
         ops = int((rows["kind"] != ELEMENT).sum())
         if strange:
             return Findings(ops=ops, unsupported=strange)
@@ -115,7 +110,7 @@ class _Table:
     """Rows sorted by partition and operation, without elements."""
 
     rows: Columns
-    pages: Pages
+    pages: PageVisits
     versions: Versions
     visit: Ints
     group: Ints
@@ -171,7 +166,7 @@ def _pages(
     firsts: Ints,
     visit: Ints,
     listed: np.ndarray,
-) -> Pages:
+) -> PageVisits:
     begin = np.append(firsts, len(cell))
     plain = ~listed[cell] if len(listed) else np.zeros(0, np.bool_)
     read = plain & (rows["kind"] == READ) & ~versions.unclear[version]
@@ -187,7 +182,7 @@ def _pages(
     np.maximum.at(since, visit[dated], versions.since[version[dated]])
     since[settled < since] = NIL + 1
     cells = cells_written(begin, cell, write)
-    return Pages(
+    return PageVisits(
         begin, cell, version, read, write, writer, since, settled, cells, cell_order(begin, cell), rows["invoke"]
     )
 

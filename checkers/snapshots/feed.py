@@ -12,32 +12,38 @@ Their process is negative best, so that no other model takes them for operations
 
 A feed covers the tables that its events name; if none names one, all tables. What must arrive are acknowledged client
 writes (`w`, `cas`, `append`) with a commit timestamp (`served_ts`) above the feed's beginning and at or below its last
-mark. Writes of unknown outcome may arrive or not. The whole history is judged in one piece.
+mark. Writes of unknown outcome may arrive or not.
+
+On Spark cells are judged by many tasks. Of each feed all of them are told the marks, where it begins and which tables
+it covers (`FeedDealer`); one of them judges the marks themselves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from checkers.columns.codes import FAIL, NIL, OK, Ints
+from checkers.columns.dense import together
+from checkers.columns.mops import ADDRESS, Columns, MopProjection, joined, selected, strangers
 from checkers.engines.api import Engine
-from checkers.engines.grouped import judge_mops
-from checkers.findings import Finding, Findings, Key
-from checkers.kernels.columns import NIL, Ints
-from checkers.kernels.dense import together
-from checkers.mops import ADDRESS, FAIL, OK, Columns, MopProjection, selected, strangers
+from checkers.engines.exchange import buckets_of, split
+from checkers.engines.grouped import Sharing, judge_mops
+from checkers.findings import Finding, Findings, Key, refuse_unsupported
 from checkers.options import CheckOptions
-from checkers.snapshots.words import explain_feed
+from checkers.snapshots.explain import explain_feed
 from checkers.source import Source
 from checkers.verdict import Verdict
-from harness.errors import UserError
 
 READ: Final = 0
 WRITE: Final = 1
 ROW: Final = 2
 MARK: Final = 3
+NAMING: Final = 6
+"""What rows of a feed say of it as a whole: a table that it covers, or none, and where it begins."""
 
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE, "append": WRITE},
@@ -59,12 +65,9 @@ ANOMALIES: Final = (
 
 def judge_change_feed(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Whether change feeds tell every commit once, in time for their marks; unknown if there is no feed at all."""
-    found = judge_mops(engine, source, PROJECTION, (), FeedKernel(options.explain), options.explain)
-    if found.unsupported:
-        raise UserError(
-            f"{source.path}, event {found.unsupported[0]}: not reads, writes or appends of integers, nor events of a "
-            "feed, so the model change-feed can't judge it."
-        )
+    kernel, dealer = FeedKernel(options.explain), FeedDealer()
+    found = judge_mops(engine, source, PROJECTION, (), kernel, options.explain, Sharing(dealer=dealer))
+    refuse_unsupported(found, source.path, "change-feed")
     fed = bool(found.figures.get("rows") or found.figures.get("marks"))
     return Verdict(
         (not found.counts) if fed else "unknown",
@@ -79,6 +82,45 @@ def judge_change_feed(source: Source, engine: Engine, options: CheckOptions) -> 
 
 
 @dataclass(frozen=True, slots=True)
+class FeedDealer:
+    """See `Dealer`: rows go to their cell's task, marks and what names tables to all. `copy` is 1 where a task is only
+    told of them; the one where it is 0 judges them. So that marks do not become most of the work, tasks are few."""
+
+    names: tuple[str, ...] = ("copy",)
+    most_buckets: int = 64
+
+    def __call__(self, rows: Columns, buckets: int, finer: bool) -> Iterator[tuple[int, bytes]]:
+        rows = rows if "copy" in rows else _with_naming(rows)
+        told = np.isin(rows["kind"], (MARK, NAMING))
+        yield from split(selected(rows, ~told), ADDRESS, buckets, finer)
+        told_all = selected(rows, told)
+        home = buckets_of(told_all, ("session",), buckets, finer)
+        for bucket in range(buckets):
+            copy = np.where(home == bucket, told_all["copy"], 1)
+            for _, data in split(told_all | {"copy": copy}, (), 1):
+                yield bucket, data
+
+
+def _with_naming(rows: Columns) -> Columns:
+    """The rows, and one for each feed and table that rows of it name, of the latest beginning that they state."""
+    more = _naming(rows)
+    return joined([rows, more], PROJECTION) | {"copy": np.zeros(len(rows["kind"]) + len(more["kind"]), np.int64)}
+
+
+def _naming(rows: Columns) -> Columns:
+    of = selected(rows, rows["kind"] == ROW)
+    named = of["size"] > 0
+    table = np.where(named, of["table"], 0)
+    said, at = np.unique(np.stack((of["session"], table, named)), axis=1, return_inverse=True)
+    found: Columns = {name: np.zeros(said.shape[1], np.int64) for name in PROJECTION.names}
+    found["session"], found["table"], found["size"] = said
+    found["kind"] = np.full(said.shape[1], NAMING)
+    found["served_ts"], found["requested_ts"] = np.full((2, said.shape[1]), NIL)
+    np.maximum.at(found["requested_ts"], at.ravel(), of["requested_ts"])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class FeedKernel:
     """Judges all feeds of a history; `explain` instances of each anomaly are kept."""
 
@@ -86,7 +128,7 @@ class FeedKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; their figures count feeds, their rows and marks."""
-        strange = strangers(rows)
+        strange = strangers(rows, "not reads, writes or appends of integers, nor events of a feed")
         if strange:
             return Findings(ops=len(rows["kind"]), unsupported=strange)
         table = _Table.of(rows)
@@ -100,8 +142,12 @@ class FeedKernel:
         }
         kept = [_finding(table, name, *pair) for name in ANOMALIES for pair in found[name][: self.explain]]
         counts = {name: len(pairs) for name, pairs in found.items() if pairs}
-        figures = {"feeds": table.feeds, "rows": int(table.is_row.sum()), "marks": int(table.is_mark.sum())}
-        return Findings(len(rows["kind"]), table.cells, counts, tuple(kept), figures=figures)
+        mine = table.is_mine
+        told_of = mine & ~table.is_row & (table.feed >= 0)
+        figures = {"feeds": len(np.unique(table.feed[told_of])), "rows": int(table.is_row.sum())}
+        figures["marks"] = int((table.is_mark & mine).sum())
+        ops = int((mine & (table.rows["kind"] != NAMING)).sum())
+        return Findings(ops, table.cells, counts, tuple(kept), figures=figures)
 
 
 Pairs = list[tuple[int, int]]
@@ -110,8 +156,9 @@ Pairs = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Rows in order of events. `feed` numbers the sessions of feeds (-1 elsewhere), `cell` and `version` cells and
-    their values; `write` is by row of a feed the row of the client's write of that value (-1 none, -2 several)."""
+    """Rows in order of events. `is_mine` are those that are judged here; of others this task is only told. `feed`
+    numbers the sessions of feeds (-1 elsewhere), `cell` and `version` cells and their values; `write` is by row of a
+    feed the row of the client's write of that value (-1 none, -2 several)."""
 
     rows: Columns
     feed: Ints
@@ -121,16 +168,19 @@ class _Table:
     version: Ints
     is_row: np.ndarray
     is_mark: np.ndarray
+    is_mine: np.ndarray
     write: Ints
 
     @staticmethod
     def of(rows: Columns) -> _Table:
+        rows = rows if "copy" in rows else _with_naming(rows)
         order = np.lexsort((rows["place"], rows["invoke"]))
         rows = selected(rows, order)
         is_row, is_mark = rows["kind"] == ROW, rows["kind"] == MARK
-        names, numbers = np.unique(rows["session"][is_row | is_mark], return_inverse=True)
+        of_feed = is_row | is_mark | (rows["kind"] == NAMING)
+        names, numbers = np.unique(rows["session"][of_feed], return_inverse=True)
         feed = np.full(len(order), -1)
-        feed[is_row | is_mark] = numbers
+        feed[of_feed] = numbers
         cell, cells = together([rows[name] for name in ADDRESS])
         version, count = together([cell, rows["value"]])
         writer = np.full(count, -1)
@@ -139,7 +189,8 @@ class _Table:
         several = np.bincount(version[writes], minlength=count) > 1
         writer[several] = -2
         write = np.where(is_row, writer[version], -1)
-        return _Table(rows, feed, len(names), cell, cells, version, is_row, is_mark, write)
+        is_mine = rows["copy"] == 0
+        return _Table(rows, feed, len(names), cell, cells, version, is_row, is_mark, is_mine, write)
 
     def _highest_before(self) -> Ints:
         """By event of a feed: the row of the highest mark of the feed before it, -1 if there is none."""
@@ -161,7 +212,7 @@ class _Table:
         return [(int(r), int(highest[r])) for r in wrong]
 
     def marks_back(self) -> Pairs:
-        return self._against_marks(self.is_mark, equal=False)
+        return self._against_marks(self.is_mark & self.is_mine, equal=False)
 
     def rows_below(self) -> Pairs:
         return self._against_marks(self.is_row, equal=True)

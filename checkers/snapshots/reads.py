@@ -17,20 +17,28 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkers.columns.codes import NEVER, NIL, OK, Ints
+from checkers.columns.dense import together
+from checkers.columns.instances import Instances, make_instances
+from checkers.columns.mops import ADDRESS, Columns, MopProjection, strangers
+from checkers.columns.versions import READ, WRITE, Versions, grouped_order, ordered_versions, sorted_cells
 from checkers.engines.api import Engine
 from checkers.engines.grouped import judge_mops
-from checkers.findings import Finding, Findings, Key
-from checkers.kernels.columns import NEVER, NIL, Ints
-from checkers.kernels.dense import together
-from checkers.kernels.instances import Instances, make_instances
-from checkers.kernels.snapshot_order import ANOMALIES, Snapshots, judge_snapshots, late_commits, stale_reads
-from checkers.kernels.versions import READ, WRITE, Versions, grouped_order, ordered_versions, sorted_cells
-from checkers.mops import ADDRESS, OK, Columns, MopProjection, strangers
+from checkers.findings import Finding, Findings, Key, refuse_unsupported
 from checkers.options import CheckOptions
-from checkers.snapshots.words import explain_reads
+from checkers.snapshots.explain import explain_reads
+from checkers.snapshots.snapshot_order import (
+    ANOMALIES,
+    Answers,
+    BoundedReads,
+    InCells,
+    Snapshots,
+    judge_snapshots,
+    late_commits,
+    stale_reads,
+)
 from checkers.source import Source
 from checkers.verdict import Verdict
-from harness.errors import UserError
 
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE},
@@ -43,11 +51,7 @@ def judge_snapshot_reads(source: Source, engine: Engine, options: CheckOptions) 
     """Whether reads at a timestamp, and reads of bounded staleness, kept their promise."""
     kernel = SnapshotKernel(options.explain)
     found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain)
-    if found.unsupported:
-        raise UserError(
-            f"{source.path}, event {found.unsupported[0]}: not reads, writes or compare-and-sets of integers, so the "
-            "model snapshot-reads can't judge it."
-        )
+    refuse_unsupported(found, source.path, "snapshot-reads")
     return Verdict(
         not found.counts,
         "snapshot-reads",
@@ -67,7 +71,7 @@ class SnapshotKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; their figures count reads at a timestamp, bounded reads, and reads of unclear versions."""
-        strange = strangers(rows)
+        strange = strangers(rows, "not reads, writes or compare-and-sets of integers")
         if strange:
             return Findings(ops=len(rows["kind"]), unsupported=strange)
         table = _Table.of(rows)
@@ -112,11 +116,11 @@ class _Table:
         asked, bounded = read & (rows["requested_ts"] != NIL), read & (rows["bound"] != NIL)
         return _Table(rows, cell, len(begin) - 1, version, versions, stamp, asked, bounded, commits)
 
-    def _sorted(self, chosen: np.ndarray, by: Ints) -> tuple[Ints, Ints]:
-        """The chosen rows by cell and the given column, and where cells begin."""
+    def _sorted(self, chosen: np.ndarray, by: Ints) -> InCells:
+        """The chosen rows by cell and the given column."""
         row = np.flatnonzero(chosen)
         order, begin = grouped_order(self.cell[row], self.cells, by[row])
-        return row[order], begin
+        return InCells(row[order], begin)
 
     def until(self) -> Ints:
         """By version, the time at which it was committed at the latest."""
@@ -129,34 +133,34 @@ class _Table:
         time, until = np.ascontiguousarray(self.rows["requested_ts"]), self.until()
         unset = self.version[(self.rows["value"] == NIL) & ~self.versions.unclear[self.version]]
         until[unset] = NIL
-        by_time, read_begin = self._sorted(self.asked, time)
-        by_stamp, commit_begin = self._sorted(self.commits, self.rows["served_ts"])
+        by_time = self._sorted(self.asked, time)
+        by_stamp = self._sorted(self.commits, self.rows["served_ts"])
         known = self.stamp.copy()
         known[unset] = NIL + 1
         stamp = np.where(self.commits, self.rows["served_ts"], known[self.version])
         judged = ~self.versions.unclear[self.version]
-        columns = (stamp, self.version, until, self.rows["invoke"], self.rows["complete"], judged)
-        judge_snapshots(Snapshots(by_time, read_begin, time, by_stamp, commit_begin, *columns), out)
+        reads, commits = (by_time.rows, by_time.begin, time), (by_stamp.rows, by_stamp.begin, stamp)
+        events = (self.rows["invoke"], self.rows["complete"])
+        judge_snapshots(Snapshots(*reads, *commits, self.version, until, *events, judged), out)
 
     def judge_late_commits(self, out: Instances) -> None:
         invoke, complete = self.rows["invoke"], self.rows["complete"]
         bounded_above = self.until()[self.version] != NEVER
         committed = (self.rows["kind"] == WRITE) & ~self.versions.unclear[self.version] & bounded_above
-        commits, commit_begin = self._sorted(self.commits | committed, invoke)
-        reads, read_begin = self._sorted(self.asked, complete)
+        commits, reads = self._sorted(self.commits | committed, invoke), self._sorted(self.asked, complete)
         stamp = np.where(self.commits, self.rows["served_ts"], self.until()[self.version])
         time = np.ascontiguousarray(self.rows["requested_ts"])
-        late_commits(commits, commit_begin, reads, read_begin, invoke, complete, stamp, time, out)
+        late_commits(commits, reads, Answers(invoke, complete, stamp, time), out)
 
     def judge_bounds(self, out: Instances) -> None:
         timed = self.rows["complete_time"] != NIL
         judged = ~self.versions.unclear[self.version]
         horizon = np.where(self.bounded, self.rows["invoke_time"] - np.where(self.bounded, self.rows["bound"], 0), 0)
-        reads, read_begin = self._sorted(self.bounded & timed & judged, horizon)
+        reads = self._sorted(self.bounded & timed & judged, horizon)
         written = (self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & timed & judged
-        writes, write_begin = self._sorted(written, self.rows["complete_time"])
-        order = (self.version, horizon, self.rows["complete_time"], self.versions.since, self.versions.settled)
-        stale_reads(reads, read_begin, writes, write_begin, *order, self.rows["invoke"], out)
+        writes = self._sorted(written, self.rows["complete_time"])
+        by_row = (self.version, horizon, self.rows["complete_time"], self.rows["invoke"])
+        stale_reads(reads, writes, BoundedReads(*by_row, self.versions.since, self.versions.settled), out)
 
 
 def _address(rows: Columns, row: int) -> Key:

@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from checkers.columns.instances import Instances
 from checkers.findings import Finding, Key
-from checkers.kernels.instances import Instances
-from checkers.transactions.cycles import Cycles
+from checkers.transactions.graph.cycles import Cycles
 from checkers.transactions.mops import Ints, Txns
 
 NO_KEY: Final[Key] = (0, 0, 0, 0)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from checkers.engines.api import Engine
 from checkers.engines.spark import SparkEngine
-from checkers.kernels.txn_register import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.options import CheckOptions
+from checkers.settings import initial_setting
 from checkers.source import Source
+from checkers.transactions.explain import explain_all
 from checkers.transactions.found import Found, Inferred
+from checkers.transactions.inference.register_accesses import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.transactions.lattice import (
     DEFAULT_CONSISTENCY,
     friendly_name,
@@ -22,8 +25,7 @@ from checkers.transactions.lattice import (
     ruled_out,
 )
 from checkers.transactions.local import infer_in_process
-from checkers.transactions.spark import infer_on_spark
-from checkers.transactions.words import explain_all
+from checkers.transactions.stages.spark import infer_on_spark
 from checkers.verdict import Validity, Verdict
 from harness.errors import UserError
 
@@ -55,7 +57,7 @@ def judge_rw_register(source: Source, engine: Engine, options: CheckOptions) -> 
 
     Settings, each `true` or `false`: `linearizable-keys` (real time orders the versions of a key; by default true where
     the consistency model implies it), `sequential-keys` (the order within processes does), `wfr-keys` (what a
-    transaction read comes before what it wrote).
+    transaction read comes before what it wrote). `initial` is what registers begin as.
     """
     return judge_by_each("rw-register", source, engine, options, (options.consistency,))[0]
 
@@ -67,19 +69,30 @@ def judge_by_each(
 
     What does not depend on them is inferred once.
     """
+    if model == "rw-register":
+        source = replace(source, initial=initial_setting(options))
     asked = [friendly_name(consistency or DEFAULT_CONSISTENCY) for consistency in consistencies]
     wanted = tuple(sorted({orders_of(name) for name in asked}))
-    infer = cache(partial(_inferred, model, source, engine, wanted, options.explain))
+    infer = cache(lambda sources: engine.run(_Inference(model, source, wanted, options.explain, sources)))
     found = [infer(_sources(model, options, name)).found(orders_of(name), options.explain) for name in asked]
     return [verdict_of(model, source, engine, name, each) for name, each in zip(asked, found, strict=True)]
 
 
-def _inferred(
-    model: str, source: Source, engine: Engine, orders: tuple[int, ...], explain: int, sources: int
-) -> Inferred:
-    if isinstance(engine, SparkEngine):
-        return infer_on_spark(source, engine, model, sources, orders, explain)
-    return infer_in_process(source, model, sources, explain)
+@dataclass(frozen=True, slots=True)
+class _Inference:
+    """See `Work`. `orders` are those that will be asked for, `sources` those of registers' version orders."""
+
+    model: str
+    source: Source
+    orders: tuple[int, ...]
+    explain: int
+    sources: int
+
+    def here(self) -> Inferred:
+        return infer_in_process(self.source, self.model, self.sources, self.explain)
+
+    def on_spark(self, spark: SparkEngine) -> Inferred:
+        return infer_on_spark(self.source, spark, self.model, self.sources, self.orders, self.explain)
 
 
 def _sources(model: str, options: CheckOptions, consistency: str) -> int:

@@ -6,12 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.kernels.graph_edges import Edges
-from checkers.kernels.instances import Instances
-from checkers.kernels.txn_append import CLASSES as LIST_CLASSES
-from checkers.kernels.txn_register import CLASSES as REGISTER_CLASSES
+from checkers.columns.instances import Instances
+from checkers.explain.speaker import Speaker
 from checkers.source import Source
-from checkers.transactions.cycles import find_cycles
 from checkers.transactions.found import (
     OWN,
     UNWRITTEN,
@@ -22,10 +19,13 @@ from checkers.transactions.found import (
     orderless,
     outcome_counts,
 )
-from checkers.transactions.lists import LIST_APPEND, ListReader
+from checkers.transactions.graph.cycles import find_cycles
+from checkers.transactions.graph.edges import Edges
+from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSES
+from checkers.transactions.inference.lists import LIST_APPEND, ListReader
+from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
+from checkers.transactions.inference.registers import RW_REGISTER, RegisterReader
 from checkers.transactions.mops import Ints, Txns, read_all, take_all
-from checkers.transactions.registers import RW_REGISTER, RegisterReader
-from checkers.words import Speaker
 from harness.errors import UserError
 
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.kernels.columns import NEVER, NIL
-from checkers.kernels.txn_lists import FAILED, INFO, OK
+from checkers.columns.batches import coded, completions, ints, outcomes, read_elements, spans, valid
+from checkers.columns.codes import NIL, began_as
 from checkers.source import KEY_COLUMNS, Source
 from harness.errors import UserError
 
@@ -33,7 +33,7 @@ _EMPTY: Final = 255
 
 class Txns(NamedTuple):
     """Client transactions in order of invocation: event indices (completion is NEVER where the outcome is unknown),
-    outcome (OK, INFO, FAILED) and process."""
+    outcome (OK, INFO, FAIL) and process."""
 
     invoke: Ints
     complete: Ints
@@ -77,49 +77,23 @@ def txn_of_mops(mops: Mops) -> Ints:
     return rows
 
 
-def _codes(column: pa.Array, table: Mapping[str, int], other: int) -> Codes:
-    """Codes of names, `other` for names that the table lacks and for null."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    known = np.array([table.get(name, other) for name in column.dictionary.to_pylist()] + [other], np.uint8)
-    codes: Codes = known[column.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
-    return codes
-
-
-def _ints(column: pa.Array, null: int) -> Ints:
-    filled: Ints = column.fill_null(null).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return filled
-
-
-def _valid(column: pa.Array) -> Bools:
-    valid: Bools = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
-
-
 def _txns(batch: pa.RecordBatch) -> Txns:
-    outcome = _codes(batch.column("type"), {"ok": OK, "info": INFO}, FAILED)
-    complete = np.where(outcome == INFO, NEVER, _ints(batch.column("complete_index"), NEVER))
-    return Txns(_ints(batch.column("invoke_index"), 0), complete, outcome, _ints(batch.column("process"), 0))
+    outcome = outcomes(batch)
+    complete, invoke = completions(batch, outcome), ints(batch.column("invoke_index"))
+    return Txns(invoke, complete, outcome.view(np.uint8), ints(batch.column("process")))
 
 
-def _mops(column: pa.Array, names: Mapping[str, int]) -> Mops:
-    elements = column.flatten()
-    offsets = np.concatenate(([0], np.cumsum(_ints(pc.list_value_length(column), 0))))
-    fields = {field.name: elements.field(i) for i, field in enumerate(elements.type)}
-    lists = fields["values"]
-    listed = _valid(lists)
-    bounds = lists.offsets.to_numpy().astype(np.int64)
-    items = lists.values
-    values = (items.fill_null(NIL) if items.null_count else items).to_numpy(zero_copy_only=False)
-    table, partition, row, key_column = (_ints(fields[name], 0) for name in KEY_COLUMNS)
+def _mops(batch: pa.RecordBatch, names: Mapping[str, int]) -> Mops:
+    elements = read_elements(batch)
+    listed, start, stop, values = spans(elements.columns["values"])
     return Mops(
-        offsets,
-        _codes(fields["f"], names, _EMPTY - 1),
-        (table, partition, row, key_column),
-        _ints(fields["value"], NIL),
-        _valid(fields["value"]),
-        bounds[:-1],
-        np.where(listed, bounds[1:], bounds[:-1]),
+        np.concatenate(([0], np.cumsum(elements.size))),
+        coded(elements.columns["f"], names, _EMPTY - 1, np.uint8),
+        elements.address(),
+        elements.ints("value"),
+        valid(elements.columns["value"]),
+        start,
+        stop,
         listed,
         values,
     )
@@ -147,15 +121,31 @@ def read_batch(source: Source, dialect: Dialect, batch: pa.RecordBatch) -> tuple
     client = pc.greater_equal(batch.column("process"), 0)
     if not pc.all(client).as_py():
         batch = batch.filter(client)
-    column = batch.column("mops")
     names = dict(dialect.codes)
     own = batch.column("f").unique().to_pylist()
     names |= {name: _EMPTY for name in own if name not in names and name is not None}
-    txns, mops = _txns(batch), _mops(column, names)
+    txns, mops = _txns(batch), _mops(batch, names)
     hollow = (mops.f == _EMPTY) & ~mops.valued & (mops.stop == mops.start)
     mops.f[(mops.f == _EMPTY) & ~hollow] = _EMPTY - 1
-    _check(source, dialect, txns, mops, ~_valid(column))
+    _check(source, dialect, txns, mops, ~valid(batch.column("mops")))
+    if source.initial is not None:
+        mops = _begun(source, dialect, txns, mops)
     return txns, _without(mops, hollow) if hollow.any() else mops
+
+
+def _begun(source: Source, dialect: Dialect, txns: Txns, mops: Mops) -> Mops:
+    """Registers that begin as the source says, as registers that begin unset; raises UserError for a write of that very
+    value, after which a read of it would tell nothing."""
+    value = began_as(mops.value, source.initial)
+    valued = value != NIL
+    again = np.flatnonzero((mops.f == dialect.codes["w"]) & ~valued)
+    if len(again):
+        event = int(txns.invoke[txn_of_mops(mops)[again[0]]])
+        raise UserError(
+            f"{source.path}, event {event}: a write of {source.initial}, as which registers begin, so the model "
+            f"{dialect.model} can't judge it."
+        )
+    return mops._replace(value=value, valued=valued)
 
 
 def _without(mops: Mops, dropped: Bools) -> Mops:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE, RegisterColumns
+from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE, RegisterColumns
 
 
 def linearizable(columns: RegisterColumns) -> bool:

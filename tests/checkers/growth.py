@@ -69,7 +69,9 @@ def measured(
     return verdict, growth
 
 
-def spoiled(batches: Iterable[pa.RecordBatch], share: float, change: Callable[[Row], bool]) -> Iterator[pa.RecordBatch]:
+def corrupted(
+    batches: Iterable[pa.RecordBatch], share: float, change: Callable[[Row], bool]
+) -> Iterator[pa.RecordBatch]:
     """Batches of which about that share of the operations is changed, evenly; `change` says whether it could."""
     every, since = round(1 / share) if share else 0, 0
     for batch in batches:
@@ -128,11 +130,24 @@ def lower_by_one(row: Row) -> bool:
 
 def save(batches: Iterable[pa.RecordBatch], place: Path, part_rows: int, dictionary: Collection[str] = ()) -> Path:
     """The history in parts; `dictionary` are its strings once all batches are made."""
-    cut = (piece for batch in batches for piece in _cut(batch, part_rows))
-    write_history(cut, place, part_rows=part_rows, dictionary=lambda: msgspec.json.encode(list(dictionary)))
+    rows = max(1, min(65_536, part_rows // 4))
+    write_history(
+        _rows_each(batches, rows), place, part_rows=part_rows, dictionary=lambda: msgspec.json.encode(list(dictionary))
+    )
     return place
 
 
-def _cut(batch: pa.RecordBatch, part_rows: int) -> Iterator[pa.RecordBatch]:
-    rows = max(1, min(65_536, part_rows // 4))
-    yield from (batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows))
+def _rows_each(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same with so many rows in each, as histories are saved; the last has fewer."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        for begin in range(0, batch.num_rows, rows):
+            held.append(batch.slice(begin, rows))
+            count += held[-1].num_rows
+            if count >= rows:
+                whole = pa.concat_batches(held)
+                yield whole.slice(0, rows)
+                held, count = [whole.slice(rows)], count - rows
+    if count:
+        yield pa.concat_batches(held)

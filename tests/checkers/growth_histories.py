@@ -1,7 +1,7 @@
-"""For each model, valid histories of any size and how operations of them are spoiled.
+"""For each model, valid histories of any size and how operations of them are corrupted.
 
 Models whose generators make small histories, operation by operation, get many of these one after the other, each about
-partitions of its own; a spoiled one among them is an anomaly.
+partitions of its own; a corrupted one among them is an anomaly.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from growth import Row, lower_by_one, shortened, spoiled, unwritten
+from growth import Row, corrupted, lower_by_one, shortened, unwritten
 
 from checkers.importers.transactions import transactions_source
-from checkers.isolation.synthetic import TransactionShape, transactions
-from checkers.jepsen.planting import ANOMALIES, plant
-from checkers.jepsen.synthetic import Shape, history
 from checkers.made.generate import MadeHistory, anomalies, made_batches
-from checkers.objects.synthetic import ObjectShape, object_source
-from checkers.sessions.synthetic import PageShape, page_batches
-from checkers.synthetic import RegisterShape, register_batches
-from checkers.transactions.synthetic import TxnShape, txn_batches
+from checkers.made.isolation import TransactionShape, transactions
+from checkers.made.jepsen import Shape, history
+from checkers.made.objects import ObjectShape, object_source
+from checkers.made.pages import PageShape, page_batches
+from checkers.made.registers import RegisterShape, register_batches
+from checkers.made.transactions import TxnShape, txn_batches
 from harness.columns import MOP, SCHEMA
 from harness.history.table import to_table
+from tests.support.planting import ANOMALIES, plant
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -44,7 +44,7 @@ class Kind:
 
 
 def _streamed(make: Callable[[int], Batches], change: Callable[[Row], bool], *, refuted: bool = True) -> Kind:
-    return Kind(lambda n, share: spoiled(make(n), share, change), refuted=refuted)
+    return Kind(lambda n, share: corrupted(make(n), share, change), refuted=refuted)
 
 
 def _tiled(valid: Callable[[], pa.Table], wrong: Callable[[], pa.Table]) -> Kind:
@@ -105,7 +105,7 @@ def _jepsen(model: str) -> Kind:
 def _objects(model: str) -> Kind:
     def source(bad: bool) -> Any:
         values = 0 if model != "multi-register" else 5
-        return object_source(ObjectShape(model, _TILE, clients=3, values=values, info_share=INFO, spoiled=bad))
+        return object_source(ObjectShape(model, _TILE, clients=3, values=values, info_share=INFO, corrupted=bad))
 
     return _tiled(lambda: source(False).table, lambda: source(True).table)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE, RegisterColumns
+from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE, RegisterColumns
 from harness.history.parts import schema
 
 Row = tuple[int, int, int, int, int]
@@ -24,6 +24,14 @@ def columns(rows: list[Row]) -> RegisterColumns:
     data = np.array(rows, np.int64).reshape(-1, 5)
     value, expected, invoke, complete = (data[:, i].copy() for i in range(1, 5))
     return RegisterColumns(np.array([0, len(data)]), data[:, 0].astype(np.uint8), value, expected, invoke, complete)
+
+
+def hard_rows(width: int) -> list[Row]:
+    """Every subset of the open compare-and-sets may have happened: the sets of configurations double with each."""
+    rows: list[Row] = [(WRITE, 0, NIL, 0, 1), (WRITE, 0, NIL, 2, 3)]
+    rows += [(CAS, 10 + i, 0, 4 + i, 10_000 + i) for i in range(width)]
+    rows += [(CAS, 0, 10 + i, 100 + i, 20_000 + i) for i in range(width)]
+    return [*rows, (WRITE, 77, NIL, 300, 301), (READ, 88, NIL, 302, 303)]
 
 
 def joined(histories: list[RegisterColumns]) -> RegisterColumns:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from frames_in_memory import engine_in_memory
-from growth import Row, save, spoiled, unwritten
+from growth import Row, corrupted, save, unwritten
 from growth_histories import KINDS, moved
 
 from checkers.api import judge_source
@@ -19,13 +19,14 @@ from checkers.engines.local import LocalEngine
 from checkers.engines.session import planned_task_bytes
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
-from checkers.jepsen.logs import matches_of
+from checkers.isolation.judge import EXPANDED
+from checkers.jepsen import logs
+from checkers.made.anomalies import PLANTED, history_of
+from checkers.made.registers import RegisterShape, register_batches
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.synthetic import RegisterShape, register_batches
-from checkers.transactions import cycles
+from checkers.transactions.graph import cycles
 from checkers.transactions.judge import judge_list_append
-from checkers.transactions.planted import PLANTED, history_of
 from checkers.verdict import Verdict
 
 CONSISTENCIES = ("read-committed", "snapshot-isolation", "serializable", "strict-serializable")
@@ -53,16 +54,35 @@ def test_some_planted_anomaly_was_hidden_by_the_bound(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("before", range((1 << 16) - 6, 1 << 16))
-def test_a_panic_across_the_pieces_of_a_long_line_is_found(before: int, tmp_path: Path) -> None:
+def test_a_panic_across_the_pieces_of_a_long_line_is_found(
+    before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_MOST_BYTES", 1 << 16)
     path = tmp_path / "node.log"
     path.write_bytes(b"fine\n" + b"." * before + b" PANIC here\n" + b"fine\n")
-    assert [match.line for match in matches_of(path, "n1", re.compile(rb"\bPANIC\b"))] == [2]
+    assert [match.line for match in logs.searched(path, "n1", re.compile(rb"\bPANIC\b")).matches] == [2]
+
+
+def test_what_a_long_line_of_a_log_hides_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern may match across more than a piece and the end of the one before."""
+    log = tmp_path / "nodes" / "n1" / "node.log"
+    log.parent.mkdir(parents=True)
+    (tmp_path / "run.json").write_text("{}")
+    source = Source(tmp_path, "test", 0)
+    log.write_bytes(b"fine\nassertion " + b"." * 70_000 + b" failed\n")
+    assert logs.judge_logs(source, LocalEngine(), CheckOptions()).valid is False
+    monkeypatch.setattr(logs, "_MOST_BYTES", 1 << 16)
+    verdict = logs.judge_logs(source, LocalEngine(), CheckOptions())
+    assert verdict.valid == "unknown" and "Line 2 of n1's node.log" in str(verdict.reason)
+    log.write_bytes(b"fine\n" + b"." * 60_000 + b"\n")
+    assert logs.judge_logs(source, LocalEngine(), CheckOptions()).valid is True
 
 
 @pytest.mark.parametrize("model", ["register", "monotonic-reads", "isolation", "list-append", "queue"])
 def test_what_one_task_does_not_take_is_unknown(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = judged_by_tasks_of(100, model, 0.0, 2_000, tmp_path, monkeypatch)
-    assert verdict.valid == "unknown" and "one task takes 100" in str(verdict.reason)
+    most = 100 * shuffle.EXPANDED // EXPANDED if model == "isolation" else 100
+    assert verdict.valid == "unknown" and f"one task takes {most} by" in str(verdict.reason)
 
 
 def test_what_other_buckets_of_keys_refute_stays_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +119,7 @@ def test_a_key_with_most_operations_is_judged_by_many_tasks(
     take_at_most(30_000, monkeypatch)
     hot = RegisterShape(6_000, keys=1, info_share=0.05, cas_share=cas_share)
     others = shifted(register_batches(RegisterShape(400, keys=8, info_share=0.05)))
-    batches = [*spoiled(register_batches(hot), share, stale), *spoiled(others, 10 * share, unwritten)]
+    batches = [*corrupted(register_batches(hot), share, stale), *corrupted(others, 10 * share, unwritten)]
     place = save(batches, tmp_path / "h.parquet", 1_000)
     theirs, ours = (
         judge_source(open_source(place), "register", engine, CheckOptions())
@@ -131,8 +151,8 @@ def test_a_large_key_whose_values_repeat_is_unknown_unless_refuted(
         return True
 
     for share, valid in ((0.0, "unknown"), (0.001, False)):
-        batches = spoiled(register_batches(RegisterShape(6_000, keys=1, cas_share=0.0)), 1.0, modulo)
-        place = save(spoiled(batches, share, unwritten), tmp_path / f"{share}.parquet", 1_000)
+        batches = corrupted(register_batches(RegisterShape(6_000, keys=1, cas_share=0.0)), 1.0, modulo)
+        place = save(corrupted(batches, share, unwritten), tmp_path / f"{share}.parquet", 1_000)
         verdict = judge_source(open_source(place), "register", engine_in_memory(monkeypatch), CheckOptions())
         assert verdict.valid == valid and (share or "written twice" in str(verdict.reason))
 
@@ -160,3 +180,37 @@ def test_what_a_task_takes_follows_from_the_session_s_settings(
     settings: dict[str, str], cores: int, executors: int, expected: int
 ) -> None:
     assert planned_task_bytes(settings, cores, executors, 24 * GIB) == expected
+
+
+class _Cut:
+    """A plan of which only this is asked: a part's bytes fall into so many finer buckets."""
+
+    def __init__(self, finer: int) -> None:
+        self.finer = finer
+
+    def split_again(self, part: bytes) -> Iterator[tuple[int, bytes]]:
+        size = len(part) // self.finer
+        return ((place, part[place * size : (place + 1) * size]) for place in range(self.finer))
+
+
+@pytest.mark.parametrize(("finer", "left_out"), [(1, [64_000]), (4, [16_000] * 4), (64, [64_000])])
+def test_what_a_task_holds_does_not_grow_with_what_it_does_not_take(finer: int, left_out: list[int]) -> None:
+    bucket, most, held = shuffle._Bucket(_Cut(finer), None, 1_000), 1_000, list[int]()  # type: ignore[arg-type]
+    for piece in range(500):
+        bucket.add(piece, b"." * 128)
+        held.append(sum(len(data) for mine in _held(bucket) for _, data in mine))
+    assert max(held) <= 2 * most + 128
+    assert set(bucket.left_out) == set(left_out)
+    assert all(sum(map(len, mine)) <= most for mine in bucket.given())
+
+
+def _held(bucket: shuffle._Bucket) -> list[list[tuple[int, bytes]]]:
+    return [bucket._parts, *(bucket._finer._parts.values() if bucket._finer is not None else ())]
+
+
+def test_what_is_split_together_stays_within_memory() -> None:
+    usual, some, many = 1 << 19, 1 << 12, 1 << 16
+    assert shuffle.rows_held(4, usual, 1 << 40) == usual
+    assert shuffle.rows_held(some, usual, 1 << 40) == some * shuffle.CELL_ROWS
+    assert shuffle.rows_held(many, usual, 1 << 22) == 1 << 22
+    assert shuffle.rows_held(many, usual, 10) == usual

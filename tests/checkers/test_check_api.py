@@ -11,10 +11,11 @@ import pytest
 from register_histories import Row, random_rows, table, write_history
 
 from checkers.api import check, check_run
-from checkers.kernels.columns import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE
+from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE
+from checkers.linearizability.registers.findings import ZONE_ANOMALIES
+from checkers.made.examples import EXAMPLES
 from checkers.models import MODELS
 from checkers.options import CheckOptions
-from checkers.register_findings import ZONE_ANOMALIES
 from harness.columns import VERSION_KEY
 from harness.errors import UserError
 from harness.history.journal import JournalWriter
@@ -37,6 +38,23 @@ def test_a_stale_read_is_explained_in_two_sentences(tmp_path: Path) -> None:
         (1, 2, "realtime"),
         (0, 1, "realtime"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("isolation", "ThinAirRead"),
+        ("isolation", "FracturedReadAO"),
+        ("lin-set", "nonlinearizable"),
+        ("register", "stale-read"),
+    ],
+)
+def test_no_verdict_hangs_on_how_many_anomalies_are_explained(model: str, name: str) -> None:
+    path = EXAMPLES / model / f"{name}.edn"
+    one, none = (check(path, model, engine="local", options=CheckOptions(explain=count)) for count in (1, 0))
+    assert none.valid is one.valid is False
+    assert none.counts == one.counts and set(one.anomalies) == set(one.counts)
+    assert none.anomalies == {}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +172,7 @@ def test_a_checker_that_crashes_is_unknown_and_stops_nobody_else(
     def crash(*_: object) -> None:
         raise ZeroDivisionError("so it goes\nand more")
 
-    monkeypatch.setattr("checkers.stats.judge_stats", crash)
+    monkeypatch.setattr("checkers.jepsen.stats.judge_stats", crash)
     path = write_history(tmp_path / "h.parquet", [STALE])
     verdicts = check_run(path, ("stats", "register"), options=CheckOptions(debug=True))
     assert verdicts["stats"].valid == "unknown"

@@ -16,7 +16,7 @@ from numba import njit
 import checkers
 from checkers import compile_cache
 from checkers.compile_cache import code_digest, compilation_told
-from checkers.kernels.compiled import Kernel, kernel, lean, lean_inline
+from checkers.compiled import Kernel, kernel, lean, lean_inline
 
 
 @lean
@@ -73,7 +73,7 @@ def test_compilation_is_told_as_one_however_many_functions_it_takes() -> None:
 
 
 def test_kernels_are_compiled_for_one_width_of_whole_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("checkers.kernels.compiled.kernels_directory", lambda: tmp_path)
+    monkeypatch.setattr("checkers.compiled.kernels_directory", lambda: tmp_path)
     narrow, wide = np.array([4], np.int32), np.array([7], np.int64)
     assert _sums(narrow, wide) == (0 + 1 + 2 + 3) + (4 + 5 + 6) + sum(range(3, 10)) + 8 + 2
     assert len(_sum_to.part.signatures) == len(_twice.part.signatures) == 1
@@ -93,7 +93,7 @@ def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path)
     code = """
 import numpy as np
 from numba.core import event
-from checkers.grouping import _count_keys
+from checkers.columns.grouping import _count_keys
 compiled = []
 class Listener(event.Listener):
     def on_start(self, event): compiled.append(event)
@@ -125,7 +125,7 @@ def test_a_kernel_is_compiled_anew_when_anything_it_is_made_of_changes(monkeypat
 def _modules_with_kernels() -> list[str]:
     names = [each.name for each in pkgutil.walk_packages(checkers.__path__, "checkers.") if not each.ispkg]
     sources = {name: Path(checkers.__file__).parent.joinpath(*name.split(".")[1:]).with_suffix(".py") for name in names}
-    found = [name for name, source in sources.items() if "checkers.kernels.compiled import" in source.read_text()]
+    found = [name for name, source in sources.items() if "checkers.compiled import" in source.read_text()]
     assert len(found) > 40
     return found
 
@@ -146,23 +146,23 @@ def _digested(module: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def test_the_digest_is_another_for_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = code_digest.__wrapped__("checkers.kernels.explore")
+    before = code_digest.__wrapped__("checkers.linearizability.objects.explore")
     read = compile_cache._code_and_imports
 
     def changed(name: str) -> tuple[bytes, frozenset[str]]:
         code, imported = read(name)
-        return code + (b"#" if name == "checkers.kernels.states" else b""), imported
+        return code + (b"#" if name == "checkers.linearizability.objects.states" else b""), imported
 
     monkeypatch.setattr(compile_cache, "_code_and_imports", changed)
-    assert code_digest.__wrapped__("checkers.kernels.explore") != before
-    assert code_digest.__wrapped__("checkers.kernels.digraph") == code_digest("checkers.kernels.digraph")
+    assert code_digest.__wrapped__("checkers.linearizability.objects.explore") != before
+    assert code_digest.__wrapped__("checkers.columns.graph") == code_digest("checkers.columns.graph")
 
 
 ONE_KIND = """
 import gc
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
-from checkers.kernels.compiled import Kernel
+from checkers.compiled import Kernel
 from checkers.made.examples import groups, open_example
 
 for example in [each for group in groups() for each in group.examples if each.path.suffix != ".log"]:

@@ -20,10 +20,10 @@ from checkers.engines import grouped, keyed, shuffle, spark
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
+from checkers.made.registers import RegisterShape, register_batches
 from checkers.options import CheckOptions
-from checkers.synthetic import RegisterShape, register_batches
-from checkers.transactions import spark as transactions
-from checkers.transactions.stretches import Sizes
+from checkers.transactions.stages import spark as transactions
+from checkers.transactions.stages.stretches import Sizes
 from checkers.verdict import Verdict
 
 CAMPAIGN = [(model, share) for model in KINDS for share in (0.0, 0.001, 0.01)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from checkers.catalog.calls import ALTER, CREATE, DELETE, RENAME, Call
-from checkers.kernels.columns import NEVER
+from checkers.columns.codes import NEVER
 from tests.checkers.bruteforce import some_order
 
 State = tuple[frozenset[tuple[int, int, int]], frozenset[int]]

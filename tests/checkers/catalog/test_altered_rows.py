@@ -14,17 +14,18 @@ from bruteforce import linearizable
 from msgspec.structs import replace
 from register_histories import columns
 
+from checkers.catalog import judge
 from checkers.catalog.calls import COLUMN, RESHAPE, Call
 from checkers.catalog.judge import judged
 from checkers.catalog.schemas import ADD, DROP, RENAME
+from checkers.columns.codes import NEVER, NIL, READ, WRITE
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
-from checkers.kernels.columns import NEVER, NIL, READ, WRITE
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.verdict import Verdict
+from checkers.verdict import Undecided, Verdict
 from harness.history.table import to_table
 from harness.ops import Mop, Op, read, write
 
@@ -80,7 +81,7 @@ def rows(*lines: tuple[str, Mop, Mop]) -> Verdict:
     """Operations one after the other: outcome, what was asked for, what was answered."""
     events: list[Op] = []
     for process, (outcome, asked, told) in enumerate(lines):
-        f = "read" if asked.f == "r" else "write"
+        f = {"r": "read", "w": "write"}.get(asked.f, asked.f)
         for kind, mop in (("invoke", asked), (outcome, told)):
             events.append(Op(kind, process, f, (mop,), index=len(events), time=len(events)))  # type: ignore[arg-type]
     table = to_table(events)
@@ -114,12 +115,59 @@ def test_a_write_without_answer_is_of_the_column_that_shows_it() -> None:
     assert "read-of-unwritten" in rows(refused, saw(3, 5)).counts
 
 
+def erased(there: int | None = 1, outcome: str = "ok") -> tuple[str, Mop, Mop]:
+    return outcome, Mop("erase", 1), Mop("erase", 1, there if outcome == "ok" else None)
+
+
+def test_an_erasure_unsets_every_cell_of_its_row() -> None:
+    both = (wrote(1, 5), wrote(2, 6))
+    assert rows(*both, erased(), saw(None, 5), saw(None, 6), wrote(3, 5), saw(3, 5)).valid is True
+    assert set(rows(*both, erased(), saw(2, 6)).counts) & {"stale-read", "nonlinearizable"}, "one cell was left"
+    assert rows(*both, saw(None, 6)).valid is False, "nobody erased it"
+    lost = erased(outcome="info")
+    assert rows(*both, lost, saw(1, 5), saw(None, 5)).valid is True, "it may take effect late"
+    assert rows(*both, lost, saw(None, 5), saw(1, 5)).valid is False, "and only once"
+    assert rows(*both, erased(outcome="fail"), saw(None, 5)).valid is False
+    assert rows(*both, erased(0)).valid is False, "it told that there is no such row"
+    assert rows(erased(0), *both, erased(), erased(0), saw(None, 5)).valid is True
+    assert rows(erased()).valid is True, "of cells that nobody ever named nothing is known"
+
+
+def test_what_a_scan_told_is_a_read_of_each_row_and_evidence_names_the_row() -> None:
+    events: list[Op] = []
+
+    def add(f: str, *told: Mop) -> None:
+        asked = tuple(replace(mop, value=None if f == "scan" else mop.value, column=-1) for mop in told)
+        for kind, mops in (("invoke", asked), ("ok", told)):
+            events.append(Op(kind, 0, f, mops, index=len(events), time=len(events)))  # type: ignore[arg-type]
+
+    def verdict() -> Verdict:
+        table = to_table(events)
+        source = Source(Path("test.journal"), "journal", table.num_rows, table=table)
+        return MODELS["catalog-rows"].judge(source, LocalEngine(), CheckOptions())
+
+    for row in range(3):
+        add("write", Mop("w", row, 10 + row, column=2))
+    add("scan", *(Mop("r", row, 10 + row, column=2) for row in range(3)))
+    assert verdict().valid is True and verdict().ops == 6
+    add("scan", Mop("r", 0, 10, column=2), Mop("r", 1, None, column=2), Mop("r", 2, 12, column=2))
+    (anomaly,) = verdict().anomalies["stale-read"]
+    assert anomaly.key == [0, 1, 0, 2]
+    assert "read nil from key 1" in anomaly.message and all(len(op["mops"]) == 1 for op in anomaly.ops)
+
+
 # ---- against trying everything ----
+
+
+ROW = -9
+"""Erasures are of all columns; their value is 1, or 0 where there was no row, None without answer."""
+
+ERASE = 99
 
 
 @dataclass
 class Line:
-    """One operation on one row: `column` it was of, None where no answer says so."""
+    """One operation on one row: `column` it was of, None where no answer says so, ROW for an erasure."""
 
     kind: int
     value: int | None
@@ -133,16 +181,17 @@ def made(random: Random, operations: int = 9) -> list[Line]:
     lines: list[Line] = []
     opened: list[Line] = []
     cells: dict[int, int | None] = {5: None, 6: None}
-    event, wrong = 0, random.choice((0, 0, 0.2))
+    event, wrong = 0, random.choice((0, 0.2, 0.5))
     while len(lines) < operations or opened:
         if len(lines) < operations and (not opened or (len(opened) < 3 and random.random() < 0.5)):
-            kind = random.choice((READ, WRITE))
-            lines.append(Line(kind, len(lines) + 1 if kind == WRITE else None, random.choice((5, 6)), event))
+            kind = random.choice((READ, WRITE, READ, WRITE, ERASE))
+            column = ROW if kind == ERASE else random.choice((5, 6))
+            lines.append(Line(kind, len(lines) + 1 if kind == WRITE else None, column, event))
             opened.append(lines[-1])
         else:
             line = opened.pop(random.randrange(len(opened)))
             _answer(random, lines, line, cells, wrong)
-            if line.column is not None:
+            if line.column is not None and not (line.kind == ERASE and line.value is None):
                 line.complete = event
         event += 1
     return lines
@@ -155,10 +204,19 @@ def _answer(random: Random, lines: list[Line], line: Line, cells: dict[int, int 
         line.value = random.choice([*values, None]) if random.random() < wrong else cells[line.column]
         return
     lost = random.random() < 0.3
+    if line.kind == ERASE:
+        _erase(random, line, cells, lost, random.random() < wrong)
+        return
     if not lost or random.random() < 0.5:
         cells[line.column] = line.value
     if lost:
         line.column = None
+
+
+def _erase(random: Random, line: Line, cells: dict[int, int | None], lost: bool, wrong: bool) -> None:
+    line.value = None if lost else int(any(value is not None for value in cells.values()) != wrong)
+    if not wrong and (not lost or random.random() < 0.5):
+        cells.update(dict.fromkeys(cells))
 
 
 def explained(lines: list[Line]) -> bool:
@@ -172,27 +230,41 @@ def explained(lines: list[Line]) -> bool:
 
 
 def _register(lines: list[Line], of: dict[int, int], column: int) -> bool:
-    here = [line for line in lines if of.get(id(line), line.column) == column]
-    return linearizable(
-        columns(
-            [(each.kind, NIL if each.value is None else each.value, NIL, each.invoke, each.complete) for each in here]
-        )
-    )
+    here = [line for line in lines if of.get(id(line), line.column) in (column, ROW)]
+    return linearizable(columns([(*_cell(each), NIL, each.invoke, each.complete) for each in here]))
+
+
+def _cell(line: Line) -> tuple[int, int]:
+    """What a line did to a cell: erasures write nil, or have read it where they found no row."""
+    if line.kind == ERASE:
+        return READ if line.value == 0 else WRITE, NIL
+    return line.kind, NIL if line.value is None else line.value
 
 
 def judged_rows(lines: list[Line], engine: Engine) -> Verdict:
     events: dict[int, Op] = {}
     for process, line in enumerate(lines):
         f, mop = ("read", read(1)) if line.kind == READ else ("write", write(1, line.value or 0))
-        asked = Op("invoke", process, f, (cell(mop, -2),))
+        if line.kind == ERASE:
+            f, mop = "erase", Mop("erase", 1)
+        elif line.kind == READ and process % 2:
+            f = "scan"
+        asked = Op("invoke", process, f, (cell(mop, 0 if f == "erase" else -2),))
         events[line.invoke] = asked
-        if line.column is not None:
-            told = replace(cell(mop, line.column), value=line.value)
+        if line.complete != NEVER:
+            told = replace(mop, value=line.value, column=0 if line.kind == ERASE else line.column)
             events[line.complete] = asked.complete("ok", mops=(told,))
     ordered = [replace(op, index=number, time=number) for number, op in sorted(events.items())]
     table = to_table(ordered)
     source = Source(Path("test.journal"), "journal", table.num_rows, table=table)
     return MODELS["catalog-rows"].judge(source, engine, CheckOptions())
+
+
+def test_more_rows_than_this_process_takes_are_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rows(("ok", write(1, 5), write(1, 5))).valid is True
+    monkeypatch.setattr(judge, "machine_memory", lambda: 80)
+    with pytest.raises(Undecided, match="one process, of which 10 bytes"):
+        rows(("ok", write(1, 5), write(1, 5)))
 
 
 @pytest.mark.parametrize("seeds", [60, pytest.param(2_000, marks=pytest.mark.campaign)])

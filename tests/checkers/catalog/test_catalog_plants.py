@@ -9,11 +9,11 @@ from naive_catalog import linearizable
 from test_catalog_search import PLENTY, small
 
 import checkers.catalog.search as searching
-from checkers.catalog.calls import ALTER, CREATE, DELETE, LIST, LOCATIONS, RENAME, SCHEMA, Call, Seen
+from checkers.catalog.calls import ALTER, CREATE, DELETE, LIST, LOCATIONS, RENAME, SCHEMA, Call, TableSeen
 from checkers.catalog.judge import judged
 from checkers.catalog.search import LINEARIZABLE, STUCK, Limits, search
-from checkers.catalog.synthetic import CatalogShape, catalog_calls, spoiled
-from checkers.kernels.columns import NEVER
+from checkers.columns.codes import NEVER
+from checkers.made.catalog_calls import CatalogShape, catalog_calls, corrupted
 
 WORK = 400_000
 A, B = 900_001, 900_002
@@ -32,48 +32,48 @@ class Plant:
         call = Call(order, order, order + 1, kind, name, new, id, **more)  # type: ignore[arg-type]
         self.calls.append(call)
 
-    def sees(self, *seen: Seen, kind: int = SCHEMA) -> None:
+    def sees(self, *seen: TableSeen, kind: int = SCHEMA) -> None:
         self.add(kind, seen=seen)
 
 
 def vanishes_and_comes_back(plant: Plant) -> None:
     plant.add(CREATE, id=A)
-    plant.sees(Seen(50, False, A, 0))
-    plant.sees(Seen(50, True))
-    plant.sees(Seen(50, False, A, 0))
+    plant.sees(TableSeen(50, False, A, 0))
+    plant.sees(TableSeen(50, True))
+    plant.sees(TableSeen(50, False, A, 0))
 
 
 def renamed_and_seen_under_both_names(plant: Plant) -> None:
     plant.add(CREATE, id=A)
     plant.add(RENAME, new=51, id=A)
-    plant.sees(Seen(51, False, A, 1))
-    plant.sees(Seen(50, False, A, 1))
+    plant.sees(TableSeen(51, False, A, 1))
+    plant.sees(TableSeen(50, False, A, 1))
 
 
 def version_goes_down(plant: Plant) -> None:
     plant.add(CREATE, id=A)
     plant.add(ALTER, id=A)
-    plant.sees(Seen(50, False, A, 1))
-    plant.sees(Seen(50, False, A, 0))
+    plant.sees(TableSeen(50, False, A, 1))
+    plant.sees(TableSeen(50, False, A, 0))
 
 
 def retried_creation_makes_two(plant: Plant) -> None:
     plant.add(CREATE, id=A)
     plant.add(DELETE, id=A)
-    plant.sees(Seen(50, False, B, 0))
+    plant.sees(TableSeen(50, False, B, 0))
 
 
 def deleted_table_is_located(plant: Plant) -> None:
     plant.add(CREATE, id=A)
     plant.add(DELETE, id=A)
-    plant.sees(Seen(50, False, A), kind=LOCATIONS)
+    plant.sees(TableSeen(50, False, A), kind=LOCATIONS)
 
 
 def name_is_free_and_taken(plant: Plant) -> None:
     """Nothing that any single rule forbids: only that no order has both."""
     plant.add(CREATE, id=A)
-    plant.sees(Seen(50, True), kind=ALTER)
-    plant.sees(Seen(50, False), kind=CREATE)
+    plant.sees(TableSeen(50, True), kind=ALTER)
+    plant.sees(TableSeen(50, False), kind=CREATE)
 
 
 PLANTS: dict[str, tuple[Callable[[Plant], None], set[str]]] = {
@@ -94,13 +94,13 @@ def test_what_is_planted_into_a_long_history_is_found(name: str, unknown: float)
     make, allowed = PLANTS[name]
     make(plant)
     part = judged(plant.calls, 8, PLENTY, WORK)
-    assert part.counts and set(part.counts) <= allowed and part.doubts == ()
+    assert part.counts and set(part.counts) <= allowed and part.reasons == ()
 
 
 def test_a_list_that_shows_one_table_twice_is_wrong_by_itself() -> None:
     plant = Plant([])
     plant.add(CREATE, id=A)
-    plant.add(LIST, total=True, seen=(Seen(50, False, A, 0), Seen(51, False, A, 0)))
+    plant.add(LIST, total=True, seen=(TableSeen(50, False, A, 0), TableSeen(51, False, A, 0)))
     assert "table-twice" in judged(plant.calls, 8, PLENTY, WORK).counts
 
 
@@ -132,6 +132,6 @@ def test_going_back_and_cutting_at_lists_say_what_trying_every_order_says(monkey
     monkeypatch.setattr(searching._Search, "_cut_off", noted)
     for seed in (*range(80), 103_397, 103_923, 105_312):
         calls = small(seed)
-        for history in [calls, spoiled(calls, 3 * seed), spoiled(calls, 3 * seed + 1)] if calls else []:
+        for history in [calls, corrupted(calls, 3 * seed), corrupted(calls, 3 * seed + 1)] if calls else []:
             assert search(history, PLENTY).word == (LINEARIZABLE if linearizable(history) else STUCK), seed
     assert True in cuts and cuts.count(False) >= 5

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from naive_catalog import linearizable
 
-from checkers.catalog.calls import CREATE, DELETE, LIST, Call, Seen
+from checkers.catalog.calls import CREATE, DELETE, LIST, Call, TableSeen
 from checkers.catalog.judge import judged
 from checkers.catalog.refute import refutations
 from checkers.catalog.search import LINEARIZABLE, STUCK, UNDECIDED, search
-from checkers.catalog.synthetic import CatalogShape, catalog_calls, spoiled
-from checkers.kernels.columns import NEVER
+from checkers.columns.codes import NEVER
+from checkers.made.catalog_calls import CatalogShape, catalog_calls, corrupted
 
 PLENTY = 1 << 40
 
@@ -36,7 +36,7 @@ def test_the_search_says_what_trying_every_order_says(block: int) -> None:
     words: Counter[str] = Counter()
     for seed in range(block * 500, block * 500 + 500):
         calls = small(seed)
-        histories = [calls, *(spoiled(calls, 3 * seed + i) for i in range(2))] if calls else []
+        histories = [calls, *(corrupted(calls, 3 * seed + i) for i in range(2))] if calls else []
         for i, history in enumerate(histories):
             expected = linearizable(history)
             assert expected or i > 0, f"a history that is linearizable by construction: {seed}"
@@ -52,7 +52,7 @@ def test_contradictions_are_found_in_no_history_that_has_an_order(block: int) ->
     for seed in range(block * 1000, block * 1000 + 1000):
         calls = small(seed)
         for i in range(3 if calls else 0):
-            history = spoiled(calls, 3 * seed + i)
+            history = corrupted(calls, 3 * seed + i)
             names = [finding.anomaly for finding in refutations(history, PLENTY)]
             assert not (names and linearizable(history)), (seed, i, names)
             found.update(names)
@@ -65,33 +65,33 @@ def test_contradictions_are_found_in_no_history_that_has_an_order(block: int) ->
 def test_long_histories_have_an_order_and_one_wrong_answer_leaves_none(seed: int) -> None:
     calls = catalog_calls(CatalogShape(600, 6, 4, 0.04), seed)
     part = judged(calls, 8, PLENTY, 400_000)
-    assert part.counts == {} and part.doubts == ()
+    assert part.counts == {} and part.reasons == ()
     lists = [i for i, call in enumerate(calls) if call.total and len(call.seen) > 1]
     place = lists[len(lists) // 2]
     seen = calls[place].seen
     other = seen[0].id + 1000 if seen[0].id is not None else 0
-    wrong = [*calls[:place], _with_seen(calls[place], (Seen(seen[0].name, False, other, 0), *seen[1:]))]
+    wrong = [*calls[:place], _with_seen(calls[place], (TableSeen(seen[0].name, False, other, 0), *seen[1:]))]
     assert judged([*wrong, *calls[place + 1 :]], 8, PLENTY, 400_000).counts
 
 
-def _with_seen(call: Call, seen: tuple[Seen, ...]) -> Call:
+def _with_seen(call: Call, seen: tuple[TableSeen, ...]) -> Call:
     return Call(call.order, call.since, call.complete, call.kind, total=True, seen=seen)
 
 
 def test_where_the_work_is_used_up_nothing_is_claimed() -> None:
     calls = catalog_calls(CatalogShape(200, 6, 4, 0.1), 1)
     assert search(calls, 20).word == UNDECIDED
-    assert judged(calls, 8, PLENTY, 20).doubts
+    assert judged(calls, 8, PLENTY, 20).reasons
 
 
 def test_a_table_that_nobody_acknowledged_keeps_the_id_that_was_seen() -> None:
     """Made under an id that a list shows, deleted, and seen again under that id: no order."""
     made = Call(0, 0, NEVER, CREATE, 1)
     again = Call(1, 1, NEVER, CREATE, 1)
-    shown = Call(2, 2, 3, LIST, total=True, seen=(Seen(1, False, 7, 0),))
+    shown = Call(2, 2, 3, LIST, total=True, seen=(TableSeen(1, False, 7, 0),))
     gone = Call(4, 4, 5, DELETE, 1, id=7)
-    back = Call(6, 6, 7, LIST, total=True, seen=(Seen(1, False, 7, 0),))
-    other = Call(6, 6, 7, LIST, total=True, seen=(Seen(1, False, 8, 0),))
+    back = Call(6, 6, 7, LIST, total=True, seen=(TableSeen(1, False, 7, 0),))
+    other = Call(6, 6, 7, LIST, total=True, seen=(TableSeen(1, False, 8, 0),))
     assert search([made, again, shown, gone, back], PLENTY).word == STUCK
     assert search([made, again, shown, gone, other], PLENTY).word == LINEARIZABLE
 
@@ -99,6 +99,6 @@ def test_a_table_that_nobody_acknowledged_keeps_the_id_that_was_seen() -> None:
 def test_an_answer_that_may_be_old_shows_what_was_there_within_its_bound() -> None:
     made = Call(0, 0, 1, CREATE, 1, id=7)
     gone = Call(2, 2, 3, DELETE, 1, id=7)
-    seen = (Seen(1, False, 7, 0),)
+    seen = (TableSeen(1, False, 7, 0),)
     for since, word in ((1, LINEARIZABLE), (2, LINEARIZABLE), (3, STUCK)):
         assert search([made, gone, Call(8, since, 9, LIST, total=True, seen=seen)], PLENTY).word == word

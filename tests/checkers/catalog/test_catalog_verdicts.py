@@ -13,14 +13,14 @@ from naive_catalog import linearizable
 from test_catalog_search import PLENTY, small
 
 from checkers.api import judge_source
-from checkers.catalog.calls import ALTER, CREATE, LIST, Call, Seen
+from checkers.catalog.calls import ALTER, CREATE, LIST, Call, TableSeen
 from checkers.catalog.judge import judged
-from checkers.catalog.synthetic import CatalogShape, catalog_calls, spoiled
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.made.catalog import events_of
+from checkers.made.catalog_calls import CatalogShape, catalog_calls, corrupted
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -53,7 +53,7 @@ def test_histories_by_construction_are_valid_as_events_too(seed: int) -> None:
 @pytest.mark.spark
 def test_spark_and_local_agree_in_every_word(spark: SparkEngine, tmp_path: Path) -> None:
     for seed in (1, 2):
-        events = events_of(spoiled(history(seed), seed) if seed == 2 else history(seed))
+        events = events_of(corrupted(history(seed), seed) if seed == 2 else history(seed))
         assert _comparable(judge(events, spark)) == _comparable(judge(events))
     path = tmp_path / "history.parquet"
     write_parquet(events_of(history(3)), path)
@@ -63,13 +63,13 @@ def test_spark_and_local_agree_in_every_word(spark: SparkEngine, tmp_path: Path)
 
 @pytest.mark.parametrize("seeds", [100, pytest.param(5_000, marks=pytest.mark.campaign)])
 def test_judging_says_what_trying_every_order_says_without_any_doubt(seeds: int) -> None:
-    """Four histories of each seed, three of them spoiled; the campaign looks at 20 000."""
+    """Four histories of each seed, three of them corrupted; the campaign looks at 20 000."""
     words: Counter[bool] = Counter()
     for seed in range(SMALL, SMALL + seeds):
         calls = small(seed)
-        for given in (calls, *(spoiled(calls, 4 * seed + i) for i in range(3))) if calls else ():
+        for given in (calls, *(corrupted(calls, 4 * seed + i) for i in range(3))) if calls else ():
             part = judged(given, 8, PLENTY, PLENTY)
-            assert (bool(part.counts), part.doubts) == (not linearizable(given), ()), seed
+            assert (bool(part.counts), part.reasons) == (not linearizable(given), ()), seed
             words[bool(part.counts)] += 1
     assert min(words.values()) > seeds // 2
 
@@ -79,7 +79,7 @@ def test_judging_says_what_trying_every_order_says_without_any_doubt(seeds: int)
 def test_both_engines_agree_on_small_histories_in_every_word(spark: SparkEngine) -> None:
     for seed in range(SMALL, SMALL + 100):
         calls = small(seed)
-        events = events_of(spoiled(calls, seed) if calls and seed % 2 else calls)
+        events = events_of(corrupted(calls, seed) if calls and seed % 2 else calls)
         assert _comparable(judge(events, spark)) == _comparable(judge(events)), seed
 
 
@@ -148,7 +148,7 @@ def test_every_operation_of_unknown_outcome_may_have_done_nothing() -> None:
 
 
 def test_what_changed_at_the_end_need_not_be_done_and_an_old_list_says_nothing_of_it() -> None:
-    seen, altering = (Seen(1, False, 7, 0),), (3,)
+    seen, altering = (TableSeen(1, False, 7, 0),), (3,)
     made = Call(0, 0, 1, CREATE, 1, id=7)
 
     def stuck(*calls: Call) -> bool:
@@ -156,6 +156,6 @@ def test_what_changed_at_the_end_need_not_be_done_and_an_old_list_says_nothing_o
 
     listed = Call(4, 4, 5, LIST, total=True, seen=seen, states=altering, final=True)
     assert stuck(listed)
-    assert not stuck(Call(2, 2, 3, ALTER, 1, id=7, final=True), replace(listed, seen=(Seen(1, False, 7, 1),)))
+    assert not stuck(Call(2, 2, 3, ALTER, 1, id=7, final=True), replace(listed, seen=(TableSeen(1, False, 7, 1),)))
     assert not stuck(replace(listed, since=2)), "a follower's, from before"
-    assert stuck(Call(2, 2, 3, CREATE, 9, id=8, final=True), replace(listed, seen=(*seen, Seen(9, False, 8, 0))))
+    assert stuck(Call(2, 2, 3, CREATE, 9, id=8, final=True), replace(listed, seen=(*seen, TableSeen(9, False, 8, 0))))

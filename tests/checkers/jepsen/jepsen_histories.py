@@ -1,4 +1,4 @@
-"""Small histories of Jepsen's kinds for tests: valid ones, spoiled at random, and many of them in one table."""
+"""Small histories of Jepsen's kinds for tests: valid ones, corrupted at random, and many of them in one table."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import msgspec
 
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
-from checkers.jepsen.synthetic import Shape, history, with_mops, without
+from checkers.made.jepsen import Shape, history
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
 from harness.history.table import to_table
 from harness.ops import Mop, Op
+from tests.support.planting import with_mops, without
 
 
 def source_of(events: Sequence[Op]) -> Source:
@@ -39,7 +40,7 @@ def small_shape(random: Random, key: int) -> Shape:
     )
 
 
-def spoiled(model: str, events: list[Op], random: Random) -> list[Op]:
+def corrupted(model: str, events: list[Op], random: Random) -> list[Op]:
     """The history with up to three reads corrupted or operations dropped, or none."""
     for _ in range(random.choice((0, 1, 1, 2, 3))):
         told = [place for place, op in enumerate(events) if op.type == "ok" and op.mops]
@@ -82,7 +83,7 @@ def _changed(mop: Mop, random: Random, model: str) -> Mop:
 def random_history(model: str, seed: int, key: int = 0) -> list[Op]:
     random = Random(seed)
     events = history(model, small_shape(random, key), seed)
-    return spoiled(model, events, random)
+    return corrupted(model, events, random)
 
 
 def joined(histories: Sequence[list[Op]]) -> list[Op]:

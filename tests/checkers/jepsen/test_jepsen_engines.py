@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,8 @@ from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.jepsen import sets
-from checkers.jepsen.planting import ANOMALIES, plant
-from checkers.jepsen.synthetic import MODELS as GENERATED
-from checkers.jepsen.synthetic import Shape, history
-from checkers.models import MODELS
+from checkers.made.jepsen import MODELS as GENERATED
+from checkers.made.jepsen import Shape, history
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -31,8 +28,7 @@ from harness.history.parts import write_history
 from harness.history.table import to_table, write_parquet
 from harness.ops import Op, read
 from harness.rundir import create
-
-CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[4] / "shared" / "corpus"))
+from tests.support.planting import ANOMALIES, plant
 
 
 def comparable(verdict: Verdict) -> Verdict:
@@ -97,21 +93,6 @@ def test_parquet_in_many_batches_is_judged_as_in_memory(tmp_path: Path, monkeypa
         assert found.valid == (expected.valid if any(event.type == "ok" for event in events) else "unknown")
 
 
-@pytest.mark.spark
-def test_the_corpus_of_these_models_agrees(spark: SparkEngine) -> None:
-    if not (CORPUS / "index.tsv").exists():
-        pytest.skip(f"no conformance corpus at {CORPUS}; set ASSAY_CORPUS to where it is")
-    names = {name for name, info in MODELS.items() if info.function.startswith("jepsen.")}
-    lines = [line.split("\t") for line in (CORPUS / "index.tsv").read_text().splitlines()[1:]]
-    mine = [line for line in lines if line[2] in names]
-    assert len(mine) >= 6
-    for file, format, model, valid, *_ in mine:
-        source = open_source(CORPUS / file, format)
-        local, there = (judge_source(source, model, engine) for engine in (LocalEngine(), spark))
-        assert str(local.valid).lower() == valid, file
-        assert comparable(there) == comparable(local), file
-
-
 def test_logs_of_a_run(tmp_path: Path) -> None:
     run = create(tmp_path, "register", datetime(2026, 1, 1))
     run.write_json(run.run_json, {})
@@ -167,11 +148,11 @@ def test_keys_of_mixed_types_and_nil_elements(tmp_path: Path) -> None:
     assert source_of(history("set", Shape(10), 0)).rows == 11
 
 
-@pytest.mark.parametrize("spoil", [False, True])
-def test_one_big_set_is_judged_by_many_tasks(spoil: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("corrupt", [False, True])
+def test_one_big_set_is_judged_by_many_tasks(corrupt: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By element, of which no task takes all; the same is said as in-process."""
     big = history("set", Shape(700, info_share=0.05, key=1), 3)
-    for anomaly in ANOMALIES["set"] if spoil else ():
+    for anomaly in ANOMALIES["set"] if corrupt else ():
         big = plant("set", anomaly, big)
     events = joined([big, history("set", Shape(60, key=2), 4)])
     table = to_table(events)
@@ -186,5 +167,5 @@ def test_one_big_set_is_judged_by_many_tasks(spoil: bool, tmp_path: Path, monkey
         judge_source(open_source(place), "set", engine, CheckOptions(explain=50))
         for engine in (LocalEngine(), engine_in_memory(monkeypatch))
     )
-    assert comparable(there) == comparable(local) and local.valid is not spoil
+    assert comparable(there) == comparable(local) and local.valid is not corrupt
     assert len(rows) > 5 and max(rows) < sum(rows) / 3

@@ -1,4 +1,4 @@
-"""Random small histories, valid and spoiled, against naive versions of the same checkers."""
+"""Random small histories, valid and corrupted, against naive versions of the same checkers."""
 
 from __future__ import annotations
 

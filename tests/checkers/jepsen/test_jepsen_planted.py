@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from jepsen_histories import judge
 
-from checkers.jepsen.planting import ANOMALIES, plant
-from checkers.jepsen.synthetic import MODELS, Shape, history
+from checkers.made.jepsen import MODELS, Shape, history
 from harness.errors import UserError
+from tests.support.planting import ANOMALIES, plant
 
 SETTINGS = {
     "unexpected-key": {"accounts": "0,1,2"},

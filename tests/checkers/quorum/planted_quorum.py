@@ -1,4 +1,4 @@
-"""Longer histories of quorum tables as a table that keeps its promises gives them, and ways to spoil one of them."""
+"""Longer histories of quorum tables as a table that keeps its promises gives them, and ways to corrupt one of them."""
 
 import random
 from dataclasses import dataclass, replace

@@ -162,6 +162,15 @@ def candidates(read, cell, calls):
     return [w.ts for w in writes if effect(w, cell) == shown]
 
 
+def settled(read, cell, calls):
+    """The same, but an absence is one that came after all acknowledged writes that bind the read, if any did."""
+    possible, acked = candidates(read, cell, calls), [w for w in calls if is_write(w) and w.status == "ok"]
+    seen = [w.ts for w in acked if effect(w, cell) != "nothing" and w.end < read.begin and binds(w, read)]
+    if dict(read.shown).get(cell) is not None or not seen:
+        return possible
+    return [ts for ts in possible if ts >= max(seen)] or possible
+
+
 def is_garbage(read, calls):
     return any(not candidates(read, cell, calls) for cell, _ in read.shown)
 
@@ -177,7 +186,7 @@ def is_monotonic(calls):
             for j, other in enumerate(mine)
             if one.end < other.begin and binds(one, other)
         ]
-        choices = product(*(candidates(read, cell, calls) for read in mine))
+        choices = product(*(settled(read, cell, calls) for read in mine))
         if not any(all(chosen[i] <= chosen[j] for i, j in pairs) for chosen in choices):
             return False
     return True
@@ -238,7 +247,7 @@ def _write(chance, call, number, columns):
     puts, gone = {}, []
     if chance.random() < 0.35:
         bounds = [(row, row) for row in ROWS] + [(0, 1), (1, 2), (None, 1), (1, None), (None, None)]
-        gone.append(chance.choice(bounds))
+        gone += chance.sample(bounds, chance.choice((1, 1, 1, 2)))
     if not gone or chance.random() < 0.5:
         for cell in chance.sample(cells, chance.randint(1, len(cells))):
             if effect(replace(call, gone=tuple(gone)), cell) == "nothing":
@@ -275,7 +284,16 @@ def _as_page(chance, call, shown):
     end = there[limit - 1] if limit is not None and len(there) >= limit else None
     rows = [r for r in rows if end is None or r <= end]
     listed = tuple((cell, shown[cell]) for cell in sorted(shown) if cell[0] in rows and shown[cell] is not None)
-    return replace(call, shown=listed, bounds=((first, last, limit, end),))
+    spans = ((first, last, limit, end),)
+    if limit is None and (first, last) == (2, 2) and chance.random() < 0.5:
+        return _two_spans(call, shown, spans)
+    return replace(call, shown=listed, bounds=spans)
+
+
+def _two_spans(call, shown, spans):
+    """A page of the first row and of the last, with one between them that it says nothing of."""
+    listed = tuple((cell, shown[cell]) for cell in sorted(shown) if cell[0] != 1 and shown[cell] is not None)
+    return replace(call, shown=listed, bounds=((0, 0, None, None), *spans))
 
 
 def random_history(seed):

@@ -74,6 +74,23 @@ def test_fewer_replicas_than_there_are_decide_nothing(verdict):
     assert verdict((*WRITES, *full[:1], replace(full[1], shown=()))).valid is False
 
 
+def test_rows_that_no_final_read_covers_decide_nothing(verdict):
+    first_row = ((0, 0, None, None),)
+    assert verdict((*WRITES, *reads(((A, 1),), ((A, 1),), ((A, 1),), bounds=first_row))).valid == "unknown"
+    only_first = write(0, 10, ((A, 1),))
+    assert verdict((only_first, *reads(((A, 1),), ((A, 1),), ((A, 1),), bounds=first_row))).valid is True
+    halves = [reads(*[((A, 1),)] * 3, bounds=((0, end, None, None),)) for end in (0, 1)]
+    later = [replace(call, begin=call.begin + 20, end=call.end + 20) for call in halves[1]]
+    assert verdict((*WRITES, *halves[0], *later)).valid is True
+
+
+def test_reads_before_the_last_write_are_not_final_whatever_they_are_called(verdict):
+    full = reads(((A, 1),), ((A, 1),), ((A, 1),))
+    for status in ("ok", "info"):
+        assert verdict((*WRITES, *full, replace(write(30, 30, ((A, 3),)), status=status))).valid == "unknown"
+    assert verdict((*WRITES, *full, replace(write(30, 30, ((A, 3),)), status="fail"))).valid is True
+
+
 def test_answers_of_several_replicas_show_none_of_them(tmp_path):
     path = tmp_path / "history.parquet"
     calls = (*WRITES, *reads(((A, 1),), ((A, 1),), ((A, 1),)))

@@ -5,10 +5,13 @@ import os
 import pytest
 from quorum_histories import faults, random_history, side_by_side
 
-from checkers.mops import flatten_mops, joined
+from checkers.columns.mops import flatten_mops, joined
+from checkers.engines.grouped import SLICES, judge_mops
+from checkers.importers.detect import open_source
 from checkers.quorum.kernel import QuorumKernel
 from checkers.quorum.reading import read_quorum_history
 from checkers.source import Source
+from harness.history.table import write_batches
 
 MANY = 1_000_000
 MODELS = ("write-atomicity", "monotonic-reads", "read-your-writes", "sessions", "durable-rows")
@@ -42,8 +45,28 @@ def test_small_histories_are_judged_as_trying_everything_does():
     assert 300 < compare(range(1500)) < 1200
 
 
+SMALL_HISTORIES = int(os.environ.get("ASSAY_SMALL_HISTORIES", "20000"))
+
+
 @pytest.mark.campaign
 def test_many_more_small_histories():
-    count = int(os.environ.get("ASSAY_SMALL_HISTORIES", "20000"))
-    for first in range(0, count, 1000):
+    for first in range(0, SMALL_HISTORIES, 1000):
         assert 200 < compare(range(first, first + 1000)) < 800
+
+
+@pytest.mark.spark
+@pytest.mark.campaign
+def test_many_small_histories_on_spark(spark, tmp_path):
+    histories, path = [random_history(seed) for seed in range(SMALL_HISTORIES)], tmp_path / "history.parquet"
+    write_batches(iter(side_by_side(histories).to_batches(max_chunksize=10_000)), path)
+    source, found = open_source(path), {}
+    reading = read_quorum_history(source)
+    for model in MODELS:
+        kernel = QuorumKernel(model, reading.binding, MANY)
+        findings = judge_mops(spark, source, reading.projection, ("table", "partition"), kernel, MANY, SLICES)
+        assert findings.undecided == 0 and not any(name.startswith("refused") for name in findings.counts)
+        for finding in findings.kept:
+            found.setdefault(finding.key[1], set()).add(model)
+    for number, history in enumerate(histories):
+        assert found.get(number, set()) == faults(history), (number, history)
+    assert SMALL_HISTORIES // 5 < len(found) < SMALL_HISTORIES * 4 // 5

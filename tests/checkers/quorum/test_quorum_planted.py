@@ -8,9 +8,9 @@ from quorum_histories import events_of
 from checkers.api import check_run
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
+from checkers.made.pages import PageShape, write_page_history
 from checkers.models import MODELS
 from checkers.options import CheckOptions
-from checkers.sessions.synthetic import PageShape, write_page_history
 from harness.history.table import write_parquet
 
 JUDGED = ("write-atomicity", "monotonic-reads", "read-your-writes", "sessions", "durable-rows")

@@ -77,7 +77,12 @@ def test_deletions_are_versions(verdict):
         assert verdict((w1, row_of_old, read(4, ((A, 1), (B, 2), (C, 9)))), model).valid is True
     back = (w1, row, read(4, ((C, None),)), read(6, ((C, 9),)))
     assert set(verdict(back, "durable-rows").counts) == {"deleted-row-returned"}
-    assert no_harm(verdict(back, "monotonic-reads")), "what was absent may never have been there"
+    assert set(verdict(back, "monotonic-reads").counts) == {"non-monotonic-read"}
+    unheard = (w1, replace(row, status="info"), *back[2:])
+    assert no_harm(verdict(unheard, "durable-rows"))
+    assert set(verdict(unheard, "monotonic-reads").counts) == {"non-monotonic-read"}, "its absence was that deletion"
+    never = (replace(w1, level="ONE"), *unheard[1:])
+    assert no_harm(verdict(never, "monotonic-reads")), "what was absent may never have been there"
     again = (*back[:2], replace(back[3], begin=4, end=5), replace(back[2], begin=6, end=7), read(8, ((C, 9),)))
     assert set(verdict(again, "monotonic-reads").counts) == {"non-monotonic-read"}
     assert verdict(again[:4], "monotonic-reads").valid is True
@@ -225,7 +230,7 @@ def test_where_no_read_is_bound_nothing_was_judged(verdict):
 
 
 def test_what_is_too_much_to_judge_is_not_told_as_nothing_to_judge(verdict, monkeypatch):
-    monkeypatch.setattr("checkers.kernels.quorum_table.MOST_TOUCHES", 1)
+    monkeypatch.setattr("checkers.quorum.table.MOST_TOUCHES", 1)
     calls = (W1, write(2, 110, gone=((None, None),)), read(4, ((A, None), (B, None))))
     for model in JUDGED:
         found = verdict(calls, model)
@@ -290,12 +295,41 @@ def test_a_tear_is_told_row_by_row_with_the_read_whose_repair_made_it(verdict):
     (torn,) = verdict(calls, "write-atomicity").anomalies["torn-read"]
     assert "leaves n2 with a part of it" in torn.message
     tear = torn.details["tear"]
-    assert tear["columns"] == ["row 0", "row 1", "row 2"]
+    assert tear["columns"] == ["row 0", "rows 1 to 2"]
     assert [line["marks"] for line in tear["lines"]] == [
-        ["the write"] * 3,
-        ["the write", "not asked", "not asked"],
-        ["the write", "older", "older"],
+        ["the write"] * 2,
+        ["the write", "not asked"],
+        ["the write", "not asked"],
+        ["the write", "older"],
     ]
+    assert "its repair left n2" in tear["lines"][2]["what"] and tear["lines"][2]["op"] == tear["lines"][1]["op"]
     assert "n2 n3 answered" in tear["lines"][-1]["what"] and "outcome unknown" in tear["lines"][0]["what"]
     alone = verdict((before, partial, calls[3]), "write-atomicity").anomalies["torn-read"][0]
     assert "leaves" not in alone.message, "nothing before explains it"
+
+
+def test_a_torn_deletion_is_told_as_one(verdict):
+    wide = write(0, 50, tuple(((row, column), 1 + column) for row in range(4) for column in range(2)))
+    gone = write(2, 100, gone=((1, 3),), status="info")
+    cells = dict(wide.puts)
+    first = read(4, [(c, v) for c, v in cells.items() if c[0] == 0], ((0, 1, None, None),), replicas="n1,n2")
+    torn = read(6, [(c, v) for c, v in cells.items() if c[0] != 1], ((None, None, None, None),), replicas="n2,n3")
+    (told,) = verdict((wide, gone, first, torn), "write-atomicity").anomalies["torn-read"]
+    for part in ("deletion of timestamp 100, of unknown outcome,", "row 2 of key 0 as well", "leaves n2"):
+        assert part in told.message
+    tear = told.details["tear"]
+    assert tear["columns"] == ["row 1", "rows 2 to 3"]
+    marks = [line["marks"] for line in tear["lines"]]
+    assert marks == [["gone", "gone"], ["gone", "not asked"], ["gone", "not asked"], ["gone", "older"]]
+    assert "'s deletion" in tear["lines"][0]["what"]
+    assert told.steps[0]["source"] == tear["lines"][0]["op"] and "row 2 of key 0" in told.steps[1]["why"]
+
+
+def test_a_page_of_two_answers_is_told_as_one_where_only_its_end_shows_the_write(verdict):
+    before = write(0, 50, ((A, 1), (B, 2), (C, 3), (D, 4)))
+    partial = write(2, 100, ((A, 11), (B, 12), (C, 13), (D, 14)), status="info")
+    for shown, told in ((((A, 1), (C, 3), (D, 14)), True), (((A, 11), (C, 3), (D, 4)), False)):
+        page = read(4, shown, ((None, None, 3, 3),), replicas="n1,n2")
+        gone = write(1, 60, gone=((1, 1),))
+        (torn,) = verdict((before, gone, partial, page), "write-atomicity").anomalies["torn-read"]
+        assert ("a second answer of n1 or n2" in torn.message) is told

@@ -6,10 +6,10 @@ from itertools import permutations
 import pytest
 from session_histories import Row, intervals, side_by_side
 
-from checkers.kernels.session_order import GUARANTEES
-from checkers.mops import flatten_mops, joined
+from checkers.columns.mops import flatten_mops, joined
 from checkers.sessions.guarantees import ANOMALIES, CONTRADICTORY, SessionKernel
 from checkers.sessions.judge import PROJECTION
+from checkers.sessions.session_order import GUARANTEES
 
 MANY = 1_000_000
 

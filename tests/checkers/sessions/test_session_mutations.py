@@ -34,10 +34,10 @@ def mutated(rows, seed):
     row = rows[place]
     if row.mops[0][0] == "w":
         return rows[:place] + rows[place + 1 :]
-    spoiled = random_.randrange(len(row.mops))
-    f, cell, _ = row.mops[spoiled]
+    corrupted = random_.randrange(len(row.mops))
+    f, cell, _ = row.mops[corrupted]
     values = [None] + [mop[2] for other in rows for mop in other.mops if mop[0] == "w" and mop[1] == cell]
-    mops = (*row.mops[:spoiled], (f, cell, random_.choice(values)), *row.mops[spoiled + 1 :])
+    mops = (*row.mops[:corrupted], (f, cell, random_.choice(values)), *row.mops[corrupted + 1 :])
     return [*rows[:place], replace(row, mops=mops), *rows[place + 1 :]]
 
 
@@ -53,9 +53,9 @@ def test_mutations_are_judged_as_the_definition_says(model, stamped):
     cells, guilty_of, fits = JUDGES[model]
     valid = [linearizable(seed, cells, stamped) for seed in range(3000)]
     assert guilty_of(valid) == {}
-    spoiled = [mutated(rows, seed) for seed, rows in enumerate(valid)]
-    expected = {number for number, rows in enumerate(spoiled) if not without_garbage(rows, fits)}
-    assert set().union(*guilty_of(spoiled).values()) == expected
+    corrupted = [mutated(rows, seed) for seed, rows in enumerate(valid)]
+    expected = {number for number, rows in enumerate(corrupted) if not without_garbage(rows, fits)}
+    assert set().union(*guilty_of(corrupted).values()) == expected
     assert len(expected) > 100
 
 

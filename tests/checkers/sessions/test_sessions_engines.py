@@ -7,9 +7,9 @@ from session_histories import Row, events_of
 from checkers.api import check_run
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
-from checkers.isolation.synthetic import TransactionShape, write_transaction_history
+from checkers.made.isolation import TransactionShape, write_transaction_history
+from checkers.made.pages import PageShape, write_page_history
 from checkers.options import CheckOptions
-from checkers.sessions.synthetic import PageShape, write_page_history
 from harness.errors import UserError
 from harness.history.table import write_parquet
 from harness.ops import Mop, Op

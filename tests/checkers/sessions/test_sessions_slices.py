@@ -5,7 +5,7 @@ import pytest
 
 from checkers.api import check_run
 from checkers.engines import grouped
-from checkers.sessions.synthetic import PageShape, write_page_history
+from checkers.made.pages import PageShape, write_page_history
 
 MODELS = ("sessions", "monotonic-reads", "write-atomicity")
 

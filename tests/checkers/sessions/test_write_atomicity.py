@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 from session_histories import Row, intervals, side_by_side
 
-from checkers.mops import flatten_mops, joined
+from checkers.columns.mops import flatten_mops, joined
 from checkers.sessions.pages import CIRCULAR, PROJECTION, TORN, PageKernel
 
 MANY = 1_000_000

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 from weak_store import Txn
 
-from checkers.kernels.txn_register import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
+from checkers.transactions.inference.register_accesses import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 
 Kinds = dict[tuple[int, int], set[str]]
 

@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checkers.columns.codes import NEVER
 from checkers.findings import Findings, merged
-from checkers.kernels.columns import NEVER
 from checkers.source import Source
-from checkers.transactions.buckets import TIMES, BucketJudge
 from checkers.transactions.mops import Txns
-from checkers.transactions.packing import unpack
-from checkers.transactions.pieces import FINDINGS, PieceReader, Row, Stage, as_batch
-from checkers.transactions.pipeline import Inferences, Related, Search, combined, relate
-from checkers.transactions.stretches import SIZES, Sizes
-from checkers.transactions.times import merged_times
+from checkers.transactions.stages.buckets import TIMES, BucketJudge
+from checkers.transactions.stages.packing import unpack
+from checkers.transactions.stages.pieces import FINDINGS, PieceReader, Row, Stage, as_batch
+from checkers.transactions.stages.pipeline import Inferences, Related, Search, combined, relate
+from checkers.transactions.stages.stretches import SIZES, Sizes
+from checkers.transactions.stages.times import merged_times
 from harness.history.saved import open_saved
 
 

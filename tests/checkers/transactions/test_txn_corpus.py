@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import sys
 from collections import defaultdict
 from functools import partial
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.corpus import CORPUS, needs_corpus
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 import naive
@@ -19,20 +20,17 @@ from weak_store import Txn
 
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
-from checkers.kernels.txn_register import ORDER_REALTIME
 from checkers.options import CheckOptions
 from checkers.source import Source
+from checkers.transactions.inference.register_accesses import ORDER_REALTIME
 from checkers.transactions.judge import judge_by_each, orders_of
 from checkers.transactions.lattice import friendly_name, impossible_models
 
-CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[4] / "shared" / "corpus"))
 TRUTH = CORPUS / "elle-random" / "truth.tsv"
 MORE_THAN_ELLE = Path(__file__).parent / "more_than_elle.tsv"
 OPTIONS = CheckOptions(explain=1, settings={"linearizable-keys": "true"})
 
-pytestmark = pytest.mark.skipif(
-    not TRUTH.exists(), reason=f"no conformance corpus at {CORPUS}; set ASSAY_CORPUS to where it is"
-)
+pytestmark = needs_corpus
 
 
 def lines_of(table: Path) -> dict[tuple[str, str], list[dict[str, str]]]:

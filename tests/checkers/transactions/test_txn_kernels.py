@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkers.kernels.columns import NEVER
-from checkers.kernels.graph_components import components
-from checkers.kernels.graph_edges import FREE, RW, grown_edges, make_edges, put_product
-from checkers.kernels.graph_order import leftovers
-from checkers.kernels.txn_keys import make_key_table, number_keys
-from checkers.transactions.cycles import Cycle, find_cycles
-from checkers.transactions.graph import Graph, label, plain
+from checkers.columns.codes import NEVER
+from checkers.columns.graph import components, digraph
+from checkers.transactions.graph.cycles import Cycle, find_cycles
+from checkers.transactions.graph.edges import FREE, RW, grown_edges, make_edges, put_product
+from checkers.transactions.graph.order import leftovers
+from checkers.transactions.graph.projections import Graph, label, plain
+from checkers.transactions.inference.keys import make_key_table, number_keys
 from checkers.transactions.mops import Txns
 
 PAIRS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)).filter(lambda pair: pair[0] != pair[1]), max_size=30)
@@ -68,7 +68,7 @@ def test_components_with_and_without_real_time(pairs, lengths, realtime):
 def test_components_of_a_long_path_need_no_recursion():
     count = 200_000
     source = np.arange(count - 1, dtype=np.int32)
-    assert len(np.unique(components(count, source, source + np.int32(1)))) == count
+    assert len(np.unique(components(digraph(count, source, source + np.int32(1))))) == count
 
 
 @pytest.mark.parametrize("helped", [False, True])

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
-from pathlib import Path
 
 import pytest
 
 from checkers.transactions import lattice
-from checkers.transactions.cycles import BASES, ORDERS
+from checkers.transactions.graph.cycles import BASES, ORDERS
 from harness.errors import UserError
+from tests.support.corpus import CORPUS
 
-CORPUS = Path(os.environ.get("ASSAY_CORPUS", Path(__file__).resolve().parents[4] / "shared" / "corpus"))
 TABLES = CORPUS / "elle-models"
 
 

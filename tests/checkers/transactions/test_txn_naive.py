@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import naive
 from weak_store import Txn, random_history, source_of, with_strange_reads
 
-from checkers.kernels.txn_register import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
+from checkers.transactions.inference.register_accesses import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.transactions.lattice import impossible_models
 from checkers.transactions.local import find_in_lists, find_in_registers
 

@@ -16,15 +16,15 @@ from pipeline_in_memory import find_in_pieces, relate_in_memory, run
 from weak_store import Txn, hard_to_place, random_history, source_of
 
 from checkers.findings import Findings
-from checkers.kernels.txn_register import ORDER_REALTIME
-from checkers.transactions.buckets import LOOSE, TIMES, blocks_of
 from checkers.transactions.found import UNWRITTEN
+from checkers.transactions.inference.register_accesses import ORDER_REALTIME
 from checkers.transactions.lattice import implied_anomalies
 from checkers.transactions.local import find_in_lists, find_in_registers, infer_in_process
-from checkers.transactions.packing import pack, unpack
-from checkers.transactions.pieces import FINDINGS, Row, as_batch, encode_findings
-from checkers.transactions.stretches import Sizes, Union, lay_stretches
-from checkers.transactions.times import merged_times, times_of
+from checkers.transactions.stages.buckets import LOOSE, TIMES, blocks_of
+from checkers.transactions.stages.packing import pack, unpack
+from checkers.transactions.stages.pieces import FINDINGS, Row, as_batch, encode_findings
+from checkers.transactions.stages.stretches import Sizes, Union, lay_stretches
+from checkers.transactions.stages.times import merged_times, times_of
 from harness.errors import HarnessError
 
 SEEDS = range(60)

@@ -8,11 +8,11 @@ import pytest
 
 from checkers.engines.local import LocalEngine
 from checkers.importers.parquet import open_parquet
+from checkers.made.anomalies import PLANTED, history_of
+from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.transactions.judge import judge_list_append, judge_rw_register
-from checkers.transactions.planted import PLANTED, history_of
-from checkers.transactions.synthetic import TxnShape, write_txn_history
 from checkers.verdict import Verdict
 
 JUDGES = {"list-append": judge_list_append, "rw-register": judge_rw_register}

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from checkers.made.registers import schema
 from checkers.source import Source
-from checkers.synthetic import schema
 from harness.columns import SCHEMA
 
 

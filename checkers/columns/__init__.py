@@ -1,0 +1,1 @@
+"""What several families share: the columns of histories, and compiled steps over them."""

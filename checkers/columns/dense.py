@@ -1,0 +1,92 @@
+"""Small numbers for what is the same in several columns, and columns that hold one value throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.columns.codes import Ints
+from checkers.compiled import kernel
+
+
+def is_constant(column: npt.NDArray[Any]) -> bool:
+    """Whether a column is known to hold one value, kept once only."""
+    return column.strides == (0,)
+
+
+def shortened(column: Ints) -> Ints:
+    """The same column, kept once only if it holds one value throughout."""
+    if len(column) > 1 and not is_constant(column) and column[0] == column[-1] and (column == column[0]).all():
+        return np.broadcast_to(column[0], len(column))
+    return column
+
+
+def taken(column: Ints, rows: npt.NDArray[Any]) -> Ints:
+    """The chosen rows (numbers or flags) of a column."""
+    if not is_constant(column):
+        return column[rows]
+    count = int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else len(rows)
+    return np.broadcast_to(column[0], count) if len(column) else column[:0]
+
+
+@kernel
+def _number(values, slots, firsts, ids):
+    """Number values in order of their first appearance; returns how many there are."""
+    mask, count = np.uint64(slots.shape[0] - 1), 0
+    for row in range(values.shape[0]):
+        mixed = np.uint64(values[row]) * np.uint64(0x9E3779B97F4A7C15)
+        slot = (mixed ^ (mixed >> np.uint64(32))) & mask
+        while slots[slot] >= 0 and values[firsts[slots[slot]]] != values[row]:
+            slot = (slot + np.uint64(1)) & mask
+        if slots[slot] < 0:
+            slots[slot], firsts[count] = count, row
+            count += 1
+        ids[row] = slots[slot]
+    return count
+
+
+def numbered(values: Ints) -> tuple[Ints, int]:
+    """Ids of values in order of first appearance, by hashing; and how many there are."""
+    size = 1 << max(4, int(2 * len(values)).bit_length())
+    ids = np.empty(len(values), np.int64)
+    count = _number(values, np.full(size, -1, np.int32), np.empty(len(values), np.int64), ids)
+    return ids, int(count)
+
+
+def dense(values: Ints) -> tuple[Ints, int]:
+    """Small ids, equal for equal values, and how many ids there may be; linear."""
+    if not len(values):
+        return values.astype(np.int64), 0
+    lowest, highest = int(values.min()), int(values.max())
+    if highest - lowest < 4 * len(values) + 1024:
+        return values - lowest, highest - lowest + 1
+    return numbered(np.ascontiguousarray(values))
+
+
+def packed(ids: Ints, count: int) -> tuple[Ints, int]:
+    """The same without gaps: every id below the count is used."""
+    used = np.zeros(count, np.bool_)
+    used[ids] = True
+    if used.all():
+        return ids, count
+    numbers = np.cumsum(used) - 1
+    return numbers[ids], int(used.sum())
+
+
+def together(columns: Sequence[Ints]) -> tuple[Ints, int]:
+    """One id for each combination of values that occurs, without gaps."""
+    ids, count = np.zeros(len(columns[0]), np.int64), min(1, len(columns[0]))
+    for column in columns:
+        if is_constant(column) or (len(column) and column[0] == column[-1] and (column == column[0]).all()):
+            continue
+        more, width = dense(column)
+        if count == 1:
+            ids, count = more, width
+            continue
+        if count * width >= 2**62:
+            more, width = packed(more, width)
+        ids, count = dense(ids * width + more)
+    return packed(ids, count) if len(ids) else (ids, 0)

@@ -1,0 +1,1 @@
+"""Verdicts and their evidence in words, as far as families share them."""

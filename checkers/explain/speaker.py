@@ -1,0 +1,91 @@
+"""Operations in words: how verdicts name what happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.findings import Key
+from checkers.source import KEY_COLUMNS, NO_CLOCK, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Names operations of one source; `rows` are history rows by invocation index."""
+
+    source: Source
+    rows: dict[int, dict[str, Any]]
+
+    def when(self, index: int, edge: str) -> str:
+        """When an operation's edge (`invoke` or `complete`) was: seconds since the start, or the event's index where
+        the history states no times."""
+        row = self.rows[index]
+        time_ns = row[f"{edge}_time"]
+        if row["clock"] == NO_CLOCK or time_ns is None:
+            return f"event {row[f'{edge}_index']}"
+        if time_ns >= 10_000_000:
+            return f"{time_ns / 1e9:.3f} s"
+        return f"{time_ns / 1e9:.9f}".rstrip("0").rstrip(".") + " s"
+
+    def about(self, key: Key) -> Speaker:
+        """The same, of operations on several cells only what they did to this one."""
+        rows = {}
+        for index, row in self.rows.items():
+            mine = [mop for mop in row["mops"] if tuple(mop[name] or 0 for name in KEY_COLUMNS) == key]
+            rows[index] = {**row, "mops": mine} if mine and len(row["mops"]) > 1 else row
+        return Speaker(self.source, rows)
+
+    def key(self, key: Key) -> str:
+        """`key 5`, with table, row and column where they are not the first; `key :x of 5` within independent keys."""
+        table, partition, row, column = key
+        if self.source.independent:
+            return f"key {self.source.shown(row)} of {self.source.shown(partition)}"
+        name = f"key {self.source.shown(partition)}"
+        if row or column:
+            name += f" (row {self.source.shown(row)}, column {column})"
+        return name if table == 0 else f"{name} of table {table}"
+
+    def ended(self, index: int) -> str:
+        """`had completed at 11.950 s`."""
+        return f"had completed at {self.when(index, 'complete')}"
+
+    def began(self, index: int) -> str:
+        """`began at 11.900 s`."""
+        return f"began at {self.when(index, 'invoke')}"
+
+    def value(self, index: int) -> str:
+        """What the operation read or wrote."""
+        return self.source.shown(self.rows[index]["mops"][0]["value"])
+
+    def expected(self, index: int) -> str:
+        return self.source.shown(self.rows[index]["mops"][0]["expected"])
+
+    def noun(self, index: int) -> str:
+        """`process 1's write of 18`."""
+        row = self.rows[index]
+        mop = row["mops"][0]
+        value = self.source.shown(mop["value"])
+        if mop["f"] == "cas":
+            return f"process {row['process']}'s compare-and-set from {self.source.shown(mop['expected'])} to {value}"
+        return f"process {row['process']}'s {'read' if mop['f'] == 'r' else 'write'} of {value}"
+
+    def did(self, index: int, key: Key) -> str:
+        """`Process 3 read 17 from key 5 at 12.031 s on node t2`."""
+        row = self.rows[index]
+        mop = row["mops"][0]
+        value, where = self.source.shown(mop["value"]), self.key(key)
+        what = {
+            "r": f"read {value} from {where}",
+            "w": f"wrote {value} to {where}",
+            "cas": f"changed {where} from {self.source.shown(mop['expected'])} to {value}",
+        }[mop["f"]]
+        node = f" on node {row['node']}" if row["node"] else ""
+        return f"Process {row['process']} {what} at {self.when(index, 'invoke')}{node}"
+
+
+def listed(items: list[str], more: int = 0) -> str:
+    """`a, b and c`, or with `more` unnamed ones `a, b, c and 4 others`."""
+    items = [*items, *([f"{more} other{'s' if more > 1 else ''}"] if more > 0 else [])]
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"

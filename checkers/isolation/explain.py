@@ -1,0 +1,99 @@
+"""Isolation anomalies in words: the operations, and why each must come before the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from checkers.explain.speaker import Speaker
+from checkers.findings import Finding
+from checkers.source import Source
+from checkers.verdict import Anomaly
+
+_LEVEL_WORDS: Final = {
+    "none": "Any isolation level allows only orders in which sessions and reads agree with what came before",
+    "read-committed": "Read committed lets a transaction go on only to what is not older than what it has read",
+    "read-atomic": "Read atomic shows a transaction all of another's writes or none",
+    "causal": "Causal consistency shows a transaction everything that came before it",
+}
+
+
+def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
+    """Every finding as an anomaly with its operations, by class; reads just those operations from the source."""
+    speaker = Speaker(source, source.operations([index for finding in findings for index in finding.ops]))
+    explained: dict[str, tuple[Anomaly, ...]] = {}
+    for finding in findings:
+        ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
+        if "steps" in finding.facts:
+            message, steps = _cycle(speaker, finding)
+        else:
+            message, steps = _bad_read(speaker, finding), ()
+        anomaly = Anomaly(message, source.told_key(finding.key), ops, steps)
+        explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
+    return explained
+
+
+def _name(speaker: Speaker, index: int) -> str:
+    return f"T{speaker.rows[index]['op']}" if index >= 0 else "the initial state"
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _bad_read(speaker: Speaker, finding: Finding) -> str:
+    reader, writer = finding.ops
+    facts = finding.facts
+    value, where = speaker.source.shown(facts["value"]), speaker.key(finding.key)
+    mine = _name(speaker, reader)
+    first = f"{mine} (process {speaker.rows[reader]['process']}) read {value} from {where}"
+    written = speaker.source.shown(facts.get("written"))
+    other = _name(speaker, writer) if writer >= 0 else ""
+    second = {
+        "ThinAirRead": "but no transaction in the whole history wrote that value.",
+        "AbortedRead": f"but only {other} wrote that value, and it failed, so it must never be seen.",
+        "FutureRead": f"but it wrote {value} there only afterwards, in the same transaction.",
+        "NotMyOwnWrite": f"although it had itself written {written} there before.",
+        "NotMyLastWrite": f"which it had written there itself, although it had written {written} there since.",
+        "IntermediateRead": f"but {other}, which wrote that value, went on to write "
+        f"{speaker.source.shown(facts.get('replaced_by'))} there, so nobody else must see what it had in between.",
+    }[finding.anomaly]
+    return f"{first}, {second}"
+
+
+def _cycle(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:
+    steps = finding.facts["steps"]
+    around = " before ".join(_name(speaker, step["source"]) for step in steps)
+    reasons = [_why(speaker, step) for step in steps]
+    message = (
+        f"{_upper(around)} before {_name(speaker, steps[0]['source'])} again: {'; '.join(reasons)}. "
+        f"{_LEVEL_WORDS[finding.facts['level']]}, and no order of the transactions does."
+    )
+    told = tuple(
+        {"source": _op(speaker, s["source"]), "target": _op(speaker, s["target"]), "kind": s["kind"], "why": why}
+        for s, why in zip(steps, reasons, strict=True)
+    )
+    return message, told
+
+
+def _op(speaker: Speaker, index: int) -> int:
+    return int(speaker.rows[index]["op"]) if index >= 0 else -1
+
+
+def _why(speaker: Speaker, step: dict[str, Any]) -> str:
+    source, target = _name(speaker, step["source"]), _name(speaker, step["target"])
+    if step["kind"] == "so":
+        if step["source"] < 0:
+            return f"{source} comes before {target}"
+        return f"{source} came before {target} in one session"
+    key, value = speaker.key(tuple(step["key"])), speaker.source.shown(step["value"])
+    if step["kind"] == "wr":
+        return f"{target} read {value} of {key} from {source}"
+    reader = _name(speaker, step["reader"])
+    if step["seen_by"] == "read":
+        seen = f"read {speaker.key(tuple(step['seen_key']))} from it"
+    elif step["seen_by"] == "session":
+        seen = "came behind it in its session"
+    else:
+        seen = "came behind it by sessions and reads"
+    return f"{reader} read {value} of {key} from {target} although {source} wrote {key} too and {reader} {seen}"

@@ -1,1 +1,0 @@
-"""Kernels: pure functions over sorted columns, compiled with numba; no Spark and no files in sight."""

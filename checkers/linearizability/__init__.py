@@ -1,0 +1,1 @@
+"""Linearizability: of registers by zones, of any object by search."""

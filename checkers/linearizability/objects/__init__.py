@@ -1,0 +1,1 @@
+"""Linearizability of other objects: locks, queues, bags, sets, strings, rows of registers."""

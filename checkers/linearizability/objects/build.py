@@ -1,0 +1,191 @@
+"""Locks, queues, bags and sets made ready for the search: elements numbered, what can't matter left out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.columns.codes import INFO, NEVER, NIL, OK, Ints
+from checkers.columns.dense import together
+from checkers.columns.mops import Columns
+from checkers.linearizability.objects.built import Built, addresses_of, highest, lowest, make_ops, taken, without
+from checkers.linearizability.objects.inputs import MemberReads, last_without
+from checkers.linearizability.objects.kinds import (
+    ADD,
+    BAG,
+    DEQUEUE,
+    ENQUEUE,
+    FIFO,
+    IS_EMPTY,
+    MEMBERS,
+    MUTEX,
+    REMOVE,
+    SET,
+    TAKE,
+    QueueColumns,
+    SetColumns,
+)
+
+ELEMENT: Final = 64
+NIL_READ: Final = 65
+"""Kinds of rows that are no operations of objects: an element of a list read, a read that found nothing."""
+
+
+def build_mutex(rows: Columns) -> Built:
+    """Acquires and releases, whoever does them and whatever value they carry."""
+    return Built(make_ops(MUTEX, rows, rows["kind"], np.zeros(len(rows["kind"]), np.int64)), addresses_of(rows))
+
+
+def _queue_rows(rows: Columns) -> Columns:
+    kind, nothing = rows["kind"].copy(), rows["value"] == NIL
+    out = kind == DEQUEUE
+    kind[out & (rows["status"] == INFO)] = TAKE
+    kind[out & (rows["status"] == OK) & nothing] = IS_EMPTY
+    return rows | {"kind": kind}
+
+
+def _returned(rows: Columns) -> npt.NDArray[np.bool_]:
+    """Whether each row's element is ever returned by a dequeue."""
+    ids, count = together([rows["object"], rows["value"]])
+    seen = np.zeros(count, np.bool_)
+    seen[ids[rows["kind"] == DEQUEUE]] = True
+    return seen[ids]
+
+
+def build_queue(model: int, rows: Columns) -> Built:
+    """Queues and bags. Elements that are never returned are all alike, and if their enqueue is unknown it is left out;
+    a bag that is never seen empty is one object per element."""
+    rows = _queue_rows(rows)
+    returned = _returned(rows)
+    rows = rows | {"returned": returned.astype(np.int64)}
+    rows = taken(rows, ~((rows["kind"] == ENQUEUE) & ~returned & (rows["complete"] == NEVER)))
+    addresses = addresses_of(rows)
+    return _build_bag(rows, addresses) if model == BAG else _numbered(FIFO, rows, addresses)
+
+
+def _numbered(model: int, rows: Columns, addresses: Ints) -> Built:
+    kind = rows["kind"]
+    shown = np.where((rows["returned"] == 1) & np.isin(kind, (ENQUEUE, DEQUEUE)), rows["value"], NIL)
+    ids, count = together([rows["object"], shown])
+    puts, gets, takes = kind == ENQUEUE, kind == DEQUEUE, kind == TAKE
+    objects, key = np.unique(rows["object"], return_inverse=True)
+    taken_from = lowest(key[takes], rows["invoke"][takes], len(objects))
+    first_out = lowest(ids[gets], rows["invoke"][gets], count)
+    out_by = highest(ids[gets], rows["complete"][gets], count, -1)
+    enough = np.bincount(ids[gets], minlength=count) >= np.bincount(ids[puts], minlength=count)
+    out_by = np.where(enough & (out_by >= 0), out_by, NEVER)
+    unclaimed = out_by[ids] == NEVER
+    np.minimum.at(first_out, ids[unclaimed], taken_from[key[unclaimed]])
+    of, put = np.zeros(count, np.int64), highest(ids[puts], rows["invoke"][puts], count, -1)
+    of[ids] = key
+    claimed, seen = out_by != NEVER, kind == IS_EMPTY
+    ends = np.concatenate((out_by[claimed], rows["complete"][seen]))
+    begun = np.concatenate((put[claimed], rows["invoke"][seen]))
+    last_before = _barriers(of, first_out, (np.concatenate((of[claimed], key[seen])), ends, begun))
+    columns = QueueColumns(first_out, out_by, last_before)
+    return Built(make_ops(model, rows, kind, ids)._replace(queues=columns), addresses, _names(ids, shown))
+
+
+def _barriers(key: Ints, first_out: Ints, before: tuple[Ints, Ints, Ints]) -> Ints:
+    """For each element the last invocation of what has to be over before the element can be dequeued; `before` are
+    queues, ends and invocations of such things."""
+    count = len(key)
+    moments, queue = np.concatenate((first_out, before[1])), np.concatenate((key, before[0]))
+    order = np.lexsort((np.arange(len(moments)) >= count, moments, queue))
+    span = int(before[2].max(initial=0)) + 2
+    marks = queue * span + np.concatenate((np.zeros(count, np.int64), before[2] + 1))
+    found = np.empty(len(order), np.int64)
+    found[order] = np.maximum.accumulate(marks[order]) if len(order) else order
+    return found[:count] - key * span - 1
+
+
+def _build_bag(rows: Columns, addresses: Ints) -> Built:
+    objects, key = np.unique(rows["object"], return_inverse=True)
+    watched = np.zeros(len(objects), np.bool_)
+    watched[key[rows["kind"] == IS_EMPTY]] = True
+    whole = watched[key]
+    rows = rows | {"bag": key}
+    rows = taken(rows, whole | ((rows["returned"] == 1) & np.isin(rows["kind"], (ENQUEUE, DEQUEUE))))
+    whole = watched[rows["bag"]]
+    split, _ = together([rows["bag"], np.where(whole, NIL, rows["value"])])
+    order = np.lexsort((rows["invoke"], split))
+    rows = taken(rows | {"object": split}, order)
+    _, first = np.unique(rows["object"], return_index=True)
+    return _numbered(BAG, rows, addresses[rows["bag"][first]])
+
+
+def build_set(rows: Columns) -> Built:
+    """Sets. Elements that are neither read nor removed are all alike, and if their add is unknown it is left out."""
+    addresses = addresses_of(rows)
+    rows, members = _with_members(rows)
+    objects, key = np.unique(rows["object"], return_inverse=True)
+    changes = np.isin(rows["kind"], (ADD, REMOVE))
+    both = np.concatenate((key[changes], members[:, 0])), np.concatenate((rows["value"][changes], members[:, 1]))
+    ids, count = together(both)
+    matters = np.zeros(count, np.bool_)
+    matters[ids[int(changes.sum()) :]] = True
+    matters[ids[: int(changes.sum())][rows["kind"][changes] == REMOVE]] = True
+    value = np.where(matters[ids], both[1], NIL)
+    ids, count = together([both[0], value])
+    element, item = np.zeros(len(key), np.int64), ids[int(changes.sum()) :]
+    element[changes] = ids[: int(changes.sum())]
+    first, last, items = _member_slices(len(key), members[:, 2], item)
+    removed = np.zeros(count, np.int64)
+    removed[element[rows["kind"] == REMOVE]] = 1
+    last_lacking, of = np.full(count, -1), np.zeros(count, np.int64)
+    of[ids] = both[0]
+    reads = np.flatnonzero(rows["kind"] == MEMBERS)
+    by_time = reads[np.lexsort((-rows["invoke"][reads], key[reads]))]
+    in_order = np.argsort(of, kind="stable")
+    shown = MemberReads(rows["invoke"], first, last, items)
+    for number in range(len(objects)):
+        mine = by_time[key[by_time] == number] if len(objects) > 1 else by_time
+        elements = in_order[np.searchsorted(of[in_order], number) : np.searchsorted(of[in_order], number + 1)]
+        last_without(shown, mine, elements, last_lacking)
+    columns = SetColumns(first, last, items.astype(np.int32), removed, last_lacking)
+    ops = make_ops(SET, rows, rows["kind"], element)._replace(sets=columns)
+    anonymous = np.zeros(max(count, 1), np.bool_)  # without changes and members `element` points at nothing
+    anonymous[ids[value == NIL]] = True
+    useless = (rows["kind"] == ADD) & (rows["complete"] == NEVER) & anonymous[element]
+    named = _names(ids, value)
+    if useless.any():
+        ops = without(ops, useless)
+    return Built(ops, addresses, named)
+
+
+def _names(ids: Ints, values: Ints) -> dict[int, int | None]:
+    """What each letter stands for."""
+    return {i: None if v == NIL else v for i, v in zip(ids.tolist(), values.tolist(), strict=True)}
+
+
+def _with_members(rows: Columns) -> tuple[Columns, Ints]:
+    """The operations alone, and the members read as (object number, value, row of the read), each once."""
+    inner = rows["kind"] == ELEMENT
+    ops, elements = taken(rows, ~inner), taken(rows, inner)
+    kind = np.where(ops["kind"] == NIL_READ, MEMBERS, ops["kind"])
+    ops = ops | {"kind": kind}
+    order = np.lexsort((elements["place"], elements["chain"], elements["object"]))
+    elements = taken(elements, order)
+    reads = np.flatnonzero((kind == MEMBERS) & (ops["chain"] >= 0))
+    start = _first_of(elements, ops, reads)
+    sizes = ops["value"][reads]
+    of = np.repeat(reads, sizes)
+    at = np.repeat(start - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+    _, key = np.unique(ops["object"], return_inverse=True)
+    members = np.stack((key[of], elements["value"][at], of), axis=1) if len(of) else np.empty((0, 3), np.int64)
+    return ops, np.unique(members, axis=0)
+
+
+def _first_of(elements: Columns, ops: Columns, reads: Ints) -> Ints:
+    """Where among the sorted elements the chain of each read begins."""
+    size = len(elements["object"])
+    both, _ = together([np.concatenate((elements[n], ops[n][reads])) for n in ("object", "chain")])
+    return np.searchsorted(both[:size], both[size:]) if size else np.zeros(len(reads), np.int64)
+
+
+def _member_slices(count: int, of: Ints, item: Ints) -> tuple[Ints, Ints, Ints]:
+    order = np.lexsort((item, of))
+    rows = np.arange(count)
+    return np.searchsorted(of[order], rows), np.searchsorted(of[order], rows, "right"), item[order]

@@ -1,0 +1,109 @@
+"""Compiled steps of making objects ready for the search."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.columns.codes import CAS, FAILED_CAS, NIL, READ, WRITE, Ints
+from checkers.compiled import kernel
+from checkers.linearizability.objects.kinds import R, W
+
+ODD: Final = -2
+"""Kind of what is no operation of one register: at odds with itself, or refused by one of several."""
+
+
+@kernel
+def _find(parents, register):
+    while parents[register] != register:
+        parents[register] = parents[parents[register]]
+        register = parents[register]
+    return register
+
+
+@kernel
+def unite(op, register, parents):
+    """Let `parents[r]` be one of the registers touched together with r, directly or not; rows in operation order."""
+    for row in range(1, op.shape[0]):
+        if op[row] == op[row - 1]:
+            parents[_find(parents, register[row])] = _find(parents, register[row - 1])
+    for number in range(parents.shape[0]):
+        parents[number] = _find(parents, number)
+
+
+class Touches(NamedTuple):
+    """What operations do to registers, an item a row, an operation's in its order: the operation and the register (by
+    number), R, W or C, the value and the expected value; and whether the operation was refused."""
+
+    op: Ints
+    register: Ints
+    kind: Ints
+    value: Ints
+    expected: Ints
+    refused: npt.NDArray[np.bool_]
+
+
+@kernel
+def project(touches, order, out):
+    """What each operation does to each register: kind, value and expected into `out` at its first row, for rows in
+    `order` of register and operation; kind ODD where that is no operation of a register."""
+    op, register, kind = touches.op, touches.register, touches.kind
+    row = 0
+    while row < order.shape[0]:
+        first = order[row]
+        # Over the items of one operation on one register: `need` is what it found there, `now` what it has made of it.
+        needs, writes, odd = False, False, False
+        need, now = np.int64(NIL), np.int64(NIL)
+        while row < order.shape[0] and op[order[row]] == op[first] and register[order[row]] == register[first]:
+            at = order[row]
+            wanted = touches.value[at] if kind[at] == R else touches.expected[at]
+            if kind[at] != W:
+                odd |= (needs or writes) and now != wanted
+                if not needs and not writes:
+                    needs, need, now = True, wanted, wanted
+            if kind[at] != R:
+                writes, now = True, touches.value[at]
+            row += 1
+        # A refused transaction found another value somewhere; here only if it compared nothing else.
+        if odd or (touches.refused[first] and not (writes and needs)):
+            out[first, 0] = ODD
+            continue
+        if touches.refused[first]:
+            out[first, 0], out[first, 1], out[first, 2] = FAILED_CAS, NIL, need
+        elif needs and writes:
+            out[first, 0], out[first, 1], out[first, 2] = CAS, now, need
+        else:
+            out[first, 0], out[first, 1], out[first, 2] = (WRITE if writes else READ), now, NIL
+
+
+class MemberReads(NamedTuple):
+    """By row: its invocation, and `items[first:last]`, the elements it shows if it is a read."""
+
+    invoke: Ints
+    first: Ints
+    last: Ints
+    items: Ints
+
+
+@kernel
+def last_without(reads, order, elements, late):
+    """For each of an object's `elements` the last invocation of a read of it that lacks the element, into `late`;
+    `order` are the object's reads by invocation, falling."""
+    present = np.full(late.shape[0], -1)
+    undecided = elements.copy()
+    for at in range(order.shape[0]):
+        read = order[at]
+        for item in range(reads.first[read], reads.last[read]):
+            present[reads.items[item]] = read
+        # Reads come latest first, so the first that lacks an element is the last one: that element is decided.
+        left = 0
+        for place in range(undecided.shape[0]):
+            element = undecided[place]
+            if present[element] != read:
+                late[element] = reads.invoke[read]
+            else:
+                undecided[left] = element
+                left += 1
+        undecided = undecided[:left]

@@ -1,0 +1,153 @@
+"""The kinds of objects, their operations, and the columns in which the search reads these: some that all kinds share,
+and for each kind its own. A column never means one thing for one kind and something else for another.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.columns.codes import NEVER
+
+MUTEX, FIFO, BAG, SET, STRING, ROW = range(6)
+"""Kinds of objects."""
+
+ACQUIRE, RELEASE, ENQUEUE, DEQUEUE, TAKE, IS_EMPTY, ADD, REMOVE, MEMBERS, PUT, APPEND, GET, TXN, LOOK, REFUSED = range(
+    15
+)
+"""Kinds of operations. TAKE is a dequeue of nobody knows what; LOOK a transaction of reads only; REFUSED a transaction
+whose compare-and-set found another value."""
+
+OBSERVERS: Final = (IS_EMPTY, MEMBERS, GET, LOOK, REFUSED)
+
+R, W, C = range(3)
+"""What a transaction does to a register: its items are (register, one of these, value, expected)."""
+
+ITEM: Final = 4
+
+UNSEEN: Final = 0
+"""The node of all strings that are no prefix of a read one."""
+
+FADED: Final = 1
+"""The letter of whatever nobody looks at any more in a register."""
+
+Ints = npt.NDArray[np.int64]
+Letters = npt.NDArray[np.int32]
+
+_NONE: Final = np.empty(0, np.int64)
+_NO_LETTERS: Final = np.empty(0, np.int32)
+
+
+class QueueColumns(NamedTuple):
+    """Of queues and bags, by element.
+
+    `first_out` is the first invocation of a dequeue that may return it; `out_by` the event by which known dequeues must
+    have taken all there is of it, NEVER if they need not; `last_before` the last invocation of what has to be over
+    before it can be dequeued: of an enqueue of what must have been dequeued by then, or of a look that finds nothing.
+    """
+
+    first_out: Ints = _NONE
+    out_by: Ints = _NONE
+    last_before: Ints = _NONE
+
+
+class SetColumns(NamedTuple):
+    """Of sets. By row: `members[first:last]` are the elements that it shows, sorted, if it is a read. By element:
+    `removed` is 1 if it is ever removed, `last_lacking` the last invocation of a read without it, or -1."""
+
+    first: Ints = _NONE
+    last: Ints = _NONE
+    members: Letters = _NO_LETTERS
+    removed: Ints = _NONE
+    last_lacking: Ints = _NONE
+
+
+class StringColumns(NamedTuple):
+    """Of strings. By object: `root` is the node of the empty string. By node: `last_seen` is when the last read of a
+    string that begins so completes, or -1; appending the piece `edge_piece[e]`, for e in
+    `edge_first[n]:edge_first[n + 1]`, leads to `edge_target[e]`. By row: `next_put` is the first invocation of a put
+    after it completes, `next_get` the first completion of a get that begins after that."""
+
+    root: Ints = _NONE
+    last_seen: Ints = _NONE
+    edge_first: Ints = _NONE
+    edge_piece: Letters = _NO_LETTERS
+    edge_target: Letters = _NO_LETTERS
+    next_put: Ints = _NONE
+    next_get: Ints = _NONE
+
+
+class RowColumns(NamedTuple):
+    """Of rows of registers. By object: `width` is how many registers there are. By row: `items[first:last]` is what a
+    transaction does, ITEM numbers an item. By letter, which is a value of one register (0 nil, FADED whatever nobody
+    looks at any more): `last_needed` and `last_written` are the last invocations of a definite transaction that has to
+    find it and of one that writes it, or -1; `first_needed` is the first completion of one that has to find it if only
+    one writes it, else NEVER; `gone` the last completion of what depends on it."""
+
+    width: Ints = _NONE
+    first: Ints = _NONE
+    last: Ints = _NONE
+    items: Letters = _NO_LETTERS
+    last_needed: Ints = _NONE
+    last_written: Ints = _NONE
+    first_needed: Ints = _NONE
+    gone: Ints = _NONE
+
+
+class ObjectOps(NamedTuple):
+    """Operations of many objects of the kind `model`; object k owns the rows `offsets[k]:offsets[k + 1]`, in order of
+    `invoke`.
+
+    What all kinds share: `kind` and `complete` (NEVER where it is unknown) of a row; its `value`, the element of a
+    queue or set, the node that a put leads to or a get saw, the piece appended; `order` lists each object's rows by
+    completion; rows of an object that are `alike` do the same. The rest is empty but for the kind at hand: numba
+    compiles the search once for all of them, and what it does not find in a kind's columns costs nothing.
+    """
+
+    model: int
+    offsets: Ints
+    kind: npt.NDArray[np.uint8]
+    value: Letters
+    invoke: Ints
+    complete: Ints
+    order: Ints
+    alike: Ints
+    queues: QueueColumns = QueueColumns()
+    sets: SetColumns = SetColumns()
+    strings: StringColumns = StringColumns()
+    rows: RowColumns = RowColumns()
+
+
+def plainly(ops: ObjectOps) -> ObjectOps:
+    """The same operations for a search that knows nothing of what comes later, so that it gets stuck where the objects
+    themselves do."""
+    queues, sets, strings, rows = ops.queues, ops.sets, ops.strings, ops.rows
+    return ops._replace(
+        queues=QueueColumns(_all(queues.first_out, 1), _all(queues.out_by, NEVER), _all(queues.last_before, -1)),
+        sets=sets._replace(removed=_all(sets.removed, 1), last_lacking=_all(sets.last_lacking, NEVER)),
+        strings=strings._replace(
+            last_seen=_all(strings.last_seen, NEVER),
+            next_put=_all(strings.next_put, -1),
+            next_get=_all(strings.next_get, -1),
+        ),
+        rows=rows._replace(
+            last_needed=_all(rows.last_needed, -1),
+            last_written=_all(rows.last_written, NEVER),
+            first_needed=_all(rows.first_needed, NEVER),
+            gone=_all(rows.gone, NEVER),
+        ),
+    )
+
+
+def _all(column: Ints, value: int) -> Ints:
+    return np.full(len(column), value)
+
+
+def longest_word(ops: ObjectOps) -> int:
+    """How long words may become."""
+    if ops.model == ROW:
+        return int(ops.rows.width.max(initial=0))
+    grows = np.isin(ops.kind, (ENQUEUE, ADD))
+    return int(np.diff(np.concatenate(([0], np.cumsum(grows)))[ops.offsets]).max(initial=0))

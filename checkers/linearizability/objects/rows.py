@@ -1,0 +1,108 @@
+"""Rows of registers that operations read and write together: split into what is ever touched together, and projected.
+
+What each register goes through by itself (reads, writes, and writes of what also read as compare-and-sets) has to be
+linearizable too; that is judged first, by the means that registers have. Rows of one register need nothing more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checkers.columns.codes import FAIL, NEVER, NIL, Ints, RegisterColumns
+from checkers.columns.dense import together
+from checkers.columns.grouping import KeyedOps
+from checkers.columns.mops import ADDRESS, Columns
+from checkers.linearizability.objects.built import Built, RegisterProjections, Slices, highest, lowest, make_ops, taken
+from checkers.linearizability.objects.inputs import ODD, Touches, project, unite
+from checkers.linearizability.objects.kinds import FADED, ITEM, LOOK, REFUSED, ROW, TXN, C, R, RowColumns, W
+
+
+def _registers(rows: Columns, register: Ints, component: Ints, width: Ints) -> RegisterProjections:
+    """The registers one by one; where nothing is said of another register, or of one by several operations of a
+    transaction at odds with each other, it decides its row."""
+    order = np.lexsort((rows["place"], rows["invoke"], register))
+    out = np.full((len(order), 3), -1)
+    refused = rows["status"] == FAIL
+    touches = Touches(rows["invoke"], register, rows["kind"], rows["value"], rows["expected"], refused)
+    project(touches, order, out)
+    alone = width == 1
+    alone[component[out[:, 0] == ODD]] = False
+    order = order[out[order, 0] >= 0]
+    key, kind = register[order], out[order, 0].astype(np.uint8)
+    _, first = np.unique(key, return_index=True)
+    offsets = np.append(first, len(key)).astype(np.int64)
+    invoke, complete = rows["invoke"][order], rows["complete"][order]
+    addresses = np.stack([rows[name][order[first]] for name in ADDRESS], axis=1)
+    columns_of = RegisterColumns(offsets, kind, out[order, 1].copy(), out[order, 2].copy(), invoke, complete)
+    return RegisterProjections(KeyedOps(addresses, columns_of), component[order[first]], np.flatnonzero(alone))
+
+
+def build_rows(rows: Columns) -> tuple[Built, RegisterProjections]:
+    """Rows of registers, and each register by itself. The address of a row of registers is that of its first."""
+    register, count = together([rows[name] for name in ADDRESS])
+    parents = np.arange(count)
+    by_op = np.lexsort((rows["place"], rows["invoke"]))
+    rows, register = taken(rows, by_op), register[by_op]
+    unite(rows["invoke"], register, parents)
+    objects, component = np.unique(parents[register], return_inverse=True)
+    order = np.lexsort((rows["place"], rows["invoke"], component))
+    rows, register, component = taken(rows, order), register[order], component[order]
+    _, first_register = np.unique(component, return_index=True)
+    pairs, local = np.unique(np.stack((component, register), axis=1), axis=0, return_inverse=True)
+    width = np.bincount(pairs[:, 0], minlength=len(objects)) if len(pairs) else np.empty(0, np.int64)
+    begin = np.cumsum(width) - width
+    letters, values = _letters(rows, register)
+    items = np.stack(
+        (local.reshape(-1) - begin[component], rows["kind"], letters[: len(component)], letters[len(component) :]),
+        axis=1,
+    )
+    _, start, op = np.unique(
+        np.stack((component, rows["invoke"]), axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    op = op.reshape(-1)
+    changes = highest(op, (rows["kind"] != R).astype(np.int64), len(start), 0) == 1
+    kind = np.where(changes, TXN, LOOK)
+    kind[rows["status"][start] == FAIL] = REFUSED
+    heads = taken(rows | {"object": component}, start)
+    ends = np.append(start[1:], len(component)) if len(start) else start
+    slices = Slices(start * ITEM, ends * ITEM, items.reshape(-1).astype(np.int32))
+    columns = RowColumns(width.astype(np.int64), *slices, *_look_ahead(rows, op, register, letters, max(values) + 1))
+    ops = make_ops(ROW, heads, kind, np.zeros(len(start), np.int64), slices)._replace(rows=columns)
+    addresses = np.stack([rows[name][first_register] for name in ADDRESS], axis=1)
+    _, of_register = np.unique(register, return_index=True)
+    cells = np.stack([rows[name][of_register] for name in ADDRESS], axis=1)[pairs[:, 1]]
+    return Built(ops, addresses, values, cells=cells), _registers(rows, register, component, width)
+
+
+def _letters(rows: Columns, register: Ints) -> tuple[Ints, dict[int, int | None]]:
+    """Values and then expected values as letters, one for each value of each register, and what letters stand for."""
+    both = np.concatenate((rows["value"], rows["expected"]))
+    some = both != NIL
+    ids, _ = together([np.concatenate((register, register))[some], both[some]])
+    letters = np.zeros(len(both), np.int64)
+    letters[some] = ids + FADED + 1
+    values: dict[int, int | None] = {0: None, FADED: None}
+    values.update(zip(letters[some].tolist(), both[some].tolist(), strict=True))
+    return letters, values
+
+
+def _look_ahead(rows: Columns, op: Ints, register: Ints, letters: Ints, count: int) -> tuple[Ints, ...]:
+    """What the search may know of what comes later, by letter: the last columns of `RowColumns`. Only the first thing
+    that a transaction does to a register needs anything of what was there."""
+    kind, size = rows["kind"], len(op)
+    value, expected = letters[:size], letters[size:]
+    pair, _ = together([op, register])
+    _, first = np.unique(pair, return_index=True)
+    wanted = np.where(kind == R, value, expected)
+    failed, done = rows["status"] == FAIL, rows["complete"] != NEVER
+    need = first[(kind[first] != W) & done[first] & ~failed[first]]
+    write = np.flatnonzero((kind != R) & ~failed)
+    depends = np.concatenate((first[kind[first] != W], np.flatnonzero(failed & (kind == C))))
+    made = np.bincount(value[write], minlength=count)
+    gone = highest(wanted[depends], rows["complete"][depends], count, -1)
+    gone[: FADED + 1] = NEVER
+    made[0] = 0
+    last_needed = highest(wanted[need], rows["invoke"][need], count, -1)
+    last_written = highest(value[write], rows["invoke"][write], count, -1)
+    first_needed = np.where(made == 1, lowest(wanted[need], rows["complete"][need], count), NEVER)
+    return last_needed, last_written, first_needed, gone

@@ -1,0 +1,376 @@
+"""Linearizability of one register by search (Wing and Gong 1993, Lowe's just-in-time form), for values that repeat.
+
+Events of a key are taken in order while a set of configurations (see `frontier`) says all that may be true. An
+operation is linearized no earlier than some completion needs it: when x completes, every configuration is extended by
+sequences of open operations until x is linearized, and what cannot is dropped; an empty set refutes the history. Where
+nothing is open the set is the set of possible states. What keeps the sets small, and exact:
+- a read is linearized as soon as the state is right, for it changes nothing;
+- when a write is linearized, every open write may have been, just before it, unseen: it is owed no more but may still
+  be used. So it need not be tried both ways;
+- of equal open operations the one that completes first goes first (they can be exchanged);
+- an intermediate write is tried only if it satisfies an owed read or enables a compare-and-set;
+- an indeterminate write is forgotten once nobody is left who could see its value.
+
+Where the sets grow all the same, a beam comes first (`cursor`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE
+from checkers.compiled import lean, lean_inline
+from checkers.linearizability.cursor import (
+    DONE,
+    OUT_OF_WORK,
+    PAUSED,
+    SET_FULL,
+    WIDER,
+    begins_before,
+    completing,
+    enough,
+    enter_key,
+    followed,
+    next_key,
+    outcome,
+    relax,
+    wider,
+)
+from checkers.linearizability.frontier import (
+    ConfigSet,
+    add,
+    adopt,
+    clear,
+    has_bit,
+    is_linearized,
+    set_bit,
+    unset_bit,
+)
+from checkers.linearizability.marks import Marks, forget, go_back, mark
+from checkers.linearizability.window import Window, close_slot, enter, free_slot, make_window, vacate
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+
+class SearchOps(NamedTuple):
+    """Operations of many keys: as RegisterColumns, with values numbered within their key (0 is nil, `values[k]` many).
+
+    `order` lists each key's rows by completion; `last_use` is the event after which an indeterminate row is useless;
+    rows of a key that are `alike` do the same.
+    """
+
+    offsets: Ints
+    kind: npt.NDArray[np.uint8]
+    value: npt.NDArray[np.int32]
+    expected: npt.NDArray[np.int32]
+    invoke: Ints
+    complete: Ints
+    order: Ints
+    values: Ints
+    last_use: Ints
+    alike: Ints
+
+
+class Open(NamedTuple):
+    """The open operations, and masks of slots by what they do.
+
+    `reads[v]`, `refusals[v]`, `cas_from[v]` are the reads of v, failed compare-and-sets of v, compare-and-sets from v;
+    `writes[0]` and `all_refusals[0]` all writes and all failed compare-and-sets.
+    """
+
+    window: Window
+    reads: Words
+    refusals: Words
+    cas_from: Words
+    writes: Words
+    all_refusals: Words
+
+
+class RegisterSearch(NamedTuple):
+    """One search: what is judged, how far it is (`cursor.CURSOR`), what is open there, and the configurations.
+
+    `frontier` has those after all events so far. While an operation completes `visited` gets those in which it is still
+    to be linearized, or may yet be, and `after` those in which it is, which become the frontier.
+    """
+
+    ops: SearchOps
+    cursor: np.record
+    opened: Open
+    frontier: ConfigSet
+    visited: ConfigSet
+    after: ConfigSet
+    marks: Marks
+
+
+def make_open(slots: int, values: int, rows: int) -> Open:
+    """Room for `slots` operations open at once (a multiple of 64), `values` values a key and `rows` rows in all."""
+    words = slots // 64
+    reads, refusals, cas_from = (np.zeros((values, words), np.uint64) for _ in range(3))
+    writes, all_refusals = (np.zeros((1, words), np.uint64) for _ in range(2))
+    return Open(make_window(slots, rows), reads, refusals, cas_from, writes, all_refusals)
+
+
+@lean
+def _clear_slots(ops, key, opened):
+    """Nothing is open."""
+    vacate(opened.window)
+    opened.writes[:] = 0
+    opened.all_refusals[:] = 0
+    for value in range(ops.values[key]):
+        opened.reads[value, :] = 0
+        opened.refusals[value, :] = 0
+        opened.cas_from[value, :] = 0
+
+
+@lean
+def _begin_key(search):
+    """Nothing open, the register unset."""
+    enter_key(search.ops, search.cursor)
+    _clear_slots(search.ops, search.cursor.key, search.opened)
+    clear(search.frontier)
+    add(search.frontier, np.int32(0), search.opened.window.available, search.opened.window.owed, 0)
+    forget(search.marks)
+
+
+@lean
+def _fill_slot(ops, row, slot, opened):
+    """Put the operation into a slot and enter it in the masks."""
+    enter(ops, row, slot, opened.window)
+    kind = ops.kind[row]
+    if kind == READ:
+        set_bit(opened.reads, ops.value[row], slot)
+    elif kind == WRITE:
+        set_bit(opened.writes, 0, slot)
+    elif kind == CAS:
+        set_bit(opened.cas_from, ops.expected[row], slot)
+    elif kind == FAILED_CAS:
+        set_bit(opened.all_refusals, 0, slot)
+        set_bit(opened.refusals, ops.expected[row], slot)
+
+
+@lean
+def _close_slot(ops, slot, opened):
+    row = opened.window.row[slot]
+    kind = ops.kind[row]
+    if kind == READ:
+        unset_bit(opened.reads, ops.value[row], slot)
+    elif kind == WRITE:
+        unset_bit(opened.writes, 0, slot)
+    elif kind == CAS:
+        unset_bit(opened.cas_from, ops.expected[row], slot)
+    elif kind == FAILED_CAS:
+        unset_bit(opened.all_refusals, 0, slot)
+        unset_bit(opened.refusals, ops.expected[row], slot)
+    close_slot(slot, opened.window)
+
+
+@lean
+def _invoke(ops, row, opened, frontier):
+    """An operation begins: it becomes available or owed in every configuration, a read whose value is there is done."""
+    slot, kind = free_slot(opened.window), ops.kind[row]
+    _fill_slot(ops, row, slot, opened)
+    for place in range(frontier.tally.used):
+        state = frontier.state[place]
+        if state < 0:
+            continue
+        if kind in (WRITE, CAS):
+            set_bit(frontier.available, place, slot)
+        done = (kind == READ and state == ops.value[row]) or (kind == FAILED_CAS and state != ops.expected[row])
+        if ops.complete[row] != NEVER and not done:
+            set_bit(frontier.owed, place, slot)
+
+
+@lean
+def _drop_useless(ops, event, opened, frontier):
+    """Forget indeterminate operations that nobody can see any more."""
+    for slot in range(opened.window.top[0]):
+        row = opened.window.row[slot]
+        # After its last use nothing that completes finds its value, so it need not take effect any more.
+        if row < 0 or ops.complete[row] != NEVER or ops.last_use[row] > event:
+            continue
+        for place in range(frontier.tally.used):
+            unset_bit(frontier.available, place, slot)
+        _close_slot(ops, slot, opened)
+
+
+@lean_inline
+def _apply(ops, slot, source, place, opened):
+    """Linearize an open write or compare-and-set; leaves its masks in `opened`. Returns (state, whether the state gave
+    something that another write would not: a read done, a compare-and-set enabled)."""
+    row = opened.window.row[slot]
+    state = ops.value[row]
+    useful = ops.kind[row] == CAS
+    for word in range(source.available.shape[1]):
+        opened.window.available[0, word] = source.available[place, word]
+        left = source.owed[place, word]
+        # Every open write may have been just before this one, unseen.
+        if ops.kind[row] == WRITE:
+            left &= ~opened.writes[0, word]
+        done = opened.reads[state, word] | (opened.all_refusals[0, word] & ~opened.refusals[state, word])
+        useful |= (left & done) != 0 or (source.available[place, word] & opened.cas_from[state, word]) != 0
+        opened.window.owed[0, word] = left & ~done
+    unset_bit(opened.window.available, 0, slot)
+    unset_bit(opened.window.owed, 0, slot)
+    return state, useful
+
+
+@lean_inline
+def _keep(configs, state, target, opened):
+    """Add to the next frontier, in which the completing operation is no longer available."""
+    held = has_bit(opened.window.available, 0, target)
+    unset_bit(opened.window.available, 0, target)
+    cost = add(configs, state, opened.window.available, opened.window.owed, 0)
+    if held:
+        set_bit(opened.window.available, 0, target)
+    return cost
+
+
+@lean_inline
+def _expand(ops, target, place, opened, visited, after):
+    """Extend one configuration by every open operation. Returns the work done, or SET_FULL."""
+    work = 1
+    owing = has_bit(visited.owed, place, target)
+    for slot in range(opened.window.top[0]):
+        # What was added meanwhile may dominate the very configuration at hand: then that one does it all.
+        if visited.state[place] < 0:
+            break
+        if not has_bit(visited.available, place, slot):
+            continue
+        row = opened.window.row[slot]
+        work += 1
+        if ops.kind[row] == CAS and ops.expected[row] != visited.state[place]:
+            continue
+        # Of equal operations the one that completes first goes first.
+        blocked = False
+        for word in range(visited.available.shape[1]):
+            blocked |= (visited.available[place, word] & opened.window.rivals[slot, word]) != 0
+        if blocked:
+            continue
+        state, useful = _apply(ops, slot, visited, place, opened)
+        settled = not has_bit(opened.window.owed, 0, target)
+        # The target has taken effect: itself, as a read of what was written, or unseen just before that.
+        if slot == target or (owing and settled):
+            cost = _keep(after, state, target, opened)
+            if cost < 0:
+                return SET_FULL
+            work += cost
+        # The target may be still to come. A write that nothing sees and that enables nothing may come later as well.
+        if useful and (not settled or has_bit(opened.window.available, 0, target)):
+            cost = add(visited, state, opened.window.available, opened.window.owed, 0)
+            if cost < 0:
+                return SET_FULL
+            work += cost
+    return work
+
+
+@lean
+def _complete(search, target, budget):
+    """An operation ends: `after` becomes the configurations in which it is linearized. Returns the work done, SET_FULL
+    or OUT_OF_WORK."""
+    opened, frontier, visited, after = search.opened, search.frontier, search.visited, search.after
+    clear(visited)
+    clear(after)
+    work, beam = 1, search.cursor.beam
+    for place in range(frontier.tally.used):
+        if frontier.state[place] < 0:
+            continue
+        for word in range(frontier.available.shape[1]):
+            opened.window.available[0, word] = frontier.available[place, word]
+            opened.window.owed[0, word] = frontier.owed[place, word]
+        # What need not be linearized any more may have been, unseen; while it is available it may be still.
+        settled = not has_bit(frontier.owed, place, target)
+        if settled:
+            work += _keep(after, frontier.state[place], target, opened)
+        if not settled or has_bit(frontier.available, place, target):
+            work += add(visited, frontier.state[place], frontier.available, frontier.owed, place)
+    # Breadth first: `visited[:place]` are extended, and what that gave stands behind them.
+    place = 0
+    while place < visited.tally.used:
+        if beam > 0 and (after.tally.live >= enough(beam) or visited.tally.used >= WIDER * beam):
+            search.cursor.dropped = 1
+            break
+        if visited.state[place] >= 0:
+            cost = _expand(search.ops, target, place, opened, visited, after)
+            if cost < 0:
+                return SET_FULL
+            work += cost
+            if work > budget:
+                return OUT_OF_WORK
+        place += 1
+    return work
+
+
+@lean
+def search_key(search, budget):
+    """Search on from the cursor to the end of its key, a refutation or the end of the budget.
+
+    Returns (DONE, stuck row or -1), (PAUSED, -1) or (FULL, -1); after the last two the same call goes on where it was.
+    """
+    ops, cursor, opened, frontier = search.ops, search.cursor, search.opened, search.frontier
+    if cursor.fresh == 1:
+        _begin_key(search)
+    work = 0
+    # All before `next_complete` are linearized in every configuration of the frontier; what has begun is open.
+    row = completing(ops, cursor)
+    while row >= 0:
+        event = ops.complete[row]
+        while begins_before(ops, cursor, event):
+            begun = cursor.next_invoke
+            if ops.complete[begun] != NEVER or ops.last_use[begun] > ops.invoke[begun]:
+                _invoke(ops, begun, opened, frontier)
+            cursor.next_invoke += 1
+        slot = opened.window.slot_of[row]
+        if not is_linearized(frontier, slot):
+            cost = _complete(search, slot, budget - work)
+            if cost < 0:
+                return outcome(cost), np.int64(-1)
+            work += cost
+            cursor.work += cost
+            if search.after.tally.live == 0:
+                return DONE, row
+            cursor.dropped |= adopt(frontier, search.after, followed(cursor.beam))
+        _close_slot(ops, slot, opened)
+        _drop_useless(ops, event, opened, frontier)
+        cursor.next_complete += 1
+        relax(cursor)
+        mark(search.marks, cursor, opened.window, frontier)
+        row = completing(ops, cursor)
+    return DONE, np.int64(-1)
+
+
+@lean
+def _try_again(search):
+    """After a beam that found no way: a wider one from a mark, or, if it follows everything, from the beginning."""
+    cursor, opened, marks = search.cursor, search.opened, search.marks
+    level = go_back(marks, cursor, search.frontier, wider(cursor.beam))
+    if level < 0:
+        return
+    _clear_slots(search.ops, cursor.key, opened)
+    for slot in range(opened.window.row.shape[0]):
+        if marks.row[level, slot] >= 0:
+            _fill_slot(search.ops, marks.row[level, slot], slot, opened)
+
+
+@lean
+def search_keys(search, budget, stuck):
+    """Search key after key from the cursor; `stuck[k]` becomes the row that refutes key k, or -1. Returns DONE when all
+    keys are through, else PAUSED or FULL at the cursor's key."""
+    cursor, keys = search.cursor, search.ops.offsets.shape[0] - 1
+    spent = cursor.work
+    while cursor.key < keys:
+        answer, row = search_key(search, budget - (cursor.work - spent))
+        if answer != DONE:
+            return answer
+        # Nothing is left, but not all was followed: that refutes nothing.
+        if row >= 0 and cursor.dropped == 1:
+            _try_again(search)
+            continue
+        stuck[cursor.key] = row
+        next_key(cursor)
+        if cursor.work - spent >= budget:
+            return PAUSED
+    return DONE

@@ -1,0 +1,279 @@
+"""Transactional histories of any size that are strictly serializable by construction, with planted anomalies if asked.
+
+Each worker runs one transaction after the other; a transaction takes effect at a random moment between its invocation
+and its completion, so order of effect, of invocation and of completion all differ. Compiled, and made stretch by
+stretch: between two of them nothing is open, and keys in use go on, so that memory does not grow with the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from checkers.compiled import kernel
+from checkers.made.anomalies import PLANTED, PlantedTxn, planted_rows
+from harness.columns import MOP, SCHEMA
+from harness.history.parts import schema
+from harness.history.table import write_batches
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_TICK_NS: Final = 100_000
+_TYPES: Final = ("ok", "info", "fail")
+_ROWS_PER_GROUP: Final = 1 << 16
+
+_STRETCH: Final = 1 << 19
+"""Transactions that are made together, about 200 bytes each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TxnShape:
+    """A transactional history: each transaction has 1 to `mops` micro-operations, half of them writes, on one of
+    `active_keys` keys, each retired after `writes_per_key` writes. `anomaly` is one of `PLANTED` or None."""
+
+    transactions: int
+    model: Literal["list-append", "rw-register"] = "list-append"
+    workers: int = 15
+    active_keys: int = 30
+    writes_per_key: int = 256
+    mops: int = 4
+    info_share: float = 0.01
+    fail_share: float = 0.01
+    anomaly: str | None = None
+    seed: int = 0
+
+
+class _Plan(NamedTuple):
+    """What is done in a stretch, by row in order of invocation; `applied` says which transactions take effect. Keys are
+    numbered within the stretch, and `names` are their numbers in the history; `order` has the values of each key in
+    order of effect."""
+
+    invoke: Ints
+    complete: Ints
+    effect: Ints
+    process: Ints
+    type: npt.NDArray[np.int8]
+    applied: npt.NDArray[np.bool_]
+    offsets: Ints
+    writes: npt.NDArray[np.bool_]
+    key: Ints
+    value: Ints
+    names: Ints
+    order: Ints
+
+
+@kernel
+def _choose(uniform, offsets, slots, written, per_key, writes, key, value):
+    """Micro-operations in order of invocation, on the keys in `slots`, of which so many values were `written`; returns
+    how many keys there are."""
+    active = slots.shape[0]
+    keys, place = active, 0
+    for mop in range(offsets[-1]):
+        slot = int(uniform[place] * active)
+        writes[mop] = uniform[place + 1] < 0.5
+        place += 2
+        key[mop] = slots[slot]
+        if writes[mop]:
+            written[slot] += 1
+            value[mop] = written[slot]
+            if written[slot] == per_key:
+                slots[slot], written[slot] = keys, 0
+                keys += 1
+    return keys
+
+
+@kernel
+def _take_effect(effect, applied, offsets, writes, key, value, per_key, order, count):
+    """Apply transactions one by one; reads get the number of elements seen, or with registers the last value."""
+    for row in effect:
+        if not applied[row]:
+            continue
+        for mop in range(offsets[row], offsets[row + 1]):
+            if writes[mop]:
+                order[key[mop] * per_key + count[key[mop]]] = value[mop]
+                count[key[mop]] += 1
+            else:
+                value[mop] = count[key[mop]]
+
+
+@kernel
+def _copy_lists(key, length, order, per_key, values):
+    place = 0
+    for read in range(key.shape[0]):
+        for i in range(length[read]):
+            values[place] = order[key[read] * per_key + i]
+            place += 1
+
+
+class _Stretches:
+    """Makes one stretch after the other: the keys in use with what each holds, and how many clients each worker had."""
+
+    def __init__(self, shape: TxnShape) -> None:
+        self._shape, self._random = shape, np.random.default_rng(shape.seed)
+        active, per_key = shape.active_keys, shape.writes_per_key
+        self._names, self._keys = np.arange(active), active
+        self._written, self._held = np.zeros(active, np.int64), np.zeros(active, np.int64)
+        self._order = np.zeros(active * per_key, np.int64)
+        self._lost = np.zeros(shape.workers, np.int64)
+        self._rows = 0
+
+    def __iter__(self) -> Iterator[_Plan]:
+        while self._rows < self._shape.transactions:
+            plan = self._plan(min(_STRETCH, self._shape.transactions - self._rows))
+            self._rows += len(plan.invoke)
+            yield plan
+
+    def _plan(self, rows: int) -> _Plan:
+        shape, random = self._shape, self._random
+        invoke, complete, effect, workers = _times(shape, rows, random)
+        chance = random.random(rows)
+        kind = np.where(chance < shape.info_share, 1, np.where(chance < shape.info_share + shape.fail_share, 2, 0))
+        applied = (kind == 0) | ((kind == 1) & (random.random(rows) < 0.5))
+        offsets = np.concatenate(([0], np.cumsum(random.integers(1, shape.mops + 1, rows))))
+        mops = int(offsets[-1])
+        writes, key, value = np.empty(mops, bool), np.empty(mops, np.int64), np.zeros(mops, np.int64)
+        slots = np.arange(shape.active_keys)
+        uniform = random.random(2 * mops)
+        keys = _choose(uniform, offsets, slots, self._written, shape.writes_per_key, writes, key, value)
+        names, order = self._in_use(keys)
+        held = np.concatenate((self._held, np.zeros(keys - shape.active_keys, np.int64)))
+        _take_effect(effect, applied, offsets, writes, key, value, shape.writes_per_key, order, held)
+        self._carry(slots, names, order, held)
+        before, process = 2 * self._rows, self._processes(kind == 1, workers)
+        type = kind.astype(np.int8)
+        return _Plan(
+            *(before + invoke, before + complete, effect, process, type, applied),
+            *(offsets, writes, key, value, names, order),
+        )
+
+    def _in_use(self, keys: int) -> tuple[Ints, Ints]:
+        """The numbers of so many keys of a stretch, and room for their values, beginning with those that are there."""
+        fresh = keys - self._shape.active_keys
+        names = np.concatenate((self._names, self._keys + np.arange(fresh)))
+        self._keys += fresh
+        return names, np.concatenate((self._order, np.zeros(fresh * self._shape.writes_per_key, np.int64)))
+
+    def _carry(self, slots: Ints, names: Ints, order: Ints, held: Ints) -> None:
+        self._names, self._held = names[slots], held[slots]
+        self._order = order.reshape(-1, self._shape.writes_per_key)[slots].ravel()
+
+    def _processes(self, lost: npt.NDArray[np.bool_], workers: Ints) -> Ints:
+        """A worker goes on as another process after a transaction of unknown outcome."""
+        number = np.zeros(len(workers), np.int64)
+        for worker in range(self._shape.workers):
+            mine = workers == worker
+            number[mine] = self._lost[worker] + np.cumsum(lost[mine]) - lost[mine]
+            self._lost[worker] += int(lost[mine].sum())
+        return workers + self._shape.workers * number
+
+
+def _times(shape: TxnShape, count: int, random: np.random.Generator) -> tuple[Ints, Ints, Ints, Ints]:
+    """Event indices of invocation and completion, rows in order of effect, and each row's worker."""
+    each = -(-count // shape.workers)
+    gaps = random.exponential(0.05, (shape.workers, each))
+    lasts = random.exponential(1.0, (shape.workers, each)) + 0.1
+    ends = np.cumsum(gaps + lasts, axis=1)
+    effects = ends - lasts * random.random((shape.workers, each))
+    begins, workers = (ends - lasts).ravel(), np.repeat(np.arange(shape.workers), each)
+    rows = np.argsort(begins, kind="stable")[:count]
+    events = np.argsort(np.concatenate((begins[rows], ends.ravel()[rows])), kind="stable")
+    index = np.empty(len(events), np.int64)
+    index[events] = np.arange(len(events))
+    return index[: len(rows)], index[len(rows) :], np.argsort(effects.ravel()[rows], kind="stable"), workers[rows]
+
+
+def _names(codes: npt.NDArray[np.int8], names: tuple[str, ...]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(names)).cast(pa.string())
+
+
+def _lists(shape: TxnShape, key: Ints, seen: Ints, mask: npt.NDArray[np.bool_], order: Ints) -> pa.Array:
+    """Lists of what was read, null where the mask is not set."""
+    length = np.where(mask, seen, 0)
+    values = np.empty(int(length.sum()), np.int64)
+    _copy_lists(key, length, order, shape.writes_per_key, values)
+    offsets = np.concatenate(([0], np.cumsum(length))).astype(np.int32)
+    null = np.concatenate((~mask, [False]))
+    return pa.ListArray.from_arrays(pa.array(offsets, mask=null), pa.array(values), type=pa.list_(pa.int64()))
+
+
+def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> pa.RecordBatch:
+    """Some rows of a stretch, which has so many before it."""
+    begin, end = int(plan.offsets[first]), int(plan.offsets[last])
+    rows, mops = last - first, end - begin
+    lengths = np.diff(plan.offsets[first : last + 1])
+    writes, key, value = plan.writes[begin:end], plan.key[begin:end], plan.value[begin:end]
+    read = ~writes & np.repeat(plan.type[first:last] == 0, lengths)
+    lists = shape.model == "list-append"
+    shown = writes if lists else writes | (read & (value > 0))
+    if not lists:
+        held = plan.order[np.maximum(key * shape.writes_per_key + value - 1, 0)]
+        value = np.where(writes, value, held)
+    zeros = np.zeros(mops, np.int32)
+    values = _lists(shape, key, value, read, plan.order) if lists else pa.nulls(mops, pa.list_(pa.int64()))
+    fields = [
+        _names(writes.astype(np.int8), ("r", "append" if lists else "w")),
+        *(pa.array(zeros), pa.array(plan.names[key]), pa.array(zeros.astype(np.int64)), pa.array(zeros)),
+        *(pa.array(value, mask=~shown), pa.nulls(mops, pa.int64()), values),
+    ]
+    structs = pa.StructArray.from_arrays(fields, fields=list(MOP))
+    offsets = pa.array((plan.offsets[first : last + 1] - begin).astype(np.int32))
+    known: dict[str, Any] = {
+        "op": pa.array(before + np.arange(first, last)),
+        "invoke_index": pa.array(plan.invoke[first:last]),
+        "complete_index": pa.array(plan.complete[first:last]),
+        "invoke_time": pa.array(plan.invoke[first:last] * _TICK_NS),
+        "complete_time": pa.array(plan.complete[first:last] * _TICK_NS),
+        "type": _names(plan.type[first:last], _TYPES),
+        "process": pa.array(plan.process[first:last]),
+        "f": _names(np.zeros(rows, np.int8), ("txn",)),
+        "mops": pa.ListArray.from_arrays(offsets, structs, type=pa.list_(MOP)),
+    }
+    arrays = [known.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema())
+
+
+def _shifted(batch: pa.RecordBatch, events_at: int, events: int, rows_at: int, rows: int) -> pa.RecordBatch:
+    """Make room for planted events and rows."""
+
+    def moved(name: str, at: int, by: int, scale: int = 1) -> pa.Array:
+        column = batch.column(name).to_numpy(zero_copy_only=False)
+        return pa.array(np.where(column >= at * scale, column + by * scale, column))
+
+    changed = {
+        "op": moved("op", rows_at, rows),
+        "invoke_index": moved("invoke_index", events_at, events),
+        "complete_index": moved("complete_index", events_at, events),
+        "invoke_time": moved("invoke_time", events_at, events, _TICK_NS),
+        "complete_time": moved("complete_time", events_at, events, _TICK_NS),
+    }
+    arrays = [changed.get(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def txn_batches(shape: TxnShape) -> Iterator[pa.RecordBatch]:
+    """The history in pieces of the table, in invocation order; a planted anomaly comes half-way, on keys of its own."""
+    middle, before = shape.transactions // 2, 0
+    template: tuple[PlantedTxn, ...] = PLANTED[shape.model][shape.anomaly] if shape.anomaly else ()
+    keys, processes = shape.active_keys + shape.transactions * shape.mops, shape.workers * (shape.transactions + 1)
+    at = 2 * shape.transactions
+    for plan in _Stretches(shape):
+        rows = len(plan.invoke)
+        inside = middle - before if before <= middle < before + rows else 0
+        at = int(plan.invoke[inside]) if before + inside == middle else at
+        for first, last in pairwise(sorted({*range(0, rows, _ROWS_PER_GROUP), rows, inside})):
+            if template and before + first == middle:
+                yield planted_rows(template, middle, at, keys, processes, _TICK_NS)
+            yield _shifted(_batch(shape, plan, before, first, last), at, 2 * len(template), middle, len(template))
+        before += rows
+
+
+def write_txn_history(shape: TxnShape, path: Path) -> None:
+    """Write the history as Parquet; memory is bounded by a stretch, a row group and the values of keys in use."""
+    write_batches(txn_batches(shape), path)

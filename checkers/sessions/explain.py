@@ -1,0 +1,134 @@
+"""Broken session guarantees in words: what was seen or written first, what came after, and why that is older."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from checkers.explain.speaker import Speaker
+from checkers.findings import Finding
+from checkers.source import Source
+from checkers.verdict import Anomaly
+
+CONTRADICTORY: Final = "contradictory-reads"
+
+_VERBS: Final = {
+    "non-monotonic-read": ("read", "read"),
+    "missed-own-write": ("read", "wrote"),
+    "non-monotonic-write": ("wrote", "wrote"),
+    "write-before-what-was-read": ("wrote", "read"),
+}
+"""What was done late, and what had been done before."""
+
+
+def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
+    """Every finding as an anomaly with its operations, by class; reads just those operations from the source."""
+    speaker = Speaker(source, source.operations([index for finding in findings for index in finding.ops]))
+    explained: dict[str, tuple[Anomaly, ...]] = {}
+    for finding in findings:
+        ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
+        if finding.anomaly == CONTRADICTORY:
+            message, steps = _contradictory(speaker, finding)
+        else:
+            message, steps = _direct(speaker, finding)
+        anomaly = Anomaly(message, source.told_key(finding.key), ops, steps)
+        explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
+    return explained
+
+
+def who(speaker: Speaker, index: int) -> str:
+    """`process 3`."""
+    return f"process {speaker.rows[index]['process']}"
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _what(speaker: Speaker, told: dict[str, Any]) -> str:
+    if told["list"]:
+        return f"a list of {told['value']}"
+    return speaker.source.shown(told["value"])
+
+
+def _direct(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:
+    late, early = finding.ops[:2]
+    mine, earlier = finding.facts["mine"], finding.facts["earlier"]
+    do, did = _VERBS[finding.anomaly]
+    where = speaker.key(finding.key)
+    node = f" on node {speaker.rows[late]['node']}" if speaker.rows[late]["node"] else ""
+    order = f"after {who(speaker, early)} {did} {_what(speaker, earlier)} there, which {speaker.ended(early)}"
+    scope = "in the same session" if finding.facts["in_session"] else "in real time"
+    first = (
+        f"{_upper(who(speaker, late))} {do} {_what(speaker, mine)} of {where} at {speaker.when(late, 'invoke')}{node}, "
+        f"{order} ({scope})."
+    )
+    why = f"{who(speaker, early)} {speaker.ended(early)}, before {who(speaker, late)} {speaker.began(late)}"
+    kind = "process" if finding.facts["in_session"] else "realtime"
+    step = {"source": speaker.rows[early]["op"], "target": speaker.rows[late]["op"], "kind": kind, "why": why}
+    return f"{first} {_older(speaker, finding, mine, earlier)}", (step,)
+
+
+def _older(speaker: Speaker, finding: Finding, mine: dict[str, Any], earlier: dict[str, Any]) -> str:
+    """Why the late operation's version is certainly older than the earlier one's."""
+    facts = finding.facts
+    if "element" in facts:
+        return f"The later list lacks {speaker.source.shown(facts['element'])}, which the earlier one had."
+    if facts["listed"]:
+        return _shorter(finding, mine, earlier)
+    old, new = _what(speaker, mine), _what(speaker, earlier)
+    if mine["value"] is None:
+        return f"The cell was unset only before everything that was written, so {new} was lost from sight."
+    if facts["timed"]:
+        return f"By their commit timestamps {old} ({mine['since']}) is older than {new} ({earlier['since']})."
+    writer = finding.ops[3]
+    begun = f"{who(speaker, writer)}'s write of {new} {speaker.began(writer)}" if writer >= 0 else f"{new} was written"
+    return f"{old} is older than {new}: it was there at event {mine['settled']}, before {begun}."
+
+
+def _shorter(finding: Finding, mine: dict[str, Any], earlier: dict[str, Any]) -> str:
+    if finding.anomaly == "non-monotonic-read":
+        return "The later list is a shorter prefix of the same list: elements that were seen are missing."
+    if finding.anomaly == "missed-own-write":
+        return "The appended element is not in the list that the same session read afterwards."
+    if finding.anomaly == "non-monotonic-write":
+        return "Yet the later of the two appended elements stands before the earlier one, or alone, in the list."
+    return "Yet the appended element stands among those that the session had read before it appended."
+
+
+def _contradictory(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:
+    steps = finding.facts["steps"]
+    values = [speaker.source.shown(step["value"]) for step in steps]
+    around = " before ".join([*values, values[0]])
+    reasons = [_reason(speaker, step) for step in steps]
+    message = (
+        f"The versions of {speaker.key(finding.key)} would have to come in the order {around}: {'; '.join(reasons)}. "
+        "Whichever order they were written in, some read went back to an older version."
+    )
+    told = tuple(
+        {
+            "source": speaker.rows[step["source"]]["op"] if step["source"] >= 0 else -1,
+            "target": speaker.rows[step["target"]]["op"] if step["target"] >= 0 else -1,
+            "kind": step["kind"],
+            "why": why,
+        }
+        for step, why in zip(steps, reasons, strict=True)
+    )
+    return message, told
+
+
+def _reason(speaker: Speaker, step: dict[str, Any]) -> str:
+    old, new = speaker.source.shown(step["value"]), speaker.source.shown(step["next"])
+    source, target = step["source"], step["target"]
+    if step["kind"] == "certain":
+        if source < 0 or target < 0:
+            return f"{old} was there before {new} was written"
+        return f"{old} was there before {who(speaker, target)}'s write of {new} {speaker.began(target)}"
+    if source < 0 or target < 0:
+        return f"{old} was read before {new}"
+    if step["kind"] == "session":
+        return f"{who(speaker, target)} read {old} and then {new}"
+    return (
+        f"{who(speaker, source)}'s read of {old} {speaker.ended(source)}, before "
+        f"{who(speaker, target)}'s read of {new} {speaker.began(target)}"
+    )

@@ -1,0 +1,124 @@
+"""Partition writes that append to several lists, of which one read shows a part only.
+
+A write is seen in a list if its element is within what was read of it. For each pair of lists that are written
+together, the writes are sorted by their place in the first list; the latest place in the second among those seen in
+the first
+must have been read of the second as well.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.columns.codes import NEVER, Ints
+
+_PAIRS_AT_ONCE = 4_000_000
+"""Memory only: what is left of the visits is searched next."""
+
+
+class Appends(NamedTuple):
+    """Elements of partition writes: the visit that wrote each, its cell, its place in the cell's longest list (from 1;
+    NEVER if it is not there), and its row."""
+
+    visit: Ints
+    cell: Ints
+    place: Ints
+    row: Ints
+
+
+class Lengths(NamedTuple):
+    """Lists read: the visit, the cell, how many elements, and the row."""
+
+    visit: Ints
+    cell: Ints
+    length: Ints
+    row: Ints
+
+
+class TornLists(NamedTuple):
+    """By torn read: the rows that show and do not show a write, and the rows of the write there."""
+
+    shown: Ints
+    lacking: Ints
+    written: Ints
+    unwritten: Ints
+
+
+def _pairs(visit: Ints) -> tuple[Ints, Ints]:
+    """All ordered pairs of different rows of equal visits (which are sorted)."""
+    begins = np.flatnonzero(np.diff(visit, prepend=-1))
+    sizes = np.diff(np.append(begins, len(visit)))
+    first = np.repeat(np.arange(len(visit)), np.repeat(sizes, sizes))
+    inside = np.arange(len(first)) - np.repeat(
+        np.cumsum(np.repeat(sizes, sizes)) - np.repeat(sizes, sizes), np.repeat(sizes, sizes)
+    )
+    second = np.repeat(np.repeat(begins, sizes), np.repeat(sizes, sizes)) + inside
+    keep = first != second
+    return first[keep], second[keep]
+
+
+class _Latest(NamedTuple):
+    """By pair of cells (coded) and place in the first: the latest place in the second so far, and by which write."""
+
+    code: Ints
+    place: Ints
+    latest: Ints
+    by: Ints
+    first: Ints
+
+
+def _latest(appends: Appends, cells: int, end: int) -> _Latest:
+    first, second = _pairs(appends.visit)
+    seen = appends.place[first] != NEVER
+    first, second = first[seen], second[seen]
+    code = appends.cell[first] * cells + appends.cell[second]
+    place, other = appends.place[first], np.minimum(appends.place[second], end)
+    order = np.lexsort((place, code))
+    code, place, other, first, second = code[order], place[order], other[order], first[order], second[order]
+    begin = np.flatnonzero(np.diff(code, prepend=-1))
+    rank = np.cumsum(np.diff(code, prepend=-1) != 0) if len(code) else code
+    latest = np.maximum.accumulate(other + rank * (end + 1)) - rank * (end + 1) if len(code) else other
+    is_new = np.ones(len(code), np.bool_)
+    is_new[1:] = latest[1:] != latest[:-1]
+    is_new[begin] = True
+    at = np.maximum.accumulate(np.where(is_new, np.arange(len(code)), 0)) if len(code) else code
+    return _Latest(code, place, latest, second[at], first[at])
+
+
+def torn_lists(appends: Appends, lengths: Lengths, cells: int) -> TornLists:
+    """Reads that show a write in one list and lack it in another, one finding a visit; rows are sorted by visit."""
+    end = int(max(lengths.length.max(initial=0), 0)) + 1
+    table = _latest(appends, cells, end)
+    found: list[tuple[Ints, Ints, Ints, Ints]] = []
+    step = 0
+    while len(table.code) and step < len(lengths.visit):
+        stop = min(len(lengths.visit), step + _PAIRS_AT_ONCE // 64)
+        while stop < len(lengths.visit) and lengths.visit[stop] == lengths.visit[stop - 1]:
+            stop += 1
+        found.append(_search(table, lengths, np.arange(step, stop), cells, end))
+        step = stop
+    if not found:
+        nothing = np.empty(0, np.int64)
+        return TornLists(nothing, nothing, nothing, nothing)
+    shown, lacking, by, first = (np.concatenate([part[i] for part in found]) for i in range(4))
+    return TornLists(lengths.row[shown], lengths.row[lacking], appends.row[first], appends.row[by])
+
+
+def _search(table: _Latest, lengths: Lengths, chosen: Ints, cells: int, end: int) -> tuple[Ints, Ints, Ints, Ints]:
+    first, second = _pairs(lengths.visit[chosen])
+    first, second = chosen[first], chosen[second]
+    code = lengths.cell[first] * cells + lengths.cell[second]
+    begin = np.searchsorted(table.code, code)
+    rank = np.cumsum(np.diff(table.code, prepend=-1) != 0)
+    known = (begin < len(table.code)) & (table.code[np.minimum(begin, len(table.code) - 1)] == code)
+    mine = rank[np.minimum(begin, len(table.code) - 1)]
+    keys = rank * (end + 1) + np.minimum(table.place, end)
+    at = np.searchsorted(keys, mine * (end + 1) + lengths.length[first], side="right") - 1
+    torn = known & (at >= begin)
+    torn &= table.latest[np.maximum(at, 0)] > lengths.length[second]
+    rows = np.flatnonzero(torn)
+    _, once = np.unique(lengths.visit[first[rows]], return_index=True)
+    rows = rows[once]
+    return first[rows], second[rows], table.by[at[rows]], table.first[at[rows]]

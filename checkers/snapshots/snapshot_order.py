@@ -1,0 +1,185 @@
+"""Reads at a timestamp against the commits of their cell.
+
+A read at T must return the newest commit at or below T, whoever answers and whenever it is asked, and nothing may be
+committed at or below T once it was answered. Commit timestamps are known of acknowledged writes only. Of a version
+whose commit's timestamp is unknown, `until` says when it was there at the latest: at the least T at which it was read.
+Any other version seen, or committed, above that time is newer.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.columns.codes import NIL, Ints
+from checkers.columns.instances import Instances, record
+from checkers.compiled import kernel
+
+UNEQUAL: Final = 0
+MISSED: Final = 1
+PREMATURE: Final = 2
+WENT_BACK: Final = 3
+LATE_COMMIT: Final = 4
+STALE: Final = 5
+
+ANOMALIES: Final = (
+    "unequal-snapshots",
+    "missed-commit",
+    "commit-from-the-future",
+    "snapshot-went-back",
+    "late-commit",
+    "stale-beyond-bound",
+)
+"""By code: two reads of one T differ; a commit at or below T is missing; one above T is there; a snapshot lacks what an
+earlier one had; a commit at or below T began after a read at T was answered; a bounded read is older than its bound."""
+
+
+class Snapshots(NamedTuple):
+    """Reads at a timestamp and acknowledged commits, as rows: cell c owns reads `by_time[read_begin[c]:…]`, in order of
+    `time` (their T), and commits `by_stamp[commit_begin[c]:…]`, in order of `stamp`. `until` is by version."""
+
+    by_time: Ints
+    read_begin: Ints
+    time: Ints
+    by_stamp: Ints
+    commit_begin: Ints
+    stamp: Ints
+    version: Ints
+    until: Ints
+    invoke: Ints
+    complete: Ints
+    judged: npt.NDArray[np.bool_]
+
+
+@kernel
+def _judge_read(snapshots, cell, row, newest, same, other, out):
+    """`newest` is the last commit at or below the read's T, `same` the first read of that T, `other` the last read of a
+    lower T that showed another version (rows or -1)."""
+    version, until = snapshots.version[row], snapshots.until[snapshots.version[row]]
+    # One T is one snapshot. Either read may be the wrong one, so nothing more is concluded from this one.
+    if same >= 0 and snapshots.version[same] != version:
+        record(out, UNEQUAL, snapshots.invoke[row], cell, row, same, -1, -1)
+        return
+    # A commit at or below T whose version is not the one returned, and is newer than it: the returned one was there by
+    # `until` at the latest. A commit that began after the answer is no business of the read's (LATE_COMMIT tells it).
+    newer = newest >= 0 and snapshots.version[newest] != version and snapshots.stamp[newest] > until
+    if newer and snapshots.invoke[newest] < snapshots.complete[row]:
+        record(out, MISSED, snapshots.invoke[row], cell, row, newest, -1, -1)
+        return
+    # Where both stamps are known, `newest` has told what there is to tell. Else: a lower T showed another version, at a
+    # time when this one was there, so that one is newer, and it is gone at a higher T.
+    known = other >= 0 and snapshots.stamp[row] != NIL and snapshots.stamp[other] != NIL
+    if other >= 0 and not known and snapshots.time[other] >= until:
+        record(out, WENT_BACK, snapshots.invoke[row], cell, row, other, -1, -1)
+
+
+@kernel
+def _judge_cell(snapshots, cell, out):
+    commit, end = snapshots.commit_begin[cell], snapshots.commit_begin[cell + 1]
+    # Two sorted lists are merged: reads in order of T, commits in order of their stamp. When a read is judged, `newest`
+    # is the last commit at or below its T, `same` the first judged read of its T, `last` that of the T before.
+    newest, same, last = -1, -1, -1
+    for place in range(snapshots.read_begin[cell], snapshots.read_begin[cell + 1]):
+        row = snapshots.by_time[place]
+        while commit < end and snapshots.stamp[snapshots.by_stamp[commit]] <= snapshots.time[row]:
+            newest = snapshots.by_stamp[commit]
+            commit += 1
+        if same >= 0 and snapshots.time[same] != snapshots.time[row]:
+            last, same = same, -1
+        if not snapshots.judged[row]:
+            continue
+        if snapshots.stamp[row] > snapshots.time[row]:
+            record(out, PREMATURE, snapshots.invoke[row], cell, row, -1, -1, -1)
+        other = last if last >= 0 and snapshots.version[last] != snapshots.version[row] else -1
+        _judge_read(snapshots, cell, row, newest, same, other, out)
+        if same < 0:
+            same = row
+
+
+@kernel
+def _judge_all(snapshots, out):
+    for cell in range(snapshots.read_begin.shape[0] - 1):
+        if snapshots.read_begin[cell] < snapshots.read_begin[cell + 1]:
+            _judge_cell(snapshots, cell, out)
+
+
+def judge_snapshots(snapshots: Snapshots, out: Instances) -> None:
+    """Record UNEQUAL, MISSED, PREMATURE and WENT_BACK; `stamp` of a read is that of the version it returned, the least
+    integer where that is unknown."""
+    _judge_all(snapshots, out)
+
+
+class InCells(NamedTuple):
+    """Rows by cell, in an order of their own: cell c owns `rows[begin[c]:begin[c + 1]]`."""
+
+    rows: Ints
+    begin: Ints
+
+
+class Answers(NamedTuple):
+    """By row: when it began and completed, of a commit its timestamp, of a read at a timestamp its T."""
+
+    invoke: Ints
+    complete: Ints
+    stamp: Ints
+    time: Ints
+
+
+@kernel
+def _late_commits(commits, reads, told, out):
+    for cell in range(commits.begin.shape[0] - 1):
+        # reads.rows[:pointer] were answered before the commit at hand began; `highest` is the one of them with the
+        # highest T: if that promises nothing of the commit, none does.
+        pointer, highest = reads.begin[cell], -1
+        for place in range(commits.begin[cell], commits.begin[cell + 1]):
+            row = commits.rows[place]
+            while pointer < reads.begin[cell + 1] and told.complete[reads.rows[pointer]] < told.invoke[row]:
+                done = reads.rows[pointer]
+                if highest < 0 or told.time[done] > told.time[highest]:
+                    highest = done
+                pointer += 1
+            if highest >= 0 and told.time[highest] >= told.stamp[row]:
+                record(out, LATE_COMMIT, told.invoke[row], cell, row, highest, -1, -1)
+
+
+def late_commits(commits: InCells, reads: InCells, told: Answers, out: Instances) -> None:
+    """Record commits (in order of invocation a cell) at or below the T of a read that had been answered when they began
+    (reads in order of completion)."""
+    _late_commits(commits, reads, told, out)
+
+
+class BoundedReads(NamedTuple):
+    """By row: its version, of a bounded read its begin less its bound, of a write when it completed (both by the
+    clock), and when the operation was invoked; by version `since` and `settled` (`columns.versions`)."""
+
+    version: Ints
+    horizon: Ints
+    written: Ints
+    invoke: Ints
+    since: Ints
+    settled: Ints
+
+
+@kernel
+def _stale_reads(reads, writes, bounds, out):
+    for cell in range(reads.begin.shape[0] - 1):
+        # writes.rows[:pointer] had completed by the read's horizon; `newest` is the one of them that certainly came
+        # last, by its `since`: if the read's version need not be older than that, it need not be older than any.
+        pointer, newest = writes.begin[cell], -1
+        for place in range(reads.begin[cell], reads.begin[cell + 1]):
+            row = reads.rows[place]
+            while pointer < writes.begin[cell + 1] and bounds.written[writes.rows[pointer]] <= bounds.horizon[row]:
+                done = writes.rows[pointer]
+                if newest < 0 or bounds.since[bounds.version[done]] > bounds.since[bounds.version[newest]]:
+                    newest = done
+                pointer += 1
+            if newest >= 0 and bounds.settled[bounds.version[row]] < bounds.since[bounds.version[newest]]:
+                record(out, STALE, bounds.invoke[row], cell, row, newest, -1, -1)
+
+
+def stale_reads(reads: InCells, writes: InCells, bounds: BoundedReads, out: Instances) -> None:
+    """Record reads (in order of `horizon`) that certainly lack a write which completed by then (writes in order of
+    `written`)."""
+    _stale_reads(reads, writes, bounds, out)

@@ -1,0 +1,1 @@
+"""Dependency graphs of transactions and the cycles in them."""

@@ -1,0 +1,181 @@
+"""Projections of a dependency graph, and closed walks in their strong components."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.columns.codes import NEVER
+from checkers.columns.graph import components, digraph
+from checkers.transactions.graph.closed_walks import STATES, Board, Ground, Starts, Walks, Wanted, find_walks
+from checkers.transactions.graph.edges import FREE, RW
+
+Ids: TypeAlias = npt.NDArray[np.int32]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = npt.NDArray[np.signedinteger]
+
+
+class Graph(NamedTuple):
+    """Nodes 0… are transactions in order of invocation with their event indices (`complete` is NEVER where unknown);
+    behind them are helper nodes, up to `nodes`."""
+
+    nodes: int
+    source: Numbers
+    target: Numbers
+    kind: npt.NDArray[np.uint8]
+    key: Numbers
+    invoke: Ints
+    complete: Ints
+
+    @property
+    def timed(self) -> int:
+        return len(self.invoke)
+
+
+class GraphProjection(NamedTuple):
+    """Some of a graph's edges between nodes that may be copies: `node` is whose copy each is (-1: a helper's). `late`
+    are the copies that real time leads to, in order of invocation."""
+
+    node: Ints
+    invoke: Ints
+    complete: Ints
+    source: Numbers
+    target: Numbers
+    kind: npt.NDArray[np.uint8]
+    late: Ints
+
+
+def plain(graph: Graph, kinds: tuple[int, ...]) -> GraphProjection:
+    """The edges of some kinds."""
+    kept = np.isin(graph.kind, (*kinds, FREE))
+    invoke, complete = _times(graph)
+    node = np.where(np.arange(graph.nodes) < graph.timed, np.arange(graph.nodes), -1)
+    return GraphProjection(
+        node, invoke, complete, graph.source[kept], graph.target[kept], graph.kind[kept], np.arange(graph.timed)
+    )
+
+
+def nonadjacent(graph: Graph, kinds: tuple[int, ...]) -> GraphProjection:
+    """The edges of some kinds and rw edges, but no two rw edges in a row: copy 2n of node n is reached by any edge but
+    rw, copy 2n + 1 by rw edges only."""
+    base = np.flatnonzero(np.isin(graph.kind, kinds))
+    anti, free = np.flatnonzero(graph.kind == RW), np.flatnonzero(graph.kind == FREE)
+    parts = (
+        (2 * graph.source[base], 2 * graph.target[base], base),
+        (2 * graph.source[base] + 1, 2 * graph.target[base], base),
+        (2 * graph.source[anti], 2 * graph.target[anti] + 1, anti),
+        (2 * graph.source[free], 2 * graph.target[free], free),
+        (2 * graph.source[free] + 1, 2 * graph.target[free] + 1, free),
+    )
+    source, target, edge = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    invoke, complete = (np.repeat(times, 2) for times in _times(graph))
+    node = np.repeat(np.where(np.arange(graph.nodes) < graph.timed, np.arange(graph.nodes), -1), 2)
+    return GraphProjection(node, invoke, complete, source, target, graph.kind[edge], 2 * np.arange(graph.timed))
+
+
+def _times(graph: Graph) -> tuple[Ints, Ints]:
+    helpers = np.full(graph.nodes - graph.timed, NEVER)
+    return np.concatenate((graph.invoke, -helpers)), np.concatenate((graph.complete, helpers))
+
+
+def label(projection: GraphProjection, realtime: bool) -> Ints:
+    """The strong component of each node. Real time is drawn by a chain of ticks, one for each completion: a completion
+    leads to its tick, a tick to the next and to what is invoked before the next completion."""
+    nodes, source, target = len(projection.node), projection.source, projection.target
+    if realtime:
+        completing = np.flatnonzero(projection.complete != NEVER)
+        completing = completing[np.argsort(projection.complete[completing], kind="stable")]
+        ticks = nodes + np.arange(len(completing))
+        last = np.searchsorted(projection.complete[completing], projection.invoke[projection.late]) - 1
+        told = last >= 0
+        source = np.concatenate((source, completing, ticks[:-1], ticks[last[told]]))
+        target = np.concatenate((target, ticks, ticks[1:], projection.late[told]))
+        nodes += len(ticks)
+    found = components(digraph(nodes, source.astype(np.int32), target.astype(np.int32)))
+    return found[: len(projection.node)].astype(np.int64)
+
+
+class Field(NamedTuple):
+    """A projection's strong components of two or more nodes, laid out for searching: `top` is any node of each group,
+    `edges` are the projection's edges inside groups by places, and `edge_group` whose they are."""
+
+    ground: Ground
+    top: Ints
+    edge_source: Ids
+    edge_target: Ids
+    edge_kind: npt.NDArray[np.uint8]
+    edge_group: Ints
+
+    @property
+    def groups(self) -> int:
+        return len(self.top)
+
+
+def lay_out(projection: GraphProjection, labels: Ints, wanted: Bools) -> Field:
+    """Lay out the components of the nodes in `wanted` that have two nodes or more."""
+    sizes = np.bincount(labels[wanted], minlength=int(labels.max(initial=-1)) + 1)
+    kept = np.flatnonzero(wanted & (sizes[labels] > 1))
+    kept = kept[np.argsort(labels[kept], kind="stable")]
+    place = np.full(len(labels), -1)
+    place[kept] = np.arange(len(kept))
+    cuts = np.flatnonzero(np.diff(labels[kept], prepend=-1))
+    group_at = np.concatenate((cuts, [len(kept)]))
+    group = np.repeat(np.arange(len(cuts)), np.diff(group_at))
+    source, target = place[projection.source], place[projection.target]
+    inside = (source >= 0) & (target >= 0)
+    inside[inside] = group[source[inside]] == group[target[inside]]
+    source, target = source[inside].astype(np.int32), target[inside].astype(np.int32)
+    kind = projection.kind[inside]
+    graph = digraph(len(kept), source, target)
+    is_late = np.zeros(len(labels), bool)
+    is_late[projection.late] = True
+    late = np.flatnonzero(is_late[kept])
+    ground = Ground(
+        group_at,
+        projection.node[kept].astype(np.int32),
+        projection.complete[kept],
+        graph.offsets,
+        graph.targets,
+        kind[graph.edges],
+        np.searchsorted(group[late], np.arange(len(cuts) + 1)),
+        late.astype(np.int32),
+        projection.invoke[kept[late]],
+    )
+    return Field(ground, kept[cuts], source, target, kind, group[source])
+
+
+def search(field: Field, wanted: Wanted, kinds: tuple[int, ...], tries: Ints, most_work: int) -> Walks:
+    """Search each group for a closed walk through one of its edges of `kinds`, of them `tries` (by group) are tried.
+
+    Edges back in time come first, the shortest of them first: every cycle has one, and a short one rather a short one.
+    """
+    chosen = np.flatnonzero(np.isin(field.edge_kind, kinds))
+    ahead = field.edge_target[chosen].astype(np.int64) - field.edge_source[chosen]
+    chosen = chosen[np.lexsort((np.abs(ahead), ahead > 0, field.edge_group[chosen]))]
+    edge_at = np.searchsorted(field.edge_group[chosen], np.arange(field.groups + 1))
+    most = int(np.diff(field.ground.group_at).max(initial=0))
+    size = most * STATES
+    board = Board(
+        np.zeros(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty(size, np.uint8),
+        np.empty(size, np.int32),
+        np.empty(STATES, np.int64),
+        np.zeros(int(field.ground.node.max(initial=-1)) + 1, np.int64),
+        np.empty(2 * size, np.int32),
+    )
+    room = 2 * len(field.ground.node) + size
+    walks = Walks(
+        np.zeros(field.groups, np.uint8),
+        np.zeros(field.groups, np.int64),
+        np.zeros(field.groups, np.int64),
+        np.empty(room, np.int32),
+        np.empty(room, np.uint8),
+        np.zeros(2, np.int64),
+    )
+    starts = Starts(edge_at, field.edge_source[chosen], field.edge_target[chosen], field.edge_kind[chosen], tries)
+    find_walks(field.ground, board, wanted, starts, most_work, walks)
+    return walks

@@ -1,0 +1,420 @@
+"""What the accesses of each register say when every written value is unique (Kingsbury and Alvaro 2020, section 5).
+
+Who read whom is told by the values. The order of versions is known only in part: unset comes first; on request, what a
+transaction read comes before what it then wrote, versions follow the order within processes, or real time.
+
+With real time, version a comes before b exactly if some transaction that left the key at a completed before some one
+that found it at b began: f(a) < g(b), with f the earliest such completion and g the latest such invocation. This is
+decided by two numbers a version, and has a cycle only if it has one of two versions. Of the pairs it gives, those that
+follow through the writer of a third version are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.columns.codes import FAIL, NEVER, NIL, OK
+from checkers.columns.instances import record
+from checkers.columns.valuemap import ValueMap, insert, lookup, reset
+from checkers.compiled import lean
+from checkers.transactions.graph.edges import RW, WR, WW, product_bound, put, put_product
+from checkers.transactions.inference.prefix_trees import FINAL, UPDATES, Ids, Ints
+from checkers.transactions.inference.register_orders import (
+    forget_times,
+    have_order,
+    read_before_written,
+    sort_edges,
+    within_processes,
+)
+from checkers.transactions.inference.register_times import (
+    EXTERNAL,
+    collect_times,
+    find_contradiction,
+    sort_by_time,
+    sort_readers,
+)
+
+INTERNAL: Final = 0
+G1A: Final = 1
+G1B: Final = 2
+LOST_UPDATE: Final = 3
+CYCLIC_VERSIONS: Final = 4
+UNWRITTEN: Final = 5
+
+CLASSES: Final = ("internal", "G1a", "G1b", "lost-update", "cyclic-versions", "unwritten")
+"""By anomaly code; `unwritten` reads (a value that no transaction wrote, such as a first value set before the history)
+are counted but are no anomaly."""
+
+
+ORDER_NONE: Final = 0
+ORDER_WFR: Final = 1
+ORDER_SESSIONS: Final = 2
+ORDER_REALTIME: Final = 4
+"""Where orders of versions come from; to be added up. One that contradicts those before it is left out for that key."""
+
+
+class RegisterAccesses(NamedTuple):
+    """Writes and reads by key: those of key k are `write_at[k]:write_at[k + 1]` and `read_at[k]:read_at[k + 1]`, in
+    order
+    of invocation. Reads are only those of transactions that completed; `value` NIL is unset."""
+
+    write_at: Ints
+    write_txn: Ids
+    write_outcome: npt.NDArray[np.uint8]
+    write_flags: npt.NDArray[np.uint8]
+    written: Ints
+    write_invoke: Ints
+    write_complete: Ints
+    write_process: Ints
+    read_at: Ints
+    read_txn: Ids
+    read_flags: npt.NDArray[np.uint8]
+    value: Ints
+    read_invoke: Ints
+    read_complete: Ints
+    read_process: Ints
+
+
+class RegisterScratch(NamedTuple):
+    """Working memory. Versions of a key: its writes in order, then values that nobody wrote, then unset. By version:
+    earliest completion and latest invocation and whose they are, first updater, where its readers begin; by read its
+    version; readers in order of version; versions with a writer by latest invocation and the three earliest completions
+    among the rest; targets; version edges; a stamp by transaction; `contradiction`, whether a key's versions have no
+    order, and two of them that show it or -1."""
+
+    values: ValueMap
+    ended: Ints
+    ended_by: Ids
+    begun: Ints
+    begun_by: Ids
+    updater: Ids
+    reader_at: Ints
+    version: Ints
+    readers: Ids
+    ranked: Ints
+    best: Ints
+    targets: Ids
+    before: Ids
+    after: Ids
+    edge_at: Ints
+    edge_order: Ids
+    last: Ints
+    txn_stamp: Ints
+    contradiction: Ints
+
+
+class RegisterBatch(NamedTuple):
+    """Micro-operations of some transactions: those of transaction t, numbered `first_txn + t`, are
+    `offsets[t]:offsets[t + 1]`."""
+
+    offsets: Ints
+    outcome: npt.NDArray[np.uint8]
+    is_read: npt.NDArray[np.bool_]
+    key: Ids
+    value: Ints
+    first_txn: int
+
+
+@lean
+def _index_writes(work, accesses, key, problem):
+    """Number the versions; returns how many there are, unset last."""
+    begin, end = accesses.write_at[key], accesses.write_at[key + 1]
+    low, high = accesses.read_at[key], accesses.read_at[key + 1]
+    lowest, highest, any_value = np.int64(0), np.int64(0), False
+    for i in range(begin, end):
+        value = accesses.written[i]
+        lowest = min(lowest, value) if any_value else value
+        highest = max(highest, value) if any_value else value
+        any_value = True
+    for i in range(low, high):
+        if accesses.value[i] != NIL:
+            lowest = min(lowest, accesses.value[i]) if any_value else accesses.value[i]
+            highest = max(highest, accesses.value[i]) if any_value else accesses.value[i]
+            any_value = True
+    reset(work.values, end - begin + high - low, lowest, highest)
+    for i in range(begin, end):
+        other = insert(work.values, accesses.written[i], i - begin)
+        if other >= 0 and problem[0] < 0:
+            problem[0], problem[1], problem[2] = key, accesses.write_txn[i], accesses.write_txn[begin + other]
+    count = end - begin
+    for i in range(low, high):
+        if accesses.value[i] == NIL:
+            work.version[i - low] = -1
+            continue
+        known = np.int64(lookup(work.values, accesses.value[i]))
+        if known < 0:
+            insert(work.values, accesses.value[i], count)
+            known = count
+            count += 1
+        work.version[i - low] = known
+    for i in range(high - low):
+        if work.version[i] < 0:
+            work.version[i] = count
+    return count + 1
+
+
+@lean
+def _in_graph(accesses, base, version, writes):
+    """Whether a version is what its transaction, if it took effect, made of the key."""
+    if version >= writes:
+        return False
+    return accesses.write_outcome[base + version] != FAIL and accesses.write_flags[base + version] & FINAL != 0
+
+
+@lean
+def _rank_targets(work, accesses, base, versions, writes):
+    """Versions with a writer in the graph by latest invocation; of each suffix the three that ended first. One that
+    nobody found there comes after unset only."""
+    count = 0
+    for version in range(versions):
+        if _in_graph(accesses, base, version, writes):
+            work.begun[version] = max(work.begun[version], 0)
+            work.ranked[count] = version
+            count += 1
+    sort_by_time(work.ranked, work.begun, count)
+    one, two, three = -1, -1, -1
+    for rank in range(count - 1, -1, -1):
+        version = work.ranked[rank]
+        ended = work.ended[version]
+        if one < 0 or ended < work.ended[one]:
+            one, two, three = version, one, two
+        elif two < 0 or ended < work.ended[two]:
+            two, three = version, two
+        elif three < 0 or ended < work.ended[three]:
+            three = version
+        work.best[3 * rank], work.best[3 * rank + 1], work.best[3 * rank + 2] = one, two, three
+    return count
+
+
+@lean
+def _later(work, accesses, base, version, versions, count):
+    """Fill `targets` with the writers of the versions right behind one in real time; returns how many."""
+    ended = np.int64(-1) if version == versions - 1 else work.ended[version]
+    if ended == NEVER:
+        return 0
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if work.begun[work.ranked[middle]] > ended:
+            high = middle
+        else:
+            low = middle + 1
+    if low == count:
+        return 0
+    one, two, three = work.best[3 * low], work.best[3 * low + 1], work.best[3 * low + 2]
+    if one == version:
+        one, two = two, three
+    elif two == version:
+        two = three
+    if one < 0:
+        return 0
+    found, first = 0, work.ended[one]
+    second = work.ended[two] if two >= 0 else NEVER
+    for rank in range(low, count):
+        other = work.ranked[rank]
+        if work.begun[other] > max(first, second):
+            break
+        if other != version and work.begun[other] <= (second if other == one else first):
+            work.targets[found] = accesses.write_txn[base + other]
+            found += 1
+    return found
+
+
+@lean
+def _put_after(work, accesses, key, version, found, edges):
+    """Edges from all that touched a version to `found` writers of later ones; False if there is no room."""
+    base, writes = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key]
+    low, high = work.reader_at[version], work.reader_at[version + 1]
+    if edges.used[0] + found + product_bound(high - low, found) > edges.source.shape[0]:
+        return False
+    if _in_graph(accesses, base, version, writes):
+        for i in range(found):
+            put(edges, accesses.write_txn[base + version], work.targets[i], WW, key)
+    if high > low and found > 0:
+        put_product(edges, work.readers[low:high], work.targets[:found], work.txn_stamp, RW, key)
+    return True
+
+
+@lean
+def _realtime_edges(work, accesses, key, versions, edges):
+    base, writes = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key]
+    count = _rank_targets(work, accesses, base, versions, writes)
+    for version in range(versions):
+        found = _later(work, accesses, base, version, versions, count)
+        if not _put_after(work, accesses, key, version, found, edges):
+            return False
+    return True
+
+
+@lean
+def _unset_edges(work, accesses, key, versions, edges):
+    """Unset comes before all versions."""
+    base, writes, found = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key], 0
+    for version in range(writes):
+        if _in_graph(accesses, base, version, writes):
+            work.targets[found] = accesses.write_txn[base + version]
+            found += 1
+    return _put_after(work, accesses, key, versions - 1, found, edges)
+
+
+@lean
+def _put_stated(work, accesses, key, versions, count, edges):
+    """Edges between transactions by explicit version edges."""
+    base, writes = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key]
+    sort_edges(work, versions, count)
+    for version in range(versions):
+        found = 0
+        for i in range(work.edge_at[version], work.edge_at[version + 1]):
+            other = work.after[work.edge_order[i]]
+            if _in_graph(accesses, base, other, writes):
+                work.targets[found] = accesses.write_txn[base + other]
+                found += 1
+        if found and not _put_after(work, accesses, key, version, found, edges):
+            return False
+    return True
+
+
+@lean
+def _wr_edges(work, accesses, key, edges):
+    base, low = accesses.write_at[key], accesses.read_at[key]
+    writes, high = accesses.write_at[key + 1] - base, accesses.read_at[key + 1]
+    if edges.used[0] + high - low > edges.source.shape[0]:
+        return False
+    for read in range(low, high):
+        version = work.version[read - low]
+        if accesses.read_flags[read] & EXTERNAL and _in_graph(accesses, base, version, writes):
+            put(edges, accesses.write_txn[base + version], accesses.read_txn[read], WR, key)
+    return True
+
+
+@lean
+def _accepted(work, versions, count, more):
+    """How many version edges stay: all `more`, or the first `count` if the rest leaves the versions no order."""
+    if have_order(work, versions, more):
+        return more
+    work.contradiction[0], work.contradiction[1], work.contradiction[2] = True, -1, -1
+    return count
+
+
+@lean
+def _order_edges(work, accesses, key, versions, sources, edges):
+    """ww and rw edges by all sources of version order that go together; False if there is no room."""
+    first_unwritten, count = accesses.write_at[key + 1] - accesses.write_at[key], 0
+    forget_times(work, versions)
+    if sources & ORDER_WFR:
+        more = read_before_written(work, accesses, key, versions, first_unwritten, count)
+        count = _accepted(work, versions, count, more)
+    if sources & ORDER_SESSIONS:
+        more = within_processes(work, accesses, key, versions, first_unwritten, count)
+        count = _accepted(work, versions, count, more)
+    if count and not _put_stated(work, accesses, key, versions, count, edges):
+        return False
+    if sources & ORDER_REALTIME:
+        collect_times(work, accesses, key, versions, first_unwritten)
+        one, other = find_contradiction(work, versions)
+        if other < 0 and (count == 0 or have_order(work, versions, count)):
+            return _realtime_edges(work, accesses, key, versions, edges)
+        work.contradiction[0], work.contradiction[1], work.contradiction[2] = True, one, other
+    return _unset_edges(work, accesses, key, versions, edges)
+
+
+@lean
+def _judge_versions(work, accesses, key, versions, out):
+    """Record that the versions have no order: who left one before somebody found the other, both ways round, if two
+    versions show it."""
+    if work.contradiction[0] == 0:
+        return
+    one, other = work.contradiction[1], work.contradiction[2]
+    low = accesses.read_at[key]
+    first = accesses.read_txn[low] if accesses.read_at[key + 1] > low else accesses.write_txn[accesses.write_at[key]]
+    if one < 0:
+        record(out, CYCLIC_VERSIONS, first, key, first, -1, -1, -1)
+    elif one == versions - 1:
+        late, early = work.begun_by[one], work.ended_by[other]
+        record(out, CYCLIC_VERSIONS, late, key, early, late, -1, -1)
+    else:
+        order = min(work.begun_by[one], work.begun_by[other])
+        record(
+            out,
+            CYCLIC_VERSIONS,
+            order,
+            key,
+            work.ended_by[one],
+            work.begun_by[other],
+            work.ended_by[other],
+            work.begun_by[one],
+        )
+
+
+@lean
+def _judge_reads(work, accesses, key, versions, out):
+    base, low = accesses.write_at[key], accesses.read_at[key]
+    writes = accesses.write_at[key + 1] - base
+    work.updater[:versions] = -1
+    for read in range(low, accesses.read_at[key + 1]):
+        version, txn = work.version[read - low], accesses.read_txn[read]
+        if version < writes:
+            writer = accesses.write_txn[base + version]
+            if accesses.write_outcome[base + version] == FAIL:
+                record(out, G1A, txn, key, txn, writer, -1, -1)
+            if accesses.write_flags[base + version] & FINAL == 0 and writer != txn:
+                record(out, G1B, txn, key, txn, writer, -1, -1)
+        elif version < versions - 1:
+            record(out, UNWRITTEN, txn, key, txn, -1, -1, -1)
+        if accesses.read_flags[read] & UPDATES:
+            if work.updater[version] >= 0:
+                record(out, LOST_UPDATE, txn, key, work.updater[version], txn, -1, -1)
+                work.updater[version] = -2
+            elif work.updater[version] == -1:
+                work.updater[version] = txn
+
+
+@lean
+def infer_registers(work, accesses, sources, first_key, edges, out, problem):
+    """Judge keys from `first_key` on; returns the key before which edges need more room, or how many keys there are."""
+    for key in range(first_key, accesses.write_at.shape[0] - 1):
+        before, helper = edges.used[0], edges.used[1]
+        work.contradiction[:] = 0
+        versions = _index_writes(work, accesses, key, problem)
+        sort_readers(work, accesses, key, versions)
+        roomy = _wr_edges(work, accesses, key, edges)
+        roomy = roomy and _order_edges(work, accesses, key, versions, sources, edges)
+        if not roomy:
+            edges.used[0], edges.used[1] = before, helper
+            return key
+        _judge_versions(work, accesses, key, versions, out)
+        _judge_reads(work, accesses, key, versions, out)
+    return accesses.write_at.shape[0] - 1
+
+
+@lean
+def link_registers(batch, by_key, flags, out):
+    """Set the flags of a batch's micro-operations and record reads that contradict their own transaction. `by_key` is
+    scratch: the transaction that touched each key last, its last micro-operation on it, its last write and its external
+    read (or -1)."""
+    for row in range(batch.offsets.shape[0] - 1):
+        txn, clash = batch.first_txn + row, False
+        for mop in range(batch.offsets[row], batch.offsets[row + 1]):
+            key = batch.key[mop]
+            known = by_key[key]
+            flags[mop] = 0
+            again = known[0] == txn
+            if not again:
+                known[0], known[2], known[3] = txn, -1, -1
+            if batch.is_read[mop]:
+                if not again:
+                    flags[mop], known[3] = EXTERNAL, mop
+                elif batch.outcome[row] == OK and not clash and batch.value[mop] != batch.value[known[1]]:
+                    clash = True
+                    record(out, INTERNAL, txn, key, txn, mop - batch.offsets[row], -1, -1)
+            else:
+                flags[mop] = FINAL
+                if known[2] >= 0:
+                    flags[known[2]] = 0
+                elif known[3] >= 0:
+                    flags[known[3]] |= UPDATES
+                known[2] = mop
+            known[1] = mop

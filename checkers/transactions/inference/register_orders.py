@@ -1,0 +1,141 @@
+"""Orders of a register's versions that are stated pair by pair, by transactions or within processes, and whether all
+that is known of the versions leaves them an order.
+
+The columns are those of `checkers.transactions.inference.register_accesses`. Values that nobody wrote take no part.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from checkers.columns.codes import NEVER, OK
+from checkers.compiled import lean
+from checkers.transactions.inference.register_times import next_access, sort_by_time
+
+_RELEASED: Final = 1
+_PLACED: Final = 2
+
+
+@lean
+def read_before_written(work, accesses, key, versions, first_unwritten, count):
+    """Add version edges from what a transaction read to what it then wrote; returns how many edges there are."""
+    base, low = accesses.write_at[key], accesses.read_at[key]
+    write, read, next_write, next_read = next_access(work, accesses, key, base, low)
+    while write >= 0 or read >= 0:
+        if write >= 0 and read >= 0:
+            found = work.version[read - low]
+            if found != write - base and not first_unwritten <= found < versions - 1:
+                work.before[count], work.after[count] = found, write - base
+                count += 1
+        write, read, next_write, next_read = next_access(work, accesses, key, next_write, next_read)
+    return count
+
+
+@lean
+def within_processes(work, accesses, key, versions, first_unwritten, count):
+    """Add version edges from where a transaction left the key to where the next one of its process found it; returns
+    how many edges there are. A write whose outcome is unknown was found there, if it took effect."""
+    base, low = accesses.write_at[key], accesses.read_at[key]
+    for i in range(base, accesses.write_at[key + 1]):
+        work.last[accesses.write_process[i]] = -1
+    for i in range(low, accesses.read_at[key + 1]):
+        work.last[accesses.read_process[i]] = -1
+    write, read, next_write, next_read = next_access(work, accesses, key, base, low)
+    while write >= 0 or read >= 0:
+        found = work.version[read - low] if read >= 0 else write - base
+        left = write - base if write >= 0 else found
+        process = accesses.read_process[read] if read >= 0 else accesses.write_process[write]
+        before = work.last[process]
+        if before >= 0 and before != found and not first_unwritten <= found < versions - 1:
+            work.before[count], work.after[count] = before, found
+            count += 1
+        completed = read >= 0 or accesses.write_outcome[write] == OK
+        if completed and not first_unwritten <= left < versions - 1:
+            work.last[process] = left
+        write, read, next_write, next_read = next_access(work, accesses, key, next_write, next_read)
+    return count
+
+
+@lean
+def sort_edges(work, versions, count):
+    """Offsets of version edges by version in `edge_at`, the edges in that order in `edge_order`."""
+    work.edge_at[: versions + 2] = 0
+    for i in range(count):
+        work.edge_at[work.before[i] + 2] += 1
+    for version in range(versions):
+        work.edge_at[version + 2] += work.edge_at[version + 1]
+    for i in range(count):
+        work.edge_order[work.edge_at[work.before[i] + 1]] = i
+        work.edge_at[work.before[i] + 1] += 1
+
+
+@lean
+def _release(version, state, waiting, queue, tail):
+    """Note that real time lets a version come next."""
+    if state[version] & _RELEASED:
+        return tail
+    state[version] |= _RELEASED
+    return _step(version, waiting, queue, tail)
+
+
+@lean
+def _step(version, waiting, queue, tail):
+    """One reason less for a version to wait; returns the queue's new end."""
+    waiting[version] -= 1
+    if waiting[version] > 0:
+        return tail
+    queue[tail] = version
+    return tail + 1
+
+
+@lean
+def have_order(work, versions, count):
+    """Whether `count` version edges and real time (`ended`, `begun`) together leave the versions an order that begins
+    with unset: Kahn's algorithm, in which a version waits for its edges and for all others that ended before it began.
+    """
+    unset = versions - 1
+    waiting, by_end, by_begin = work.best[:versions], work.best[versions : 2 * versions], work.best[2 * versions :]
+    queue, state, head, tail = work.ranked, work.targets, 0, 0
+    waiting[:unset], state[:unset] = 1, 0
+    for version in range(unset):
+        by_end[version], by_begin[version] = version, version
+        if work.ended[version] < work.begun[unset]:
+            return False
+    for i in range(count):
+        if work.after[i] == unset:
+            return False
+        waiting[work.after[i]] += 1 if work.before[i] != unset else 0
+    sort_edges(work, versions, count)
+    sort_by_time(by_end, work.ended, unset)
+    sort_by_time(by_begin, work.begun, unset)
+    first, second, begun = 0, 1, 0
+    while True:
+        while first < unset and state[by_end[first]] & _PLACED:
+            first += 1
+        if first == unset:
+            return True
+        second = max(second, first + 1)
+        while second < unset and state[by_end[second]] & _PLACED:
+            second += 1
+        earliest = work.ended[by_end[first]]
+        while begun < unset and work.begun[by_begin[begun]] <= earliest:
+            tail = _release(by_begin[begun], state, waiting, queue, tail)
+            begun += 1
+        if second == unset or work.begun[by_end[first]] <= work.ended[by_end[second]]:
+            tail = _release(by_end[first], state, waiting, queue, tail)
+        if head == tail:
+            return False
+        version = queue[head]
+        head += 1
+        state[version] |= _PLACED
+        for i in range(work.edge_at[version], work.edge_at[version + 1]):
+            tail = _step(work.after[work.edge_order[i]], waiting, queue, tail)
+
+
+@lean
+def forget_times(work, versions):
+    """Let real time say nothing of the versions."""
+    work.ended[:versions], work.begun[:versions] = NEVER, -1
+
+
+__all__ = ["forget_times", "have_order", "read_before_written", "sort_edges", "within_processes"]

@@ -1,0 +1,127 @@
+"""What the pipeline's driver does with blocks of dependencies, whoever runs the stages over them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol, Self
+
+from checkers.transactions.stages.buckets import FIRM, LOOSE
+from checkers.transactions.stages.loose import CHANGED, Homes, Placer, Sender, Settler
+from checkers.transactions.stages.packing import unpack
+from checkers.transactions.stages.pieces import Row, Stage, as_batch
+from checkers.transactions.stages.stretches import (
+    SIZES,
+    ByOrders,
+    CycleFinder,
+    CycleMerger,
+    Fetch,
+    FoundCycles,
+    Gatherer,
+    Sizes,
+    Union,
+    decode_cycles,
+    lay_stretches,
+)
+from checkers.transactions.stages.times import Times
+from checkers.transactions.stages.windows import WindowJudge, WindowPlan, WindowSplit
+
+LEAST_STRIDE: Final = 1 << 18
+"""Windows are at least so many events long."""
+
+_ROUNDS: Final = 64
+"""Homes of loose transactions tell each other so often what changed; mostly once or twice is enough."""
+
+
+class Blocks(Protocol):
+    """Blocks of dependencies, or other rows by bucket, on which stages can be run."""
+
+    def of(self, kind: int) -> Self:
+        """Those of a kind (see `buckets.FIRM`)."""
+
+    def only(self, split: Stage) -> Self:
+        """What `split` makes of the rows."""
+
+    def beside(self, other: Self) -> Self:
+        """The rows of both."""
+
+    def met(self, judge: Stage, tasks: int) -> Self:
+        """What `judge` makes of the rows of a bucket, in order of pieces, in so many tasks; kept, for it may be asked
+        for again."""
+
+    def told(self, bucket: int) -> bool:
+        """Whether there is a row for that bucket, which must have few."""
+
+    def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
+        """A few rows: what `judge` makes of the rows of a bucket, for all that `split` makes of the blocks, put
+        together by `combine`, which may be applied to any part of them and to its own rows again."""
+
+
+def combined(rows: list[Row], combine: Stage) -> list[Row]:
+    """The rows put together in this process."""
+    return [
+        Row(*row) for batch in combine(iter([as_batch(rows)])) for row in zip(*batch.to_pydict().values(), strict=True)
+    ]
+
+
+class Search(NamedTuple):
+    """What to search for: by which orders besides dependencies, and how many cycles of each anomaly to keep."""
+
+    orders: tuple[int, ...]
+    explain: int
+
+
+class Inferences(NamedTuple):
+    """Blocks of dependencies, how many of these are in `LOOSE` ones, and the times of all transactions."""
+
+    blocks: Blocks
+    loose: int
+    times: Times
+
+
+class Related(NamedTuple):
+    """Cycles; `whole` unless some could have been too long for where they were looked for."""
+
+    cycles: ByOrders
+    whole: bool
+
+    def by(self, orders: int) -> FoundCycles:
+        """Those by so many orders besides dependencies, which must have been searched for."""
+        return self.cycles[orders]
+
+
+def relate(
+    inferred: Inferences, fetch: Fetch, search: Search, least_stride: int = LEAST_STRIDE, sizes: Sizes = SIZES
+) -> Related:
+    """The cycles in the strong components that windows of time show."""
+    usual = inferred.times.usual
+    blocks, settled = _placed(inferred, sizes.a_home) if inferred.loose else (inferred.blocks, True)
+    plan = WindowPlan(usual, max(least_stride, 8 * usual))
+    shown = blocks.collect(WindowSplit(plan), WindowJudge(plan), Union(2 * usual + 1, sizes.most))
+    nothing: ByOrders = {orders: FoundCycles() for orders in search.orders}
+    if not shown:
+        return Related(nothing, settled)
+    stretches = lay_stretches(unpack(shown[0].data)[0], sizes, plan.overlap)
+    finder = CycleFinder(fetch, search.orders, search.explain)
+    found = blocks.collect(Gatherer(plan, stretches), finder, CycleMerger(search.explain))
+    return Related(nothing | (decode_cycles(found[0].data) if found else {}), stretches.whole and settled)
+
+
+def _placed(inferred: Inferences, each_home: int) -> tuple[Blocks, bool]:
+    """The blocks with the intervals of loose ends, and whether these are as tight as they get: if not, cycles may have
+    been missed, but what is found is there."""
+    blocks, times, count = inferred.blocks, inferred.times, -(-inferred.loose // each_home)
+    homes = Homes(count, times.last // count + 1)
+    edges, settled = blocks.of(LOOSE).only(Sender(times.usual, homes)), True
+    if count > 1:
+        known, settled = _settled(edges, Settler(times.usual, homes))
+        edges = edges.beside(known)
+    return blocks.of(FIRM).beside(edges.met(Placer(times.usual, homes), count)), settled
+
+
+def _settled(edges: Blocks, settler: Settler) -> tuple[Blocks, bool]:
+    """What homes know when none has news for another, or after so many rounds that it must do."""
+    known = edges.met(settler, settler.homes.count)
+    for _ in range(_ROUNDS):
+        if not known.told(CHANGED):
+            return known, True
+        known = known.met(settler, settler.homes.count)
+    return known, False

@@ -1,0 +1,54 @@
+"""What ends Spark in mid-check is one sentence and 254: a full disk for spilled data."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from checkers.made.registers import RegisterShape, write_register_history
+
+pytestmark = [pytest.mark.spark, pytest.mark.campaign]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("history") / "h.parquet"
+    write_register_history(RegisterShape(3_000_000, keys=100), path)
+    return path
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def checking(history: Path, *conf: str) -> subprocess.Popen[str]:
+    options = [part for setting in conf for part in ("--spark-conf", setting)]
+    command = [sys.executable, "-m", "assay.cli", "check", str(history), "--model", "register", "--engine", "spark"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*command, "--spark-master", "local[2]", *options], stdout=pipe, stderr=pipe, text=True)
+
+
+def told(process: subprocess.Popen[str]) -> str:
+    """The one sentence that is told."""
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 254, (out, err)
+    (line,) = (out + err).strip().splitlines()[-1:]
+    assert "Traceback" not in err and "Py4J" not in err, err
+    return line
+
+
+def test_a_full_disk_for_spilled_data(history: Path, small_disk: Path) -> None:
+    before = sorted(history.parent.iterdir())
+    assert "disk for spilled data is full" in told(checking(history, f"spark.local.dir={small_disk}"))
+    assert sorted(history.parent.iterdir()) == before

@@ -1,0 +1,122 @@
+"""Reads at a timestamp: the definition by trying every commit time that is not known, over thousands of small cells."""
+
+import random
+from itertools import product
+
+import pytest
+from session_histories import Row, events_of, intervals, side_by_side
+
+from checkers.api import check
+from checkers.columns.mops import flatten_mops, joined
+from checkers.snapshots.reads import PROJECTION, SnapshotKernel
+from checkers.snapshots.snapshot_order import ANOMALIES
+from harness.history.table import write_parquet
+
+MANY = 1_000_000
+NEVER = 10**9
+
+
+def guilty_cells(histories):
+    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=993)]
+    found = SnapshotKernel(MANY)(joined(parts, PROJECTION))
+    guilty = {}
+    for finding in found.kept:
+        guilty.setdefault(finding.anomaly, set()).add(finding.key[1])
+    return guilty
+
+
+def random_cell(seed):
+    """Writes with commit times near their own, and reads at times that are mostly over; most reads are right."""
+    random_ = random.Random(seed)
+    rows, commits = [], [(-1, None)]
+    for begin, end, session in intervals(random_, random_.randint(3, 8), random_.randint(1, 3)):
+        if random_.random() < 0.5:
+            value = len(commits)
+            stamp = 20 * begin + value + random_.choice((0, 0, 0, 10, -20, -40))
+            known = random_.random() < 0.8
+            commits.append((stamp, value))
+            write = (("w", 0, value),)
+            rows.append(Row(begin, end if known else None, session, write, "ok" if known else "info", served_ts=stamp))
+        else:
+            asked = max(1, 20 * begin - random_.choice((0, 20, 40, 60)))
+            shown = max((commit for commit in commits if commit[0] <= asked), key=lambda commit: commit[0])[1]
+            if random_.random() < 0.15:
+                shown = random_.choice(commits)[1]
+            rows.append(Row(begin, end, session, (("r", 0, shown),), requested_ts=asked))
+    return rows
+
+
+def right(rows):
+    """Whether some commit times of the writes of unknown outcome make every read right and no commit late."""
+    writes = [row for row in rows if row.mops[0][0] == "w"]
+    reads = [row for row in rows if row.mops[0][0] == "r"]
+    unknown = [row for row in writes if row.status == "info"]
+    grid = sorted(
+        {time + shift for row in rows for time in (row.served_ts, row.requested_ts) if time for shift in (-1, 1)}
+    )
+    for times in product([*grid, NEVER], repeat=len(unknown)):
+        stamp = {row.mops[0][2]: row.served_ts for row in writes if row.status == "ok"}
+        stamp |= {row.mops[0][2]: time for row, time in zip(unknown, times, strict=True)}
+        if all(_newest(stamp, read.requested_ts) == read.mops[0][2] for read in reads) and not any(
+            read.end < write.begin and stamp[write.mops[0][2]] <= read.requested_ts
+            for read in reads
+            for write in writes
+        ):
+            return True
+    return False
+
+
+def _newest(stamp, time):
+    return max(((at, value) for value, at in stamp.items() if at <= time), default=(0, None))[1]
+
+
+def test_agrees_with_trying_every_commit_time():
+    histories = [random_cell(seed) for seed in range(4000)]
+    expected = {number for number, rows in enumerate(histories) if not right(rows)}
+    guilty = guilty_cells(histories)
+    assert set().union(*guilty.values()) == expected
+    assert 300 < len(expected) < 3700
+    assert set(guilty) >= {"unequal-snapshots", "missed-commit", "commit-from-the-future", "late-commit"}
+
+
+def w(begin, end, value, stamp, session=0):
+    return Row(begin, end, session, (("w", 0, value),), served_ts=stamp)
+
+
+def r(begin, end, value, asked=None, session=1, bound=None):
+    return Row(begin, end, session, (("r", 0, value),), requested_ts=asked, bound=bound)
+
+
+NAMED = {
+    "unequal-snapshots": [w(0, 1, 1, 10), Row(2, None, 3, (("w", 0, 2),), "info"), r(3, 4, 2, 30), r(5, 6, 1, 30)],
+    "missed-commit": [w(0, 1, 1, 10), r(2, 3, None, 20)],
+    "commit-from-the-future": [w(0, 1, 1, 10), r(2, 3, 1, 5)],
+    "snapshot-went-back": [
+        Row(0, None, 2, (("w", 0, 1),), "info"),
+        Row(1, None, 3, (("w", 0, 2),), "info"),
+        r(2, 3, 1, 10),
+        r(4, 5, 2, 20),
+        r(6, 7, 1, 30),
+    ],
+    "late-commit": [r(0, 1, None, 20), w(2, 3, 1, 10)],
+    "stale-beyond-bound": [w(0, 1, 1, 10), w(2, 3, 2, 20), r(10, 11, 1, bound=500)],
+}
+
+
+@pytest.mark.parametrize("name", ANOMALIES)
+def test_names_the_anomaly_and_says_why(name, tmp_path):
+    path = tmp_path / "history.parquet"
+    write_parquet(events_of(NAMED[name]), path)
+    verdict = check(path, "snapshot-reads", engine="local")
+    assert verdict.valid is False
+    assert list(verdict.counts) == [name]
+    (anomaly,) = verdict.anomalies[name]
+    assert anomaly.ops and anomaly.message.endswith(".")
+
+
+def test_a_bound_allows_what_is_young_enough(tmp_path):
+    path = tmp_path / "history.parquet"
+    write_parquet(events_of([w(0, 1, 1, 10), w(2, 3, 2, 20), r(4, 5, 1, bound=20_000)]), path)
+    verdict = check(path, "snapshot-reads", engine="local")
+    assert verdict.valid is True
+    assert verdict.details["bounded_reads"] == 1
