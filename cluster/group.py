@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
 
 from cluster.alarm import Alarm
 from cluster.applying import Applier
@@ -19,6 +18,8 @@ from cluster.group_spec import (
     DISK_HANGS,
     GroupSpec,
     MachineFailed,
+    OnFailure,
+    OnLeadership,
     StateMachine,
     Transport,
     group_state,
@@ -40,6 +41,7 @@ from cluster.raft.types import (
     Configuration,
     Event,
     HandOver,
+    HandOverTo,
     Member,
     Message,
     OpId,
@@ -49,6 +51,7 @@ from cluster.raft.types import (
     Quiescence,
     ReadIndex,
     Ready,
+    Reason,
     Receive,
     Role,
     Silence,
@@ -56,7 +59,6 @@ from cluster.raft.types import (
     SnapshotChunk,
     SoftState,
     Tick,
-    TransferLeadership,
     Wake,
 )
 from cluster.snapshot_traffic import SnapshotTraffic
@@ -65,12 +67,6 @@ from cluster.wire.messages import GroupState, Replica
 from harness.ports import Ports
 
 __all__ = ["ChangeRefused", "Group", "GroupSpec", "NotLeader", "OutcomeUnknown", "StateMachine", "Transport"]
-
-OnLeadership: TypeAlias = Callable[[SoftState], None]
-"""Called at every change of role, term or known leader; it may `submit`."""
-
-OnFailure: TypeAlias = Callable[[BaseException], None]
-"""Called once when the group had to stop: MachineFailed concerns this replica alone (G7), anything else the node."""
 
 
 def _ignore(_: object) -> None:
@@ -273,7 +269,11 @@ class Group:
 
     def transfer_leadership(self, target: str) -> None:
         """Hand leadership over to `target`, if this replica leads (§3.10)."""
-        self._step(TransferLeadership(target))
+        self._step(HandOverTo(target))
+
+    def transfer_refusal(self, target: str) -> tuple[Reason, str] | None:
+        """See `Raft.transfer_refusal`."""
+        return self._raft.transfer_refusal(target, self._now_ns())
 
     def hand_over(self, reason: str, wanted: bool = True) -> None:
         """Try every healthy voter in turn while there is a reason; nothing is proposed, no lease is held then (G7)."""
@@ -405,8 +405,10 @@ class Group:
             if self._handing_over:
                 self.hand_over(DISK_HANGS, wanted=False)
             self._applier.durable(last)
-            self._events.append(Persisted(last))
-            self._run()
+            if self._events or self._stepping or self._queue.waiting or not self._raft.persisted_quietly(last):
+                self._step(Persisted(last))
+            else:
+                self._rearm()
         except Exception as error:  # noqa: BLE001 - what a state machine raises harms this replica alone (G7)
             self._panic(error)
 

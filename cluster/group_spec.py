@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from zlib import crc32
 
 from cluster.config import Knobs
 from cluster.log.view import Recovered
-from cluster.observer import SILENT, Observer
+from cluster.observer import UNOBSERVED, Observer
 from cluster.raft.config import RaftConfig
 from cluster.raft.core import Raft
-from cluster.raft.types import Entry, EntryKind, Liveness, Message, Quiescence, Role, SnapshotMeta
+from cluster.raft.types import Entry, EntryKind, Liveness, Message, Quiescence, Role, SnapshotMeta, SoftState
 from cluster.wire.messages import GroupState, Replica
 from harness.ports import Ports
 
@@ -22,6 +22,12 @@ _PART_BYTES = 1 << 16
 DISK_FULL = "disk full"
 DISK_HANGS = "disk hangs"
 """Reasons for a leader to hand over."""
+
+OnLeadership: TypeAlias = Callable[[SoftState], None]
+"""Called at every change of role, term or known leader; it may `submit`."""
+
+OnFailure: TypeAlias = Callable[[BaseException], None]
+"""Called once when the group had to stop: MachineFailed concerns this replica alone (G7), anything else the node."""
 
 
 class MachineFailed(Exception):
@@ -117,7 +123,7 @@ class GroupSpec:
     knobs: Knobs = field(default_factory=Knobs)
     flaws: frozenset[str] = frozenset()
     kind: str = "tablet"
-    observer: Observer = SILENT
+    observer: Observer = UNOBSERVED
     on_configured: Callable[[], None] = nothing_to_do
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from cluster.log.envelope import either, twice
 from cluster.nodelog import node_logger
-from cluster.wire.messages import Fault
+from cluster.wire.messages import ErrorReply
 from harness.ports import Disk, Peer
 from harness.protocols import node_of
 
@@ -119,6 +119,6 @@ class PeerCheck:
         return None
 
 
-def stranger(reason: str) -> Fault:
+def stranger(reason: str) -> ErrorReply:
     """The answer to a peer that was refused."""
-    return Fault("STRANGER", reason, definite=True)
+    return ErrorReply("STRANGER", reason, definite=True)

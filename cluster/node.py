@@ -21,11 +21,11 @@ import msgspec
 import uvloop
 
 from cluster.config import NodeConfig, load_config
-from cluster.group import OnFailure
+from cluster.group_spec import OnFailure
 from cluster.identity import format_disk, identify, named_cluster
 from cluster.log.envelope import either, twice
 from cluster.nodelog import ClockFormatter, node_logger
-from cluster.observer import SILENT, Observer
+from cluster.observer import UNOBSERVED, Observer
 from cluster.store.node_clock import NodeClock
 from cluster.wire.clocked import ClockedNetwork
 from cluster.wire.messages import WIRE_VERSION
@@ -71,7 +71,7 @@ def make_server(
     return TabletServer(ports, config, on_failure, observer, clock)
 
 
-async def run_node(ports: Ports, config: NodeConfig, observer: Observer = SILENT) -> None:
+async def run_node(ports: Ports, config: NodeConfig, observer: Observer = UNOBSERVED) -> None:
     """Run a node until cancelled (a graceful stop); raises what makes it unfit to go on (a panic).
 
     Everything in it goes by the server id that its disk says. `observer` is told of the decisive events of this life.

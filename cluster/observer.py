@@ -1,7 +1,7 @@
 """Whom node code tells of its decisive events, so that invariants can be checked at every step of a run (G10).
 
-One observer belongs to one life of one node; `run_node` hands it down. Outside the simulator it is `SILENT`. Node code
-never acts on an observer, and an observer never acts on a node.
+One observer belongs to one life of one node; `run_node` hands it down. Outside the simulator it is `UNOBSERVED`. Node
+code never acts on an observer, and an observer never acts on a node.
 """
 
 from __future__ import annotations
@@ -76,8 +76,11 @@ class Readings(Protocol):
         """The highest reading given out or taken in, as an HLC timestamp."""
 
 
-class Observer(Protocol):
-    """What one life of a node tells; `group` names a Raft group. Called in the step in which it happens."""
+class Observer:
+    """What one life of a node tells; `group` names a Raft group. Called in the step in which it happens. This one, of
+    whom others are made, tells nobody."""
+
+    __slots__ = ()
 
     def clock_made(self, hlc: Readings, max_offset_ns: int) -> None:
         """The node's hybrid clock, and how far two clocks may be apart by declaration."""
@@ -149,79 +152,7 @@ class Observer(Protocol):
         """This replica of a logged tablet forgets a deletion."""
 
 
-class Silent:
-    """Tells nobody."""
-
-    def clock_made(self, hlc: Readings, max_offset_ns: int) -> None:
-        """Nothing."""
-
-    def opened(self, group: str, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
-        """Nothing."""
-
-    def voted(self, group: str, term: int, candidate: NodeId) -> None:
-        """Nothing."""
-
-    def became_leader(self, group: str, raft: RaftView) -> None:
-        """Nothing."""
-
-    def configured(self, group: str, raft: RaftView) -> None:
-        """Nothing."""
-
-    def durable(self, group: str, batch: Sequence[Persist]) -> None:
-        """Nothing."""
-
-    def committed(self, group: str, raft: RaftView, entries: Sequence[Entry]) -> None:
-        """Nothing."""
-
-    def applied(self, group: str, index: int, state: Digested) -> None:
-        """Nothing."""
-
-    def restored(self, group: str, meta: SnapshotMeta, state: Digested) -> None:
-        """Nothing."""
-
-    def served_by_lease(self, group: str, raft: RaftView, now_ns: int) -> None:
-        """Nothing."""
-
-    def lease_recorded(self, group: str, before: Lease | None, lease: Lease) -> None:
-        """Nothing."""
-
-    def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
-        """Nothing."""
-
-    def tablet_called(
-        self, server: NodeId, request: object, tables: Mapping[str, Any], tablets: Mapping[str, Any]
-    ) -> None:
-        """Nothing."""
-
-    def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
-        """Nothing."""
-
-    def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
-        """Nothing."""
-
-    def id_made(self, each: MutationId) -> None:
-        """Nothing."""
-
-    def mutation_stored(self, group: str, replicas: Collection[str], each: MutationId, number: int) -> None:
-        """Nothing."""
-
-    def mutations_set_aside(self, group: str, numbers: Collection[int]) -> None:
-        """Nothing."""
-
-    def log_collected(self, group: str, number: int) -> None:
-        """Nothing."""
-
-    def snapshot_read(self, group: str, asked: Slice, summary: Summary, page: Page) -> None:
-        """Nothing."""
-
-    def bound_raised(self, group: str, bound: int) -> None:
-        """Nothing."""
-
-    def deletion_purged(self, group: str, timestamp: int, low_bound: int) -> None:
-        """Nothing."""
-
-
-SILENT = Silent()
+UNOBSERVED = Observer()
 
 
 def tell_votes(observer: Observer, group: str, messages: Sequence[Message]) -> None:

@@ -58,7 +58,7 @@ class _Receipt:
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredSnapshot:
     """The snapshot that a replica stands on, up to `index`; `damaged` once its file could not be read."""
 
     ref: SnapshotRef | None = None
@@ -93,7 +93,7 @@ class SnapshotTraffic:
     step: Step
     commit_index: Callable[[], int]
     rearm: Callable[[], None]
-    stored: Stored = field(default_factory=Stored)
+    stored: StoredSnapshot = field(default_factory=StoredSnapshot)
     sends: Mapping[str, object] = field(init=False)
     _streams: SnapshotStreams = field(init=False)
     _sources: dict[str, tuple[SendSnapshot, SnapshotRef]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ NEVER_NS = 1 << 63
 
 
 class NotProposed(Exception):
-    """Definite: the command is not in the log and will never be; `kind` is that of the Fault that says so."""
+    """Definite: the command is not in the log and will never be; `kind` is that of the ErrorReply that says so."""
 
     kind = ""
     leader: str | None = None

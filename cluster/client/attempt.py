@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from cluster.wire.messages import Fault, Reply, decode_reply
+from cluster.wire.messages import ErrorReply, Reply, decode_reply
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ports import CallLost, Clock, Network, Refused, Unreachable
 
@@ -25,7 +25,7 @@ RETRIED_FAULTS = (
     "SCHEMA_BEHIND",
     "TOO_STALE",
 )
-"""Faults that another attempt, at this or another replica, may get past."""
+"""Error replies that another attempt, at this or another replica, may get past."""
 
 
 ReplyType = TypeVar("ReplyType")
@@ -47,16 +47,16 @@ class Missed:
     possible: bool
     kind: str
     message: str
-    fault: Fault | None = None
+    fault: ErrorReply | None = None
 
 
 def attempt(network: Network, address: str, payload: bytes, timeout_s: float) -> Coroutine[Any, Any, Reply | Missed]:
-    """Send one request; a `Fault` comes back as Missed."""
+    """Send one request; a `ErrorReply` comes back as Missed."""
     return attempt_as(decode_reply, network, address, payload, timeout_s)
 
 
 async def attempt_as(
-    decode: Callable[[bytes], ReplyType | Fault], network: Network, address: str, payload: bytes, timeout_s: float
+    decode: Callable[[bytes], ReplyType | ErrorReply], network: Network, address: str, payload: bytes, timeout_s: float
 ) -> ReplyType | Missed:
     """The same for requests whose replies are of a family of their own."""
     try:
@@ -65,7 +65,7 @@ async def attempt_as(
         return Missed(Miss.UNREACHABLE, False, "unreachable", str(error) or f"{address} can't be reached")
     except CallLost as error:
         return Missed(Miss.LOST, True, "timeout", str(error) or f"{address} did not answer in time")
-    if type(reply) is Fault:
+    if type(reply) is ErrorReply:
         kind = reply.kind.lower().replace("_", "-")
         return Missed(Miss.REFUSED, not reply.definite, kind, reply.message, reply)
     return reply

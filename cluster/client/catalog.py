@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from cluster.client.sessions import Sessions, Ticket
+from cluster.client.sessions import ClientSessions, Ticket
 from cluster.store.schema import AlterStep, Column
 from cluster.wire.messages import (
     AlterTable,
@@ -52,7 +52,7 @@ class CatalogClient:
     IndefiniteError, at the latest at the client's deadline.
     """
 
-    def __init__(self, ask: AskMaster, sessions: Sessions) -> None:
+    def __init__(self, ask: AskMaster, sessions: ClientSessions) -> None:
         self._ask, self._sessions = ask, sessions
 
     async def create_table(

@@ -12,7 +12,7 @@ from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt,
 from cluster.client.catalog import CatalogClient
 from cluster.client.route import Route
 from cluster.client.rows import TypedTable
-from cluster.client.sessions import Sessions, Ticket
+from cluster.client.sessions import ClientSessions, Ticket
 from cluster.store.cells import Value
 from cluster.store.hlc import physical
 from cluster.wire.messages import (
@@ -20,10 +20,8 @@ from cluster.wire.messages import (
     ArmedReply,
     ArmFailpoint,
     Cell,
-    ChangeReplicas,
     Column,
     CompareAndSet,
-    ConfigurationReply,
     CreateTableReply,
     DiskReply,
     Done,
@@ -31,8 +29,8 @@ from cluster.wire.messages import (
     GetTableLocations,
     ListTabletServers,
     ProbeDisk,
+    ReadCell,
     ReadReply,
-    ReadRow,
     ReadRows,
     RegisterSession,
     Reply,
@@ -47,12 +45,13 @@ from cluster.wire.messages import (
     TableSchemaReply,
     TabletLocation,
     TabletServersReply,
-    WriteRow,
-    WriteRows,
+    WriteCell,
+    WriteCells,
     decode_reply,
     encode,
 )
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
+from harness.ops import CellAddress
 from harness.ports import Ports
 from harness.protocols import ELSEWHERE
 
@@ -65,7 +64,7 @@ ANY_AGE_MS = 3_600_000
 """The staleness that is allowed where the answer does not depend on the catalog."""
 
 SERVED_ELSEWHERE = ("NOT_THE_LEADER", "NOT_FOUND")
-"""Faults by which a node says that it does not serve a tablet."""
+"""Error replies by which a node says that it does not serve a tablet."""
 
 
 class ServedRead(NamedTuple):
@@ -112,7 +111,7 @@ class ClusterClient:
         self._masters_index = 0
         self._any_master: Route | None = None
         self._tables: dict[str, dict[int, _Tablet]] = {}
-        self._sessions = Sessions()
+        self._sessions = ClientSessions()
         self.catalog = CatalogClient(self._ask_master, self._sessions)
 
     # ---- metadata ----
@@ -199,14 +198,14 @@ class ClusterClient:
             raise DefiniteError(reply.kind, reply.message)
         return _expect(reply, TabletServersReply)
 
-    async def change_replicas(self, address: str, request: ChangeReplicas) -> ConfigurationReply:
-        """An operator's change of a configuration, to the node at this address alone; one attempt.
+    async def ask_once(self, address: str, request: Request, reply_type: type[ReplyType]) -> ReplyType:
+        """Put an operator's request to the node at this address alone; one attempt with the whole deadline.
 
-        Raises DefiniteError, with the reason, where nothing was changed.
+        Raises DefiniteError, with the reason, where nothing was done.
         """
         reply = await attempt(self._ports.network, address, encode(request), self._timeout_s)
         if not isinstance(reply, Missed):
-            return _expect(reply, ConfigurationReply)
+            return _expect(reply, reply_type)
         raise (IndefiniteError if reply.possible else DefiniteError)(reply.kind, reply.message)
 
     async def arm(self, address: str, request: ArmFailpoint) -> bool:
@@ -225,11 +224,11 @@ class ClusterClient:
         The first time, one is written as usual, for a session. Raises DefiniteError, IndefiniteError if that fails.
         """
         if self._sessions.get(tablet_id) is None:
-            await self.write(table, keys[0], 0, 0, 0)
+            await self.write(table, CellAddress(keys[0]), 0)
         session = self._sessions.get(tablet_id)
         if session is None:
             return
-        requests = [WriteRow(session.begin(), tablet_id, key, 0, 0, 0) for key in keys]
+        requests = [WriteCell(session.begin(), tablet_id, *CellAddress(key), 0) for key in keys]
         await asyncio.gather(
             *(attempt(self._ports.network, address, encode(request), timeout_s) for request in requests)
         )
@@ -247,25 +246,25 @@ class ClusterClient:
     async def _learn_table(self, name: str) -> tuple[TableSchemaReply, TableLocationsReply]:
         return await self.catalog.table_schema(name), await self.table_locations(name)
 
-    async def read(self, table: str, partition: int, row: int, column: int, as_of: int | None = None) -> ServedRead:
+    async def read(self, table: str, cell: CellAddress, as_of: int | None = None) -> ServedRead:
         """A read of one cell, strong or as of an earlier time."""
 
         def make(tablet_id: str) -> Request:
-            return ReadRow(tablet_id, partition, row, column, as_of)
+            return ReadCell(tablet_id, *cell, as_of)
 
-        return ServedRead(*await self._read(table, partition, make, ReadReply))
+        return ServedRead(*await self._read(table, cell.partition, make, ReadReply))
 
-    async def read_at(self, address: str, table: str, partition: int, row: int, column: int) -> ReadReply:
+    async def read_at(self, address: str, table: str, cell: CellAddress) -> ReadReply:
         """A strong read of one cell from the node at this address alone, asked again while it can't tell yet.
 
         Raises DefiniteError; its kind is `elsewhere` where the node answers that it does not serve the cell's tablet.
         """
         trial = self._trial()
         while not trial.over:
-            tablet = await self._locate(table, partition, trial)
+            tablet = await self._locate(table, cell.partition, trial)
             if tablet is None:
                 continue
-            request = ReadRow(tablet.location.tablet_id, partition, row, column)
+            request = ReadCell(tablet.location.tablet_id, *cell)
             reply = await self._attempt(address, request, trial)
             if not isinstance(reply, Missed):
                 return _expect(reply, ReadReply)
@@ -285,11 +284,11 @@ class ClusterClient:
 
         return ServedRows(*await self._read(table, partition, make, RowsReply))
 
-    async def write(self, table: str, partition: int, row: int, column: int, value: Value) -> ServedChange:
+    async def write(self, table: str, cell: CellAddress, value: Value) -> ServedChange:
         return await self._change(
             table,
-            partition,
-            lambda request_id, tablet_id, time: WriteRow(request_id, tablet_id, partition, row, column, value, time),
+            cell.partition,
+            lambda request_id, tablet_id, time: WriteCell(request_id, tablet_id, *cell, value, time),
         )
 
     async def write_rows(self, table: str, partition: int, cells: Sequence[Cell]) -> ServedChange:
@@ -297,19 +296,15 @@ class ClusterClient:
         return await self._change(
             table,
             partition,
-            lambda request_id, tablet_id, time: WriteRows(request_id, tablet_id, partition, tuple(cells), time),
+            lambda request_id, tablet_id, time: WriteCells(request_id, tablet_id, partition, tuple(cells), time),
         )
 
-    async def compare_and_set(
-        self, table: str, partition: int, row: int, column: int, expected: Value, value: Value
-    ) -> ServedChange:
+    async def compare_and_set(self, table: str, cell: CellAddress, expected: Value, value: Value) -> ServedChange:
         """Replace `expected` by `value`; `reply.applied` is false if the cell held `reply.found` instead."""
         return await self._change(
             table,
-            partition,
-            lambda request_id, tablet_id, time: CompareAndSet(
-                request_id, tablet_id, partition, row, column, expected, value, time
-            ),
+            cell.partition,
+            lambda request_id, tablet_id, time: CompareAndSet(request_id, tablet_id, *cell, expected, value, time),
         )
 
     # ---- how ----

@@ -59,7 +59,7 @@ class ReadBy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumTable:
+class QuorumClientTable:
     """A table and how its client asks: `retry_unknown` sends a write again, as it is, where its outcome is unknown."""
 
     name: str
@@ -91,7 +91,7 @@ class QuorumClient:
     """Writes and reads of one quorum table; raises as `ClusterClient` does. Whatever is tried again stays the same
     mutation, timestamps included, so that it takes effect once."""
 
-    def __init__(self, ports: Ports, masters: Sequence[str], timeout_s: float, table: QuorumTable) -> None:
+    def __init__(self, ports: Ports, masters: Sequence[str], timeout_s: float, table: QuorumClientTable) -> None:
         self._ports, self._timeout_s, self._table = ports, timeout_s, table
         self._entropy = random.Random(ports.entropy.getrandbits(64))
         self._masters = ClusterClient(ports, masters, timeout_s)

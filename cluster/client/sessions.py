@@ -28,7 +28,7 @@ class Session:
         self._open.pop(request_id.sequence, None)
 
 
-class Sessions:
+class ClientSessions:
     """The sessions that this client holds, by the group they are with: a tablet's id, or `catalog`."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Ticket:
     A context manager: whatever comes of the change, its identity is let go in the end.
     """
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: ClientSessions) -> None:
         self._sessions = sessions
         self._group = ""
         self._session: Session | None = None

@@ -24,14 +24,14 @@ ROWS_WORKLOAD = "catalog"
 REGISTER_TABLE = "registers"
 REGISTER_COLUMNS = (Column(0, "value", "int64"),)
 ROW_OPERATIONS = frozenset({"r", "w", "cas"})
-OPERATIONS = ROW_OPERATIONS | frozenset(FS)
+OPERATIONS = ROW_OPERATIONS | {"erase", *FS}
 DEFAULT_BUCKETS = 3
 REPLICATION_FACTOR = 3
 
 
 class ClusterOpClient:
     """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers, or
-    on that of typed rows (`cluster.deploy.row_ops`), and those of the catalog (`cluster.deploy.catalog_ops`).
+    those on typed rows (`cluster.deploy.row_ops`), and those of the catalog (`cluster.deploy.catalog_ops`).
 
     `address` tells where a node listens: reads that name one go there (`harness.protocols.Directed`).
     """
@@ -57,6 +57,10 @@ class ClusterOpClient:
         """
         if op.f not in ROW_OPERATIONS and self._catalog.offers(op.f):
             return await self._catalog.invoke(op)
+        if op.f == "scan":
+            return await self._rows.scan(op)
+        if op.f == "erase":
+            return await self._rows.erase(op)
         if len(op.mops) != 1 or op.mops[0].f not in ROW_OPERATIONS or op.mops[0].table != 0:
             raise DefiniteError("unsupported", "an operation must be one read, write or compare-and-set of table 0")
         mop = op.mops[0]
@@ -72,20 +76,18 @@ class ClusterOpClient:
     async def _read(self, op: Op, mop: Mop) -> Op:
         if op.node is not None:
             at = self._address(op.node)
-            served = await self._client.read_at(at, self._table, mop.partition, mop.row, mop.column)
+            served = await self._client.read_at(at, self._table, mop.cell)
             answered = msgspec.structs.replace(mop, value=_integer(served.value))
             return op.complete("ok", mops=(answered,), served_ts=served.timestamp)
-        reply, node = await self._client.read(self._table, mop.partition, mop.row, mop.column, op.requested_ts)
+        reply, node = await self._client.read(self._table, mop.cell, op.requested_ts)
         answered = msgspec.structs.replace(mop, value=_integer(reply.value))
         return op.complete("ok", mops=(answered,), node=node, served_ts=reply.timestamp)
 
     async def _change(self, op: Op, mop: Mop) -> Op:
         if mop.f == "w":
-            reply, node = await self._client.write(self._table, mop.partition, mop.row, mop.column, mop.value)
+            reply, node = await self._client.write(self._table, mop.cell, mop.value)
         else:
-            reply, node = await self._client.compare_and_set(
-                self._table, mop.partition, mop.row, mop.column, mop.expected, mop.value
-            )
+            reply, node = await self._client.compare_and_set(self._table, mop.cell, mop.expected, mop.value)
         _require_applied(mop, reply)
         return op.complete("ok", node=node, served_ts=reply.timestamp)
 

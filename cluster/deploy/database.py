@@ -35,7 +35,7 @@ from cluster.health.check import ClusterReport
 from cluster.health.look import look
 from cluster.raft.types import ChangeKind, Member
 from cluster.wire.messages import ArmFailpoint, ChangeReplicas, ConfigurationReply
-from cluster.wire.operating import ChangeMasters
+from cluster.wire.operating import ChangeMasters, LeadershipReply, TransferLeadership
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.failpoints import Action
 from harness.invariants import Examination
@@ -45,7 +45,7 @@ from harness.protocols import Client, Damage, DamageKind, DiskState, Failpoint, 
 CAPABILITIES = frozenset(
     {
         *("kill", "pause", "stop", "status", "failpoint", "flood", "membership", "disk"),
-        *("foreign-cluster", "master-membership"),
+        *("foreign-cluster", "master-membership", "leadership"),
     }
 )
 RAFT_ONLY = frozenset({"flood", "membership"})
@@ -80,6 +80,13 @@ def outlives_its_lease(knobs: Knobs) -> bool:
     steps_down_ms = knobs.check_quorum_ms or 4 * knobs.election_timeout_ms
     waits_ms = (knobs.tablet_lease_ms or knobs.election_timeout_ms) + knobs.max_clock_offset_ms
     return steps_down_ms > waits_ms + knobs.election_timeout_ms
+
+
+def failover_s(knobs: Knobs) -> float:
+    """How long a leader that hears nobody may keep others from its place, with an election and another that fails."""
+    steps_down_ms = knobs.check_quorum_ms or 4 * knobs.election_timeout_ms
+    lease_ms = (knobs.tablet_lease_ms or knobs.election_timeout_ms) + knobs.max_clock_offset_ms
+    return (max(steps_down_ms, lease_ms) + 2 * knobs.election_timeout_ms) / 1e3
 
 
 def takes_long_tails(knobs: Knobs) -> bool:
@@ -139,12 +146,12 @@ class ReferenceDatabase(ABC):
     @property
     def capabilities(self) -> frozenset[str]:
         """What its processes can take; `zones`, if its nodes are spread over several; `tables-made`, if the workload
-        makes tables while it runs; `spare-master`, if so many are masters that one can leave and a group of three is
-        left; `spare-voter`, if tablets leave a tablet server free that can join their group; `outlived-leader`, if a
-        leader that was cut off takes itself for one for longer than its successor waits to serve; `long-tail`, if it
-        takes in meanwhile more than a message carries; `short-log`, if some hundred entries suffice for a snapshot
-        that a follower needs; `quick-learners`, if a new member gets entries faster than clients write; `short-reads`,
-        if reads with limits often meet replicas that lack something."""
+        makes tables while it runs, and `lasting-tablets`, if it does not; `spare-master`, if so many are masters that
+        one can leave and a group of three is left; `spare-voter`, if tablets leave a tablet server free that can join
+        their group; `outlived-leader`, if a leader that was cut off takes itself for one for longer than its successor
+        waits to serve; `long-tail`, if it takes in meanwhile more than a message carries; `short-log`, if some hundred
+        entries suffice for a snapshot that a follower needs; `quick-learners`, if a new member gets entries faster than
+        clients write; `short-reads`, if reads with limits often meet replicas that lack something."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
@@ -152,6 +159,7 @@ class ReferenceDatabase(ABC):
         extra = {
             "zones": len(zones) > 1,
             "tables-made": self.workload in TABLE_MAKERS,
+            "lasting-tablets": self.workload not in TABLE_MAKERS,
             "spare-master": len(masters) > LEAST_MASTERS,
             "spare-voter": len(self._nodes) - len(masters) > REPLICATION_FACTOR,
             "outlived-leader": outlives_its_lease(self._knobs),
@@ -161,6 +169,11 @@ class ReferenceDatabase(ABC):
             "short-log": self._knobs.snapshot_entries + self._knobs.retained_entries <= SHORT_LOG,
         }
         return found | {name for name, offered in extra.items() if offered}
+
+    @property
+    def failover_s(self) -> float:
+        """`harness.powers.FailsOver`."""
+        return failover_s(self._knobs)
 
     @property
     def operations(self) -> frozenset[str]:
@@ -207,7 +220,7 @@ class ReferenceDatabase(ABC):
         )
         self._operates(group)
         try:
-            await self.admin_client(timeout_s + READINESS_CALL_TIMEOUT_S).change_replicas(self.address(leader), request)
+            await self._operator(timeout_s).ask_once(self.address(leader), request, ConfigurationReply)
         except DefiniteError as error:
             return str(error)
         return None
@@ -227,6 +240,21 @@ class ReferenceDatabase(ABC):
         except (DefiniteError, IndefiniteError) as error:
             return str(error)
         return None
+
+    async def transfer_leadership(self, leader: str, group: str, target: str, timeout_s: float) -> str | None:
+        """`harness.powers.Transferable`: an operator's call to the leader of a tablet or of the catalog (§3.10)."""
+        request = TransferLeadership(group, target, timeout_s)
+        try:
+            reply = await self._operator(timeout_s).ask_once(self.address(leader), request, LeadershipReply)
+        except (DefiniteError, IndefiniteError) as error:
+            return f"{error.kind}: {error}"
+        if reply.leader == target:
+            return None
+        return f"not-taken-over: {reply.leader} leads {group} in the term {reply.term}"
+
+    def _operator(self, timeout_s: float) -> ClusterClient:
+        """Asks one node once, and leaves it so long to carry something out."""
+        return self.admin_client(timeout_s + READINESS_CALL_TIMEOUT_S)
 
     @abstractmethod
     def _operates(self, group: str) -> None:

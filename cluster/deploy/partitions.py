@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from cluster.client.client import ClusterClient
-from cluster.client.quorum import QuorumClient, QuorumTable
+from cluster.client.quorum import QuorumClient, QuorumClientTable
 from cluster.quorum.keys import ABOVE, EVERYTHING, KeyBytes, KeySpan, decode_key, encode_key
 from cluster.quorum.messages import PageRead
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation
@@ -195,9 +195,9 @@ def row_keys(options: Mapping[str, Any]) -> RowKeys:
     return RowKeys(int(options["clustering"]) or 1 + rows % 4, rows)
 
 
-def table_of(options: Mapping[str, Any]) -> QuorumTable:
+def table_of(options: Mapping[str, Any]) -> QuorumClientTable:
     """How a workload's clients use its table."""
-    return QuorumTable(QUORUM_TABLE, options["read-repair"], options["route"], options["retry"] == "yes")
+    return QuorumClientTable(QUORUM_TABLE, options["read-repair"], options["route"], options["retry"] == "yes")
 
 
 def columns_of(options: Mapping[str, Any]) -> tuple[Column, ...]:

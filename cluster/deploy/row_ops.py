@@ -2,21 +2,25 @@
 
 A read or write asks for a column by a wish, a `Mop.column` below 0, and its completion says the *id* of the column that
 it was carried out on, under whichever schema the client knew. An id is given once, so whatever a column is called, its
-cells are registers: addressed by row and id, unset until they are written.
+cells are registers: addressed by row and id, unset until they are written, and unset again when the row is erased.
+
+- A scan (`f` is `scan`) has a read of the wished column for each row that it is asked for; rows that it did not find
+  read nil.
+- An erasure (`erase`) is of a whole row. Its completion has the value 1, or 0 if there was no row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
 
 from cluster.client.client import ClusterClient
-from cluster.client.rows import TypedTable
+from cluster.client.rows import Row, TypedTable
 from cluster.store.cells import Value
-from cluster.store.keys import bucket_of, encode_key
+from cluster.store.keys import bucket_of, encode_key, key_columns
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.ops import Mop, Op
@@ -36,6 +40,12 @@ ADD, DROP, RENAME, DROP_SECOND = range(4)
 
 WRONG_NULL: Final = -1_000
 """Stands in the history for a null where a cell that was never written reads another default: nobody writes it."""
+
+WRONG_ROW: Final = -1_001
+"""Stands in the history for a row that a scan told twice, out of order or under a key that no row has."""
+
+PAGE: Final = 3
+"""Rows in a page of a scan, so few that a tablet's rows take several."""
 
 _ATTEMPTS = 3
 _LOOK_AGAIN_NS = 2_000_000_000
@@ -76,7 +86,7 @@ def key_of(number: int, buckets: int) -> dict[str, Value]:
 
 
 class RowOps:
-    """One client's reads and writes of the table's rows; raises DefiniteError and IndefiniteError."""
+    """One client's reads, writes, scans and erasures of the table's rows; raises DefiniteError and IndefiniteError."""
 
     def __init__(self, client: ClusterClient, table: str, buckets: int, clock: Clock) -> None:
         self._client, self._name, self._buckets, self._clock = client, table, buckets, clock
@@ -106,6 +116,53 @@ class RowOps:
 
         return await self._on_wished(mop, attempt)
 
+    async def scan(self, op: Op) -> Op:
+        """The wished column of the rows that the operation's reads name, from a scan of the whole table."""
+
+        async def attempt(table: TypedTable, name: str) -> Op:
+            keys = tuple(column.name for column in key_columns(COLUMNS))
+            rows = await table.scan(columns=(*keys, name), page=PAGE)
+            column = table.columns[name]
+            found = self._found(rows, column)
+            asked = {mop.partition: mop for mop in op.mops}
+            strange = [each for each, value in found.items() if each not in asked and value == WRONG_ROW]
+            told = (replace(asked.get(each, op.mops[0]), partition=each) for each in (*asked, *strange))
+            return op.complete(
+                "ok", mops=tuple(replace(mop, value=found.get(mop.partition), column=column.id) for mop in told)
+            )
+
+        return await self._on_wished(op.mops[0], attempt)
+
+    def _found(self, rows: Sequence[Row], column: Column) -> dict[int, int | None]:
+        """What a scan told of each row: its cell, or WRONG_ROW. Keys come once, in order, and only those of rows."""
+        found: dict[int, int | None] = {}
+        last = b""
+        for row in rows:
+            key = {name: row[name] for name in ("row", "salt")}
+            number, encoded = row["row"], encode_key(COLUMNS, key)
+            known = number if type(number) is int and number >= 0 else None
+            wrong = known is None or key != self._key(known) or encoded <= last
+            found[known or 0] = WRONG_ROW if wrong else _told(column, row[column.name])
+            last = encoded
+        return found
+
+    async def erase(self, op: Op) -> Op:
+        """Remove the row, with the cells of all its columns."""
+        mop, key = op.mops[0], self._key(op.mops[0].partition)
+        table = await self._opened()
+        try:
+            done = await table.delete(key)
+        except DefiniteError as error:
+            if error.kind != "row-absent":
+                raise
+            return op.complete("ok", mops=(replace(mop, value=0),))
+        return op.complete("ok", mops=(replace(mop, value=1),), served_ts=done.timestamp)
+
+    async def _opened(self) -> TypedTable:
+        if self._table is None:
+            self._table = await self._client.open_table(self._name)
+        return self._table
+
     def _key(self, number: int) -> dict[str, Value]:
         if number not in self._keys:
             self._keys[number] = key_of(number, self._buckets)
@@ -113,15 +170,14 @@ class RowOps:
 
     async def _on_wished(self, mop: Mop, attempt: Callable[[TypedTable, str], Awaitable[Op]]) -> Op:
         """Again with another name if the column is called otherwise by now: nothing was carried out then."""
-        if self._table is None:
-            self._table = await self._client.open_table(self._name)
+        table = await self._opened()
         for _ in range(_ATTEMPTS - 1):
             try:
-                return await attempt(self._table, await self._wish(self._table, mop.column))
+                return await attempt(table, await self._wish(table, mop.column))
             except DefiniteError as error:
                 if error.kind != "unknown-column":
                     raise
-        return await attempt(self._table, BASE)
+        return await attempt(table, BASE)
 
     async def _wish(self, table: TypedTable, column: int) -> str:
         """The best name that there is, as far as this client knows; now and then it looks for what it misses."""

@@ -25,7 +25,7 @@ class Problem(msgspec.Struct, frozen=True):
 SECTIONS = ("masters", "tservers", "tables", "tablets", "replicas")
 
 
-class Row(msgspec.Struct, frozen=True):
+class HealthRow(msgspec.Struct, frozen=True):
     """A line of the report: what it is about, and facts by name."""
 
     subject: str
@@ -40,9 +40,9 @@ class ClusterReport(msgspec.Struct, frozen=True):
 
     healthy: bool
     problems: tuple[Problem, ...]
-    masters: tuple[Row, ...] = ()
-    tservers: tuple[Row, ...] = ()
-    tables: tuple[Row, ...] = ()
+    masters: tuple[HealthRow, ...] = ()
+    tservers: tuple[HealthRow, ...] = ()
+    tables: tuple[HealthRow, ...] = ()
     checked: dict[str, int] = {}
 
     def __post_init__(self) -> None:
@@ -218,11 +218,11 @@ def _strays(catalog: CatalogFacts, held: Mapping[str, Mapping[str, GroupStatus]]
 # ---- the report's lines ----
 
 
-def _rows(facts: ClusterFacts, role: str) -> Iterator[Row]:
+def _rows(facts: ClusterFacts, role: str) -> Iterator[HealthRow]:
     for node in facts.nodes:
         if node.role == role:
             status = facts.statuses.get(node.name)
-            yield Row(node.name, {"state": "silent"} if status is None else _node_facts(status))
+            yield HealthRow(node.name, {"state": "silent"} if status is None else _node_facts(status))
 
 
 def _node_facts(status: NodeStatus) -> dict[str, str]:
@@ -238,10 +238,10 @@ def _node_facts(status: NodeStatus) -> dict[str, str]:
     return {"state": "running", "tablets": str(len(status.groups)), "leads": str(leads)}
 
 
-def _table_row(catalog: CatalogFacts, table: TableInfo) -> Row:
+def _table_row(catalog: CatalogFacts, table: TableInfo) -> HealthRow:
     tablets = catalog.tablets.get(table.table_id, ())
     running = sum(tablet.state == TabletState.RUNNING for tablet in tablets)
-    return Row(
+    return HealthRow(
         table.name,
         {
             "state": table.state,

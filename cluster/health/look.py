@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from cluster.client.client import ClusterClient
-from cluster.health.check import ClusterReport, Row, examine
+from cluster.health.check import ClusterReport, HealthRow, examine
 from cluster.health.facts import collect
 from harness.ports import Clock
 from harness.protocols import Node, NodeStatus
@@ -53,7 +53,7 @@ def _lines(report: ClusterReport) -> Iterator[str]:
     yield f"NOT HEALTHY: {number} problem{'s' if number > 1 else ''}; {counts}"
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
+def _table(rows: Sequence[HealthRow]) -> Iterator[str]:
     heads = ["name", *dict.fromkeys(name for row in rows for name in row.facts)]
     cells = [heads, *([row.subject, *(row.facts.get(name, "") for name in heads[1:])] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cluster.invariants.findings import Findings
+from cluster.invariants.findings import BreachLog
 from cluster.master.catalog import Catalog
 from cluster.master.records import TableRecord, TabletRecord
 from cluster.raft.types import Configuration
@@ -28,7 +28,7 @@ Tablets = Mapping[str, TabletRecord]
 class CatalogInvariants:
     """Fed with what leader masters send, and with the records that masters have applied."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: BreachLog) -> None:
         self._findings = findings
         self._seen = 0
         self._tables: Tables = {}

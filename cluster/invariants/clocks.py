@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cluster.invariants.findings import Findings
+from cluster.invariants.findings import BreachLog
 from cluster.observer import Readings
 
 HLC_IN_BOUNDS = "hlc-in-bounds"
@@ -30,7 +30,7 @@ class HybridClock:
 
     __slots__ = ("_clock", "_findings", "_hlc", "_life", "_max_offset_ns")
 
-    def __init__(self, findings: Findings, life: int, clock: MachineClock, hlc: Readings, max_offset_ns: int) -> None:
+    def __init__(self, findings: BreachLog, life: int, clock: MachineClock, hlc: Readings, max_offset_ns: int) -> None:
         self._findings, self._life, self._clock = findings, life, clock
         self._hlc, self._max_offset_ns = hlc, max_offset_ns
 

@@ -13,7 +13,7 @@ Moment: TypeAlias = Callable[[], tuple[int, int]]
 """Virtual time since the world began, ns, and the number of the step under way."""
 
 
-class Findings:
+class BreachLog:
     """Collects breaches, and stamps each with the moment at which it is told.
 
     `checked` counts how often each invariant was put to the test; whoever does so counts it.
@@ -43,7 +43,7 @@ class Scope:
 
     __slots__ = ("_findings", "checked", "group")
 
-    def __init__(self, findings: Findings, group: str) -> None:
+    def __init__(self, findings: BreachLog, group: str) -> None:
         self._findings, self.group = findings, group
         self.checked = findings.checked
 

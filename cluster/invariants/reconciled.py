@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.invariants.findings import Findings
+from cluster.invariants.findings import BreachLog
 from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.keys import EVERYTHING, KeyBytes
 from cluster.quorum.slices import Page, Slice, visible_rows
@@ -52,10 +52,10 @@ class _Log:
         self.bound = LOWEST_TIME
 
 
-class Reconciled:
+class ReconciledWatch:
     """Watches all logged tablets; replicas are nodes by their names."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: BreachLog) -> None:
         self._findings = findings
         self._tablets: dict[str, _Tablet] = {}
         self._logs: dict[tuple[int, str], _Log] = {}

@@ -7,7 +7,7 @@ Nothing damages a container's disk, so no replica has a reason to fail there.
 from __future__ import annotations
 
 from cluster.invariants.elections import ONE_LEADER, First
-from cluster.invariants.findings import Findings, Scope
+from cluster.invariants.findings import BreachLog, Scope
 from cluster.invariants.states import States
 from cluster.invariants.watch import NO_PANIC
 from harness.invariants import InvariantsRecord
@@ -21,7 +21,7 @@ class Reports:
     """Fed with every status that is asked for."""
 
     def __init__(self) -> None:
-        self._findings = Findings(lambda: (0, 0))
+        self._findings = BreachLog(lambda: (0, 0))
         self._lives: dict[tuple[str, int], int] = {}
         self._leaders: First[tuple[str, int], int] = First()
         self._states: dict[str, States] = {}

@@ -10,11 +10,11 @@ from cluster.invariants.catalog import CatalogInvariants
 from cluster.invariants.clocks import HybridClock, MachineClock
 from cluster.invariants.elections import Elections
 from cluster.invariants.facts import KEPT
-from cluster.invariants.findings import Findings, Moment, Scope
+from cluster.invariants.findings import BreachLog, Moment, Scope
 from cluster.invariants.leases import Leases
 from cluster.invariants.log import LogInvariants
 from cluster.invariants.membership import Membership
-from cluster.invariants.reconciled import Reconciled
+from cluster.invariants.reconciled import ReconciledWatch
 from cluster.invariants.states import States
 from cluster.log.envelope import CorruptLog
 from cluster.master.catalog import Catalog
@@ -52,14 +52,14 @@ class Watch:
     """
 
     def __init__(self, moment: Moment, kept: int = KEPT, damaged: Callable[[str], bool] = lambda node: False) -> None:
-        self.findings = Findings(moment)
+        self.findings = BreachLog(moment)
         self._kept = kept
         self._damaged = damaged
         self._moment = moment
         self.leaderships = Leaderships()
         self._groups: dict[str, GroupInvariants] = {}
         self.catalog = CatalogInvariants(self.findings)
-        self.reconciled = Reconciled(self.findings)
+        self.reconciled = ReconciledWatch(self.findings)
 
     def observer(self, node: str, incarnation: int, clock: MachineClock) -> Observer:
         """The observer of a life that begins now, on a machine whose clocks these are."""
@@ -110,7 +110,7 @@ class Watch:
         return self.findings.record()
 
 
-class _Life:
+class _Life(Observer):
     """Implements `Observer` for one life of one node; its replicas say as which members of their groups they begin."""
 
     __slots__ = ("_clock", "_groups", "_hybrid", "_life", "_servers", "_watch")

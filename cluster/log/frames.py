@@ -66,7 +66,7 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
     crc: int
 
 
-class Record(msgspec.Struct, frozen=True):
+class LogRecord(msgspec.Struct, frozen=True):
     """One record of one group; `kind` is of `cluster.log.replay`."""
 
     group: str
@@ -81,7 +81,7 @@ class Frame:
 
     offset: int
     end: int
-    records: tuple[Record, ...]
+    records: tuple[LogRecord, ...]
     repaired: bool = False
 
 
@@ -95,7 +95,7 @@ class Hole:
     offset: int
     end: int
     lost: tuple[tuple[str, int], ...] | None
-    records: tuple[Record, ...] = ()
+    records: tuple[LogRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_index = msgspec.msgpack.Decoder(list[Slot]).decode
 
 
-def build(records: Sequence[Record], offset: int, salt: int) -> bytes:
+def build(records: Sequence[LogRecord], offset: int, salt: int) -> bytes:
     """The frame of a batch of records, to be written at `offset` of a segment."""
     slots, bodies = [], []
     for record in records:
@@ -144,7 +144,7 @@ def build(records: Sequence[Record], offset: int, salt: int) -> bytes:
     return _frame(index, payload, _guard(payload), offset, salt)
 
 
-def build_in_turns(records: Sequence[Record], offset: int, salt: int) -> Generator[None, None, bytes]:
+def build_in_turns(records: Sequence[LogRecord], offset: int, salt: int) -> Generator[None, None, bytes]:
     """`build` for a large batch: yields wherever some milliseconds have gone by."""
     slots = []
     for record in records:
@@ -278,19 +278,19 @@ def _read(data: bytes, head: _Head) -> Frame | Hole:
     return Hole(head.offset, head.end, lost, good)
 
 
-def _records(payload: bytes, head: _Head) -> tuple[tuple[Record, ...], tuple[tuple[str, int], ...] | None]:
+def _records(payload: bytes, head: _Head) -> tuple[tuple[LogRecord, ...], tuple[tuple[str, int], ...] | None]:
     """Records whose bodies are whole, and (group, number) of those that are not; None if the index is damaged."""
     index = payload[: head.index_length]
     if zlib.crc32(index) != head.index_crc:
         return (), None
-    good: list[Record] = []
+    good: list[LogRecord] = []
     lost: list[tuple[str, int]] = []
     start = head.index_length
     for slot in _decode_index(index):
         body = payload[start : start + slot.length]
         start += slot.length
         if zlib.crc32(body) == slot.crc:
-            good.append(Record(slot.group, slot.number, slot.kind, body))
+            good.append(LogRecord(slot.group, slot.number, slot.kind, body))
         else:
             lost.append((slot.group, slot.number))
     return tuple(good), tuple(lost)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from cluster.alarm import Alarm
 from cluster.config import Knobs
 from cluster.log.envelope import CorruptLog
-from cluster.log.frames import Record, Scan
+from cluster.log.frames import LogRecord, Scan
 from cluster.log.paced import Pace
 from cluster.log.replay import BASE, DESTROY, DIRECTORY, QUARANTINE, Image, Replay, SnapshotRef, encode_body
 from cluster.log.segments import Segment, Segments
@@ -75,7 +75,7 @@ class NodeLog:
         self._images: dict[str, Image] = {}
         self._views: dict[str, GroupLog] = {}
         self._waiting: dict[str, GroupLog] = {}
-        self._records: list[Record] = []
+        self._records: list[LogRecord] = []
         self._settling: list[Callable[[], None]] = []
         self._directory_due = self._unproven = True
         self._rewriting = False
@@ -267,9 +267,9 @@ class NodeLog:
         image.quarantine(reason)
         self.restate(image)
 
-    def _directory(self) -> Record:
+    def _directory(self) -> LogRecord:
         numbers = {group: image.number for group, image in self._images.items()}
-        return Record("", 0, DIRECTORY, encode_body(numbers))
+        return LogRecord("", 0, DIRECTORY, encode_body(numbers))
 
     # ---- writing ----
 
@@ -309,7 +309,7 @@ class NodeLog:
             await self._pass("after_roll")
             self._unproven, self._rewriting = False, self._is_too_long()
 
-    async def _make_durable(self, records: list[Record]) -> None:
+    async def _make_durable(self, records: list[LogRecord]) -> None:
         """Append and sync; a write that was put off may find the disk full as late as in its fsync."""
         appended, armed = False, self._failpoints.armed
         while True:
@@ -332,7 +332,7 @@ class NodeLog:
     async def _pass(self, point: str) -> None:
         await pass_by(self._failpoints, f"{self._kind}.{point}")
 
-    def _compose(self, views: list[GroupLog]) -> tuple[list[Record], list[Callable[[], None]]]:
+    def _compose(self, views: list[GroupLog]) -> tuple[list[LogRecord], list[Callable[[], None]]]:
         """Everything that waits, up to a limit; groups that keep old segments are stated anew behind it."""
         records, self._records = self._records, []
         settling, self._settling = self._settling, []
@@ -396,10 +396,10 @@ class NodeLog:
         spare = alive // 4 + 2 * self._knobs.log_segment_bytes
         return floor < self._rewrite_below or self._segments.bytes_from(floor) > alive + spare
 
-    def _oldest_restated(self, new_bytes: int) -> list[Record]:
+    def _oldest_restated(self, new_bytes: int) -> list[LogRecord]:
         """New bases for the groups that need the oldest segments, at the pace at which the log grows."""
         limit, size = max(new_bytes, self._knobs.log_segment_bytes // 4), 0
-        records: list[Record] = []
+        records: list[LogRecord] = []
         for image in sorted(self._images.values(), key=lambda image: image.base_segment):
             if size >= limit or image.base_segment == self._segments.current.number:
                 break
@@ -407,7 +407,7 @@ class NodeLog:
             size += image.live_bytes
         return records
 
-    def _note_bases(self, records: list[Record]) -> None:
+    def _note_bases(self, records: list[LogRecord]) -> None:
         """Bases that are durable now let older segments go."""
         resets = False
         for record in records:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cluster.log.frames import Hole, Record, Scan
+from cluster.log.frames import Hole, LogRecord, Scan
 from cluster.raft.types import Entry, HardState, SnapshotMeta
 
 BASE, APPEND, QUARANTINE, DESTROY, DIRECTORY = 1, 2, 3, 4, 5
@@ -30,7 +30,7 @@ class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
     size: int
 
 
-class Base(msgspec.Struct, frozen=True, array_like=True):
+class GroupBase(msgspec.Struct, frozen=True, array_like=True):
     """Everything that is stored of a group: `entries` follow the snapshot."""
 
     hard_state: HardState
@@ -46,7 +46,7 @@ class Append(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode_body = msgspec.msgpack.Encoder().encode
-_decode_base = msgspec.msgpack.Decoder(Base).decode
+_decode_base = msgspec.msgpack.Decoder(GroupBase).decode
 _decode_append = msgspec.msgpack.Decoder(Append).decode
 _decode_directory = msgspec.msgpack.Decoder(dict[str, int]).decode
 
@@ -75,23 +75,23 @@ class Image:
     def live_bytes(self) -> int:
         return _GROUP_OVERHEAD + self.entry_bytes
 
-    def record(self, kind: int, body: bytes) -> Record:
+    def record(self, kind: int, body: bytes) -> LogRecord:
         """The group's next record."""
         self.number += 1
-        return Record(self.group, self.number, kind, body)
+        return LogRecord(self.group, self.number, kind, body)
 
-    def restated(self) -> Record:
+    def restated(self) -> LogRecord:
         """The next record, which states all this again and makes everything before it void."""
         if self.damage is not None:
             return self.record(QUARANTINE, self.damage.encode())
-        return self.record(BASE, encode_body(Base(self.hard_state, self.snapshot, tuple(self.entries))))
+        return self.record(BASE, encode_body(GroupBase(self.hard_state, self.snapshot, tuple(self.entries))))
 
     def quarantine(self, reason: str) -> None:
         """Nothing that is stored counts any more."""
-        self.reset(Base(HardState(), None, ()))
+        self.reset(GroupBase(HardState(), None, ()))
         self.damage = reason
 
-    def reset(self, base: Base) -> None:
+    def reset(self, base: GroupBase) -> None:
         """A new base takes the place of everything."""
         self.hard_state, self.snapshot, self.entries = base.hard_state, base.snapshot, list(base.entries)
         self.entry_bytes = sum(map(entry_bytes, base.entries))
@@ -182,7 +182,7 @@ class Replay:
         for group, number in hole.lost:
             self._expected[group] = max(number, self._expected.get(group, 0))
 
-    def _take_record(self, segment: int, record: Record) -> None:
+    def _take_record(self, segment: int, record: LogRecord) -> None:
         if record.kind == DIRECTORY:
             self._take_directory(_decode_directory(record.body))
             return
@@ -192,7 +192,7 @@ class Replay:
         else:
             self._take_reset(segment, record)
 
-    def _take_reset(self, segment: int, record: Record) -> None:
+    def _take_reset(self, segment: int, record: LogRecord) -> None:
         """What came before is void."""
         self._expected.pop(record.group, None)
         self._harmed.pop(record.group, None)
@@ -205,7 +205,7 @@ class Replay:
         else:
             image.damage = record.body.decode()
 
-    def _take_append(self, record: Record) -> None:
+    def _take_append(self, record: LogRecord) -> None:
         image = self.images.get(record.group)
         if image is None:
             self._harm(record.group, "the record that states its base is damaged")

@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from cluster.log.frames import Record, Scan, build, build_in_turns, scan
+from cluster.log.frames import LogRecord, Scan, build, build_in_turns, scan
 from harness.ports import Clock, Disk
 
 DIRECTORY_PATH = "log"
@@ -80,7 +80,7 @@ class Segments:
                     await self._disk.truncate(segment.path, contents.length)
                 await self._disk.fsync(segment.path)
 
-    async def append(self, records: list[Record]) -> None:
+    async def append(self, records: list[LogRecord]) -> None:
         """Append one frame; the caller syncs it before it appends another. Raises DiskFull, with nothing appended."""
         segment = self._segments[-1]
         size = 0
@@ -93,7 +93,7 @@ class Segments:
         await self._disk.append(segment.path, data)
         segment.size += len(data)
 
-    async def _build_in_turns(self, records: list[Record], segment: Segment) -> bytes:
+    async def _build_in_turns(self, records: list[LogRecord], segment: Segment) -> bytes:
         """A frame that would keep the event loop for long; others go on meanwhile, and only one is built at a time."""
         building = build_in_turns(records, segment.size, segment.salt)
         while True:
@@ -108,7 +108,7 @@ class Segments:
         """Make what was appended durable; raises DiskFull where the write was put off until now."""
         return self._disk.fsync(self._segments[-1].path)
 
-    async def roll(self, records: list[Record]) -> None:
+    async def roll(self, records: list[LogRecord]) -> None:
         """Begin a new segment with one frame, durable when this returns; raises DiskFull, with nothing begun."""
         number = self._segments[-1].number + 1 if self._segments else 1
         salt = self._entropy.getrandbits(32)

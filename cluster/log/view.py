@@ -11,8 +11,8 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from cluster.log.envelope import CorruptLog
-from cluster.log.frames import Record
-from cluster.log.replay import APPEND, Append, Base, Image, SnapshotRef, encode_body
+from cluster.log.frames import LogRecord
+from cluster.log.replay import APPEND, Append, GroupBase, Image, SnapshotRef, encode_body
 from cluster.log.snapshots import SnapshotFile
 from cluster.raft.types import Entry, HardState, Persist, SnapshotMeta
 
@@ -40,7 +40,7 @@ class Quarantined(CorruptLog):
     """This replica lost something that it had acknowledged: it must not run until its data was discarded (G7)."""
 
 
-class Owner(Protocol):
+class ViewOwner(Protocol):
     """What a view needs of its `cluster.log.node.NodeLog`; see there."""
 
     full: bool
@@ -89,7 +89,7 @@ class GroupLog:
     full and (False) when there is room again.
     """
 
-    def __init__(self, owner: Owner, image: Image, fresh: bool) -> None:
+    def __init__(self, owner: ViewOwner, image: Image, fresh: bool) -> None:
         self._owner, self._image, self._fresh = owner, image, fresh
         self.group = image.group
         self._queue: deque[_Work] = deque()
@@ -140,7 +140,7 @@ class GroupLog:
 
         It precedes every `Persist`. Nothing waits for it: if a crash takes it away, the group begins once more alike.
         """
-        self._image.reset(Base(hard_state, None, (first,)))
+        self._image.reset(GroupBase(hard_state, None, (first,)))
         self._owner.restate(self._image)
         return Recovered(hard_state, None, (first,), fresh=True)
 
@@ -151,7 +151,7 @@ class GroupLog:
         """
         image = self._image
         if image.damage is None and image.hard_state == HardState() and image.snapshot is None and not image.entries:
-            image.reset(Base(HardState(hard_state.term, hard_state.vote), None, ()))
+            image.reset(GroupBase(HardState(hard_state.term, hard_state.vote), None, ()))
             self._fresh = False
             self._owner.restate(image)
 
@@ -228,7 +228,7 @@ class GroupLog:
         """Whether anything is left to be taken."""
         return bool(self._queue)
 
-    def take(self, records: list[Record], room: int) -> int:
+    def take(self, records: list[LogRecord], room: int) -> int:
         """Add the records of what waits, in order, until there is no room left; how many bytes of room there are then.
 
         They go out with the next fsync, which ends in `settle`.
@@ -278,7 +278,7 @@ class GroupLog:
         if self._on_full is not None and not self._closed:
             self._on_full(full)
 
-    def _new_base(self, work: _Work, ref: SnapshotRef) -> list[Record]:
+    def _new_base(self, work: _Work, ref: SnapshotRef) -> list[LogRecord]:
         """An installed snapshot replaces the whole log (§5.1), an own one what it covers, unless a newer one stands."""
         image, installed = self._image, work.persist
         if installed is None and ref.meta.index <= image.snapshot_index:
@@ -286,7 +286,7 @@ class GroupLog:
             return []
         work.obsolete = None if image.snapshot is None else image.snapshot.path
         if installed is not None:
-            image.reset(Base(installed.hard_state or image.hard_state, ref, installed.entries))
+            image.reset(GroupBase(installed.hard_state or image.hard_state, ref, installed.entries))
         else:
-            image.reset(Base(image.hard_state, ref, image.after(ref.meta.index)))
+            image.reset(GroupBase(image.hard_state, ref, image.after(ref.meta.index)))
         return [image.restated()]

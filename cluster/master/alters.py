@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import table_keys
-from cluster.master.manager import CatalogManager, Leadership
+from cluster.master.manager import CatalogManager, LeaderTerm
 from cluster.master.queries import replicas_of_tablet
 from cluster.master.records import TableRecord, TableState, TabletRecord, TabletState, settled_table
 from cluster.wire.messages import AlterTablet, TabletReport
 
 
 def take_schema(
-    manager: CatalogManager, leadership: Leadership, table: TableRecord, node_id: str, report: TabletReport
+    manager: CatalogManager, leadership: LeaderTerm, table: TableRecord, node_id: str, report: TabletReport
 ) -> None:
     """Note the version that a replica has; tell its tablet again if that lags, settle the table if it was the last."""
     leadership.schema_versions.setdefault(report.tablet_id, {})[node_id] = report.schema_version
@@ -30,7 +30,7 @@ def take_schema(
         manager.wake.set()
 
 
-def _lags(leadership: Leadership, table: TableRecord, tablet: TabletRecord) -> bool:
+def _lags(leadership: LeaderTerm, table: TableRecord, tablet: TabletRecord) -> bool:
     """Whether the tablet is not known to have the table's latest schema.
 
     In a range one replica tells for all: it has the schema from the log, so every later leader will have it too.
@@ -42,12 +42,12 @@ def _lags(leadership: Leadership, table: TableRecord, tablet: TabletRecord) -> b
     return min((versions.get(node_id, -1) for node_id in node_ids), default=-1) < table.version
 
 
-def lagging(leadership: Leadership, table: TableRecord) -> list[TabletRecord]:
+def lagging(leadership: LeaderTerm, table: TableRecord) -> list[TabletRecord]:
     """The table's tablets that are not known to have its latest schema."""
     return [tablet for tablet in leadership.caches.tablets_of(table.table_id) if _lags(leadership, table, tablet)]
 
 
-def alter_calls(leadership: Leadership, table: TableRecord) -> tuple[ServerCall, ...]:
+def alter_calls(leadership: LeaderTerm, table: TableRecord) -> tuple[ServerCall, ...]:
     """What tablet servers are told so that lagging tablets follow.
 
     Of a table that is not ALTERING those may lag that came after it was, in the place of others: they tell so.
@@ -59,7 +59,7 @@ def alter_calls(leadership: Leadership, table: TableRecord) -> tuple[ServerCall,
     return tuple(call for tablet in tablets for call in _calls(leadership, table, tablet))
 
 
-def _calls(leadership: Leadership, table: TableRecord, tablet: TabletRecord) -> Sequence[ServerCall]:
+def _calls(leadership: LeaderTerm, table: TableRecord, tablet: TabletRecord) -> Sequence[ServerCall]:
     """To the leader as last reported, or to every replica where none was: those that don't lead refuse."""
     if tablet.state != TabletState.RUNNING:
         return ()
@@ -70,10 +70,10 @@ def _calls(leadership: Leadership, table: TableRecord, tablet: TabletRecord) -> 
     return [ServerCall(each, request) for each in leading or replicas]
 
 
-async def settle(manager: CatalogManager, leadership: Leadership, table_id: str) -> None:
+async def settle(manager: CatalogManager, leadership: LeaderTerm, table_id: str) -> None:
     """Make the table RUNNING if every tablet has its latest schema; raises Refusal, Conflict if that fails."""
 
-    def mutate(leadership: Leadership) -> Mutation | None:
+    def mutate(leadership: LeaderTerm) -> Mutation | None:
         table = leadership.caches.tables[table_id]
         return Mutation((settled_table(table),)) if settled(leadership, table) else None
 
@@ -82,6 +82,6 @@ async def settle(manager: CatalogManager, leadership: Leadership, table_id: str)
         await carry_out(manager, leadership, Operation("settle-table", lambda leadership: keys, mutate))
 
 
-def settled(leadership: Leadership, table: TableRecord) -> bool:
+def settled(leadership: LeaderTerm, table: TableRecord) -> bool:
     """Whether an alteration of the table is done, and its record doesn't say so yet."""
     return table.state == TableState.ALTERING and not lagging(leadership, table)

@@ -10,7 +10,7 @@ from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.ddl import delete_calls
 from cluster.master.locks import LockKey, table_keys, tablet_keys
-from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal
+from cluster.master.manager import CatalogManager, Conflict, LeaderTerm, Refusal
 from cluster.master.placement import Placement, place, replica_load
 from cluster.master.records import TableRecord, TabletRecord, TabletState
 from cluster.master.replication import replication_calls
@@ -48,7 +48,7 @@ async def _wait(manager: CatalogManager) -> None:
     manager.wake.clear()
 
 
-async def scan(manager: CatalogManager, leadership: Leadership) -> None:
+async def scan(manager: CatalogManager, leadership: LeaderTerm) -> None:
     """One pass; raises Refusal or Conflict when a change was not replicated."""
     for table in list(leadership.caches.tables.values()):
         if table.removed:
@@ -62,14 +62,14 @@ async def scan(manager: CatalogManager, leadership: Leadership) -> None:
     _nudge(manager, leadership)
 
 
-def _needs_placement(manager: CatalogManager, leadership: Leadership, table: TableRecord) -> bool:
+def _needs_placement(manager: CatalogManager, leadership: LeaderTerm, table: TableRecord) -> bool:
     return any(
         tablet.state == TabletState.PREPARING or _expired(manager, leadership, tablet)
         for tablet in leadership.caches.tablets_of(table.table_id)
     )
 
 
-def _expired(manager: CatalogManager, leadership: Leadership, tablet: TabletRecord) -> bool:
+def _expired(manager: CatalogManager, leadership: LeaderTerm, tablet: TabletRecord) -> bool:
     if tablet.state != TabletState.CREATING:
         leadership.creating_since_ns.pop(tablet.tablet_id, None)
         return False
@@ -77,14 +77,14 @@ def _expired(manager: CatalogManager, leadership: Leadership, tablet: TabletReco
     return now_ns - leadership.creating_since_ns.setdefault(tablet.tablet_id, now_ns) > limit_ns
 
 
-async def _place_table(manager: CatalogManager, leadership: Leadership, table_id: str) -> None:
+async def _place_table(manager: CatalogManager, leadership: LeaderTerm, table_id: str) -> None:
     """Batch by batch, so that any table that could be created can be placed (M7)."""
 
-    def locks(leadership: Leadership) -> tuple[LockKey, ...]:
+    def locks(leadership: LeaderTerm) -> tuple[LockKey, ...]:
         tablets = leadership.caches.tablets_of(table_id)
         return (*table_keys((table_id,), shared=True), *tablet_keys(tablet.tablet_id for tablet in tablets))
 
-    def mutate(leadership: Leadership) -> Mutation | None:
+    def mutate(leadership: LeaderTerm) -> Mutation | None:
         placements = list(fitting(_plan(manager, leadership, table_id)))
         if not placements:
             return None
@@ -118,7 +118,7 @@ def within(limit: int, known: Iterable[TabletRecord], tablets: Iterable[TabletRe
     return kept
 
 
-def _plan(manager: CatalogManager, leadership: Leadership, table_id: str) -> list[Placement]:
+def _plan(manager: CatalogManager, leadership: LeaderTerm, table_id: str) -> list[Placement]:
     caches, servers = leadership.caches, manager.placeable(leadership)
     if caches.tables[table_id].removed:
         return []
@@ -136,7 +136,7 @@ def _plan(manager: CatalogManager, leadership: Leadership, table_id: str) -> lis
 
 
 def _calls(
-    manager: CatalogManager, leadership: Leadership, table: TableRecord, placement: Placement
+    manager: CatalogManager, leadership: LeaderTerm, table: TableRecord, placement: Placement
 ) -> Iterator[ServerCall]:
     """Deletions of what is replaced, creations of what is placed."""
     if placement.replaced is not None:
@@ -145,7 +145,7 @@ def _calls(
         yield ServerCall(replica, create_request(manager, table, placement.placed, replica.node_id))
 
 
-def _nudge(manager: CatalogManager, leadership: Leadership) -> None:
+def _nudge(manager: CatalogManager, leadership: LeaderTerm) -> None:
     """Send CreateTablet for every replica on a live tserver that was never reported.
 
     Not more often than once an interval, however often scans are woken: what was just created is about to be reported.

@@ -13,7 +13,7 @@ from cluster.wire.messages import (
     CreateTablet,
     DeleteTablet,
     DoneReply,
-    Fault,
+    ErrorReply,
     Replica,
     decode_reply,
     encode,
@@ -109,7 +109,7 @@ class ServerCalls:
                 await pass_by(self._ports.failpoints, "master.before_change")
             reply = decode_reply(await self._ports.network.call(address, encode(call.request), CALL_TIMEOUT_S))
             await pass_by(self._ports.failpoints, "master.after_call")
-            refused = isinstance(reply, Fault) and reply.kind == "CHANGE_REFUSED"
+            refused = isinstance(reply, ErrorReply) and reply.kind == "CHANGE_REFUSED"
             if self._owed.get(key) is call and (refused or isinstance(reply, DoneReply)):
                 del self._owed[key]  # Done; or what it was decided on has changed, and reports will tell.
         except (Unreachable, CallLost, Refused, InjectedFailure):

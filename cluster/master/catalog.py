@@ -35,7 +35,7 @@ class CatalogBatch(msgspec.Struct, frozen=True, array_like=True, tag=1):
     servers: tuple[ServerRecord, ...] = ()
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True):
+class BatchOutcome(msgspec.Struct, frozen=True, array_like=True):
     """What became of a batch: `conflict` says why it was refused (nothing of it took effect), else `reply` counts."""
 
     conflict: str | None
@@ -61,7 +61,7 @@ Record: TypeAlias = TableRecord | TabletRecord | ServerRecord
 _encode = msgspec.msgpack.Encoder().encode
 _decode_command = msgspec.msgpack.Decoder(CatalogBatch | RegisterClient).decode
 _decode_state = msgspec.msgpack.Decoder(CatalogState).decode
-decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
+decode_outcome = msgspec.msgpack.Decoder(BatchOutcome).decode
 
 Observer: TypeAlias = Callable[[Sequence[TableRecord], Sequence[TabletRecord], Sequence[ServerRecord]], None]
 """Told of the records of every batch that was taken, in log order."""
@@ -122,7 +122,7 @@ class Catalog:
         batch = _decode_command(command)
         if isinstance(batch, RegisterClient):
             self.sessions.register(index, batch)
-            return _encode(Outcome(None, _encode(SessionReply(index))))
+            return _encode(BatchOutcome(None, _encode(SessionReply(index))))
         if batch.format != CATALOG_FORMAT:
             raise UnknownFormat(f"catalog entry {index} has format {batch.format}, expected {CATALOG_FORMAT}")
         return _encode(self._apply_once(batch))
@@ -157,18 +157,18 @@ class Catalog:
         if part.sessions is not None:
             self.sessions.restore(part.sessions)
 
-    def _apply_once(self, batch: CatalogBatch) -> Outcome:
+    def _apply_once(self, batch: CatalogBatch) -> BatchOutcome:
         self.sessions.advance(batch.time)
         request_id = batch.request_id
         if request_id is not None and (answer := self.sessions.answered(request_id)) is not None:
-            return Outcome(None, answer)
+            return BatchOutcome(None, answer)
         conflict = self._conflict(batch)
         if conflict is not None:
-            return Outcome(conflict, b"")
+            return BatchOutcome(conflict, b"")
         self._take(batch)
         if request_id is not None:
             self.sessions.record(request_id, batch.reply)
-        return Outcome(None, batch.reply)
+        return BatchOutcome(None, batch.reply)
 
     def _conflict(self, batch: CatalogBatch) -> str | None:
         for table in batch.tables:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from cluster.master.calls import ServerCall
 from cluster.master.locks import LockKey
-from cluster.master.manager import CatalogManager, Leadership
+from cluster.master.manager import CatalogManager, LeaderTerm, Refusal
 from cluster.master.records import ServerRecord, TableRecord, TableState, TabletRecord, TabletState
 from cluster.wire.messages import RequestId
 
@@ -41,8 +41,8 @@ class Operation:
     """
 
     name: str
-    locks: Callable[[Leadership], tuple[LockKey, ...]]
-    mutate: Callable[[Leadership], Mutation | None]
+    locks: Callable[[LeaderTerm], tuple[LockKey, ...]]
+    mutate: Callable[[LeaderTerm], Mutation | None]
     request_id: RequestId | None = None
 
 
@@ -53,7 +53,7 @@ CALLS_EARLY = {"delete-table": "delete-rpc-early"}
 """Which flaw sends an operation's calls before they are due (before step 3 instead of at 7)."""
 
 
-async def carry_out(manager: CatalogManager, leadership: Leadership, operation: Operation) -> bytes | None:
+async def carry_out(manager: CatalogManager, leadership: LeaderTerm, operation: Operation) -> bytes | None:
     """Carry an operation out, all of it or nothing; its reply, None if there was nothing to change.
 
     Raises Refusal (NOT_THE_LEADER and what `operation` refuses: definite; TIMED_OUT: unknown) and Conflict (definite).
@@ -77,7 +77,12 @@ async def carry_out(manager: CatalogManager, leadership: Leadership, operation: 
             # 3. Replicate all of it in one batch. If that fails the operation fails, and the copies are forgotten.
             # 4. Once it is replicated the operation may not fail any more.
             # 5. Commit: `Caches.commit`, where the batch is applied, before `replicate` returns; tablets before tables.
-            reply = await _replicate(manager, operation, mutation)
+            try:
+                reply = await _replicate(manager, operation, mutation)
+            except Refusal as refusal:
+                if not refusal.fault.definite:  # It may take effect yet: then step 7 is due.
+                    manager.undecided.add(mutation.tables, mutation.tablets, mutation.calls)
+                raise
             # 6. Disk and memory of this master agree.
         if reply != mutation.reply:
             return reply  # Refused at apply (the session had ended), or answered before: nothing of this took effect.
@@ -97,7 +102,7 @@ async def _replicate(manager: CatalogManager, operation: Operation, mutation: Mu
     return await manager.replicate(*batches[-1], request_id, reply)
 
 
-def _err_early(manager: CatalogManager, leadership: Leadership, operation: Operation, mutation: Mutation) -> None:
+def _err_early(manager: CatalogManager, leadership: LeaderTerm, operation: Operation, mutation: Mutation) -> None:
     """What the flaws of the order do too early, as appendix B found it in Kudu; nothing without them."""
     if VISIBLE_EARLY.get(operation.name) in manager.flaws:
         tables = [replace(each, state=TableState.UNKNOWN, columns=()) for each in mutation.tables if each.revision == 1]

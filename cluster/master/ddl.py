@@ -8,7 +8,7 @@ from cluster.master.alters import alter_calls
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import LockKey, name_keys, table_keys, tablet_keys
-from cluster.master.manager import MAX_BATCH_BYTES, CatalogManager, Conflict, Leadership, Refusal, invalid, too_large
+from cluster.master.manager import MAX_BATCH_BYTES, CatalogManager, Conflict, LeaderTerm, Refusal, invalid, too_large
 from cluster.master.queries import replicas_of_tablet, table_named
 from cluster.master.records import TabletRecord, altered_table, deleted_tablet, new_table, new_tablet, removed_table
 from cluster.store.schema import UNASSIGNED, Column, InvalidSchema, altered, check_schema
@@ -21,7 +21,7 @@ from cluster.wire.messages import (
     DeleteTable,
     DeleteTableReply,
     DeleteTablet,
-    Fault,
+    ErrorReply,
     Partition,
     Reply,
     decode_reply,
@@ -54,7 +54,7 @@ async def create_table(manager: CatalogManager, request: CreateTable) -> Reply:
     _validate(request)
     columns = _numbered(request.columns)
 
-    def mutate(leadership: Leadership) -> Mutation:
+    def mutate(leadership: LeaderTerm) -> Mutation:
         _require_free(leadership, request.name)
         _require_servers(manager, leadership, request.replication_factor)
         table = new_table(manager.new_id(), request.name, columns, request.replication_factor, request.design)
@@ -85,11 +85,11 @@ async def alter_table(manager: CatalogManager, request: AlterTable) -> Reply:
         raise invalid(f"the table {request.name!r} is called that already")
     _validate_name(new_name)
 
-    def locks(leadership: Leadership) -> tuple[LockKey, ...]:
+    def locks(leadership: LeaderTerm) -> tuple[LockKey, ...]:
         table = table_named(leadership, request.name)
         return (*name_keys(dict.fromkeys((request.name, new_name))), *table_keys((table.table_id,)))
 
-    def mutate(leadership: Leadership) -> Mutation:
+    def mutate(leadership: LeaderTerm) -> Mutation:
         table = table_named(leadership, request.name)
         if new_name != request.name:
             _require_free(leadership, new_name)
@@ -107,12 +107,12 @@ async def delete_table(manager: CatalogManager, request: DeleteTable) -> Reply:
     Raises Refusal (NOT_FOUND, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
     """
 
-    def locks(leadership: Leadership) -> tuple[LockKey, ...]:
+    def locks(leadership: LeaderTerm) -> tuple[LockKey, ...]:
         table_id = table_named(leadership, request.name).table_id
         tablets = leadership.caches.tablets_of(table_id)
         return (*table_keys((table_id,)), *tablet_keys(tablet.tablet_id for tablet in tablets))
 
-    def mutate(leadership: Leadership) -> Mutation:
+    def mutate(leadership: LeaderTerm) -> Mutation:
         table = table_named(leadership, request.name)
         tablets = leadership.caches.tablets_of(table.table_id)
         calls = tuple(call for tablet in tablets for call in delete_calls(leadership, tablet))
@@ -122,7 +122,7 @@ async def delete_table(manager: CatalogManager, request: DeleteTable) -> Reply:
     return await _answer(manager, Operation("delete-table", locks, mutate, request.request_id))
 
 
-def delete_calls(leadership: Leadership, tablet: TabletRecord) -> tuple[ServerCall, ...]:
+def delete_calls(leadership: LeaderTerm, tablet: TabletRecord) -> tuple[ServerCall, ...]:
     """What tablet servers are told of a tablet that is gone for good."""
     return tuple(ServerCall(each, DeleteTablet(tablet.tablet_id)) for each in replicas_of_tablet(leadership, tablet))
 
@@ -132,7 +132,7 @@ async def _answer(manager: CatalogManager, operation: Operation) -> Reply:
         answer = await carry_out(manager, await manager.lead(), operation)
     except Conflict as error:
         # An earlier batch of unknown outcome took effect after all: the caches hold it now.
-        raise Refusal(Fault("TRY_AGAIN", str(error), definite=True)) from error
+        raise Refusal(ErrorReply("TRY_AGAIN", str(error), definite=True)) from error
     assert answer is not None, "a request changes something or is refused"
     reply: Reply = decode_reply(answer)
     return reply
@@ -178,14 +178,14 @@ def _validate(request: CreateTable) -> None:
         raise invalid(f"a table's design is one of {', '.join(DESIGNS)}, not {request.design!r}")
 
 
-def _require_free(leadership: Leadership, name: str) -> None:
+def _require_free(leadership: LeaderTerm, name: str) -> None:
     if leadership.caches.table_named(name) is not None:
-        raise Refusal(Fault("ALREADY_PRESENT", f"a table named {name!r} exists", definite=True))
+        raise Refusal(ErrorReply("ALREADY_PRESENT", f"a table named {name!r} exists", definite=True))
 
 
-def _require_servers(manager: CatalogManager, leadership: Leadership, count: int) -> None:
+def _require_servers(manager: CatalogManager, leadership: LeaderTerm, count: int) -> None:
     """Too few is never for good: this master may not have heard from all of them yet, or some are down (KUDU-1358)."""
     live = len(manager.placeable(leadership))
     if live < count:
         message = f"{count} replicas were asked for and {live} tablet servers are live: try again"
-        raise Refusal(Fault("TRY_AGAIN", message, definite=True))
+        raise Refusal(ErrorReply("TRY_AGAIN", message, definite=True))

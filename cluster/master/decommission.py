@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import LockClass, LockKey
-from cluster.master.manager import CatalogManager, Leadership, not_found
+from cluster.master.manager import CatalogManager, LeaderTerm, not_found
 from cluster.master.placement import replica_load
 from cluster.master.records import ServerRecord
 from cluster.wire.operating import DecommissionReply, DecommissionServer
@@ -17,7 +17,7 @@ async def decommission(manager: CatalogManager, request: DecommissionServer) -> 
     """
     locks = (LockKey(LockClass.SERVER, request.server_id),)
 
-    def mutate(leadership: Leadership) -> Mutation | None:
+    def mutate(leadership: LeaderTerm) -> Mutation | None:
         known = leadership.caches.servers.get(request.server_id)
         if known is None and request.server_id not in manager.servers.addresses():
             raise not_found(f"no tablet server {request.server_id} was ever heard of")
@@ -32,7 +32,7 @@ async def decommission(manager: CatalogManager, request: DecommissionServer) -> 
     return decommission_state(leadership, request.server_id)
 
 
-def decommission_state(leadership: Leadership, server_id: str) -> DecommissionReply:
+def decommission_state(leadership: LeaderTerm, server_id: str) -> DecommissionReply:
     """What is left on the server, by committed configurations."""
     left = replica_load(leadership.caches.tablets.values()).get(server_id, 0)
     return DecommissionReply(server_id, server_id in leadership.caches.leaving, left)

@@ -9,13 +9,12 @@ from cluster.master.alters import take_schema
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import table_keys, tablet_keys
-from cluster.master.manager import CatalogManager, Conflict, Leadership, Refusal, invalid
+from cluster.master.manager import CatalogManager, Conflict, LeaderTerm, Refusal, invalid
 from cluster.master.records import TabletRecord
 from cluster.master.replication import keep_members, note_health
 from cluster.master.reports import Fate, dropped, fate, next_hint, next_record
 from cluster.raft.types import OpId
 from cluster.wire.messages import (
-    UNDECODABLE,
     DeleteTablet,
     Heartbeat,
     HeartbeatReply,
@@ -23,6 +22,7 @@ from cluster.wire.messages import (
     TabletReport,
     decode_reports,
 )
+from harness.errors import UNDECODABLE
 
 
 async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatReply:
@@ -48,7 +48,7 @@ async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatRep
     return HeartbeatReply(manager.ports.node_id, leadership.term, need_full, *masters)
 
 
-async def _take_reports(manager: CatalogManager, leadership: Leadership, request: Heartbeat) -> bool:
+async def _take_reports(manager: CatalogManager, leadership: LeaderTerm, request: Heartbeat) -> bool:
     """Take reports side by side, one replication for each tablet that changed (M7).
 
     False if an earlier change of unknown outcome took effect after all: a full report must go on from there.
@@ -66,7 +66,7 @@ async def _take_reports(manager: CatalogManager, leadership: Leadership, request
     return not any(isinstance(result, Conflict) for result in results)
 
 
-def _take_report(manager: CatalogManager, leadership: Leadership, request: Heartbeat, report: TabletReport) -> bool:
+def _take_report(manager: CatalogManager, leadership: LeaderTerm, request: Heartbeat, report: TabletReport) -> bool:
     """Carry out what needs no replication; True if the tablet's record has to change."""
     tablet = leadership.caches.tablets.get(report.tablet_id)
     table = None if tablet is None else leadership.caches.tables.get(tablet.table_id)
@@ -91,13 +91,13 @@ def _take_report(manager: CatalogManager, leadership: Leadership, request: Heart
 
 
 async def _persist_report(
-    manager: CatalogManager, leadership: Leadership, node_id: str, report: TabletReport
+    manager: CatalogManager, leadership: LeaderTerm, node_id: str, report: TabletReport
 ) -> Refusal | Conflict | None:
     """Replicate what a report changes; a failure is the answer, for whoever asked may be gone by then."""
     table_id = leadership.caches.tablets[report.tablet_id].table_id
     keys = (*table_keys((table_id,), shared=True), *tablet_keys((report.tablet_id,)))
 
-    def mutate(leadership: Leadership) -> Mutation | None:
+    def mutate(leadership: LeaderTerm) -> Mutation | None:
         record = leadership.caches.tablets[report.tablet_id]
         changed = next_record(record, node_id, report, manager.servers.addresses())
         if changed is None:
@@ -116,7 +116,7 @@ async def _persist_report(
     return None
 
 
-def _note_founded(manager: CatalogManager, leadership: Leadership) -> None:
+def _note_founded(manager: CatalogManager, leadership: LeaderTerm) -> None:
     """A tablet runs: once it is some of them, others of their large table can be placed (M8)."""
     if leadership.founded_until_scan:
         leadership.founded_until_scan -= 1

@@ -10,18 +10,19 @@ from typing import Protocol
 from cluster.config import Knobs
 from cluster.master.caches import Caches
 from cluster.master.calls import ServerCall, ServerCalls
-from cluster.master.catalog import Catalog, Outcome, decode_outcome, encode_batch
+from cluster.master.catalog import BatchOutcome, Catalog, decode_outcome, encode_batch
 from cluster.master.freshness import Freshness
 from cluster.master.locks import KeyLocks
 from cluster.master.records import ServerRecord, TableRecord, TabletRecord
 from cluster.master.reports import LeaderHint
 from cluster.master.tservers import ServerEntry, ServerMap
+from cluster.master.undecided import UndecidedChange
 from cluster.membership import replicas_of
-from cluster.observer import SILENT, Observer
+from cluster.observer import UNOBSERVED, Observer
 from cluster.raft.types import Configuration
 from cluster.store.sessions import RegisterClient
 from cluster.waiters import NotLeader, NotProposed, OutcomeUnknown
-from cluster.wire.messages import Fault, FreshnessReply, Replica, Reply, RequestId, decode_reply, encode
+from cluster.wire.messages import ErrorReply, FreshnessReply, Replica, Reply, RequestId, decode_reply, encode
 from harness.failpoints import pass_by
 from harness.ports import Ports
 
@@ -37,7 +38,7 @@ BARRIER_TIMEOUT_S = 0.5
 class Refusal(Exception):
     """A request is answered with this fault."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: ErrorReply) -> None:
         super().__init__(f"{fault.kind}: {fault.message}")
         self.fault = fault
 
@@ -82,7 +83,7 @@ class CatalogGroup(Protocol):
 
 
 @dataclass(slots=True)
-class Leadership:
+class LeaderTerm:
     """All that belongs to one term as leader; a new term starts with a new one.
 
     `hints` are the tablets' leaders as last reported, `schema_versions` the version of the schema that each of
@@ -119,7 +120,7 @@ class CatalogManager:
         group: CatalogGroup,
         servers: ServerMap,
         knobs: Knobs,
-        observer: Observer = SILENT,
+        observer: Observer = UNOBSERVED,
         flaws: frozenset[str] = frozenset(),
         on_failure: Callable[[BaseException], None] = raise_it,
     ) -> None:
@@ -129,18 +130,19 @@ class CatalogManager:
         self._observer = observer
         self.servers = servers
         self.calls = ServerCalls(ports, servers, self._tell_of_call)
+        self.undecided = UndecidedChange(catalog, self.calls.send)
         self.locks = KeyLocks()
         self.wake = asyncio.Event()
         self.reported: dict[str, int] = {}
         self._catalog = catalog
         self._group = group
         self.knobs = knobs
-        self._leadership: Leadership | None = None
+        self._leadership: LeaderTerm | None = None
         self._caches: Caches | None = None
         self._freshness = Freshness(ports, group, knobs.max_clock_drift)
         catalog.observer, catalog.on_restoring = self._commit, self._forget_caches
 
-    async def lead(self, timeout_s: float = BARRIER_TIMEOUT_S) -> Leadership:
+    async def lead(self, timeout_s: float = BARRIER_TIMEOUT_S) -> LeaderTerm:
         """Proven leadership as of now, with caches that hold everything committed before the call.
 
         Raises Refusal (NOT_THE_LEADER, definite).
@@ -151,11 +153,11 @@ class CatalogManager:
         if not self._group.is_leader or self._group.term != term:
             raise self.not_the_leader(self._group.leader)
         if self._leadership is None or self._leadership.term != term:
-            self._leadership = Leadership(term, self._warm_caches(), flaws=self.flaws)
+            self._leadership = LeaderTerm(term, self._warm_caches(), flaws=self.flaws)
         self._tell_served(self._leadership.caches)
         return self._leadership
 
-    async def view(self, max_staleness_ms: int | None) -> tuple[Leadership, int]:
+    async def view(self, max_staleness_ms: int | None) -> tuple[LeaderTerm, int]:
         """What questions are answered from, and its age in ms: proven leadership, or what a follower has applied (M13).
 
         Raises Refusal (NOT_THE_LEADER; where an age is allowed: TOO_STALE, INVALID; all definite).
@@ -170,7 +172,7 @@ class CatalogManager:
             raise self._too_stale(age_ns, max_staleness_ms)
         caches = self._warm_caches()
         self._tell_served(caches)
-        return Leadership(self._group.term, caches, flaws=self.flaws), -(-age_ns // 1_000_000)
+        return LeaderTerm(self._group.term, caches, flaws=self.flaws), -(-age_ns // 1_000_000)
 
     def freshness(self) -> FreshnessReply:
         """What this leader can say of the age of its commit index; raises Refusal."""
@@ -205,7 +207,7 @@ class CatalogManager:
         age = "of unknown age" if age_ns is None else f"up to {age_ns // 1_000_000} ms old"
         masters, index = self.masters()
         message = f"this follower's catalog is {age}, and {bound_ms} ms are allowed"
-        return Refusal(Fault("TOO_STALE", message, True, masters=masters, masters_index=index))
+        return Refusal(ErrorReply("TOO_STALE", message, True, masters=masters, masters_index=index))
 
     def _trusts_itself(self, term: int) -> bool:
         """With the flaw a master that led once in its term believes that it still does, deposed or not."""
@@ -231,12 +233,13 @@ class CatalogManager:
         if self.flaws:
             self._caches = None  # What a flaw showed early goes with the term.
         self.calls.forget()
+        self.undecided.forget()
 
     def new_id(self) -> str:
         """A table or tablet id: 32 hexadecimal digits, never given twice."""
         return f"{self.ports.entropy.getrandbits(128):032x}"
 
-    def require(self, leadership: Leadership) -> None:
+    def require(self, leadership: LeaderTerm) -> None:
         """Raises Refusal (NOT_THE_LEADER, definite) if its term has ended: its caches are no longer kept up to date."""
         if self._leadership is not leadership:
             raise self.not_the_leader(self._group.leader)
@@ -280,16 +283,16 @@ class CatalogManager:
             raise Conflict(outcome.conflict)
         return outcome.reply
 
-    async def _propose(self, command: bytes) -> Outcome:
+    async def _propose(self, command: bytes) -> BatchOutcome:
         try:
-            outcome: Outcome = decode_outcome(await self._group.propose(command, REPLICATION_TIMEOUT_S))
+            outcome: BatchOutcome = decode_outcome(await self._group.propose(command, REPLICATION_TIMEOUT_S))
         except NotLeader as error:
             raise self.not_the_leader(error.leader) from error
         except NotProposed as error:
-            raise Refusal(Fault(error.kind, str(error), definite=True)) from error
+            raise Refusal(ErrorReply(error.kind, str(error), definite=True)) from error
         except OutcomeUnknown as error:
             raise Refusal(
-                Fault("TIMED_OUT", "the catalog change was not replicated in time", definite=False)
+                ErrorReply("TIMED_OUT", "the catalog change was not replicated in time", definite=False)
             ) from error
         return outcome
 
@@ -299,7 +302,7 @@ class CatalogManager:
         members = self._group.configuration.members
         address = next((member.address for member in members if member.server_id == hint), None)
         masters, index = self.masters()
-        return Refusal(Fault("NOT_THE_LEADER", "this master does not lead", True, hint, address, masters, index))
+        return Refusal(ErrorReply("NOT_THE_LEADER", "this master does not lead", True, hint, address, masters, index))
 
     def known_leader(self) -> str | None:
         """Who leads the masters, as far as this one knows."""
@@ -317,7 +320,7 @@ class CatalogManager:
     def _tell_of_call(self, call: ServerCall) -> None:
         self._observer.tablet_called(call.replica.node_id, call.request, self._catalog.tables, self._catalog.tablets)
 
-    def placeable(self, leadership: Leadership) -> list[ServerEntry]:
+    def placeable(self, leadership: LeaderTerm) -> list[ServerEntry]:
         """Tablet servers that may get replicas: those that live and are not to leave."""
         leaving = leadership.caches.leaving
         live = self.servers.live(self.ports.clock.monotonic_ns())
@@ -328,14 +331,15 @@ class CatalogManager:
     ) -> None:
         if self._caches is not None:
             self._caches.commit(tables, tablets, servers)
+        self.undecided.settle()
 
 
 def invalid(message: str) -> Refusal:
-    return Refusal(Fault("INVALID", message, definite=True))
+    return Refusal(ErrorReply("INVALID", message, definite=True))
 
 
 def not_found(message: str) -> Refusal:
-    return Refusal(Fault("NOT_FOUND", message, definite=True))
+    return Refusal(ErrorReply("NOT_FOUND", message, definite=True))
 
 
 def too_large(tablets: int, size: int, limit: int = MAX_BATCH_BYTES) -> Refusal:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from cluster.config import NodeConfig
-from cluster.group import Group, GroupSpec, OnFailure
+from cluster.group import Group, GroupSpec
+from cluster.group_spec import OnFailure
 from cluster.identity import stranger
 from cluster.inspection import Inspection
 from cluster.log.node import NodeLog
@@ -16,20 +17,19 @@ from cluster.master.decommission import decommission, decommission_state
 from cluster.master.manager import CatalogManager, Refusal
 from cluster.master.membership import change_masters
 from cluster.master.tservers import ServerMap
-from cluster.membership import change_replicas
+from cluster.membership import change_replicas, transfer_leadership
 from cluster.observer import Observer
 from cluster.raft.types import Message, Role, SoftState
 from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.messages import (
     CATALOG_GROUP,
-    UNDECODABLE,
     AlterTable,
     ArmFailpoint,
     AskFreshness,
     ChangeReplicas,
     CreateTable,
     DeleteTable,
-    Fault,
+    ErrorReply,
     GetStatus,
     Heartbeat,
     ProbeDisk,
@@ -40,8 +40,9 @@ from cluster.wire.messages import (
     decode_request,
     encode,
 )
-from cluster.wire.operating import ChangeMasters, DecommissionServer, GetDecommission
+from cluster.wire.operating import ChangeMasters, DecommissionServer, GetDecommission, TransferLeadership
 from cluster.wire.peers import PeerStreams
+from harness.errors import UNDECODABLE
 from harness.ports import Peer, Ports
 
 LIVE_HEARTBEATS = 6
@@ -100,7 +101,7 @@ class Master:
             await self._log.close()
 
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
-        """Answer one request: its reply or a Fault."""
+        """Answer one request: its reply or an ErrorReply."""
         try:
             request = decode_request(payload)
         except UNDECODABLE as error:
@@ -130,7 +131,7 @@ class Master:
     async def _answer(self, request: Request) -> Reply:
         manager = self._manager
         if manager is None:
-            return Fault("NOT_THE_LEADER", "this master is starting", definite=True)
+            return ErrorReply("NOT_THE_LEADER", "this master is starting", definite=True)
         if isinstance(request, queries.Query):
             return await queries.answer(manager, request)
         match request:
@@ -150,25 +151,38 @@ class Master:
                 return decommission_state(await manager.lead(), request.server_id)
             case ChangeMasters():
                 return await self._change_masters(manager, request)
+            case TransferLeadership():
+                return await self._transfer(request)
             case GetStatus():
                 return self._status()
             case ArmFailpoint() | ProbeDisk():
                 return await self._inspection.answer(request)
             case _:
-                return Fault("INVALID", f"masters do not answer {type(request).__name__}", definite=True)
+                return ErrorReply("INVALID", f"masters do not answer {type(request).__name__}", definite=True)
 
     async def _change_replicas(self, request: ChangeReplicas) -> Reply:
         if self._group is None or request.group != CATALOG_GROUP:
-            return Fault("NOT_FOUND", f"masters have no group {request.group}", definite=True)
+            return ErrorReply("NOT_FOUND", f"masters have no group {request.group}", definite=True)
         return await change_replicas(self._group, request)
 
     async def _change_masters(self, manager: CatalogManager, request: ChangeMasters) -> Reply:
         if self._group is None:
-            return Fault("NOT_THE_LEADER", "this master is starting", definite=True)
+            return ErrorReply("NOT_THE_LEADER", "this master is starting", definite=True)
         reply = await change_masters(self._group, self._ports.clock, request)
-        if isinstance(reply, Fault) and reply.kind == "NOT_THE_LEADER":
+        if isinstance(reply, ErrorReply) and reply.kind == "NOT_THE_LEADER":
             return manager.not_the_leader(reply.leader).fault
         return reply
+
+    async def _transfer(self, request: TransferLeadership) -> Reply:
+        group = self._group
+        if group is None or request.group != CATALOG_GROUP:
+            return ErrorReply("NOT_FOUND", f"masters have no group {request.group}", definite=True)
+
+        async def give_up(target: str) -> bool:
+            group.transfer_leadership(target)
+            return False
+
+        return await transfer_leadership(group, self._ports.clock, request, give_up)
 
     def _status(self) -> StatusReply:
         groups = () if self._group is None else (self._group.status(),)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from cluster.group import ChangeRefused, Group, NotLeader, OutcomeUnknown
 from cluster.membership import configuration_reply
 from cluster.raft.types import ChangeKind, Configuration, Member, Reason
-from cluster.wire.messages import ConfigurationReply, Fault
+from cluster.wire.messages import ConfigurationReply, ErrorReply
+from cluster.wire.nouns import is_address
 from cluster.wire.operating import ChangeMasters
 from harness.ports import Clock
 
@@ -41,10 +42,12 @@ def next_step(configuration: Configuration, wanted: ChangeMasters) -> Step | Non
     return None
 
 
-async def change_masters(group: Group, clock: Clock, request: ChangeMasters) -> ConfigurationReply | Fault:
+async def change_masters(group: Group, clock: Clock, request: ChangeMasters) -> ConfigurationReply | ErrorReply:
     """Carry the steps out one by one, each a compare-and-set on the configuration it was decided on (G1)."""
     if request.add is None and request.remove is None:
-        return Fault("INVALID", "name a server to add, one to remove, or both", definite=True)
+        return ErrorReply("INVALID", "name a server to add, one to remove, or both", definite=True)
+    if request.add is not None and not is_address(request.add.address):
+        return ErrorReply("INVALID", f"{request.add.address!r} is no address of a server: HOST:PORT", definite=True)
     deadline_ns = clock.monotonic_ns() + int(request.timeout_s * 1e9)
     refused = "there was no time for a change"
     while (left_s := (deadline_ns - clock.monotonic_ns()) / 1e9) > 0:
@@ -56,7 +59,7 @@ async def change_masters(group: Group, clock: Clock, request: ChangeMasters) -> 
             if error.reason is Reason.NOT_THE_LEADER:
                 return _not_the_leader(str(error), group.leader)
             if error.reason not in PASSING:
-                return Fault("CHANGE_REFUSED", str(error), definite=True)
+                return ErrorReply("CHANGE_REFUSED", str(error), definite=True)
             reached, refused = None, str(error)
         except NotLeader as error:
             return _not_the_leader(str(error), error.leader)
@@ -65,7 +68,7 @@ async def change_masters(group: Group, clock: Clock, request: ChangeMasters) -> 
         if reached is not None:
             return configuration_reply(reached)
         await clock.sleep(RETRY_S)
-    return Fault("TIMED_OUT", f"the masters were not changed in time: {refused}", definite=False)
+    return ErrorReply("TIMED_OUT", f"the masters were not changed in time: {refused}", definite=False)
 
 
 async def _advance(group: Group, request: ChangeMasters, timeout_s: float) -> Configuration | None:
@@ -79,5 +82,5 @@ async def _advance(group: Group, request: ChangeMasters, timeout_s: float) -> Co
     return configuration if next_step(configuration, request) is None else None
 
 
-def _not_the_leader(message: str, leader: str | None) -> Fault:
-    return Fault("NOT_THE_LEADER", message, definite=True, leader=leader)
+def _not_the_leader(message: str, leader: str | None) -> ErrorReply:
+    return ErrorReply("NOT_THE_LEADER", message, definite=True, leader=leader)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.master.manager import CatalogManager, Leadership, not_found
+from cluster.master.manager import CatalogManager, LeaderTerm, not_found
 from cluster.master.records import TableRecord, TableState, TabletRecord, TabletState, creation_done, table_info
 from cluster.membership import replicas_of
 from cluster.wire.messages import (
@@ -63,7 +63,7 @@ async def answer(manager: CatalogManager, query: Query) -> Answer:
     return msgspec.structs.replace(reply, age_ms=age_ms) if age_ms else reply
 
 
-def _reply(manager: CatalogManager, leadership: Leadership, query: Query) -> Answer:
+def _reply(manager: CatalogManager, leadership: LeaderTerm, query: Query) -> Answer:
     match query:
         case GetTableLocations():
             return table_locations(manager, leadership, query)
@@ -83,19 +83,19 @@ def _reply(manager: CatalogManager, leadership: Leadership, query: Query) -> Ans
             return list_masters(manager, leadership)
 
 
-def is_create_table_done(manager: CatalogManager, leadership: Leadership, request: IsCreateTableDone) -> DoneReply:
+def is_create_table_done(manager: CatalogManager, leadership: LeaderTerm, request: IsCreateTableDone) -> DoneReply:
     """Whether all tablets run; raises Refusal (NOT_FOUND)."""
     table = table_named(leadership, request.name)
     return DoneReply(creation_done(leadership.caches.tablets_of(table.table_id)), table.table_id, table.version)
 
 
-def is_alter_table_done(manager: CatalogManager, leadership: Leadership, request: IsAlterTableDone) -> DoneReply:
+def is_alter_table_done(manager: CatalogManager, leadership: LeaderTerm, request: IsAlterTableDone) -> DoneReply:
     """Whether every tablet has the latest schema; raises Refusal (NOT_FOUND)."""
     table = table_named(leadership, request.name)
     return DoneReply(table.state != TableState.ALTERING, table.table_id, table.version)
 
 
-def table_schema(manager: CatalogManager, leadership: Leadership, request: GetTableSchema) -> TableSchemaReply:
+def table_schema(manager: CatalogManager, leadership: LeaderTerm, request: GetTableSchema) -> TableSchemaReply:
     """The table's schema, and what every tablet is known to have of it; raises Refusal (NOT_FOUND)."""
     table = table_named(leadership, request.name)
     return TableSchemaReply(
@@ -111,12 +111,12 @@ def table_schema(manager: CatalogManager, leadership: Leadership, request: GetTa
     )
 
 
-def list_tables(manager: CatalogManager, leadership: Leadership) -> ListTablesReply:
+def list_tables(manager: CatalogManager, leadership: LeaderTerm) -> ListTablesReply:
     """Tables that are not removed, by name."""
     return ListTablesReply(tuple(table_info(table) for table in leadership.caches.named_tables()))
 
 
-def table_locations(manager: CatalogManager, leadership: Leadership, request: GetTableLocations) -> TableLocationsReply:
+def table_locations(manager: CatalogManager, leadership: LeaderTerm, request: GetTableLocations) -> TableLocationsReply:
     """Where the table's tablets are, from their records and the tserver map; raises Refusal (NOT_FOUND)."""
     table = table_named(leadership, request.name)
     tablets = leadership.caches.tablets_of(table.table_id)
@@ -125,7 +125,7 @@ def table_locations(manager: CatalogManager, leadership: Leadership, request: Ge
 
 
 def tablet_locations(
-    manager: CatalogManager, leadership: Leadership, request: GetTabletLocations
+    manager: CatalogManager, leadership: LeaderTerm, request: GetTabletLocations
 ) -> TabletLocationsReply:
     """Where these tablets are."""
     tablets = leadership.caches.tablets
@@ -133,14 +133,14 @@ def tablet_locations(
     return TabletLocationsReply(known, tuple(each for each in request.tablet_ids if each not in tablets))
 
 
-def list_masters(manager: CatalogManager, leadership: Leadership) -> MastersReply:
+def list_masters(manager: CatalogManager, leadership: LeaderTerm) -> MastersReply:
     """The masters' committed configuration and its leader, which answers."""
     configuration = manager.configuration()
     voters, learners = replicas_of(configuration.voters), replicas_of(configuration.learners)
     return MastersReply(voters, learners, manager.known_leader() or "", configuration.index)
 
 
-def list_tablet_servers(manager: CatalogManager, leadership: Leadership) -> TabletServersReply:
+def list_tablet_servers(manager: CatalogManager, leadership: LeaderTerm) -> TabletServersReply:
     """Every tserver this master has heard of, and which of them are live."""
     known, live = manager.servers.entries(), manager.servers.live(manager.ports.clock.monotonic_ns())
     return TabletServersReply(
@@ -150,7 +150,7 @@ def list_tablet_servers(manager: CatalogManager, leadership: Leadership) -> Tabl
     )
 
 
-def replicas_of_tablet(leadership: Leadership, tablet: TabletRecord) -> tuple[Replica, ...]:
+def replicas_of_tablet(leadership: LeaderTerm, tablet: TabletRecord) -> tuple[Replica, ...]:
     """The tablet's voters, from its record (M2), at the addresses of then; see `ServerMap.located`.
 
     With the flaw they are those that this leader has heard of: nobody, after an election (KUDU-1353).
@@ -160,14 +160,14 @@ def replicas_of_tablet(leadership: Leadership, tablet: TabletRecord) -> tuple[Re
     return () if tablet.config is None else tablet.config.voters
 
 
-def table_named(leadership: Leadership, name: str) -> TableRecord:
+def table_named(leadership: LeaderTerm, name: str) -> TableRecord:
     table = leadership.caches.table_named(name)
     if table is None:
         raise not_found(f"there is no table named {name!r}")
     return table
 
 
-def _location(manager: CatalogManager, leadership: Leadership, tablet: TabletRecord) -> TabletLocation:
+def _location(manager: CatalogManager, leadership: LeaderTerm, tablet: TabletRecord) -> TabletLocation:
     """Only a running tablet's replicas are told: one that is still CREATING may yet be replaced, with all it holds."""
     voters = replicas_of_tablet(leadership, tablet) if tablet.state == TabletState.RUNNING else ()
     hint = leadership.hints.get(tablet.tablet_id)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.master.calls import ServerCall
-from cluster.master.manager import CatalogManager, Leadership
+from cluster.master.manager import CatalogManager, LeaderTerm
 from cluster.master.placement import replica_load
 from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState
 from cluster.master.tservers import ServerEntry, best_placed
@@ -101,7 +101,7 @@ def newcomer(
     return best_placed(free, zones, load) if free else None
 
 
-def note_health(leadership: Leadership, node_id: str, report: TabletReport) -> bool:
+def note_health(leadership: LeaderTerm, node_id: str, report: TabletReport) -> bool:
     """Note whether a reported replica is broken; True if that is news."""
     known = leadership.broken.get(report.tablet_id, {})
     if report.state not in BROKEN:
@@ -111,7 +111,7 @@ def note_health(leadership: Leadership, node_id: str, report: TabletReport) -> b
     return node_id not in known
 
 
-def _note_broken(leadership: Leadership, tablet_id: str, node_ids: Iterable[str]) -> None:
+def _note_broken(leadership: LeaderTerm, tablet_id: str, node_ids: Iterable[str]) -> None:
     broken = dict.fromkeys(node_ids)
     if broken:
         leadership.broken[tablet_id] = broken
@@ -119,7 +119,7 @@ def _note_broken(leadership: Leadership, tablet_id: str, node_ids: Iterable[str]
         leadership.broken.pop(tablet_id, None)
 
 
-def replication_calls(manager: CatalogManager, leadership: Leadership) -> list[ServerCall]:
+def replication_calls(manager: CatalogManager, leadership: LeaderTerm) -> list[ServerCall]:
     """What the leaders of tablets that are not whole are asked for now."""
     now_ns = manager.ports.clock.monotonic_ns()
     live = [entry.node_id for entry in manager.servers.live(now_ns)]
@@ -148,7 +148,7 @@ def replication_calls(manager: CatalogManager, leadership: Leadership) -> list[S
     return calls
 
 
-def is_whole(leadership: Leadership, tablet: TabletRecord, leaving: Collection[str]) -> bool:
+def is_whole(leadership: LeaderTerm, tablet: TabletRecord, leaving: Collection[str]) -> bool:
     """Whether a tablet has the voters that it should have, all to stay, no learners, no broken replica; if it runs."""
     config = tablet.config
     if config is None or tablet.state != TabletState.RUNNING:
@@ -160,7 +160,7 @@ def is_whole(leadership: Leadership, tablet: TabletRecord, leaving: Collection[s
     return len(config.voters) == leadership.caches.tables[tablet.table_id].replication_factor
 
 
-def keep_members(leadership: Leadership, tablet_id: str) -> bool:
+def keep_members(leadership: LeaderTerm, tablet_id: str) -> bool:
     """Forget what was reported of replicas that the tablet's configuration has no more; whether it is whole."""
     tablet = leadership.caches.tablets[tablet_id]
     known = leadership.broken.get(tablet_id)
@@ -169,7 +169,7 @@ def keep_members(leadership: Leadership, tablet_id: str) -> bool:
     return is_whole(leadership, tablet, leadership.caches.leaving)
 
 
-def _not_whole(leadership: Leadership) -> list[tuple[TabletRecord, TableRecord]]:
+def _not_whole(leadership: LeaderTerm) -> list[tuple[TabletRecord, TableRecord]]:
     caches, leaving = leadership.caches, leadership.caches.leaving
     found = [tablet for tablet in caches.tablets.values() if not is_whole(leadership, tablet, leaving)]
     lacking = {tablet.tablet_id for tablet in found}
@@ -179,7 +179,7 @@ def _not_whole(leadership: Leadership) -> list[tuple[TabletRecord, TableRecord]]
 
 
 def _overdue(
-    manager: CatalogManager, leadership: Leadership, tablet: TabletRecord, table: TableRecord, now_ns: int
+    manager: CatalogManager, leadership: LeaderTerm, tablet: TabletRecord, table: TableRecord, now_ns: int
 ) -> bool:
     if tablet.config is None or len(tablet.config.voters) >= table.replication_factor:
         leadership.lacking_since_ns.pop(tablet.tablet_id, None)
@@ -188,7 +188,7 @@ def _overdue(
     return now_ns - since_ns >= min(MAX_GRACE_NS, manager.knobs.replica_dead_ms * 1_000_000 // GRACE_SHARE)
 
 
-def _leader(leadership: Leadership, tablet: TabletRecord) -> Replica | None:
+def _leader(leadership: LeaderTerm, tablet: TabletRecord) -> Replica | None:
     """The leader replica as last reported: it alone can change the configuration."""
     hint = leadership.hints.get(tablet.tablet_id)
     if hint is None or tablet.config is None:

@@ -28,7 +28,7 @@ from cluster.quorum.messages import (
 from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.partition_store import PartitionStore
 from cluster.quorum.replica_sets import Endpoint
-from cluster.wire.messages import Fault
+from cluster.wire.messages import ErrorReply
 from harness.failpoints import pass_by
 from harness.ports import DiskFull, Ports
 
@@ -114,23 +114,23 @@ class Bounds:
     # ---- what reconciliation asks ----
 
     async def answer(self, request: ReconcileRequest, calls: ReplicaCalls) -> QuorumReply:
-        """A Fault tells that nothing was done, or may be done again. Raises Quarantined."""
+        """An ErrorReply tells that nothing was done, or may be done again. Raises Quarantined."""
         try:
             return await self._answer(request, calls)
         except DiskFull:
-            return Fault("DISK_FULL", "the disk is full", definite=True)
+            return ErrorReply("DISK_FULL", "the disk is full", definite=True)
         except ValueError as error:
-            return Fault("INVALID", str(error), definite=True)
+            return ErrorReply("INVALID", str(error), definite=True)
 
     async def _answer(self, request: ReconcileRequest, calls: ReplicaCalls) -> QuorumReply:
         failpoints, tablet_id = self._ports.failpoints, request.tablet_id
         if isinstance(request, RaiseFenceTo | RaiseLowBound) and self.busy:
-            return Fault("BUSY", "another reconciliation is being noted here", definite=True)
+            return ErrorReply("BUSY", "another reconciliation is being noted here", definite=True)
         if isinstance(request, RaiseFenceTo):
             ahead_ns = request.time - self._ports.clock.wall_ns()
             if ahead_ns > self._max_offset_ns:
                 message = f"a fence {ahead_ns} ns ahead of this replica's clock; {self._max_offset_ns} are allowed"
-                return Fault("CLOCK_OFFSET", message, definite=True)
+                return ErrorReply("CLOCK_OFFSET", message, definite=True)
             await pass_by(failpoints, "quorum.before_fence", tablet_id)
             await self.raise_fence(request.time)
             await pass_by(failpoints, "quorum.after_fence", tablet_id)
@@ -181,12 +181,12 @@ class Bounds:
                 known = self._log.index.get(each)
                 encoded = None if known is None else await self._store.find(known.place)
                 if encoded is None:
-                    return Fault("NOT_FOUND", f"{each} is not here, or all have it by now", definite=True)
+                    return ErrorReply("NOT_FOUND", f"{each} is not here, or all have it by now", definite=True)
                 batch.append(LoggedMutation(each, encoded))
                 size += len(encoded)
             await self._deliver(request, target, batch, calls)
         except Unanswered as error:
-            return Fault("UNAVAILABLE", f"{target.node_id} did not take what it lacks: {error}", definite=True)
+            return ErrorReply("UNAVAILABLE", f"{target.node_id} did not take what it lacks: {error}", definite=True)
         return Stored()
 
     async def _deliver(

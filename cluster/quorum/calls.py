@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-import msgspec
-
 from cluster.quorum.messages import QuorumReply, ReplicaRequest, decode_quorum_reply, encode_quorum_request
 from cluster.quorum.replica_sets import Endpoint, Snitch
 from cluster.quorum.writing import Delivery
-from cluster.wire.messages import Fault
+from cluster.wire.messages import ErrorReply
+from harness.errors import UNDECODABLE
 from harness.ports import CallLost, Clock, Network, Refused, Unreachable
 
 AskOwn: TypeAlias = Callable[[ReplicaRequest], Awaitable[QuorumReply]]
@@ -40,7 +39,7 @@ class ReplicaCalls:
             reply = await self._ask(endpoint, request, timeout_s)
         finally:
             self._snitch.took(endpoint.node_id, (self._clock.monotonic_ns() - began_ns) / 1e9)
-        if isinstance(reply, Fault):
+        if isinstance(reply, ErrorReply):
             raise Unanswered(Delivery.REFUSED if reply.definite else Delivery.LOST, f"{reply.kind}: {reply.message}")
         return reply
 
@@ -60,6 +59,6 @@ class ReplicaCalls:
             raise Unanswered(Delivery.UNSENT, str(error) or f"{endpoint.node_id} can't be reached") from error
         except CallLost as error:
             raise Unanswered(Delivery.LOST, str(error) or f"{endpoint.node_id} did not answer in time") from error
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise Unanswered(Delivery.LOST, f"{endpoint.node_id} answered what nobody understands: {error}") from error
         return reply

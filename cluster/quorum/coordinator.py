@@ -21,7 +21,7 @@ from cluster.quorum.exchange import Exchange
 from cluster.quorum.fence import too_old
 from cluster.quorum.hinting import Hinting
 from cluster.quorum.ids import MutationIds
-from cluster.quorum.locating import Locator, NotLocated
+from cluster.quorum.locating import NotLocated, ReplicaLocator
 from cluster.quorum.logged_reading import LoggedQuestion, LoggedReadState
 from cluster.quorum.messages import (
     BelowFence,
@@ -40,7 +40,7 @@ from cluster.quorum.replica_sets import Endpoint, ReplicaSet, Snitch
 from cluster.quorum.requests import Invalid, checked_mutation, checked_slice, local_demand, timestamps_of
 from cluster.quorum.slices import page_token
 from cluster.quorum.writing import Delivery, WriteOutcome, WriteState
-from cluster.wire.messages import Fault
+from cluster.wire.messages import ErrorReply
 from harness.failpoints import pass_by
 from harness.levels import data_centre_of
 from harness.ports import DiskFull, Ports
@@ -55,7 +55,7 @@ class Coordinator:
         self,
         ports: Ports,
         config: NodeConfig,
-        locator: Locator,
+        locator: ReplicaLocator,
         snitch: Snitch,
         calls: ReplicaCalls,
         hinting: Hinting,
@@ -91,7 +91,7 @@ class Coordinator:
         except Invalid as error:
             return error.fault
         except DiskFull:
-            return Fault("DISK_FULL", "no id can be reserved: the disk is full", definite=True)
+            return ErrorReply("DISK_FULL", "no id can be reserved: the disk is full", definite=True)
         state = WriteState(replicas, wanted)
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         write = partial(self._write_everywhere, state, replicas, request, message, answered)
@@ -161,7 +161,7 @@ class Coordinator:
             return Written(state.acknowledged_by)
         definite = state.outcome is WriteOutcome.FAILED
         reached = ", ".join(state.acknowledged_by) or "nobody"
-        return Fault("UNAVAILABLE", f"{request.level} was not reached: {reached} acknowledged", definite=definite)
+        return ErrorReply("UNAVAILABLE", f"{request.level} was not reached: {reached} acknowledged", definite=definite)
 
     # ---- reads ----
 
@@ -186,10 +186,12 @@ class Coordinator:
             # What answers a call may run in no task (`harness.eager`), where there are no timeouts.
             found = await asyncio.create_task(reading, name="quorum.read")
         except TimeoutError:
-            return Fault("TIMED_OUT", f"{request.level} was not reached in time", definite=True)
+            return ErrorReply("TIMED_OUT", f"{request.level} was not reached in time", definite=True)
         if isinstance(found, GiveUp):
             self._locator.doubt(request.table)
-            return Fault("UNAVAILABLE", f"{request.level} was not reached: {found.node_id} is missing", definite=True)
+            return ErrorReply(
+                "UNAVAILABLE", f"{request.level} was not reached: {found.node_id} is missing", definite=True
+            )
         await pass_by(self._ports.failpoints, "quorum.after_read", replicas.tablet_id)
         return PageRead(found.page, found.replicas, page_token(request.slice, found.page))
 

@@ -64,8 +64,9 @@ class Exchange(Generic[Q]):
         return await performance.run(self._read.begin(), self._timeout_s)
 
     async def _put(self, question: Q) -> Sequence[Q | PageFound | GiveUp]:
-        if question.point is not None:
+        if question.point is not None and question.point in self._ports.failpoints.armed:
             await pass_by(self._ports.failpoints, question.point, self._replicas.tablet_id)
+            await self._ports.clock.sleep(0)  # in the simulator, who stops itself ends its turn: it must ask nothing
         timeout_s = self._timeout_s * _PATIENCE if question.brief else self._timeout_s
         try:
             reply = await self._calls.ask(question.endpoint, question.request(self._replicas), timeout_s)

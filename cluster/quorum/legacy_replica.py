@@ -30,7 +30,7 @@ from cluster.quorum.mutation import InvalidMutation, decode_mutation
 from cluster.quorum.partition_store import Arrival, PartitionStore
 from cluster.quorum.repairing import hash_leaves, stream_span
 from cluster.quorum.slices import page_digest
-from cluster.wire.messages import CreateTablet, Fault
+from cluster.wire.messages import CreateTablet, ErrorReply
 from harness.failpoints import pass_by
 from harness.ports import DiskFull, Ports
 
@@ -53,7 +53,7 @@ class LegacyReplica:
         return age_ms >= self._knobs.deletion_grace_ms
 
     async def answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
-        """Store, read, hash, or stream by `calls`; a Fault that is definite tells that nothing was done."""
+        """Store, read, hash, or stream by `calls`; an ErrorReply that is definite tells that nothing was done."""
         if isinstance(request, StoreMutation):
             return await self._take(store, (request.mutation,))
         if isinstance(request, FetchRows):
@@ -77,7 +77,7 @@ class LegacyReplica:
             if failpoints.armed:
                 await pass_by(failpoints, "quorum.after_store", self._tablet_id)
         except (InvalidMutation, OtherVersion) as error:
-            return Fault("INVALID", str(error), definite=True)
+            return ErrorReply("INVALID", str(error), definite=True)
         except DiskFull:
-            return Fault("DISK_FULL", "the disk is full", definite=len(encoded) == 1)
+            return ErrorReply("DISK_FULL", "the disk is full", definite=len(encoded) == 1)
         return Stored()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from cluster.client.client import ClusterClient
 from cluster.quorum.keys import KeyBytes, bucket_of, tokens_of
 from cluster.quorum.replica_sets import ReplicaSet, replica_set
-from cluster.wire.messages import Fault, TableLocationsReply, TabletLocation
+from cluster.wire.messages import ErrorReply, TableLocationsReply, TabletLocation
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ports import Clock
 
@@ -23,12 +23,12 @@ class NotLocated(Exception):
     """The masters did not say where the partition is: there is no such table, it is not up, or they don't answer."""
 
     @property
-    def fault(self) -> Fault:
+    def fault(self) -> ErrorReply:
         """Nothing was sent to any replica."""
-        return Fault("NOT_LOCATED", str(self), definite=True)
+        return ErrorReply("NOT_LOCATED", str(self), definite=True)
 
 
-class Locator:
+class ReplicaLocator:
     """Replica sets by table and partition key; one question to the masters at a time for each table."""
 
     def __init__(self, clock: Clock, client: Callable[[], ClusterClient]) -> None:

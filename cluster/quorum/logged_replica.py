@@ -39,7 +39,7 @@ from cluster.quorum.messages import (
 from cluster.quorum.mutation import InvalidMutation, decode_mutation
 from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.partition_store import Arrival, PartitionStore
-from cluster.wire.messages import CreateTablet, Fault
+from cluster.wire.messages import CreateTablet, ErrorReply
 from harness.failpoints import pass_by
 from harness.ports import DiskFull, Ports
 from harness.protocols import node_of
@@ -93,7 +93,7 @@ class LoggedReplica:
         return over
 
     async def answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
-        """Store, read or reconcile by `calls`; a Fault that is definite tells that nothing was done."""
+        """Store, read or reconcile by `calls`; an ErrorReply that is definite tells that nothing was done."""
         if isinstance(request, StoreLogged):
             return await self._take(store, (request.mutation,), new=True)
         if isinstance(request, DeliverMutations):
@@ -126,9 +126,9 @@ class LoggedReplica:
             if failpoints.armed:
                 await pass_by(failpoints, "quorum.after_store", self._tablet_id)
         except (InvalidMutation, OtherVersion) as error:
-            return Fault("INVALID", str(error), definite=True)
+            return ErrorReply("INVALID", str(error), definite=True)
         except DiskFull:
-            return Fault("DISK_FULL", "the disk is full", definite=alone)
+            return ErrorReply("DISK_FULL", "the disk is full", definite=alone)
         return Stored()
 
     def _has(self, each: MutationId, bounds: Bounds, new: bool) -> bool:

@@ -14,7 +14,8 @@ from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.slices import Page, Slice
 from cluster.quorum.summaries import Summary
-from cluster.wire.messages import Fault, Replica
+from cluster.wire.messages import ErrorReply, Replica
+from cluster.wire.nouns import Seconds
 
 MARK = b"Q"
 """The first byte of these requests; every other one begins with a map."""
@@ -32,7 +33,7 @@ class WritePartition(msgspec.Struct, frozen=True, tag="WritePartition"):
     table: str
     mutation: bytes
     level: str
-    timeout_s: float
+    timeout_s: Seconds
 
 
 class ReadPartition(msgspec.Struct, frozen=True, tag="ReadPartition"):
@@ -44,7 +45,7 @@ class ReadPartition(msgspec.Struct, frozen=True, tag="ReadPartition"):
     table: str
     slice: Slice
     level: str
-    timeout_s: float
+    timeout_s: Seconds
     read_repair: str = BLOCKING
     token: bytes | None = None
     prefer: tuple[str, ...] = ()
@@ -94,7 +95,7 @@ class RepairTable(msgspec.Struct, frozen=True, tag="RepairTable"):
     """
 
     table: str
-    timeout_s: float
+    timeout_s: Seconds
 
 
 class StopRepairs(msgspec.Struct, frozen=True, tag="StopRepairs"):
@@ -394,10 +395,10 @@ ReconcileReply: TypeAlias = BoundTold | IdsHashed | IdsListed
 RepairReply: TypeAlias = LeavesHashed | SpanStreamed | Repaired
 
 QuorumReply: TypeAlias = (
-    Written | PageRead | Stored | RowsFetched | RowsDigest | RepairReply | LoggedReply | ReconcileReply | Fault
+    Written | PageRead | Stored | RowsFetched | RowsDigest | RepairReply | LoggedReply | ReconcileReply | ErrorReply
 )
 
-OTHER_DESIGN = Fault("INVALID", "this replica's table has another replication design", definite=True)
+OTHER_DESIGN = ErrorReply("INVALID", "this replica's table has another replication design", definite=True)
 """What a replica says to a request of a design that is not its table's."""
 
 _encode = msgspec.msgpack.Encoder().encode

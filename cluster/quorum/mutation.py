@@ -18,6 +18,7 @@ from cluster.quorum.deletions import Deletion, RangeDeletion, add_range, joined
 from cluster.quorum.keys import ABOVE, KeyBytes, KeySpan
 from cluster.quorum.rows import PartitionContents, QuorumCell, QuorumRow, canonical, merge_rows
 from cluster.store.cells import Value, is_value
+from harness.errors import UNDECODABLE
 
 T = TypeVar("T")
 
@@ -209,7 +210,7 @@ def decode_mutation(data: bytes) -> PartitionMutation:
     """The mutation in these bytes, unchecked; raises OtherVersion, InvalidMutation."""
     try:
         return decode_versioned(_mutations, data)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise InvalidMutation(f"these bytes are no mutation: {error}") from error
 
 
@@ -217,7 +218,7 @@ def partition_in(data: bytes) -> KeyBytes:
     """The partition of the mutation in these bytes, of which nothing else is decoded; raises like `decode_mutation`."""
     try:
         return decode_versioned(_heads, data).partition
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise InvalidMutation(f"these bytes are no mutation: {error}") from error
 
 

@@ -58,7 +58,7 @@ class Collect:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class SendMissing:
     """Have one replica send mutations to another that lacks them, and wait until they are durable there."""
 
     source: str
@@ -89,7 +89,7 @@ class Abandoned:
     reason: str
 
 
-Step: TypeAlias = RaiseFence | AskBound | Compare | Collect | Deliver | RaiseBound
+Step: TypeAlias = RaiseFence | AskBound | Compare | Collect | SendMissing | RaiseBound
 Instruction: TypeAlias = Step | Reconciled | Abandoned
 
 MOST_AT_ONCE = 512
@@ -121,7 +121,7 @@ class Reconciliation:
         self._hashes: dict[str, bytes] = {}
         self._low = 0
         self._ids: dict[str, dict[MutationId, None]] = {node: {} for node in self._replicas}
-        self._due: dict[Deliver, None] = {}
+        self._due: dict[SendMissing, None] = {}
         self._delivered = 0
 
     def begin(self) -> list[Instruction]:
@@ -154,7 +154,7 @@ class Reconciliation:
         del self._awaited[node]
         return self._go_on()
 
-    def on_delivered(self, delivery: Deliver) -> list[Instruction]:
+    def on_delivered(self, delivery: SendMissing) -> list[Instruction]:
         """Mutations are durable where they were missing."""
         if self._stage is not _Stage.DELIVERING or delivery not in self._due:
             return []
@@ -170,10 +170,10 @@ class Reconciliation:
         """A step was not carried out, or nobody knows."""
         if self._stage is _Stage.OVER:
             return []
-        node = step.target if isinstance(step, Deliver) else step.node
+        node = step.target if isinstance(step, SendMissing) else step.node
         if self._stage is not _Stage.RAISING and self._fenced:
             return self.abandon(f"{node}: {reason}")
-        if isinstance(step, Deliver):
+        if isinstance(step, SendMissing):
             self._due.pop(step, None)
         else:
             self._awaited.pop(node, None)
@@ -238,7 +238,7 @@ class Reconciliation:
             for source, ids in lacking.items():
                 ids.sort()
                 some = (tuple(ids[at : at + MOST_AT_ONCE]) for at in range(0, len(ids), MOST_AT_ONCE))
-                self._due.update((Deliver(source, target, each), None) for each in some)
+                self._due.update((SendMissing(source, target, each), None) for each in some)
         self._stage = _Stage.DELIVERING
         return list(self._due) if self._due else self._go_on()
 

@@ -34,12 +34,12 @@ from cluster.quorum.reconciliation import (
     AskBound,
     Collect,
     Compare,
-    Deliver,
     Instruction,
     RaiseBound,
     RaiseFence,
     Reconciled,
     Reconciliation,
+    SendMissing,
     Step,
     backdated,
 )
@@ -62,7 +62,7 @@ _POINTS: Mapping[type[Step], str] = MappingProxyType(
         RaiseFence: "quorum.before_fencing",
         Compare: "quorum.before_comparing",
         Collect: "quorum.before_collecting",
-        Deliver: "quorum.before_delivering",
+        SendMissing: "quorum.before_delivering",
         RaiseBound: "quorum.before_raising",
     }
 )
@@ -193,16 +193,16 @@ class _Meeting:
             return state.on_compared(step.node, reply.hashed)
         if isinstance(step, Collect) and isinstance(reply, IdsListed) and reply.complete_below > step.low:
             return state.on_collected(step.node, reply.ids, reply.complete_below)
-        if isinstance(step, Deliver) and isinstance(reply, Stored):
+        if isinstance(step, SendMissing) and isinstance(reply, Stored):
             return state.on_delivered(step)
         if isinstance(step, RaiseBound) and isinstance(reply, Stored):
             return state.on_raised(step.node)
         return state.on_missed(step, "it answered what nobody asked for")
 
     async def _ask(self, step: Step) -> QuorumReply:
-        node = step.source if isinstance(step, Deliver) else step.node
+        node = step.source if isinstance(step, SendMissing) else step.node
         endpoint, request = self._replicas.named(node), self._request(step)
-        if not isinstance(step, Deliver):
+        if not isinstance(step, SendMissing):
             return await self._calls.ask(endpoint, request, self._timeout_s)
         async with self._sending:
             return await self._calls.ask(endpoint, request, STEP_TIMEOUT_S)

@@ -35,7 +35,7 @@ from cluster.quorum.mutation import PartitionMutation, encode_mutation
 from cluster.quorum.partition_store import PartitionStore, Piece
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.rows import PartitionContents, join_contents
-from cluster.wire.messages import Fault, Replica
+from cluster.wire.messages import ErrorReply, Replica
 from harness.failpoints import pass_by
 from harness.ports import Clock, Failpoints, Ports
 
@@ -69,7 +69,7 @@ async def hash_leaves(store: PartitionStore, asked: HashLeaves, clock: Clock) ->
         leaves = TokenLeaves(asked.first, asked.last, asked.depth)
         begin, _ = leaves.span(asked.first_leaf, asked.first_leaf)
     except ValueError as error:
-        return Fault("INVALID", str(error), definite=True)
+        return ErrorReply("INVALID", str(error), definite=True)
     hasher = LeafHasher(leaves, asked.first_leaf, older_than(asked.deleted_before_ms))
     read_before, began_ns, end = store.stats.read_bytes, clock.monotonic_ns(), leaves.count
     scan = store.scan(begin, asked.last)
@@ -101,7 +101,7 @@ async def stream_span(store: PartitionStore, asked: StreamSpan, calls: ReplicaCa
                 await streaming.send()
         await streaming.send()
     except Unanswered as error:
-        return Fault("UNAVAILABLE", f"a target did not take what was streamed: {error}", definite=True)
+        return ErrorReply("UNAVAILABLE", f"a target did not take what was streamed: {error}", definite=True)
     finally:
         scan.close()
     return SpanStreamed(streaming.partitions, streaming.sent_bytes, None)

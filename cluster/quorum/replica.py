@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from cluster.config import Knobs
-from cluster.group import OnFailure, Transport
+from cluster.group_spec import OnFailure, Transport
 from cluster.log.view import GroupLog, Quarantined
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
@@ -30,15 +30,16 @@ from cluster.wire.messages import (
     ConfigurationReply,
     CreateTablet,
     DoneReply,
-    Fault,
+    ErrorReply,
     GroupState,
     RowRequest,
     TabletReport,
     encode,
 )
+from cluster.wire.operating import LeadershipReply, TransferLeadership
 from harness.ports import Ports
 
-_NOT_OPEN = Fault("SHUTTING_DOWN", "this replica is not serving", definite=True)
+_NOT_OPEN = ErrorReply("SHUTTING_DOWN", "this replica is not serving", definite=True)
 
 
 class Replication(Protocol):
@@ -98,17 +99,17 @@ class PartitionReplica:
     # ---- what coordinators ask ----
 
     async def answer(self, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
-        """Store, read, hash, or stream by `calls`; a Fault that is definite tells that nothing was done."""
+        """Store, read, hash, or stream by `calls`; an ErrorReply that is definite tells that nothing was done."""
         if self._store is None:
             return _NOT_OPEN
         if request.epoch not in (self.epoch, ANY_EPOCH):
             message = f"the replicas of {request.tablet_id} are those of epoch {self.epoch}, not {request.epoch}"
-            return Fault("WRONG_EPOCH", message, definite=True)
+            return ErrorReply("WRONG_EPOCH", message, definite=True)
         try:
             return await self._replication.answer(self._store, request, calls)
         except Quarantined as error:
             # What was being written when the damage was found may be in the log.
-            return Fault("QUARANTINED", str(error), definite=not isinstance(request, STORING_REQUESTS))
+            return ErrorReply("QUARANTINED", str(error), definite=not isinstance(request, STORING_REQUESTS))
 
     @property
     def logged(self) -> bool:
@@ -204,11 +205,15 @@ class PartitionReplica:
         """Requests of other designs are refused."""
         return _refused(self.created)
 
-    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
+    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
         """Replica sets change by Q11, which is not built yet."""
-        return Fault("CHANGE_REFUSED", f"tablet {request.group} has no Raft configuration", definite=True)
+        return ErrorReply("CHANGE_REFUSED", f"tablet {request.group} has no Raft configuration", definite=True)
 
-    async def alter_schema(self, request: AlterTablet) -> DoneReply | Fault:
+    async def transfer_leadership(self, request: TransferLeadership) -> LeadershipReply | ErrorReply:
+        """There is nothing to hand over."""
+        return ErrorReply("INVALID", f"nobody leads tablet {request.group}: its replicas are equals", definite=True)
+
+    async def alter_schema(self, request: AlterTablet) -> DoneReply | ErrorReply:
         """Cells are stored by column id, so that a schema changes nothing here but what is reported."""
         self._schema_version = max(self._schema_version, request.schema_version)
         self._on_change()
@@ -217,4 +222,4 @@ class PartitionReplica:
 
 async def _refused(created: CreateTablet) -> bytes:
     message = f"tablet {created.tablet_id} is of the design {created.design!r}: it is written and read at levels"
-    return encode(Fault("INVALID", message, definite=True))
+    return encode(ErrorReply("INVALID", message, definite=True))

@@ -7,7 +7,7 @@ from cluster.quorum.messages import READ_REPAIRS, ReadPartition
 from cluster.quorum.mutation import InvalidMutation, PartitionMutation, check_mutation, decode_mutation
 from cluster.quorum.replica_sets import ReplicaSet
 from cluster.quorum.slices import InvalidToken, Slice, resumed
-from cluster.wire.messages import Fault
+from cluster.wire.messages import ErrorReply
 from harness.errors import UserError
 from harness.levels import LEVELS, Demand, demand
 
@@ -23,7 +23,7 @@ class Invalid(Exception):
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
-        self.fault = Fault(kind, message, definite=True)
+        self.fault = ErrorReply(kind, message, definite=True)
 
 
 def checked_mutation(encoded: bytes, wall_ns: int) -> PartitionMutation:

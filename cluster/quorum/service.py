@@ -10,12 +10,12 @@ from cluster.identity import PeerCheck, stranger
 from cluster.log.node import NodeLog, Quarantined
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
-from cluster.observer import SILENT, Observer
+from cluster.observer import UNOBSERVED, Observer
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.coordinator import Coordinator
 from cluster.quorum.hinting import HINTS_GROUP, Hinting
 from cluster.quorum.ids import MutationIds
-from cluster.quorum.locating import Locator, NotLocated
+from cluster.quorum.locating import NotLocated, ReplicaLocator
 from cluster.quorum.messages import (
     PageRead,
     QuorumReply,
@@ -33,7 +33,8 @@ from cluster.quorum.reconciling import Reconciling
 from cluster.quorum.repairing import RepairAborted, RepairRange, Repairs
 from cluster.quorum.replica import PartitionReplica
 from cluster.quorum.replica_sets import ReplicaSet, Snitch
-from cluster.wire.messages import UNDECODABLE, Fault
+from cluster.wire.messages import ErrorReply
+from harness.errors import UNDECODABLE
 from harness.ports import Peer, Ports
 
 _MASTERS_TIMEOUT_S = 4.0
@@ -51,11 +52,11 @@ class QuorumService:
         config: NodeConfig,
         replicas: Mapping[str, object],
         check: PeerCheck,
-        observer: Observer = SILENT,
+        observer: Observer = UNOBSERVED,
     ) -> None:
         self._ports, self._config, self._replicas, self._check = ports, config, replicas, check
         self._log: NodeLog | None = None
-        self._locator = Locator(ports.clock, self._client)
+        self._locator = ReplicaLocator(ports.clock, self._client)
         snitch = Snitch(ports.node_id, config.zone)
         calls = self._calls = ReplicaCalls(ports.node_id, ports.network, ports.clock, snitch, self._own)
         self._hinting = Hinting(ports, self._hints_view, self._locator.address, calls, config.flaws)
@@ -89,11 +90,11 @@ class QuorumService:
         self._hinting.close()
 
     async def answer(self, peer: Peer, payload: bytes) -> bytes:
-        """Answer one request, given without its mark: an encoded reply or Fault."""
+        """Answer one request, given without its mark: an encoded reply or ErrorReply."""
         try:
             request = decode_quorum_request(payload)
         except UNDECODABLE as error:
-            return encode_quorum_reply(Fault("INVALID", str(error), definite=True))
+            return encode_quorum_reply(ErrorReply("INVALID", str(error), definite=True))
         if isinstance(request, WritePartition):
             return encode_quorum_reply(await self._coordinator.write(request))
         if isinstance(request, ReadPartition):
@@ -133,7 +134,7 @@ class QuorumService:
         except NotLocated as error:
             return error.fault
         except RepairAborted as error:
-            return Fault("REPAIR_ABORTED", str(error), definite=False)
+            return ErrorReply("REPAIR_ABORTED", str(error), definite=False)
 
     def _first_of(self) -> Iterator[RepairRange]:
         """The tablets that this server is the first replica of: one of them repairs each in the background."""
@@ -158,7 +159,7 @@ class QuorumService:
         return self._log.group(HINTS_GROUP)
 
 
-def _absent(tablet_id: str, replica: object) -> Fault:
+def _absent(tablet_id: str, replica: object) -> ErrorReply:
     """Nothing was done; a replica that does not serve may come back, and its hints are kept for it."""
     kind = "NOT_FOUND" if replica is None else "SHUTTING_DOWN"
-    return Fault(kind, f"no replica of {tablet_id} serves here", definite=True)
+    return ErrorReply(kind, f"no replica of {tablet_id} serves here", definite=True)

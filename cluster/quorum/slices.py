@@ -25,6 +25,7 @@ from cluster.quorum.rows import (
     merge_contents,
 )
 from cluster.store.cells import Value
+from harness.errors import UNDECODABLE
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -257,7 +258,7 @@ def resumed(asked: Slice, token: bytes) -> Slice:
     """The slice that goes on behind a page of the query; raises InvalidToken."""
     try:
         found = decode_versioned(_tokens, token)
-    except (OtherVersion, msgspec.MsgspecError) as error:
+    except (OtherVersion, *UNDECODABLE) as error:
         raise InvalidToken("this token continues no page") from error
     if found.query != _query(asked):
         raise InvalidToken("this token continues a page of another query")

@@ -24,6 +24,7 @@ from cluster.raft.types import (
     Entry,
     Event,
     HandOver,
+    HandOverTo,
     HardState,
     Liveness,
     Message,
@@ -34,6 +35,7 @@ from cluster.raft.types import (
     Propose,
     ReadIndex,
     Ready,
+    Reason,
     Receive,
     RequestVote,
     RequestVoteReply,
@@ -43,8 +45,6 @@ from cluster.raft.types import (
     SnapshotSent,
     Tick,
     TimeoutNow,
-    TransferLeadership,
-    Wake,
 )
 
 __all__ = ["Raft", "RaftConfig"]
@@ -148,6 +148,11 @@ class Raft:
         quiescence.hear(self._state)
         return {peer: progress.acked_ns for peer, progress in self._state.progress.items()}
 
+    def transfer_refusal(self, target: NodeId, now_ns: int) -> tuple[Reason, str] | None:
+        """Why this node can't hand over to `target` now, told in a sentence; None if it can."""
+        quiescence.hear(self._state)
+        return transfer.refusal(self._state, target, now_ns)
+
     def lease_read_index(self, now_ns: int) -> int | None:
         """The fast path of `ReadIndex`: a read may be served at once when everything up to this index is applied."""
         quiescence.hear(self._state)
@@ -171,18 +176,38 @@ class Raft:
         state = self._state
         if state.quiet is not None:
             quiescence.hear(state)
+        if type(event) is Receive:
+            self._receive(event.message, now_ns)
+        elif type(event) is Persisted:
+            on_persisted(state, event.sequence, now_ns)
+        elif type(event) is Propose:
+            replication.propose(state, event.commands, now_ns)
+        elif type(event) is Tick:
+            on_tick(state, now_ns)
+        else:
+            self._take_rare(event, now_ns)
+        if state.quiet is not None or state.asked_in_term:
+            quiescence.settle(state, event, now_ns)
+        return collect(state)
+
+    def persisted_quietly(self, sequence: int) -> bool:
+        """Take `Persisted` in where its Ready would ask for nothing, as at nearly every follower; else False, and
+        nothing is done."""
+        state = self._state
+        if state.role is not Role.FOLLOWER or state.late_ack is not None or state.config.flaws:
+            return False
+        if state.quiet is not None or state.asked_in_term:
+            return False
+        count_durable(state, sequence)
+        return True
+
+    def _take_rare(self, event: Event, now_ns: int) -> None:
+        """Apart, for what an event is not takes long to find out."""
+        state = self._state
         match event:
-            case Receive():
-                self._receive(event.message, now_ns)
-            case Persisted():
-                on_persisted(state, event.sequence, now_ns)
-            case Propose():
-                replication.propose(state, event.commands, now_ns)
             case ReadIndex():
                 reads.on_read_index(state, event.context, now_ns)
-            case Tick():
-                on_tick(state, now_ns)
-            case TransferLeadership():
+            case HandOverTo():
                 transfer.start(state, event.target, now_ns)
             case HandOver():
                 transfer.hand_over(state, event.wanted, now_ns)
@@ -194,11 +219,8 @@ class Raft:
                 replication.on_snapshot_sent(state, event, now_ns)
             case SnapshotReceived():
                 following.on_snapshot_received(state, event, now_ns)
-            case Wake():
+            case _:
                 pass
-        if state.quiet is not None or state.asked_in_term:
-            quiescence.settle(state, event, now_ns)
-        return collect(state)
 
     def _receive(self, message: Message, now_ns: int) -> None:
         """Rules apply to whoever sends: the own configuration may be older or newer than the sender's (§4.1)."""
@@ -231,13 +253,7 @@ def on_tick(state: State, now_ns: int) -> None:
 
 def on_persisted(state: State, sequence: int, now_ns: int) -> None:
     """Count what has become durable: the own vote, the leader's own log, and what a follower held back."""
-    if sequence > state.persisted_sequence:
-        state.persisted_sequence = sequence
-    pending = state.pending_writes
-    while pending and pending[0][0] <= sequence:
-        durable = pending.popleft()[1]
-        if durable > state.durable_index:
-            state.durable_index = durable
+    count_durable(state, sequence)
     role = state.role
     if role is Role.LEADER:
         replication.advance_commit(state, now_ns)
@@ -246,6 +262,17 @@ def on_persisted(state: State, sequence: int, now_ns: int) -> None:
         election.count_own_vote(state, now_ns)
     if state.late_ack is not None:
         following.send_late_ack(state)
+
+
+def count_durable(state: State, sequence: int) -> None:
+    """Every `Persist` up to `sequence` is durable."""
+    if sequence > state.persisted_sequence:
+        state.persisted_sequence = sequence
+    pending = state.pending_writes
+    while pending and pending[0][0] <= sequence:
+        durable = pending.popleft()[1]
+        if durable > state.durable_index:
+            state.durable_index = durable
 
 
 def compact(state: State, meta: SnapshotMeta) -> None:

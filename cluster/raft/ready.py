@@ -7,8 +7,6 @@ from cluster.raft.reads import FOR_EVER_NS
 from cluster.raft.state import Outbox, State
 from cluster.raft.types import Entry, HardState, NodeId, Persist, Ready, Role, SoftState
 
-_EMPTY = Outbox()
-
 
 def collect(state: State) -> Ready:
     """The Ready of the step that just ran; the next step starts with an empty outbox."""
@@ -20,8 +18,23 @@ def collect(state: State) -> Ready:
         wake_ns = next_wake_ns(state)
     else:
         wake_ns = state.heartbeat_due_ns if state.role is Role.LEADER else state.election_deadline_ns
-    if state.out == _EMPTY:  # as after most answers, and after a follower's own fsync
-        return Ready((), None, None, apply, (), (), soft_state, None, wake_ns)
+    out = state.out
+    rare = out.reads or out.failed_reads or out.changes or out.send_snapshots
+    if rare or out.configuration is not None or out.quiescence is not None or out.install is not None:
+        return all_of(state, apply, soft_state, wake_ns)
+    if not (out.sends or out.unsaved_from or out.after_persist or out.hard_changed):
+        proposed, out.proposed = out.proposed, None
+        return Ready((), None, None, apply, (), (), soft_state, proposed, wake_ns)
+    persist = persist_of(state, out) if out.unsaved_from or out.after_persist or out.hard_changed else None
+    ready = Ready(tuple(out.sends), persist, None, apply, (), (), soft_state, out.proposed, wake_ns)
+    out.sends.clear()  # emptied for the next step: a new one costs more than what most steps do
+    out.after_persist.clear()
+    out.hard_changed, out.unsaved_from, out.proposed = False, 0, None
+    return ready
+
+
+def all_of(state: State, apply: tuple[Entry, ...], soft_state: SoftState | None, wake_ns: int) -> Ready:
+    """The Ready of a step that asks for what few steps ask for."""
     out, state.out = state.out, Outbox()
     return Ready(
         tuple(out.sends),

@@ -3,9 +3,32 @@
 from __future__ import annotations
 
 from cluster.raft import election, reads
-from cluster.raft.progress import Progress
+from cluster.raft.progress import Mode, Progress
 from cluster.raft.state import State
-from cluster.raft.types import NodeId, Role, TimeoutNow
+from cluster.raft.types import NodeId, Reason, Role, TimeoutNow
+
+
+def refusal(state: State, target: NodeId, now_ns: int) -> tuple[Reason, str] | None:
+    """Why leadership can't go to `target`, as one sentence; None if it can.
+
+    While it is brought up to date nothing is proposed (§3.10): it must answer, and lack no more than may be under way
+    to it anyway.
+    """
+    if state.role is not Role.LEADER:
+        return Reason.NOT_THE_LEADER, "this replica does not lead the group"
+    if state.transfer_target is not None or state.handing_over:
+        return Reason.BUSY, "the leader is handing over already"
+    if target == state.node_id:
+        return Reason.INVALID, f"{target} leads the group already"
+    if target not in state.voters:
+        return Reason.INVALID, f"{target} is no voter of the group"
+    progress, window = state.progress[target], state.config.max_batch_entries * state.config.max_inflight
+    if now_ns - progress.acked_ns > state.config.election_timeout_ns:
+        return Reason.NOT_CAUGHT_UP, f"{target} has not answered for an election timeout"
+    lag = state.log.last_index - progress.match
+    if progress.mode is Mode.SNAPSHOT or lag > window:
+        return Reason.NOT_CAUGHT_UP, f"{target} lacks {lag} entries"
+    return None
 
 
 def start(state: State, target: NodeId, now_ns: int) -> None:

@@ -266,7 +266,7 @@ class ReadIndex(msgspec.Struct, frozen=True):
     context: int
 
 
-class TransferLeadership(msgspec.Struct, frozen=True):
+class HandOverTo(msgspec.Struct, frozen=True):
     """Give the lease up and hand leadership to `target` (§3.10)."""
 
     target: NodeId
@@ -319,7 +319,7 @@ Event: TypeAlias = (
     | Propose
     | Persisted
     | ReadIndex
-    | TransferLeadership
+    | HandOverTo
     | HandOver
     | ChangeMembership
     | Compact

@@ -8,10 +8,10 @@ from cluster.ranges import rows
 from cluster.ranges.commands import Put
 from cluster.ranges.rows import RowState
 from cluster.store.cells import Span, is_value, point, same_value
-from cluster.wire.messages import CompareAndSet, Done, WriteRow, WriteRows
+from cluster.wire.messages import CompareAndSet, Done, WriteCell, WriteCells
 from cluster.wire.rows import ChangeRow
 
-Change: TypeAlias = WriteRow | WriteRows | CompareAndSet | ChangeRow
+Change: TypeAlias = WriteCell | WriteCells | CompareAndSet | ChangeRow
 
 
 def problem(puts: tuple[Put, ...]) -> str | None:
@@ -29,7 +29,7 @@ def problem(puts: tuple[Put, ...]) -> str | None:
 def puts_of(change: Change) -> tuple[Put, ...]:
     """What it writes, if it writes; of a typed row its marker, which stands for all."""
     partition = change.partition
-    if type(change) is WriteRows:
+    if type(change) is WriteCells:
         return tuple(Put((partition, cell.row, cell.column), cell.value) for cell in change.cells)
     if type(change) is ChangeRow:
         return (Put(rows.marker_of(change), True),)
@@ -44,7 +44,7 @@ def spans_of(puts: tuple[Put, ...]) -> tuple[Span, ...]:
 def decide(change: Change, puts: tuple[Put, ...], state: RowState, timestamp: int) -> tuple[tuple[Put, ...], Done]:
     """Which of its `puts` it writes on this state at `timestamp`, all or none, and its answer."""
     if type(change) is CompareAndSet:
-        version = state.read((change.partition, change.row, change.column))
+        version = state.read(change.cell)
         found = None if version is None else version.value
         if not same_value(found, change.expected):
             return (), Done(applied=False, found=found, timestamp=timestamp)

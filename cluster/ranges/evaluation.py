@@ -26,7 +26,7 @@ from cluster.store.cells import Span
 from cluster.store.hlc import Timestamp
 from cluster.store.node_clock import NodeClock
 from cluster.waiters import NotProposed
-from cluster.wire.messages import Fault, encode
+from cluster.wire.messages import ErrorReply, encode
 from cluster.wire.rows import ChangeRow
 from harness.failpoints import pass_by
 from harness.ports import Ports
@@ -35,7 +35,7 @@ _MS = 1_000_000
 
 
 def _fault(kind: str, message: str, definite: bool = True) -> bytes:
-    return encode(Fault(kind, message, definite=definite))
+    return encode(ErrorReply(kind, message, definite=definite))
 
 
 _LATCH_TIMED_OUT = _fault("TIMED_OUT", "a change before this one was not decided within the deadline")
@@ -43,7 +43,7 @@ _READ_TIMED_OUT = _fault("TIMED_OUT", "no quorum within the deadline")
 _CHANGE_TIMED_OUT = _fault("TIMED_OUT", "no quorum within the deadline", definite=False)
 
 
-class Log(Protocol):
+class ReplicatedLog(Protocol):
     """The range's replicated log."""
 
     def submit_stamped(self, stamp: Callable[[], bytes], timeout_s: float) -> asyncio.Future[bytes]:
@@ -82,9 +82,9 @@ class Evaluation:
         self._deadlines = Deadlines(ports.clock, self._timeout_s)
         self._latches = Latches()
         self._promises: Promises | None = None
-        self._log: Log | None = None
+        self._log: ReplicatedLog | None = None
 
-    def attach(self, log: Log) -> None:
+    def attach(self, log: ReplicatedLog) -> None:
         """The replica's group is open."""
         self._log = log
 
@@ -100,7 +100,7 @@ class Evaluation:
     # ---- changes ----
 
     async def change(self, change: Change) -> bytes:
-        """A change from its arrival to its answer, an encoded Done or Fault."""
+        """A change from its arrival to its answer, an encoded Done or ErrorReply."""
         puts = changes.puts_of(change)
         problem = changes.problem(puts)
         if problem is not None:
@@ -136,7 +136,7 @@ class Evaluation:
         arrived = self._clock.now()
         return arrived if change.requested is None else min(arrived, change.requested)
 
-    async def _evaluate(self, work: Evaluating, log: Log) -> asyncio.Future[bytes]:
+    async def _evaluate(self, work: Evaluating, log: ReplicatedLog) -> asyncio.Future[bytes]:
         """From the timestamp cache to the proposal. Lease sequence and tracker entry stay what they are, whatever
         happens where this waits; later steps only raise the timestamp.
         """
@@ -196,7 +196,7 @@ class Evaluation:
     # ---- reads ----
 
     async def read(self, read: Read) -> bytes:
-        """A read from its arrival to its answer, an encoded reply or Fault.
+        """A read from its arrival to its answer, an encoded reply or ErrorReply.
 
         Its latches wait for the changes in flight that it would have to see, and keep later ones from being decided
         before the read's timestamp is in the cache.

@@ -17,18 +17,18 @@ from cluster.config import Knobs
 from cluster.group import Group, NotLeader, OutcomeUnknown
 from cluster.raft.types import Role, SoftState
 from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease
-from cluster.store.hlc import Timestamp
+from cluster.store.hlc import Timestamp, shown_at
 from cluster.store.node_clock import NodeClock
 from cluster.waiters import NotProposed
-from cluster.wire.messages import Fault, encode
+from cluster.wire.messages import ErrorReply, encode
 from harness.ports import Ports
 
 _CLOCK = "clock fenced"
 _FOR_EVER_S = 1e6
 """A lease command waits as long as its group leads; its fate is read from the state machine."""
 
-_FENCED = encode(Fault("CLOCK_FENCED", "this node's clock is not to be trusted", definite=True))
-_NO_LEASE = encode(Fault("NO_LEASE", "the new leader's lease has not begun yet", definite=True))
+_FENCED = encode(ErrorReply("CLOCK_FENCED", "this node's clock is not to be trusted", definite=True))
+_NO_LEASE = encode(ErrorReply("NO_LEASE", "the new leader's lease has not begun yet", definite=True))
 
 
 class LeaseState(Protocol):
@@ -245,14 +245,15 @@ class Holding:
             self._wait = asyncio.create_task(self._waited_out(before), name="lease.wait")
 
     async def _waited_out(self, before: Lease) -> None:
-        await self._sleep(max(0, before.expiration - self._clock.shown()) / 1e9)
+        # A clock shows a time with a counter only when its next step is over: less would be waited for again and again.
+        await self._sleep(max(0, shown_at(before.expiration) - self._clock.shown()) / 1e9)
         self._wait = None
         self._acquire()
 
 
 def refused(error: NotProposed) -> bytes:
-    """The encoded Fault of a command that never entered the log."""
-    return encode(Fault(error.kind, str(error), definite=True, leader=error.leader))
+    """The encoded ErrorReply of a command that never entered the log."""
+    return encode(ErrorReply(error.kind, str(error), definite=True, leader=error.leader))
 
 
 def _look_at(future: asyncio.Future[bytes]) -> None:

@@ -7,16 +7,16 @@ from typing import TypeAlias
 from cluster.ranges import rows as typed
 from cluster.ranges.rows import RowVersions
 from cluster.store.cells import Key, Span, point, rows
-from cluster.wire.messages import Cell, Fault, ReadReply, ReadRow, ReadRows, RowsReply
+from cluster.wire.messages import Cell, ErrorReply, ReadCell, ReadReply, ReadRows, RowsReply
 from cluster.wire.rows import GetRow, ScanRows, TypedRowsReply
 
-Read: TypeAlias = ReadRow | ReadRows | GetRow | ScanRows
+Read: TypeAlias = ReadCell | ReadRows | GetRow | ScanRows
 
 
 def spans_of(read: Read) -> tuple[Span, ...]:
     """What it touches."""
-    if isinstance(read, ReadRow):
-        return (point((read.partition, read.row, read.column)),)
+    if isinstance(read, ReadCell):
+        return (point(read.cell),)
     if isinstance(read, GetRow):
         return (point(typed.marker_of(read)),)
     if isinstance(read, ScanRows):
@@ -24,10 +24,10 @@ def spans_of(read: Read) -> tuple[Span, ...]:
     return tuple(rows(read.partition, each.first, each.last) for each in read.ranges)
 
 
-def carry_out(read: Read, versions: RowVersions, timestamp: int) -> ReadReply | RowsReply | TypedRowsReply | Fault:
+def carry_out(read: Read, versions: RowVersions, timestamp: int) -> ReadReply | RowsReply | TypedRowsReply | ErrorReply:
     """What it finds at `timestamp`."""
-    if isinstance(read, ReadRow):
-        version = versions.read((read.partition, read.row, read.column), timestamp)
+    if isinstance(read, ReadCell):
+        version = versions.read(read.cell, timestamp)
         return ReadReply(None if version is None else version.value, timestamp)
     if isinstance(read, GetRow):
         return typed.get(read, versions, timestamp)

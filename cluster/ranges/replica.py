@@ -6,9 +6,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from cluster.config import Knobs
-from cluster.group import Group, GroupSpec, OnFailure, OutcomeUnknown, Transport
+from cluster.group import Group, GroupSpec, OutcomeUnknown
+from cluster.group_spec import OnFailure, Transport
 from cluster.log.view import GroupLog
-from cluster.membership import change_replicas, replicas_of
+from cluster.membership import change_replicas, replicas_of, transfer_leadership
 from cluster.observer import Observer
 from cluster.raft.types import Configuration, Member, Message, SoftState
 from cluster.ranges.commands import AlterSchema
@@ -26,24 +27,25 @@ from cluster.wire.messages import (
     ConfigurationReply,
     CreateTablet,
     DoneReply,
-    Fault,
+    ErrorReply,
     GroupState,
-    ReadRow,
+    ReadCell,
     ReadRows,
     RegisterSession,
     Replica,
     RowRequest,
     TabletReport,
-    WriteRow,
-    WriteRows,
+    WriteCell,
+    WriteCells,
     encode,
 )
+from cluster.wire.operating import LeadershipReply, TransferLeadership
 from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRequest
 from harness.ports import Ports
 
 _MS = 1_000_000
 
-_BY_NUMBER = (ReadRow, WriteRow, CompareAndSet, ReadRows, WriteRows, RegisterSession)
+_BY_NUMBER = (ReadCell, WriteCell, CompareAndSet, ReadRows, WriteCells, RegisterSession)
 _BY_KEY = (GetRow, ChangeRow, ScanRows, RegisterSession)
 """What a table without and one with a primary key is asked."""
 
@@ -53,7 +55,7 @@ def _drop(messages: tuple[Message, ...]) -> None:
 
 
 async def _refuse(message: str, kind: str = "INVALID") -> bytes:
-    return encode(Fault(kind, message, definite=True))
+    return encode(ErrorReply(kind, message, definite=True))
 
 
 def founders_of(created: CreateTablet) -> tuple[Replica, ...]:
@@ -140,10 +142,6 @@ class RangeReplica:
             return ()
         return tuple(dict.fromkeys((*self._group.committed_configuration.members, *self._group.configuration.members)))
 
-    async def hand_over(self, target: str) -> bool:
-        """Give the lease up and let `target` lead: True if what was promised here is on record (G3)."""
-        return await self._holding.hand_over(target)
-
     def on_fence(self) -> None:
         """The node's clock is fenced, or free again."""
         self._holding.on_fence()
@@ -177,19 +175,19 @@ class RangeReplica:
         """
         return 0 if self._machine.schema is None else self._machine.schema.version
 
-    async def alter_schema(self, request: AlterTablet) -> DoneReply | Fault:
+    async def alter_schema(self, request: AlterTablet) -> DoneReply | ErrorReply:
         """Replicate a schema through the tablet's log, once however often it is asked for (M5)."""
         if self._group is None or not self.leads:
             leader = self._group.leader if self._group else None
-            return Fault("NOT_THE_LEADER", "another replica leads this tablet", definite=True, leader=leader)
+            return ErrorReply("NOT_THE_LEADER", "another replica leads this tablet", definite=True, leader=leader)
         if self._logged_version < request.schema_version:
             command = encode(AlterSchema(request.schema_version, request.columns))
             try:
                 await self._group.submit(command, self._timeout_s)
             except NotProposed as error:
-                return Fault(error.kind, str(error), definite=True)
+                return ErrorReply(error.kind, str(error), definite=True)
             except OutcomeUnknown:
-                return Fault("TIMED_OUT", "no quorum within the deadline", definite=False)
+                return ErrorReply("TIMED_OUT", "no quorum within the deadline", definite=False)
         return DoneReply(done=True, version=self._logged_version)
 
     @property
@@ -198,27 +196,38 @@ class RangeReplica:
         return self._group is not None and self._group.is_leader
 
     def serve(self, request: RowRequest) -> Coroutine[Any, Any, bytes]:
-        """Answer a client: an encoded reply or Fault. Raises ClockFenced."""
+        """Answer a client: an encoded reply or ErrorReply. Raises ClockFenced."""
         if type(request) not in self._served:
             return _refuse("this table is addressed by " + ("its primary key" if self._keyed else "integers"))
         if self._keyed and isinstance(request, TypedRequest) and request.table_id != self.created.table_id:
             return _refuse(f"the tablet {request.tablet_id} is of another table", "SCHEMA_CHANGED")
-        if type(request) is WriteRow:  # looked for first: what an object is not an instance of takes long to find out
+        if type(request) is WriteCell:  # looked for first: what an object is not an instance of takes long to find out
             return self._evaluation.change(request)
-        if isinstance(request, (ReadRow, ReadRows, GetRow, ScanRows)):
+        if isinstance(request, (ReadCell, ReadRows, GetRow, ScanRows)):
             return self._evaluation.read(request)
         if isinstance(request, RegisterSession):
             return self._register_session()
         return self._evaluation.change(request)
 
-    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
+    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
         """Add, promote or remove a replica (G1)."""
         if self._group is None:
-            return Fault("NOT_FOUND", f"tablet {request.group} is not open", definite=True)
+            return ErrorReply("NOT_FOUND", f"tablet {request.group} is not open", definite=True)
         return await change_replicas(self._group, request)
 
+    async def transfer_leadership(self, request: TransferLeadership) -> LeadershipReply | ErrorReply:
+        """Give the lease up, with a record of what was promised here, and let another voter lead (G3).
+
+        A leader that nobody took over from acquires the lease anew.
+        """
+        if self._group is None:
+            return ErrorReply("NOT_FOUND", f"tablet {request.group} is not open", definite=True)
+        reply = await transfer_leadership(self._group, self._ports.clock, request, self._holding.hand_over)
+        self._holding.on_fence()
+        return reply
+
     async def _register_session(self) -> bytes:
-        """Begin a client session: an encoded SessionReply or Fault (G8)."""
+        """Begin a client session: an encoded SessionReply or ErrorReply (G8)."""
         if self._group is None or self._holding.held() is None:
             return self._holding.refusal()
         command = RegisterClient(self._clock.reading(), self._knobs.session_limits)
@@ -227,7 +236,7 @@ class RangeReplica:
         except NotProposed as error:
             return refused(error)
         except OutcomeUnknown:
-            return encode(Fault("TIMED_OUT", "no quorum within the deadline", definite=False))
+            return encode(ErrorReply("TIMED_OUT", "no quorum within the deadline", definite=False))
 
     def _configured(self) -> None:
         self._on_change()

@@ -16,7 +16,7 @@ from cluster.store.cells import Key, Span, Value
 from cluster.store.keys import decode_key
 from cluster.store.mvcc import Version
 from cluster.store.schema import Column, InvalidSchema, fits
-from cluster.wire.messages import Done, Fault
+from cluster.wire.messages import Done, ErrorReply
 from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRow, TypedRowsReply
 
 MARKER = -1
@@ -59,7 +59,7 @@ def scanned(scan: ScanRows) -> Span:
 # ---- changes ----
 
 
-def refusal(change: ChangeRow, schema: AlterSchema) -> Fault | None:
+def refusal(change: ChangeRow, schema: AlterSchema) -> ErrorReply | None:
     """Why a change can't be carried out under this schema; None if it can."""
     by_id = {column.id: column for column in schema.columns}
     fault = _unknown([each for each, _ in change.cells if each not in by_id], change.schema_version, schema)
@@ -71,7 +71,7 @@ def refusal(change: ChangeRow, schema: AlterSchema) -> Fault | None:
         if needed is not None and change.schema_version > schema.version:
             return _behind(change.schema_version, schema)
         problem = needed
-    return None if problem is None else Fault("INVALID", problem, definite=True)
+    return None if problem is None else ErrorReply("INVALID", problem, definite=True)
 
 
 def decide(change: ChangeRow, state: RowState, timestamp: int) -> tuple[tuple[Put, ...], Done]:
@@ -129,29 +129,29 @@ def _needed(change: ChangeRow, schema: AlterSchema) -> str | None:
     return None
 
 
-def _unknown(ids: list[int], version: int, schema: AlterSchema) -> Fault | None:
+def _unknown(ids: list[int], version: int, schema: AlterSchema) -> ErrorReply | None:
     """What to say of columns that this tablet does not have: it may be behind, or the client."""
     if not ids:
         return None
     if version > schema.version:
         return _behind(version, schema)
     message = f"the column {ids[0]} is gone since version {version} of the schema; it is {schema.version} now"
-    return Fault("SCHEMA_CHANGED", message, definite=True)
+    return ErrorReply("SCHEMA_CHANGED", message, definite=True)
 
 
-def _behind(version: int, schema: AlterSchema) -> Fault:
+def _behind(version: int, schema: AlterSchema) -> ErrorReply:
     message = f"this tablet has version {schema.version} of the schema, and not yet {version}"
-    return Fault("SCHEMA_BEHIND", message, definite=True)
+    return ErrorReply("SCHEMA_BEHIND", message, definite=True)
 
 
 # ---- reads ----
 
 
-def get(read: GetRow, versions: RowVersions, timestamp: int) -> TypedRowsReply | Fault:
+def get(read: GetRow, versions: RowVersions, timestamp: int) -> TypedRowsReply | ErrorReply:
     """The row at `timestamp`, if it is there."""
     schema = versions.schema_in_force
     columns = _columns(read.columns, read.schema_version, schema)
-    if isinstance(columns, Fault):
+    if isinstance(columns, ErrorReply):
         return columns
     marker = versions.read(marker_of(read), timestamp)
     if marker is None or marker.value is None:
@@ -160,11 +160,11 @@ def get(read: GetRow, versions: RowVersions, timestamp: int) -> TypedRowsReply |
     return TypedRowsReply((TypedRow(read.row, values),), timestamp, schema.version)
 
 
-def scan(read: ScanRows, versions: RowVersions, timestamp: int) -> TypedRowsReply | Fault:
+def scan(read: ScanRows, versions: RowVersions, timestamp: int) -> TypedRowsReply | ErrorReply:
     """The rows of the span at `timestamp`, in order."""
     schema = versions.schema_in_force
     columns = _columns(read.columns, read.schema_version, schema)
-    if isinstance(columns, Fault):
+    if isinstance(columns, ErrorReply):
         return columns
     cells = dict(versions.scan(scanned(read), timestamp))
     present = [key for key in cells if key[2] == MARKER]
@@ -180,7 +180,7 @@ def scan(read: ScanRows, versions: RowVersions, timestamp: int) -> TypedRowsRepl
     return TypedRowsReply(tuple(rows), timestamp, schema.version, len(present) > len(rows))
 
 
-def _columns(ids: tuple[int, ...], version: int, schema: AlterSchema) -> list[Column] | Fault:
+def _columns(ids: tuple[int, ...], version: int, schema: AlterSchema) -> list[Column] | ErrorReply:
     by_id = {column.id: column for column in schema_cells(schema)}
     fault = _unknown([each for each in ids if each not in by_id], version, schema)
     return fault if fault is not None else [by_id[each] for each in ids]

@@ -20,7 +20,7 @@ from cluster.store.hlc import Timestamp
 from cluster.store.mvcc import LATEST, FrozenCells, MvccStore, StoreRow, Version
 from cluster.store.parts import gathered
 from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, FrozenSessions, RegisterClient, SessionRows, Sessions
-from cluster.wire.messages import Fault, RequestId, SessionReply, encode
+from cluster.wire.messages import ErrorReply, RequestId, SessionReply, encode
 
 SNAPSHOT_VERSION = 5
 
@@ -66,7 +66,7 @@ _NO_ANSWER = b""
 
 
 def _refused(holder: str | None) -> bytes:
-    return encode(Fault("NOT_THE_LEADER", "proposed under another lease", definite=True, leader=holder))
+    return encode(ErrorReply("NOT_THE_LEADER", "proposed under another lease", definite=True, leader=holder))
 
 
 OnLease: TypeAlias = Callable[[Lease | None, Lease], None]

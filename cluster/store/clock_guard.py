@@ -25,7 +25,7 @@ _SAME_LEAD_NS = 1_000_000
 """A verdict is kept this long while the lead stays within that: what both may hide is counted as if it had happened."""
 
 
-class Fence(StrEnum):
+class ClockFence(StrEnum):
     """Why a clock is not trusted."""
 
     UNPROVEN = "unproven"
@@ -73,7 +73,7 @@ class ClockGuard:
         self._peers: dict[str, Measurement | None] = {}
         self._measured_at: dict[str, int] = {}
         """Number of jumps before each measurement."""
-        self.verdict: Fence | None = None
+        self.verdict: ClockFence | None = None
         """The last judgement: it stands until `stands_until_ns` while the lead is between the other two."""
         self._judged_lead_ns, self._judged_at_ns = self._base_ns, monotonic_ns
         self.lowest_ns, self.highest_ns = self._base_ns - _SAME_LEAD_NS, self._base_ns + _SAME_LEAD_NS
@@ -99,7 +99,7 @@ class ClockGuard:
             self._peers[peer], self._measured_at[peer] = measurement, self._jumps
             self._judge_anew()
 
-    def judge(self, wall_ns: int, monotonic_ns: int) -> Fence | None:
+    def judge(self, wall_ns: int, monotonic_ns: int) -> ClockFence | None:
         """Why the clock is not to be trusted now, or None."""
         lead_ns = wall_ns - monotonic_ns
         if monotonic_ns < self.stands_until_ns and self.lowest_ns <= lead_ns <= self.highest_ns:
@@ -124,13 +124,13 @@ class ClockGuard:
         if self._jumped:
             self._base_at_ns = monotonic_ns  # no drift makes up for a jump, however long it lasts
 
-    def _judged(self, lead_ns: int, monotonic_ns: int) -> Fence | None:
+    def _judged(self, lead_ns: int, monotonic_ns: int) -> ClockFence | None:
         proven = sum([self._proven(peer, lead_ns, monotonic_ns) for peer in self._peers])
         quorum = 2 * (proven + 1) > len(self._peers) + 1
         if self._jumped and not (quorum and self._peers):
-            return Fence.JUMPED
+            return ClockFence.JUMPED
         if not quorum:
-            return Fence.UNPROVEN
+            return ClockFence.UNPROVEN
         self._jumped = False
         self._base_ns, self._base_at_ns = lead_ns, monotonic_ns
         return None

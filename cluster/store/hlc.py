@@ -33,6 +33,11 @@ def physical(wall_ns: int) -> int:
     return wall_ns & _PHYSICAL_MASK
 
 
+def shown_at(timestamp: Timestamp) -> int:
+    """The wall-clock time from which on a clock shows this timestamp or a later one."""
+    return physical(timestamp + (1 << LOGICAL_BITS) - 1)
+
+
 class Hlc:
     """Pure: every call is handed the wall time, which may jump either way; timestamps given out always rise.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from cluster.nodelog import node_logger
-from cluster.store.clock_guard import ClockGuard, ClockLimits, Fence, Measurement
+from cluster.store.clock_guard import ClockFence, ClockGuard, ClockLimits, Measurement
 from cluster.store.hlc import ClockOffsetTooLarge, ClockReading, Hlc, Timestamp, physical
 from harness.ports import Clock
 
@@ -30,14 +30,14 @@ class NodeClock:
         self._log = node_logger(node_id)
         self._hlc = self.readings = Hlc(bounds.max_offset_ns)
         self._guard = ClockGuard(bounds, clock.wall_ns(), clock.monotonic_ns())
-        self.judged: Fence | None = None
+        self.judged: ClockFence | None = None
         self._on_fence: list[Callable[[], None]] = []
         self.refused = 0
 
     # ---- what the owner of data asks ----
 
     @property
-    def fenced(self) -> Fence | None:
+    def fenced(self) -> ClockFence | None:
         """Why nothing that depends on this clock may be served or stamped now, or None."""
         self._look()
         return self.judged
@@ -123,9 +123,9 @@ class NodeClock:
             self._changed(fence)
         return wall_ns
 
-    def _changed(self, fence: Fence | None) -> None:
+    def _changed(self, fence: ClockFence | None) -> None:
         self.judged = fence
-        if fence is Fence.JUMPED:
+        if fence is ClockFence.JUMPED:
             self._log.warning("the clock has jumped: nothing that depends on it is served")
         else:
             self._log.info("the clock is %s", fence or "trusted")

@@ -14,12 +14,12 @@ import msgspec
 
 from cluster.store.digest import MASK, ODD, fingerprint
 from cluster.store.parts import gathered
-from cluster.wire.messages import Fault, RequestId, encode
+from cluster.wire.messages import ErrorReply, RequestId, encode
 
 SESSION_ENDED = encode(
-    Fault("SESSION_ENDED", "the session has ended: an earlier attempt may have taken effect", definite=False)
+    ErrorReply("SESSION_ENDED", "the session has ended: an earlier attempt may have taken effect", definite=False)
 )
-FORGOTTEN = encode(Fault("FORGOTTEN", "the answer to this request is not kept any more", definite=False))
+FORGOTTEN = encode(ErrorReply("FORGOTTEN", "the answer to this request is not kept any more", definite=False))
 
 
 _ROW_BYTES, _ANSWER_BYTES = 32, 8

@@ -26,7 +26,7 @@ _CHANGE_S = 2.0
 _MS = 1_000_000
 
 
-class Silence:
+class MemberSilence:
     """For how long a leader has not heard of the other members; a pure record, fed with what it sees at each look.
 
     Times are ns of the node's monotonic clock. Between two looks that count there are `gap_ns` at most.
@@ -67,7 +67,7 @@ class Evictions:
         self._limit_ns = limit_ms * _MS
         self._interval_ns = self._limit_ns // LOOKS_PER_LIMIT
         self._alarm = Alarm(ports.clock, self._look)
-        self._silences: dict[str, Silence] = {}
+        self._silences: dict[str, MemberSilence] = {}
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._log = node_logger(ports.node_id)
 
@@ -90,7 +90,7 @@ class Evictions:
         for tablet_id, replica in self._replicas().items():
             term, contacts = replica.contacts()
             if contacts:
-                silence = known.get(tablet_id) or Silence(self._limit_ns, 2 * self._interval_ns)
+                silence = known.get(tablet_id) or MemberSilence(self._limit_ns, 2 * self._interval_ns)
                 self._silences[tablet_id] = silence
                 self._judge(tablet_id, replica, silence.look(now_ns, term, contacts))
 

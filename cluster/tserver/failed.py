@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cluster.group import OnFailure, Transport
+from cluster.group_spec import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.raft.types import Configuration, Member, Message
 from cluster.wire.messages import FAILED as FAILED
@@ -19,12 +19,13 @@ from cluster.wire.messages import (
     ConfigurationReply,
     CreateTablet,
     DoneReply,
-    Fault,
+    ErrorReply,
     GroupState,
     RowRequest,
     TabletReport,
     encode,
 )
+from cluster.wire.operating import LeadershipReply, TransferLeadership
 
 
 class FailedReplica:
@@ -108,16 +109,20 @@ class FailedReplica:
         """The answer to every read and change: another replica may serve it."""
         return encode(self._refusal())
 
-    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
+    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
         """The same answer."""
         return self._refusal()
 
-    async def alter_schema(self, request: AlterTablet) -> DoneReply | Fault:
+    async def transfer_leadership(self, request: TransferLeadership) -> LeadershipReply | ErrorReply:
         """The same answer."""
         return self._refusal()
 
-    def _refusal(self) -> Fault:
-        return Fault("NOT_THE_LEADER", f"this replica is {self.state}: {self.reason}", definite=True)
+    async def alter_schema(self, request: AlterTablet) -> DoneReply | ErrorReply:
+        """The same answer."""
+        return self._refusal()
+
+    def _refusal(self) -> ErrorReply:
+        return ErrorReply("NOT_THE_LEADER", f"this replica is {self.state}: {self.reason}", definite=True)
 
 
 def unreadable_report(tablet_id: str) -> TabletReport:

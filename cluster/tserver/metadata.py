@@ -7,6 +7,8 @@ replica that has forgotten whom it voted for.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from cluster.log.envelope import CorruptLog, either, twice
@@ -18,6 +20,7 @@ TABLETS_DIRECTORY = "tablets"
 
 _META_KIND = 16
 _SUFFIX = ".meta"
+_TABLET_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 
 
 class Tombstone(msgspec.Struct, frozen=True, array_like=True):
@@ -41,6 +44,11 @@ class TabletMeta(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decode_meta = msgspec.msgpack.Decoder(TabletMeta).decode
+
+
+def is_tablet_id(text: str) -> bool:
+    """Whether files can be named by it, and what is kept below one id can't be mistaken for another's."""
+    return _TABLET_ID.fullmatch(text) is not None
 
 
 async def save(disk: Disk, meta: TabletMeta) -> None:

@@ -9,8 +9,7 @@ from typing import get_args
 import msgspec
 
 from cluster.config import NodeConfig
-from cluster.group import OnFailure
-from cluster.group_spec import MachineFailed
+from cluster.group_spec import MachineFailed, OnFailure
 from cluster.identity import stranger
 from cluster.inspection import Inspection
 from cluster.log.node import NodeLog, Quarantined
@@ -31,14 +30,13 @@ from cluster.tserver.strategy import STRATEGIES, Host, Strategy
 from cluster.tserver.tombstones import keeps, stays_away
 from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.messages import (
-    UNDECODABLE,
     AlterTablet,
     ArmFailpoint,
     ChangeReplicas,
     CreateTablet,
     DeleteTablet,
     DoneReply,
-    Fault,
+    ErrorReply,
     GetStatus,
     ProbeDisk,
     RegisterSession,
@@ -50,7 +48,9 @@ from cluster.wire.messages import (
     decode_request,
     encode,
 )
+from cluster.wire.operating import TransferLeadership
 from cluster.wire.peers import PeerStreams
+from harness.errors import UNDECODABLE
 from harness.failpoints import pass_by
 from harness.ports import CallLost, DiskFull, Peer, Ports, Refused, Unreachable
 
@@ -59,7 +59,7 @@ _ROW_REQUESTS = frozenset(get_args(RowRequest))
 
 
 def _fault(kind: str, message: str) -> bytes:
-    return encode(Fault(kind, message, definite=True))
+    return encode(ErrorReply(kind, message, definite=True))
 
 
 def _addresses(replicas: Iterable[Strategy], own: str) -> dict[str, None]:
@@ -139,7 +139,7 @@ class TabletServer:
             await self._node_log.close()
 
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
-        """Answer one request: its encoded reply or a Fault."""
+        """Answer one request: its encoded reply or an ErrorReply."""
         if payload[:1] == MARK:
             return await self._quorum_request(peer, payload[1:])
         try:
@@ -199,10 +199,14 @@ class TabletServer:
                 return encode(stranger(reason))
             if isinstance(request, AlterTablet):
                 return await self._alter(request)
+            if not metadata.is_tablet_id(request.tablet_id):
+                return _fault("INVALID", f"{request.tablet_id[:80]!r} is no tablet's id")
             async with self._changing.setdefault(request.tablet_id, asyncio.Lock()):
                 return await self._create_or_delete(request)
         if isinstance(request, ChangeReplicas):
             return await self._change_replicas(request)
+        if isinstance(request, TransferLeadership):
+            return await self._transfer(request)
         return _fault("INVALID", f"tablet servers do not answer {type(request).__name__}")
 
     async def _alter(self, request: AlterTablet) -> bytes:
@@ -210,6 +214,12 @@ class TabletServer:
         if replica is None:
             return _fault("NOT_FOUND", f"no tablet {request.tablet_id} here")
         return encode(await replica.alter_schema(request))
+
+    async def _transfer(self, request: TransferLeadership) -> bytes:
+        replica = self._replicas.get(request.group)
+        if replica is None:
+            return _fault("NOT_FOUND", f"no tablet {request.group} here")
+        return encode(await replica.transfer_leadership(request))
 
     async def _change_replicas(self, request: ChangeReplicas) -> bytes:
         replica = self._replicas.get(request.group)
@@ -239,7 +249,7 @@ class TabletServer:
             reply = decode_reply(await self._ports.network.call(request.address, encode(create), timeout_s))
         except (Unreachable, CallLost, Refused) as error:
             return f"{request.server_id} did not create a replica: {error}"
-        return reply.message if isinstance(reply, Fault) else None
+        return reply.message if isinstance(reply, ErrorReply) else None
 
     async def _create_or_delete(self, request: CreateTablet | DeleteTablet) -> bytes:
         try:
@@ -251,7 +261,7 @@ class TabletServer:
                 return await self._bury(self._node_log, request.tablet_id, request.removed_at)
             return await self._delete(self._node_log, request.tablet_id)
         except DiskFull:
-            return encode(Fault("TIMED_OUT", "the disk is full", definite=False))
+            return encode(ErrorReply("TIMED_OUT", "the disk is full", definite=False))
 
     async def _create(self, log: NodeLog, request: CreateTablet) -> bytes:
         existing = self._replicas.get(request.tablet_id)
@@ -267,7 +277,7 @@ class TabletServer:
             return _fault("INVALID", reason)
         if request.tablet_id in self._unreadable:
             return _fault("INVALID", self._unreadable[request.tablet_id])
-        if "/" in request.tablet_id or self._config.node_id != request.server_id:
+        if self._config.node_id != request.server_id:
             return _fault(
                 "INVALID", f"tablet {request.tablet_id} of {request.server_id} is not for {self._ports.node_id}"
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from cluster.config import Knobs
-from cluster.group import OnFailure, Transport
+from cluster.group_spec import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.observer import Observer
 from cluster.quorum.legacy_replica import LegacyReplica
@@ -22,11 +22,12 @@ from cluster.wire.messages import (
     ConfigurationReply,
     CreateTablet,
     DoneReply,
-    Fault,
+    ErrorReply,
     GroupState,
     RowRequest,
     TabletReport,
 )
+from cluster.wire.operating import LeadershipReply, TransferLeadership
 from harness.ports import Ports
 
 
@@ -47,12 +48,15 @@ class Strategy(Protocol):
         """Take messages of the other replicas in."""
 
     def serve(self, request: RowRequest) -> Coroutine[Any, Any, bytes]:
-        """Answer a client: an encoded reply or Fault. Raises ClockFenced."""
+        """Answer a client: an encoded reply or ErrorReply. Raises ClockFenced."""
 
-    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | Fault:
+    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
         """Add, promote or remove a replica, as an operator or the leader master asks (G1)."""
 
-    async def alter_schema(self, request: AlterTablet) -> DoneReply | Fault:
+    async def transfer_leadership(self, request: TransferLeadership) -> LeadershipReply | ErrorReply:
+        """Give the lease up and let another voter lead, as an operator asks (§3.10)."""
+
+    async def alter_schema(self, request: AlterTablet) -> DoneReply | ErrorReply:
         """Take a schema up, as the leader master asks until it is reported; idempotent (M5)."""
 
     def status(self) -> GroupState | None:

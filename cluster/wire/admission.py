@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from cluster.wire.messages import Fault, encode
+from cluster.wire.messages import ErrorReply, encode
 
-OVERLOADED = encode(Fault("OVERLOADED", "this node has as many requests in hand as it takes", definite=True))
+OVERLOADED = encode(ErrorReply("OVERLOADED", "this node has as many requests in hand as it takes", definite=True))
 
 
 class Admission:
@@ -31,4 +31,4 @@ class Admission:
 
 def malformed(error: Exception) -> bytes:
     """The answer to bytes that are no request of this version."""
-    return encode(Fault("INVALID", f"this is no request: {error}", definite=True))
+    return encode(ErrorReply("INVALID", f"this is no request: {error}", definite=True))

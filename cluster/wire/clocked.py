@@ -13,16 +13,16 @@ from typing import Any
 
 from cluster.store.hlc import ClockReading
 from cluster.store.node_clock import NodeClock
-from cluster.wire.messages import Fault, encode
+from cluster.wire.messages import ErrorReply, encode
 from harness.ports import Address, CallLost, Channel, Handler, Listener, Network, NotifyHandler, Peer
 
 _HEADER = struct.Struct(">cQQ")
 _MARK = b"\xc1"
 """The one byte that MessagePack never uses."""
 
-_REFUSED = encode(Fault("CLOCK_OFFSET", "the sender's clock is beyond the declared maximum offset", definite=True))
+_REFUSED = encode(ErrorReply("CLOCK_OFFSET", "the sender's clock is beyond the declared maximum offset", definite=True))
 
-_CUT_SHORT = encode(Fault("INVALID", "this is no request: its clock reading is cut short", definite=True))
+_CUT_SHORT = encode(ErrorReply("INVALID", "this is no request: its clock reading is cut short", definite=True))
 
 
 def unclocked(message: bytes) -> bytes:

@@ -51,7 +51,7 @@ class Support:
         return min(ends, default=None)
 
 
-class Liveness:
+class NodeLiveness:
     """All supports of one node. Times are ns of its monotonic clock; implements `cluster.raft.types.Liveness`.
 
     `before_withdrawal` is called with a server before the number of withdrawals from it rises: what was said before

@@ -1,6 +1,6 @@
 """Messages between clients, masters and tablet servers, as MessagePack (msgspec tagged unions).
 
-Every request is answered by its reply or by a `Fault`. `WIRE_VERSION` is stated in each connection's handshake.
+Every request is answered by its reply or by a `ErrorReply`. `WIRE_VERSION` is stated in each connection's handshake.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ from cluster.wire.catalog import TabletServersReply as TabletServersReply
 from cluster.wire.nouns import Partition as Partition
 from cluster.wire.nouns import Replica as Replica
 from cluster.wire.nouns import RequestId as RequestId
+from cluster.wire.nouns import Seconds
 from cluster.wire.nouns import TableInfo as TableInfo
 from cluster.wire.nouns import TabletLocation as TabletLocation
 from cluster.wire.operating import OperatorReply, OperatorRequest
 from cluster.wire.rows import TypedRequest, TypedRowsReply
+from harness.ops import CellAddress
 
 WIRE_VERSION = 5
 
@@ -167,7 +169,7 @@ class RowRange(msgspec.Struct, frozen=True, array_like=True):
     last: int | None
 
 
-class ReadRow(msgspec.Struct, frozen=True, tag="ReadRow"):
+class ReadCell(msgspec.Struct, frozen=True, tag="ReadRow"):
     """A read of one cell at the leaseholder: strong, or as of an earlier time that it can still tell."""
 
     tablet_id: str
@@ -175,6 +177,10 @@ class ReadRow(msgspec.Struct, frozen=True, tag="ReadRow"):
     row: int
     column: int
     as_of: int | None = None
+
+    @property
+    def cell(self) -> CellAddress:
+        return CellAddress(self.partition, self.row, self.column)
 
 
 class ReadRows(msgspec.Struct, frozen=True, tag="ReadRows"):
@@ -186,7 +192,7 @@ class ReadRows(msgspec.Struct, frozen=True, tag="ReadRows"):
     as_of: int | None = None
 
 
-class WriteRow(msgspec.Struct, frozen=True, tag="WriteRow"):
+class WriteCell(msgspec.Struct, frozen=True, tag="WriteRow"):
     """`requested` is the timestamp that the client would give the change; it gets that or a higher one (G2, R5)."""
 
     request_id: RequestId
@@ -197,9 +203,13 @@ class WriteRow(msgspec.Struct, frozen=True, tag="WriteRow"):
     value: Value
     requested: int | None = None
 
+    @property
+    def cell(self) -> CellAddress:
+        return CellAddress(self.partition, self.row, self.column)
+
 
 @final
-class WriteRows(msgspec.Struct, frozen=True, tag="WriteRows"):
+class WriteCells(msgspec.Struct, frozen=True, tag="WriteRows"):
     """Cells of one partition, written together or not at all."""
 
     request_id: RequestId
@@ -218,6 +228,10 @@ class CompareAndSet(msgspec.Struct, frozen=True, tag="CompareAndSet"):
     expected: Value
     value: Value
     requested: int | None = None
+
+    @property
+    def cell(self) -> CellAddress:
+        return CellAddress(self.partition, self.row, self.column)
 
 
 @final
@@ -240,7 +254,7 @@ class ChangeReplicas(msgspec.Struct, frozen=True, tag="ChangeReplicas"):
     address: str
     config_term: int
     config_index: int
-    timeout_s: float
+    timeout_s: Seconds
 
 
 class GetStatus(msgspec.Struct, frozen=True, tag="GetStatus"):
@@ -259,17 +273,17 @@ class ArmFailpoint(msgspec.Struct, frozen=True, tag="ArmFailpoint"):
     action: str
     group: str = ""
     times: int = 1
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     number: int = 0
 
 
 class ProbeDisk(msgspec.Struct, frozen=True, tag="ProbeDisk"):
     """To any node: make something durable, and say within `patience_s` how it went. Answered by `DiskReply`."""
 
-    patience_s: float
+    patience_s: Seconds
 
 
-RowRequest: TypeAlias = ReadRow | ReadRows | WriteRow | WriteRows | CompareAndSet | TypedRequest | RegisterSession
+RowRequest: TypeAlias = ReadCell | ReadRows | WriteCell | WriteCells | CompareAndSet | TypedRequest | RegisterSession
 """What clients ask of one tablet."""
 
 Request: TypeAlias = (
@@ -278,10 +292,10 @@ Request: TypeAlias = (
     | CreateTablet
     | AlterTablet
     | DeleteTablet
-    | ReadRow
+    | ReadCell
     | ReadRows
-    | WriteRow
-    | WriteRows
+    | WriteCell
+    | WriteCells
     | CompareAndSet
     | TypedRequest
     | RegisterSession
@@ -296,13 +310,13 @@ Request: TypeAlias = (
 
 
 @final
-class Fault(msgspec.Struct, frozen=True, tag="Fault"):
+class ErrorReply(msgspec.Struct, frozen=True, tag="Fault"):
     """A refusal. `definite` says that the request took no effect and never will (else its outcome is unknown).
 
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, CLOCK_FENCED, NOT_FOUND, ALREADY_PRESENT,
     INVALID, TRY_AGAIN (too few tablet servers are live as yet), UNSUPPORTED_DESIGN, TIMED_OUT, OVERLOADED,
     SHUTTING_DOWN, CHANGE_REFUSED, SCHEMA_BEHIND, SCHEMA_CHANGED (see `cluster.wire.rows`), SESSION_ENDED, FORGOTTEN,
-    STRANGER, TOO_STALE; between nodes CLOCK_OFFSET. `leader_address` is
+    STRANGER, TOO_STALE, NOT_CAUGHT_UP; between nodes CLOCK_OFFSET. `leader_address` is
     given by masters: clients know them by their addresses only.
     """
 
@@ -418,7 +432,7 @@ class StatusReply(msgspec.Struct, frozen=True, tag="StatusReply"):
 
 
 Reply: TypeAlias = (
-    Fault
+    ErrorReply
     | CatalogReply
     | HeartbeatReply
     | SessionReply
@@ -466,8 +480,6 @@ decode_request = msgspec.msgpack.Decoder(Request).decode
 decode_reply = msgspec.msgpack.Decoder(Reply).decode
 decode_envelope = msgspec.msgpack.Decoder(PeerEnvelope).decode
 
-UNDECODABLE = (msgspec.MsgspecError, RecursionError)
-"""What decoding raises for bytes that are of no such type, or nested without end."""
 decode_reports = msgspec.msgpack.Decoder(tuple[TabletReport, ...]).decode
 
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 import msgspec
+
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+"""How long something may take, a day at most: what is no such time is no request."""
+
+
+def is_address(text: str) -> bool:
+    """Whether it has the form of an address, `HOST:PORT`."""
+    host, _, port = text.rpartition(":")
+    return bool(host) and host.isprintable() and port.isdecimal() and 0 < int(port[:6]) < 1 << 16
 
 
 class RequestId(msgspec.Struct, frozen=True, array_like=True):

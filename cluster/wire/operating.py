@@ -1,4 +1,4 @@
-"""Operators' calls to the leader master: who the masters are (M12), and tablet servers that are to leave (M11)."""
+"""Operators' calls: who the masters are (M12), tablet servers that are to leave (M11), who is to lead a group."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.raft.types import Member
+from cluster.wire.nouns import Seconds
 
 
 class ChangeMasters(msgspec.Struct, frozen=True, tag="ChangeMasters"):
@@ -19,7 +20,7 @@ class ChangeMasters(msgspec.Struct, frozen=True, tag="ChangeMasters"):
 
     add: Member | None = None
     remove: str | None = None
-    timeout_s: float = 10.0
+    timeout_s: Seconds = 10.0
 
 
 class DecommissionServer(msgspec.Struct, frozen=True, tag="DecommissionServer"):
@@ -47,5 +48,32 @@ class DecommissionReply(msgspec.Struct, frozen=True, tag="DecommissionReply"):
     replicas: int
 
 
-OperatorRequest: TypeAlias = ChangeMasters | DecommissionServer | GetDecommission
-OperatorReply: TypeAlias = DecommissionReply
+class TransferLeadership(msgspec.Struct, frozen=True, tag="TransferLeadership"):
+    """To the leader of a group (a tablet's id or `catalog`): give the lease up and let the voter `target` lead (§3.10).
+
+    Answered by a `LeadershipReply` once another term has a leader. Refused, for good, by who doesn't lead
+    (NOT_THE_LEADER) or has no such group (NOT_FOUND), where `target` is no other voter (INVALID), does not answer or
+    lacks too much (NOT_CAUGHT_UP), and while leadership is on its way already (TRY_AGAIN). TIMED_OUT: it was begun, and
+    the same leader leads on, or nobody is known to lead by then.
+    """
+
+    group: str
+    target: str
+    timeout_s: Seconds = 5.0
+
+
+class LeadershipReply(msgspec.Struct, frozen=True, tag="LeadershipReply"):
+    """The node led in the term `led`, and `leader` leads in `term`: another one than was asked for, or the node itself
+    again, where `target` did not take over.
+
+    `lease_given_up`: the record of that was committed before, so that the successor need not wait the lease out (G3).
+    """
+
+    led: int
+    leader: str
+    term: int
+    lease_given_up: bool
+
+
+OperatorRequest: TypeAlias = ChangeMasters | DecommissionServer | GetDecommission | TransferLeadership
+OperatorReply: TypeAlias = DecommissionReply | LeadershipReply

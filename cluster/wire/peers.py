@@ -24,9 +24,8 @@ from cluster.identity import PeerCheck
 from cluster.nodelog import node_logger
 from cluster.raft.types import AppendEntries, AppendReply, Message, Quiescence, SnapshotChunk
 from cluster.wire.bulk import BulkQueue
-from cluster.wire.liveness import Liveness, WakeGroup
+from cluster.wire.liveness import NodeLiveness, WakeGroup
 from cluster.wire.messages import (
-    UNDECODABLE,
     GroupMessages,
     PeerEnvelope,
     Replica,
@@ -34,6 +33,7 @@ from cluster.wire.messages import (
     decode_envelope,
     encode,
 )
+from harness.errors import UNDECODABLE
 from harness.ports import Address, Channel, Peer, Ports
 from harness.protocols import node_of
 
@@ -145,7 +145,7 @@ class PeerStreams:
         self._bulk: BulkQueue[tuple[str, GroupMessages]] = BulkQueue(
             knobs.bulk_bytes_per_s, knobs.bulk_queue_bytes, knobs.bulk_patience_ms * _MS
         )
-        self._liveness = Liveness(
+        self._liveness = NodeLiveness(
             knobs.raft_heartbeat_ms * _MS, knobs.election_timeout_ms * _MS, before_withdrawal=self._flush_to
         )
         self._liveness_alarm = Alarm(ports.clock, self._beat)
@@ -159,7 +159,7 @@ class PeerStreams:
         return self._check
 
     @property
-    def liveness(self) -> Liveness:
+    def liveness(self) -> NodeLiveness:
         """What the heartbeats between the nodes tell, for the groups that are quiescent."""
         return self._liveness
 

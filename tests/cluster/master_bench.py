@@ -9,7 +9,7 @@ from typing import TypeVar
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
 from cluster.master.master import Master
-from cluster.observer import SILENT
+from cluster.observer import UNOBSERVED
 from cluster.wire.messages import (
     CATALOG_GROUP,
     AlterTablet,
@@ -231,7 +231,7 @@ class Bench:
 
 async def run_master(ports: Ports, config: NodeConfig) -> None:
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    master = Master(ports, config, failed.set_exception, SILENT)
+    master = Master(ports, config, failed.set_exception, UNOBSERVED)
     await master.start()
     await ports.network.listen(config.listen, master.on_call, master.on_notify)
     await failed

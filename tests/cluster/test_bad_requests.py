@@ -17,6 +17,7 @@ from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig
 from cluster.deploy.database_sim import format_machine
 from cluster.node import run_node
+from cluster.raft.types import Member
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
 from cluster.wire.messages import (
     CATALOG_GROUP,
@@ -26,14 +27,14 @@ from cluster.wire.messages import (
     CreateTablet,
     DeleteTable,
     DeleteTablet,
-    Fault,
+    ErrorReply,
     GetTableLocations,
     GetTableSchema,
     IsAlterTableDone,
     IsCreateTableDone,
     ListTables,
     Partition,
-    ReadRow,
+    ReadCell,
     RegisterSession,
     Replica,
     Reply,
@@ -43,6 +44,7 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
+from cluster.wire.operating import ChangeMasters, DecommissionServer, TransferLeadership
 from harness.ports import CallLost, Refused, Unreachable
 
 KEY = Column(0, "k", "int64", nullable=False, key=True)
@@ -101,8 +103,13 @@ BAD: tuple[tuple[str, str, Make], ...] = (
     ("INVALID", "must be odd and positive", create(replicas=-1)),
     ("TRY_AGAIN", "5 replicas were asked for and 4 tablet servers are live", create(replicas=5)),
     # identities and addresses that are wrong
-    ("INVALID", "masters do not answer", asks(ReadRow("tablet", 0, 0, 0))),
+    ("INVALID", "masters do not answer", asks(ReadCell("tablet", 0, 0, 0))),
     ("INVALID", "must not be negative", asks(ListTables(max_staleness_ms=-1))),
+    ("INVALID", "'nowhere' is no address", asks(ChangeMasters(Member("m9", "nowhere"), "m1"))),
+    ("INVALID", "to add, one to remove", asks(ChangeMasters())),
+    ("NOT_FOUND", "no tablet server t9", asks(DecommissionServer("t9"))),
+    ("NOT_FOUND", "masters have no group paper", asks(TransferLeadership("paper", "m1"))),
+    ("INVALID", "m9 is no voter of the group", asks(TransferLeadership(CATALOG_GROUP, "m9"))),
 )
 """What is asked of the leader master, and the kind and some words of its answer."""
 
@@ -172,7 +179,7 @@ def test_what_cannot_be_is_refused_for_good_and_changes_nothing() -> None:
         wrong = []
         for kind, words, make in BAD:
             reply = await table.ask_leader(make)
-            told = (reply.kind, reply.definite, words in reply.message) if isinstance(reply, Fault) else reply
+            told = (reply.kind, reply.definite, words in reply.message) if isinstance(reply, ErrorReply) else reply
             if told != (kind, True, True):
                 wrong.append((kind, words, reply))
             assert await table.catalog() == catalog, words
@@ -188,10 +195,31 @@ def test_bytes_that_are_no_request_are_answered_so_by_every_node() -> None:
         for node in table.play.database.nodes:
             for payload in NO_REQUESTS[node.role != "master" :]:  # Tablet servers take nothing for a probe of clocks.
                 reply = await table.ask(table.play.database.address(node.name), payload)
-                assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("INVALID", True), (node, payload)
+                assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("INVALID", True), (
+                    node,
+                    payload,
+                )
             table.play.world.harness_ports("h").network.notify(table.play.database.address(node.name), b"\xc1paper")
         await asyncio.sleep(1)
         assert await table.catalog() == catalog and await table.lives() == lives
+
+    with_people(scenario)
+
+
+def test_no_tablet_is_made_or_deleted_under_an_id_that_can_name_no_file() -> None:
+    """A deletion of the tablet '' left the tables of its server without a leader to be written through."""
+
+    async def scenario(table: Table) -> None:
+        catalog = await table.catalog()
+        for node in (node for node in table.play.database.nodes if node.role != "master"):
+            for tablet_id in ("", ".", "..", "../log", "a/b", "a\x00", "\u00e4", "x" * 129):
+                create = replace(CREATE_TABLET, tablet_id=tablet_id, server_id=node.name)
+                for request in (DeleteTablet(tablet_id), create):
+                    reply = await table.ask(table.play.database.address(node.name), request)
+                    assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("INVALID", True), reply
+                    assert "is no tablet's id" in reply.message
+        await asyncio.sleep(3)
+        assert await table.catalog() == catalog
 
     with_people(scenario)
 
@@ -208,7 +236,7 @@ def test_requests_during_a_fail_over_are_refused_carried_out_or_unknown_and_neve
         made, kinds = set(), set()
         for turn in range(60):
             reply = await table.ask(table.play.database.address(others[turn % 2]), request)
-            if isinstance(reply, Fault):
+            if isinstance(reply, ErrorReply):
                 assert reply.message
                 kinds.add(reply.kind)
             else:

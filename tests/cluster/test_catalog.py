@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.master.caches import Caches
-from cluster.master.catalog import Catalog, Outcome, decode_outcome, encode_batch
+from cluster.master.catalog import BatchOutcome, Catalog, decode_outcome, encode_batch
 from cluster.master.records import (
     ServerRecord,
     TableRecord,
@@ -51,14 +51,14 @@ def apply(
     request_id: RequestId | None = None,
     reply: bytes = b"",
     time: int = 0,
-) -> Outcome:
+) -> BatchOutcome:
     return decode_outcome(catalog.apply(2, encode_batch(tables, tablets, request_id, reply, time)))
 
 
 def test_a_batch_brings_the_table_and_all_its_tablets() -> None:
     catalog = Catalog()
     first = table("a")
-    assert apply(catalog, [first], tablets(first), reply=b"made") == Outcome(None, b"made")
+    assert apply(catalog, [first], tablets(first), reply=b"made") == BatchOutcome(None, b"made")
     assert catalog.tables == {"id-a": first}
     assert list(catalog.tablets) == ["id-a/0", "id-a/1"]
 
@@ -91,7 +91,7 @@ def test_a_request_takes_effect_once_and_keeps_its_first_reply() -> None:
     request_id = RequestId(1, 1, 1)
     assert apply(catalog, [table("a")], [], request_id, b"first").reply == b"first"
     again = apply(catalog, [table("b")], [], request_id, b"second")
-    assert again == Outcome(None, b"first")
+    assert again == BatchOutcome(None, b"first")
     assert list(catalog.tables) == ["id-a"]
 
 
@@ -100,14 +100,14 @@ def test_a_request_that_was_called_answered_does_not_come_back() -> None:
     apply(catalog, [table("a")], [], RequestId(1, 1, 1))
     apply(catalog, [table("b")], [], RequestId(1, 2, 2))
     late = apply(catalog, [table("z")], [], RequestId(1, 1, 1))
-    assert late == Outcome(None, FORGOTTEN) and "id-z" not in catalog.tables
+    assert late == BatchOutcome(None, FORGOTTEN) and "id-z" not in catalog.tables
 
 
 def test_a_request_of_a_session_that_ended_or_never_was_changes_nothing() -> None:
     catalog = registered()
     apply(catalog, [table("a")], [], RequestId(1, 1, 1), b"made", time=10)
     for request_id in (RequestId(1, 1, 1), RequestId(1, 2, 1), RequestId(77, 1, 1)):
-        assert apply(catalog, [table("z")], [], request_id, time=1_011) == Outcome(None, SESSION_ENDED)
+        assert apply(catalog, [table("z")], [], request_id, time=1_011) == BatchOutcome(None, SESSION_ENDED)
     assert list(catalog.tables) == ["id-a"]
 
 
@@ -117,7 +117,7 @@ def test_a_snapshot_keeps_records_names_and_sessions() -> None:
     apply(catalog, [first], tablets(first), RequestId(1, 7, 3), b"made")
     restore(restored, frozen(catalog, 1))
     assert (restored.tables, restored.tablets) == (catalog.tables, catalog.tablets)
-    assert apply(restored, [table("b")], [], RequestId(1, 7, 3)) == Outcome(None, b"made")
+    assert apply(restored, [table("b")], [], RequestId(1, 7, 3)) == BatchOutcome(None, b"made")
     assert apply(restored, [table("a", "other")], []).conflict is not None
 
 

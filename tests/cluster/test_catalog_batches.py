@@ -32,7 +32,7 @@ from cluster.wire.messages import (
     Column,
     CreateTableReply,
     DeleteTableReply,
-    Fault,
+    ErrorReply,
     Heartbeat,
     HeartbeatReply,
     Partition,
@@ -127,7 +127,7 @@ def test_a_master_answers_bytes_that_are_no_request() -> None:
     async def scenario(bench: Bench) -> None:
         for payload in (b"", b"\xc1", b"paper", encode({"type": "DropEverything"}), encode(COLUMNS)):
             reply = decode_reply(await bench.ports.network.call(MASTERS[0].address, payload, 1))
-            assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("INVALID", True)
+            assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("INVALID", True)
         assert await bench.client().list_tables() == ()
 
     play(scenario)
@@ -142,7 +142,7 @@ def test_followers_take_no_look_at_reports_and_the_leader_refuses_what_is_none()
             beat = Heartbeat("h", 0, "h:7050", "z1", 1, True, msgspec.Raw(encode("no reports")))
             reply = await bench.ask(master.node_id, beat)
             if master.node_id == leader:
-                assert isinstance(reply, Fault) and "no tablet reports" in reply.message
+                assert isinstance(reply, ErrorReply) and "no tablet reports" in reply.message
             else:
                 assert isinstance(reply, HeartbeatReply)
 

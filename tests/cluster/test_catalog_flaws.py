@@ -16,7 +16,7 @@ from cluster.wire.messages import (
     ArmFailpoint,
     CreateTableReply,
     DeleteTable,
-    Fault,
+    ErrorReply,
     GetTableLocations,
     GetTabletLocations,
     ListTables,
@@ -133,7 +133,7 @@ def test_abort_on_failed_replication_stops_a_deposed_master() -> None:
         bench.isolate(leader)
         try:
             reply = await bench.ask(leader, create(session, "a", 1), 6)
-            assert isinstance(reply, Fault)
+            assert isinstance(reply, ErrorReply)
         except CallLost:
             pass
         return not bench.running(leader) and bench.panics() != []

@@ -10,7 +10,7 @@ from whole_cluster import Play, play
 from cluster.failpoints import MASTER
 from cluster.wire.messages import (
     Column,
-    Fault,
+    ErrorReply,
     GetTableLocations,
     ListMasters,
     ListTables,
@@ -46,7 +46,7 @@ def test_a_follower_answers_within_the_bound_with_all_that_was_committed_that_lo
         _, (first, second) = await followers(stage)
         client = stage.database.admin_client(5.0)
         refused = await ask(stage, first, ListTables())
-        assert isinstance(refused, Fault) and refused.kind == "NOT_THE_LEADER", "nobody allowed an age"
+        assert isinstance(refused, ErrorReply) and refused.kind == "NOT_THE_LEADER", "nobody allowed an age"
         for number in range(8):
             await client.create_table(f"t{number}", COLUMNS, 1, 3)
             await asyncio.sleep(0.3)
@@ -62,7 +62,7 @@ def test_a_follower_answers_within_the_bound_with_all_that_was_committed_that_lo
         masters = await ask(stage, first, ListMasters(max_staleness_ms=1_000))
         assert isinstance(masters, MastersReply) and masters.leader == (await stage.leader(MASTER))[0]
         negative = await ask(stage, first, ListTables(max_staleness_ms=-1))
-        assert isinstance(negative, Fault) and negative.kind == "INVALID"
+        assert isinstance(negative, ErrorReply) and negative.kind == "INVALID"
         assert (await stage.database.invariants()).breaches == ()
 
     play(scenario, seed=31)
@@ -84,7 +84,7 @@ def test_past_the_bound_a_follower_refuses_however_well_it_hears_the_leader(cut:
         assert isinstance(known, ListTablesReply) and known.age_ms >= 500, "what it knows is good for a while"
         await asyncio.sleep(0.6)
         stale = await ask(stage, first, ListTables(max_staleness_ms=1_000))
-        assert isinstance(stale, Fault) and stale.kind == "TOO_STALE" and stale.definite
+        assert isinstance(stale, ErrorReply) and stale.kind == "TOO_STALE" and stale.definite
         older = await ask(stage, first, ListTables(max_staleness_ms=60_000))
         assert isinstance(older, ListTablesReply) and older.age_ms > 1_100
         client = stage.database.admin_client(3.0)

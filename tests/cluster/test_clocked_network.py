@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cluster.store.clock_guard import ClockLimits, Fence
+from cluster.store.clock_guard import ClockFence, ClockLimits
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.wire.clocked import ClockedNetwork
-from cluster.wire.messages import Fault, decode_reply
+from cluster.wire.messages import ErrorReply, decode_reply
 from harness.ports import CallLost, Peer
 from harness.sim.world import World
 
@@ -75,7 +75,7 @@ def test_a_message_takes_the_clock_of_who_gets_it_along_within_the_maximum_offse
 def test_a_message_from_beyond_the_maximum_offset_is_refused_and_counted() -> None:
     async def scenario(nodes: Nodes) -> None:
         reply = decode_reply(await nodes.call("a", "b"))
-        assert isinstance(reply, Fault) and reply.kind == "CLOCK_OFFSET" and reply.definite
+        assert isinstance(reply, ErrorReply) and reply.kind == "CLOCK_OFFSET" and reply.definite
         nodes.networks["a"].notify("port-b:1", b"bad")
         nodes.networks["c"].notify("port-b:1", b"good")
         await nodes.world.harness_ports("client").clock.sleep(0.1)
@@ -102,7 +102,7 @@ def test_an_empty_call_measures_the_offset_and_asks_nobody() -> None:
     async def scenario(nodes: Nodes) -> None:
         clock = nodes.clocks["a"]
         clock.measure_against(("port-b:1", "port-c:1"))
-        assert clock.fenced is Fence.UNPROVEN
+        assert clock.fenced is ClockFence.UNPROVEN
         with pytest.raises(ClockFenced):
             clock.now()
         assert await nodes.call("a", "b", b"") == b""
@@ -120,7 +120,7 @@ def test_a_fenced_clock_stands_still_and_its_messages_are_taken() -> None:
         before = clock.reading()
         nodes.set_clock("a", 3_600.0)
         assert clock.reading() == before
-        assert clock.fenced is Fence.JUMPED
+        assert clock.fenced is ClockFence.JUMPED
         assert await nodes.call("a", "b") == b"echo x"
         assert clock.last == before
         assert nodes.clocks["b"].refused == 0
@@ -132,12 +132,12 @@ def test_a_fenced_clock_stands_still_and_its_messages_are_taken() -> None:
 
 def test_whoever_is_fenced_or_freed_is_told() -> None:
     async def scenario(nodes: Nodes) -> None:
-        told: list[Fence | None] = []
+        told: list[ClockFence | None] = []
         clock = nodes.clocks["a"]
         clock.on_fence(lambda: told.append(clock.fenced))
         for seconds in (5.0, 0.0):
             nodes.set_clock("a", seconds)
             clock.reading()
-        assert told == [Fence.JUMPED, None]
+        assert told == [ClockFence.JUMPED, None]
 
     play(scenario)

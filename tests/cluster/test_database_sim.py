@@ -15,7 +15,7 @@ from cluster.invariants.watch import NO_PANIC
 from cluster.tserver.server import TabletServer
 from cluster.wire.peers import PeerStreams
 from harness.errors import DefiniteError, UserError
-from harness.ops import Mop, Op, read, write
+from harness.ops import CellAddress, Mop, Op, read, write
 from harness.protocols import Client, Database, ProcessState
 from harness.sim.world import World
 
@@ -103,7 +103,7 @@ def test_tables_made_while_masters_die_are_whole_and_none_is_lost(seed: int) -> 
         for name in made:
             tablets = (await client.table_locations(name)).tablets
             assert [tablet.partition.bucket for tablet in tablets] == list(range(5))
-            await client.write(name, 3, 0, 0, 1)
+            await client.write(name, CellAddress(3), 1)
 
     play_cluster(scenario, seed)
 

@@ -7,7 +7,7 @@ from tserver_bench import Servers, create_on, simulate
 
 from cluster.master.records import new_table
 from cluster.tserver.strategy import STRATEGIES
-from cluster.wire.messages import DESIGNS, Column, Done, DoneReply, Fault
+from cluster.wire.messages import DESIGNS, Column, Done, DoneReply, ErrorReply
 
 
 def test_the_designs_that_masters_admit_are_those_that_tablet_servers_host() -> None:
@@ -21,7 +21,7 @@ def test_a_tablet_of_a_design_that_cannot_be_hosted_is_refused_and_nothing_is_ke
         await servers.clock.sleep(0.1)
         for design in ("striped", "quorum"):
             reply = await servers.call("t1", msgspec.structs.replace(create_on("t1"), design=design))
-            assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("UNSUPPORTED_DESIGN", True)
+            assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("UNSUPPORTED_DESIGN", True)
             assert design in reply.message
         assert [path for path in servers.world.node("t1").disk.paths() if "tab" in path] == []
         for name in ("t1", "t2", "t3"):

@@ -6,7 +6,7 @@ import asyncio
 
 from master_bench import COLUMNS, KNOBS, Bench
 
-from cluster.wire.messages import DeleteTable, Fault, ListTables, ListTablesReply, RequestId
+from cluster.wire.messages import DeleteTable, ErrorReply, ListTables, ListTablesReply, RequestId
 from harness.sim.world import World
 
 
@@ -23,7 +23,7 @@ def test_a_deletion_under_an_ended_session_deletes_no_replica() -> None:
             session, leader = await bench.session(), await bench.leader()
             await bench.sleep(KNOBS.session_silence_ms / 1000 + 5)
             reply = await bench.ask(leader, DeleteTable(RequestId(session, 1, 1), "a"), 5)
-            assert isinstance(reply, Fault) and reply.kind == "SESSION_ENDED", reply
+            assert isinstance(reply, ErrorReply) and reply.kind == "SESSION_ENDED", reply
             await bench.sleep(2)
             tables = await bench.ask(leader, ListTables())
             assert isinstance(tables, ListTablesReply) and [table.name for table in tables.tables] == ["a"]

@@ -14,15 +14,15 @@ from cluster.wire.messages import (
     Cell,
     CompareAndSet,
     Done,
-    Fault,
+    ErrorReply,
+    ReadCell,
     ReadReply,
-    ReadRow,
     ReadRows,
     Reply,
     RowRange,
     RowsReply,
-    WriteRow,
-    WriteRows,
+    WriteCell,
+    WriteCells,
 )
 from harness.failpoints import Arming
 from harness.sim.world import World
@@ -45,8 +45,8 @@ def simulate(
         assert world.errors == []
 
 
-def write(servers: Servers, sequence: int, value: int, row: int = 0, requested: int | None = None) -> WriteRow:
-    return WriteRow(servers.rid(sequence), "tab", 1, row, 0, value, requested)
+def write(servers: Servers, sequence: int, value: int, row: int = 0, requested: int | None = None) -> WriteCell:
+    return WriteCell(servers.rid(sequence), "tab", 1, row, 0, value, requested)
 
 
 def cas(servers: Servers, sequence: int, expected: int | None, value: int) -> CompareAndSet:
@@ -83,11 +83,11 @@ def test_after_a_timed_out_write_a_compare_and_set_waits_until_its_fate_is_known
         await servers.call(leader, write(servers, 1, 1))
         slow_followers(servers, leader, 900 * MS)
         late = await servers.call(leader, write(servers, 2, 2))
-        assert isinstance(late, Fault) and (late.kind, late.definite) == ("TIMED_OUT", False)
+        assert isinstance(late, ErrorReply) and (late.kind, late.definite) == ("TIMED_OUT", False)
         stale = await servers.call(leader, cas(servers, 3, 1, 3))
-        assert isinstance(stale, Fault) and (stale.kind, stale.definite) == ("TIMED_OUT", True)
-        read = await servers.call(leader, ReadRow("tab", 1, 0, 0))
-        assert isinstance(read, Fault) or (isinstance(read, ReadReply) and read.value == 2)
+        assert isinstance(stale, ErrorReply) and (stale.kind, stale.definite) == ("TIMED_OUT", True)
+        read = await servers.call(leader, ReadCell("tab", 1, 0, 0))
+        assert isinstance(read, ErrorReply) or (isinstance(read, ReadReply) and read.value == 2)
         slow_followers(servers, leader, 0)
         await servers.clock.sleep(3)
         assert await servers.cas(3, 1, 3) == Done(False, 2, timestamp(await servers.cas(3, 1, 3)))
@@ -147,7 +147,7 @@ def test_an_evaluation_that_outlives_its_lease_is_refused() -> None:
             servers.start(now)
         assert not waiting.done()
         reply = await waiting
-        assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("NOT_THE_LEADER", True)
+        assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("NOT_THE_LEADER", True)
 
     simulate(4, scenario)
 
@@ -156,11 +156,11 @@ async def read_then_write_below(servers: Servers, leader: str) -> tuple[ReadRepl
     """A served read, a write that asks for a time before it, and what was true at the read's time afterwards."""
     before = timestamp(await servers.call(leader, write(servers, 1, 1)))
     await servers.clock.sleep(0.1)
-    served = await servers.call(leader, ReadRow("tab", 1, 0, 0))
+    served = await servers.call(leader, ReadCell("tab", 1, 0, 0))
     assert isinstance(served, ReadReply)
     written = await servers.call(leader, write(servers, 2, 2, requested=before + 1))
     assert isinstance(written, Done)
-    return served, written, await servers.call(leader, ReadRow("tab", 1, 0, 0, served.timestamp))
+    return served, written, await servers.call(leader, ReadCell("tab", 1, 0, 0, served.timestamp))
 
 
 def test_a_served_read_stays_true() -> None:
@@ -243,8 +243,8 @@ def test_rows_are_written_together_and_read_at_one_time() -> None:
     async def scenario(servers: Servers, leader: str) -> None:
         everything = (RowRange(0, None),)
         typed = (Cell(0, 0, "text"), Cell(0, 1, b"bytes"), Cell(2, 0, 1.5), Cell(3, 0, True), Cell(-4, 7, 1 << 62))
-        first = await servers.call(leader, WriteRows(servers.rid(1), "tab", 1, typed))
-        second = WriteRows(servers.rid(2), "tab", 1, (Cell(0, 0, None), Cell(2, 0, 2)))
+        first = await servers.call(leader, WriteCells(servers.rid(1), "tab", 1, typed))
+        second = WriteCells(servers.rid(2), "tab", 1, (Cell(0, 0, None), Cell(2, 0, 2)))
         assert timestamp(await servers.call(leader, second)) > timestamp(first)
         early = await servers.call(leader, ReadRows("tab", 1, everything, timestamp(first)))
         assert isinstance(early, RowsReply)
@@ -267,11 +267,11 @@ def test_what_makes_no_sense_is_refused_with_a_reason() -> None:
         twice, nothing = (Cell(0, 0, 1), Cell(0, 0, 2)), ()
         for number, (request, words) in enumerate(
             (
-                (WriteRows(servers.rid(2), "tab", 1, twice), "twice"),
-                (WriteRows(servers.rid(3), "tab", 1, nothing), "write something"),
-                (WriteRow(servers.rid(4), "tab", 1, 0, 0, [1]), "a value must be"),  # type: ignore[arg-type]
-                (ReadRow("tab", 1, 0, 0, now + 3_600 * SECOND), "future"),
-                (ReadRow("tab", 1, 0, 0, now - 3_600 * SECOND), "collected"),
+                (WriteCells(servers.rid(2), "tab", 1, twice), "twice"),
+                (WriteCells(servers.rid(3), "tab", 1, nothing), "write something"),
+                (WriteCell(servers.rid(4), "tab", 1, 0, 0, [1]), "a value must be"),  # type: ignore[arg-type]
+                (ReadCell("tab", 1, 0, 0, now + 3_600 * SECOND), "future"),
+                (ReadCell("tab", 1, 0, 0, now - 3_600 * SECOND), "collected"),
                 (ReadRows("tab", 1, ()), "no rows"),
             )
         ):
@@ -279,7 +279,7 @@ def test_what_makes_no_sense_is_refused_with_a_reason() -> None:
                 await servers.clock.sleep(2)
                 await servers.call(leader, write(servers, 10 + number, 1))
             reply = await servers.call(leader, request)
-            assert isinstance(reply, Fault) and reply.definite and words in reply.message, reply
+            assert isinstance(reply, ErrorReply) and reply.definite and words in reply.message, reply
         assert (await servers.read()).value == 1
 
     simulate(10, scenario, version_retention_ms=1_000, closed_lag_ms=100)

@@ -14,10 +14,10 @@ from cluster.wire.messages import (
     ChangeReplicas,
     Done,
     DoneReply,
-    Fault,
+    ErrorReply,
     GetStatus,
+    ReadCell,
     ReadReply,
-    ReadRow,
     Reply,
     StatusReply,
 )
@@ -47,12 +47,12 @@ async def served(servers: Servers, tablet_id: str, among: Sequence[str]) -> bool
     for _ in range(40):
         for name in among:
             try:
-                reply = await servers.call(name, ReadRow(tablet_id, 1, 0, 0), 0.5)
+                reply = await servers.call(name, ReadCell(tablet_id, 1, 0, 0), 0.5)
             except (CallLost, Unreachable):
                 continue
             if isinstance(reply, ReadReply):
                 return True
-            assert isinstance(reply, Fault) and reply.definite
+            assert isinstance(reply, ErrorReply) and reply.definite
         await servers.clock.sleep(0.1)
     return False
 
@@ -78,8 +78,8 @@ def test_a_damaged_tablet_is_quarantined_and_its_node_serves_the_others() -> Non
         await servers.clock.sleep(1)
         assert await role(servers, "t1", "tab") == "quarantined"
         assert await role(servers, "t1", "other") in ("follower", "leader")
-        reply = await servers.call("t1", ReadRow("tab", 1, 0, 0))
-        assert isinstance(reply, Fault) and reply.kind == "NOT_THE_LEADER" and "QUARANTINED" in reply.message
+        reply = await servers.call("t1", ReadCell("tab", 1, 0, 0))
+        assert isinstance(reply, ErrorReply) and reply.kind == "NOT_THE_LEADER" and "QUARANTINED" in reply.message
         assert await served(servers, "tab", ("t2", "t3"))
         servers.world.node("t2").kill()
         assert await served(servers, "other", ("t1", "t3"))
@@ -141,7 +141,9 @@ async def change(servers: Servers, kind: ChangeKind, server_id: str) -> Reply:
             op_id = (group.config_term, group.config_index)
             request = ChangeReplicas("tab", kind, server_id, f"{server_id}:7050", *op_id, 5.0)
             reply = await servers.call(name, request, 10.0)
-            if not isinstance(reply, Fault) or (kind is ChangeKind.ADD_LEARNER and "still a member" in reply.message):
+            if not isinstance(reply, ErrorReply) or (
+                kind is ChangeKind.ADD_LEARNER and "still a member" in reply.message
+            ):
                 return reply
         await servers.clock.sleep(0.1)
     raise AssertionError(f"{kind} of {server_id} was refused: {reply}")
@@ -155,7 +157,7 @@ def test_an_operator_rebuilds_a_quarantined_replica_by_removing_and_adding_it() 
         await servers.clock.sleep(1)
         assert await role(servers, "t1", "tab") == "quarantined"
         early = await change(servers, ChangeKind.ADD_LEARNER, "t1")
-        assert isinstance(early, Fault) and "remove it first" in early.message
+        assert isinstance(early, ErrorReply) and "remove it first" in early.message
         assert await role(servers, "t1", "tab") == "quarantined"
         for kind in (ChangeKind.REMOVE, ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE):
             await change(servers, kind, "t1")
@@ -190,7 +192,7 @@ def test_a_damaged_tablet_record_does_not_stop_its_node(copies: int) -> None:
             assert again == DoneReply(True)
             assert await role(servers, "t1", "tab") in ("follower", "leader")
         else:
-            assert isinstance(again, Fault) and "damaged" in again.message
+            assert isinstance(again, ErrorReply) and "damaged" in again.message
         assert await served(servers, "tab", NAMES)
 
     simulate(4, scenario)

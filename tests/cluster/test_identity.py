@@ -15,7 +15,7 @@ from cluster.node import run_node
 from cluster.raft.types import RequestVote
 from cluster.wire.messages import (
     CATALOG_GROUP,
-    Fault,
+    ErrorReply,
     GetStatus,
     GroupMessages,
     Heartbeat,
@@ -107,7 +107,7 @@ def test_masters_refuse_heartbeats_in_another_name_or_of_an_earlier_life() -> No
         assert isinstance(await bench.ask(first, beat("t9", 1)), HeartbeatReply)
         for request in (beat("t1", 1), beat("t9", 2)):
             reply = await bench.ask(first, request)
-            assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("STRANGER", True)
+            assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("STRANGER", True)
 
     play(scenario)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from cluster.wire.messages import (
     CreateTableReply,
-    Fault,
+    ErrorReply,
     GetTableLocations,
     HeartbeatReply,
     IsCreateTableDone,
@@ -74,7 +74,7 @@ def test_followers_refuse_and_name_the_leader() -> None:
         for follower in [master.node_id for master in MASTERS if master.node_id != leader]:
             for request in requests:
                 reply = await bench.ask(follower, request)
-                assert isinstance(reply, Fault) and reply.kind == "NOT_THE_LEADER" and reply.definite
+                assert isinstance(reply, ErrorReply) and reply.kind == "NOT_THE_LEADER" and reply.definite
                 assert (reply.leader, reply.leader_address) == (leader, f"{leader}:7051")
 
     play(scenario)
@@ -103,14 +103,14 @@ def test_a_table_needs_as_many_live_tservers_as_replicas() -> None:
         leader = await bench.leader()
         refused = await bench.ask(leader, create(session, "a", 1, replication_factor=5))
         assert (
-            isinstance(refused, Fault)
+            isinstance(refused, ErrorReply)
             and refused.kind == "TRY_AGAIN"
             and "3 tablet servers are live" in refused.message
         )
         bench.world.node("t1").kill()
         await bench.sleep(4)
         refused = await bench.ask(leader, create(session, "a", 2))
-        assert isinstance(refused, Fault) and "2 tablet servers are live" in refused.message
+        assert isinstance(refused, ErrorReply) and "2 tablet servers are live" in refused.message
 
     play(scenario)
 
@@ -120,7 +120,7 @@ def test_a_table_of_a_design_that_is_unknown_is_refused() -> None:
         await bench.sleep(1)
         session, leader = await bench.session(), await bench.leader()
         refused = await bench.ask(leader, replace(create(session, "a", 1), design="paper"))
-        assert isinstance(refused, Fault) and (refused.kind, refused.definite) == ("INVALID", True)
+        assert isinstance(refused, ErrorReply) and (refused.kind, refused.definite) == ("INVALID", True)
         assert "paper" in refused.message
 
     play(scenario)
@@ -166,7 +166,7 @@ def test_a_retried_create_is_answered_by_another_master_as_by_the_first() -> Non
         bench.world.node(old).kill()
         assert first == await bench.ask(await bench.leader(old), create(session, "a", 1))
         other = await bench.ask(await bench.leader(old), create(session, "a", 2))
-        assert isinstance(other, Fault) and other.kind == "ALREADY_PRESENT"
+        assert isinstance(other, ErrorReply) and other.kind == "ALREADY_PRESENT"
 
     play(scenario)
 
@@ -178,7 +178,7 @@ def test_two_creates_of_one_name_make_one_table() -> None:
         sessions = [await bench.session() for _ in range(4)]
         replies = await asyncio.gather(*(bench.ask(leader, create(each, "a", 1)) for each in sessions))
         assert sum(isinstance(reply, CreateTableReply) for reply in replies) == 1
-        assert [reply.kind for reply in replies if isinstance(reply, Fault)] == ["ALREADY_PRESENT"] * 3
+        assert [reply.kind for reply in replies if isinstance(reply, ErrorReply)] == ["ALREADY_PRESENT"] * 3
 
     play(scenario)
 
@@ -209,7 +209,7 @@ def test_a_deposed_master_serves_nothing() -> None:
         assert isinstance(await bench.ask(new, create(session, "b", 1)), CreateTableReply)
         for request in (ListTables(), GetTableLocations("a"), ListTabletServers()):
             reply = await bench.ask(old, request)
-            assert isinstance(reply, Fault) and reply.kind == "NOT_THE_LEADER"
+            assert isinstance(reply, ErrorReply) and reply.kind == "NOT_THE_LEADER"
 
     play(scenario)
 
@@ -223,7 +223,7 @@ def test_a_master_lives_on_when_replication_fails() -> None:
         old = await bench.leader()
         bench.isolate(old)
         reply = await bench.ask(old, create(session, "a", 1), 6)
-        assert isinstance(reply, Fault)
+        assert isinstance(reply, ErrorReply)
         await bench.leader(old)
         assert bench.running(old)
         bench.world.network.heal()

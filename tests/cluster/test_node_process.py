@@ -19,11 +19,11 @@ from cluster.wire.messages import (
     CreateTablet,
     Done,
     DoneReply,
-    Fault,
+    ErrorReply,
     GetStatus,
     Partition,
+    ReadCell,
     ReadReply,
-    ReadRow,
     RegisterSession,
     Replica,
     Reply,
@@ -31,7 +31,7 @@ from cluster.wire.messages import (
     RequestId,
     SessionReply,
     StatusReply,
-    WriteRow,
+    WriteCell,
     decode_reply,
     encode,
 )
@@ -95,7 +95,7 @@ class Processes:
             while True:
                 for replica in self.voters:
                     reply = await self.call(replica, request)
-                    if reply is not None and not isinstance(reply, Fault):
+                    if reply is not None and not isinstance(reply, ErrorReply):
                         return reply
                 await asyncio.sleep(0.05)
 
@@ -134,8 +134,8 @@ def scenario(folder: Path, body: Callable[[Processes], Awaitable[None]]) -> None
     asyncio.run(run())
 
 
-def write(session: int, sequence: int, value: int) -> WriteRow:
-    return WriteRow(RequestId(session, sequence, 0), "tab", 1, 0, 0, value)
+def write(session: int, sequence: int, value: int) -> WriteCell:
+    return WriteCell(RequestId(session, sequence, 0), "tab", 1, 0, 0, value)
 
 
 def test_what_was_acknowledged_survives_kill_9_of_every_process(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_what_was_acknowledged_survives_kill_9_of_every_process(tmp_path: Path) 
             await cluster.running[replica.node_id].wait()
             await cluster.start(replica)
         assert await cluster.anyone(write(session, 1, 41)) == first
-        reply = await cluster.anyone(ReadRow("tab", 1, 0, 0))
+        reply = await cluster.anyone(ReadCell("tab", 1, 0, 0))
         assert isinstance(reply, ReadReply)
         assert reply.value == 42
         status = await cluster.answers(cluster.voters[0], GetStatus())

@@ -12,7 +12,7 @@ from cluster.master.records import TabletConfig
 from cluster.master.replication import Health, NextChange, newcomer, next_change
 from cluster.master.tservers import ServerEntry
 from cluster.raft.types import ChangeKind, Configuration, Member
-from cluster.tserver.evictions import Silence, victim
+from cluster.tserver.evictions import MemberSilence, victim
 from cluster.wire.messages import Replica
 
 ADD, PROMOTE, REMOVE = ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE, ChangeKind.REMOVE
@@ -30,7 +30,7 @@ def config(voters: str, learners: str = "") -> TabletConfig:
 
 
 def test_silence_is_counted_only_while_the_leader_looks_in_its_own_term_and_without_doubt() -> None:
-    silence = Silence(limit_ns=100, gap_ns=30)
+    silence = MemberSilence(limit_ns=100, gap_ns=30)
     heard = {"b": 0, "c": 0}
     assert all(silence.look(now, 1, heard) == () for now in range(1_000, 1_100, 20))
     assert silence.look(1_100, 1, {"b": 0, "c": 1_090}) == ("b",)
@@ -44,7 +44,7 @@ def test_silence_is_counted_only_while_the_leader_looks_in_its_own_term_and_with
 
 
 def test_a_member_that_joined_lately_is_not_silent_yet() -> None:
-    silence = Silence(limit_ns=100, gap_ns=200)
+    silence = MemberSilence(limit_ns=100, gap_ns=200)
     silence.look(1_000, 1, {"b": 990})
     assert silence.look(1_100, 1, {"b": 1_090, "new": -(1 << 62)}) == ()
     assert silence.look(1_200, 1, {"b": 1_190, "new": -(1 << 62)}) == ("new",)

@@ -16,6 +16,7 @@ from cluster.node import run_node
 from cluster.raft.types import ChangeKind
 from cluster.wire.messages import WIRE_VERSION, ChangeReplicas, ConfigurationReply, Replica
 from harness.errors import DefiniteError
+from harness.ops import CellAddress
 from harness.ports import Hello, is_stranger
 from harness.sim.world import World
 
@@ -62,7 +63,7 @@ async def whole(stage: Play) -> bool:
     """Whether every row is there."""
     client = stage.database.admin_client(5.0)
     try:
-        return [(await client.read("registers", key, 0, 0)).reply.value for key in range(5)] == list(range(5))
+        return [(await client.read("registers", CellAddress(key))).reply.value for key in range(5)] == list(range(5))
     except DefiniteError:
         return False
 
@@ -120,7 +121,9 @@ def test_two_masters_that_saw_one_configuration_both_change_it_only_with_the_fla
             address = stage.database.address(server)
             request = ChangeReplicas(group, kind, server, address, mine.config_term, mine.config_index, 2.0)
             try:
-                reply = await stage.database.admin_client(5.0).change_replicas(stage.database.address(leader), request)
+                reply = await stage.database.admin_client(5.0).ask_once(
+                    stage.database.address(leader), request, ConfigurationReply
+                )
                 accepted += isinstance(reply, ConfigurationReply)
             except DefiniteError as error:
                 assert "the configuration is that of" in str(error)

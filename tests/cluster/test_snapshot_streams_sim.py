@@ -122,7 +122,7 @@ def test_a_chunk_that_was_damaged_on_the_way_is_refused_and_comes_again(monkeypa
         await streams.leave_behind()
         receive = Group.receive
 
-        def spoiled(message: Message) -> Message:
+        def corrupted(message: Message) -> Message:
             if not isinstance(message, SnapshotChunk) or len(message.data) <= 30 or len(damaged) == 3:
                 return message
             data = bytearray(message.data)
@@ -131,7 +131,7 @@ def test_a_chunk_that_was_damaged_on_the_way_is_refused_and_comes_again(monkeypa
             return msgspec.structs.replace(message, data=bytes(data))
 
         def spoiling(group: Group, messages: tuple[Message, ...]) -> None:
-            receive(group, tuple(map(spoiled, messages)))
+            receive(group, tuple(map(corrupted, messages)))
 
         monkeypatch.setattr(Group, "receive", spoiling)
         cluster.start(streams.late)

@@ -15,7 +15,7 @@ from cluster.wire.messages import (
     DeleteTablet,
     Done,
     DoneReply,
-    Fault,
+    ErrorReply,
     GetStatus,
     GroupState,
     StatusReply,
@@ -110,7 +110,7 @@ def test_a_removed_replica_leaves_its_vote_and_comes_back_as_a_learner_with_it()
             assert isinstance(await servers.write(number, number), Done)
         gone = await follower(servers)
         refused = await servers.call(gone, DeleteTablet("tab", OpId(1, 1)))
-        assert isinstance(refused, Fault) and refused.kind == "CHANGE_REFUSED", "it is a member"
+        assert isinstance(refused, ErrorReply) and refused.kind == "CHANGE_REFUSED", "it is a member"
         before = await group(servers, gone)
         removed_at = await change(servers, ChangeKind.REMOVE, gone)
         assert await servers.call(gone, DeleteTablet("tab", removed_at)) == DoneReply(True)
@@ -118,14 +118,14 @@ def test_a_removed_replica_leaves_its_vote_and_comes_back_as_a_learner_with_it()
         for again in range(2):
             assert await group(servers, gone) is None
             late = await servers.call(gone, create_on(gone))
-            assert isinstance(late, Fault) and "was removed from here" in late.message
+            assert isinstance(late, ErrorReply) and "was removed from here" in late.message
             if not again:
                 servers.world.node(gone).kill()
                 servers.start(gone)
                 await servers.clock.sleep(1)
         await change(servers, ChangeKind.ADD_LEARNER, gone)
         stale = await servers.call(gone, DeleteTablet("tab", removed_at))
-        assert isinstance(stale, Fault) and stale.kind == "CHANGE_REFUSED", "the decision was overtaken"
+        assert isinstance(stale, ErrorReply) and stale.kind == "CHANGE_REFUSED", "the decision was overtaken"
         await change(servers, ChangeKind.PROMOTE, gone)
         after = await group(servers, gone)
         assert before is not None and after is not None and after.term >= before.term
@@ -156,7 +156,7 @@ def test_a_vote_outlives_the_replica_that_cast_it() -> None:
         alone = await group(servers, gone)
         assert alone is not None and (alone.term, alone.last_index) == (before.term, 0), (before, other)
         early = await servers.call(gone, DeleteTablet("tab", removed_at))
-        assert isinstance(early, Fault) and "about to be added" in early.message
+        assert isinstance(early, ErrorReply) and "about to be added" in early.message
 
     simulate(4, scenario)
 

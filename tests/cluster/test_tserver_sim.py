@@ -17,17 +17,17 @@ from cluster.wire.messages import (
     DeleteTablet,
     Done,
     DoneReply,
-    Fault,
+    ErrorReply,
     GetStatus,
     Heartbeat,
     HeartbeatReply,
     ListTables,
+    ReadCell,
     ReadReply,
-    ReadRow,
     Replica,
     Reply,
     StatusReply,
-    WriteRow,
+    WriteCell,
     decode_reports,
     decode_request,
     encode,
@@ -60,13 +60,13 @@ def test_a_follower_names_the_leader_and_foreign_requests_are_refused() -> None:
         leader = await servers.leader()
         for name in NAMES:
             if name != leader:
-                for request in (ReadRow("tab", 1, 0, 0), WriteRow(servers.rid(1), "tab", 1, 0, 0, 1)):
+                for request in (ReadCell("tab", 1, 0, 0), WriteCell(servers.rid(1), "tab", 1, 0, 0, 1)):
                     reply = await servers.call(name, request)
-                    assert isinstance(reply, Fault)
+                    assert isinstance(reply, ErrorReply)
                     assert (reply.kind, reply.definite, reply.leader) == ("NOT_THE_LEADER", True, leader)
-        for request, kind in ((ReadRow("nope", 1, 0, 0), "NOT_FOUND"), (ListTables(), "INVALID")):
+        for request, kind in ((ReadCell("nope", 1, 0, 0), "NOT_FOUND"), (ListTables(), "INVALID")):
             reply = await servers.call(leader, request)
-            assert isinstance(reply, Fault) and reply.kind == kind
+            assert isinstance(reply, ErrorReply) and reply.kind == kind
         status = await servers.call(leader, GetStatus())
         assert isinstance(status, StatusReply)
         assert [(group.group, group.role, group.lease_valid) for group in status.groups] == [("tab", "leader", True)]
@@ -121,9 +121,9 @@ def test_requests_above_the_bound_are_refused_at_once_and_definitely() -> None:
     async def scenario(servers: Servers) -> None:
         await servers.created()
         leader = await servers.leader()
-        requests = [WriteRow(servers.rid(number), "tab", 1, 0, 0, number) for number in range(1, 7)]
+        requests = [WriteCell(servers.rid(number), "tab", 1, 0, 0, number) for number in range(1, 7)]
         replies = await asyncio.gather(*(servers.call(leader, request) for request in requests))
-        refused = [reply for reply in replies if isinstance(reply, Fault)]
+        refused = [reply for reply in replies if isinstance(reply, ErrorReply)]
         assert [(reply.kind, reply.definite) for reply in refused] == [("OVERLOADED", True)] * 4
         assert all(isinstance(reply, Done) for reply in replies if reply not in refused)
         assert isinstance(await servers.write(7, 7), Done), "what was answered makes room"
@@ -138,14 +138,14 @@ async def stale_read(servers: Servers) -> Reply:
     old = await servers.leader()
     servers.cut_off(old)
     new = await servers.leader(*(name for name in NAMES if name != old))
-    assert isinstance(await servers.call(new, WriteRow(servers.rid(2), "tab", 1, 0, 0, 2)), Done)
-    return await servers.call(old, ReadRow("tab", 1, 0, 0), 10.0)
+    assert isinstance(await servers.call(new, WriteCell(servers.rid(2), "tab", 1, 0, 0, 2)), Done)
+    return await servers.call(old, ReadCell("tab", 1, 0, 0), 10.0)
 
 
 def test_a_cut_off_leader_serves_no_stale_read() -> None:
     async def scenario(servers: Servers) -> None:
         reply = await stale_read(servers)
-        assert isinstance(reply, Fault)
+        assert isinstance(reply, ErrorReply)
         servers.world.network.heal()
         assert (await servers.read()).value == 2
 
@@ -181,7 +181,7 @@ def test_creating_twice_is_one_tablet_and_deleting_is_for_good() -> None:
         assert await servers.call("t1", DeleteTablet("tab")) == DoneReply(True)
         for _ in range(2):
             reply = await servers.call("t1", create_on("t1"))
-            assert isinstance(reply, Fault) and reply.kind == "INVALID"
+            assert isinstance(reply, ErrorReply) and reply.kind == "INVALID"
             paths = servers.world.node("t1").disk.paths()
             assert [path for path in paths if path.startswith("tablets/")] == ["tablets/tab.meta"]
             assert not [path for path in paths if path.startswith("snapshots/")]
@@ -206,7 +206,7 @@ def test_a_crash_in_mid_creation_or_deletion_is_mended_by_the_retry(point: str) 
         servers.start("t1")
         await servers.clock.sleep(0.1)
         if point == "tserver.after_tombstone":
-            assert isinstance(await servers.call("t1", ReadRow("tab", 1, 0, 0)), Fault)
+            assert isinstance(await servers.call("t1", ReadCell("tab", 1, 0, 0)), ErrorReply)
             assert [path for path in node.disk.paths() if path.startswith("tablets/")] == ["tablets/tab.meta"]
         else:
             for name in NAMES:
@@ -284,7 +284,7 @@ def test_a_server_whose_disk_is_full_answers_so_and_creates_when_there_is_space(
         await servers.clock.sleep(0.1)
         servers.world.node("t1").disk.full = True
         reply = await servers.call("t1", create_on("t1"))
-        assert isinstance(reply, Fault) and not reply.definite
+        assert isinstance(reply, ErrorReply) and not reply.definite
         servers.world.node("t1").disk.full = False
         for name in NAMES:
             assert await servers.call(name, create_on(name)) == DoneReply(True)

@@ -6,7 +6,7 @@ import pytest
 from tserver_bench import NAMES, SECOND, Servers, simulate
 
 from cluster.config import Knobs
-from cluster.wire.messages import Done, Fault, ReadReply, ReadRow, Reply, WriteRow
+from cluster.wire.messages import Done, ErrorReply, ReadCell, ReadReply, Reply, WriteCell
 
 
 @pytest.mark.parametrize("jump_ms", [240, -240])
@@ -39,14 +39,14 @@ def test_a_leader_whose_clock_jumps_far_serves_nothing_lets_another_lead_and_com
         assert isinstance(first := await servers.write(1, 1), Done)
         clock = servers.world.node(old).clock
         clock.set_offset(jump_s * SECOND)
-        reply = await servers.call(old, ReadRow("tab", 1, 0, 0))
-        assert isinstance(reply, Fault) and reply.kind in ("CLOCK_FENCED", "NOT_THE_LEADER")
+        reply = await servers.call(old, ReadCell("tab", 1, 0, 0))
+        assert isinstance(reply, ErrorReply) and reply.kind in ("CLOCK_FENCED", "NOT_THE_LEADER")
         new = await servers.leader(*(name for name in NAMES if name != old))
         assert isinstance(second := await servers.write(2, 2), Done)
         assert first.timestamp < second.timestamp < servers.world.node(new).clock.wall_ns() + SECOND // 2
         servers.world.node(new).kill()
         await servers.clock.sleep(3.0)
-        assert isinstance(await servers.call(old, ReadRow("tab", 1, 0, 0)), Fault), "a fenced node serves nothing"
+        assert isinstance(await servers.call(old, ReadCell("tab", 1, 0, 0)), ErrorReply), "a fenced node serves nothing"
         clock.set_offset(0)
         assert (await servers.read()).value == 2
         assert isinstance(third := await servers.write(3, 3), Done)
@@ -97,7 +97,7 @@ def test_fail_overs_carry_no_timestamp_ahead_of_the_clocks() -> None:
             now_ns = servers.world.node(leader).clock.wall_ns()
             assert max(done.timestamp, read.timestamp) <= now_ns + 1_000_000
             servers.world.node(leader).kill()
-            assert isinstance(await servers.anyone(ReadRow("tab", 1, 0, 0)), ReadReply)
+            assert isinstance(await servers.anyone(ReadCell("tab", 1, 0, 0)), ReadReply)
             servers.start(leader)
 
     simulate(6, scenario)
@@ -117,12 +117,12 @@ async def read_of_a_slow_holder(servers: Servers) -> Reply:
     others = tuple(name for name in NAMES if name != old)
     await servers.leader(*others)
     for name in others:
-        reply = await servers.call(name, WriteRow(servers.rid(2), "tab", 1, 0, 0, 2))
+        reply = await servers.call(name, WriteCell(servers.rid(2), "tab", 1, 0, 0, 2))
         if isinstance(reply, Done):
             break
     else:
         raise AssertionError("nobody wrote")
-    return await servers.call(old, ReadRow("tab", 1, 0, 0), 10.0)
+    return await servers.call(old, ReadCell("tab", 1, 0, 0), 10.0)
 
 
 SLOW_HOLDER = Knobs(tablet_lease_ms=2_000, session_silence_ms=10_000_000)
@@ -130,7 +130,7 @@ SLOW_HOLDER = Knobs(tablet_lease_ms=2_000, session_silence_ms=10_000_000)
 
 def test_a_holder_whose_wall_clock_lags_serves_no_stale_read() -> None:
     async def scenario(servers: Servers) -> None:
-        assert isinstance(await read_of_a_slow_holder(servers), Fault)
+        assert isinstance(await read_of_a_slow_holder(servers), ErrorReply)
 
     simulate(5, scenario, knobs=SLOW_HOLDER)
 

@@ -24,6 +24,7 @@ from cluster.wire.messages import WIRE_VERSION, Cell, RequestId
 from cluster.wire.rows import ChangeRow, GetRow, RowChangeKind, ScanRows, TypedRowsReply
 from harness.env.sim import SimEnvironment
 from harness.errors import DefiniteError
+from harness.ops import CellAddress
 from harness.sim.world import World
 
 BASE = (Column(0, "k", "int64", False, None, True), Column(1, "a", "int64"), Column(2, "b", "int64", False, 7))
@@ -203,9 +204,9 @@ def test_rows_that_cannot_be_are_refused_and_nothing_changes() -> None:
         assert "'number' has no value" in await refused("invalid", people.get({"country": "de"}))
         assert "can't hold 4294967296" in await refused("invalid", people.get({"country": "de", "number": 1 << 32}))
         assert "'paper'" in await refused("unknown-column", people.update(person("de", 1, "Ada", paper=1)))
-        assert "by its primary key" in await refused("invalid", client.write("people", 0, 0, 1, "Eve"))
+        assert "by its primary key" in await refused("invalid", client.write("people", CellAddress(0, 0, 1), "Eve"))
         assert "by its primary key" in await refused("invalid", client.write_rows("people", 0, [Cell(0, 1, "Eve")]))
-        assert "by its primary key" in await refused("invalid", client.read("people", 0, 0, 1))
+        assert "by its primary key" in await refused("invalid", client.read("people", CellAddress(0, 0, 1)))
         assert await people.scan() == [person("de", 1, "Ada", height=None)]
         await client.create_table("numbers", (Column(0, "value", "int64"),), 1, 3)
         assert "no primary key" in await refused("invalid", client.open_table("numbers"))

@@ -12,17 +12,17 @@ from cluster.wire.messages import (
     CompareAndSet,
     CreateTablet,
     DoneReply,
-    Fault,
+    ErrorReply,
     Partition,
+    ReadCell,
     ReadReply,
-    ReadRow,
     RegisterSession,
     Replica,
     Reply,
     Request,
     RequestId,
     SessionReply,
-    WriteRow,
+    WriteCell,
     decode_reply,
     encode,
 )
@@ -90,19 +90,19 @@ class Servers:
                     reply = await self.call(name, request, 0.5)
                 except (CallLost, Unreachable):
                     continue
-                if not isinstance(reply, Fault) or reply.kind == "INVALID":
+                if not isinstance(reply, ErrorReply) or reply.kind == "INVALID":
                     return reply
             await self.clock.sleep(0.05)
         raise AssertionError(f"nobody answered {request}")
 
     async def write(self, sequence: int, value: int) -> Reply:
-        return await self.anyone(WriteRow(self.rid(sequence), "tab", 1, 0, 0, value))
+        return await self.anyone(WriteCell(self.rid(sequence), "tab", 1, 0, 0, value))
 
     async def cas(self, sequence: int, expected: int | None, value: int) -> Reply:
         return await self.anyone(CompareAndSet(self.rid(sequence), "tab", 1, 0, 0, expected, value))
 
     async def read(self) -> ReadReply:
-        reply = await self.anyone(ReadRow("tab", 1, 0, 0))
+        reply = await self.anyone(ReadCell("tab", 1, 0, 0))
         assert isinstance(reply, ReadReply)
         return reply
 
@@ -112,7 +112,7 @@ class Servers:
         while self.clock.monotonic_ns() < deadline_ns:
             for name in among or NAMES:
                 try:
-                    reply = await self.call(name, ReadRow("tab", 1, 0, 0), 0.5)
+                    reply = await self.call(name, ReadCell("tab", 1, 0, 0), 0.5)
                 except (CallLost, Unreachable):
                     continue
                 if isinstance(reply, ReadReply):

@@ -10,6 +10,7 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.failpoints import FAILPOINTS, TSERVER
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
+from harness.ops import CellAddress
 from harness.sim.world import World
 
 KNOBS = Knobs(snapshot_entries=10, retained_entries=0, log_segment_bytes=2_000)
@@ -47,7 +48,7 @@ class Play:
     async def write(self, count: int, seconds: float = 5.0) -> None:
         client = self.database.admin_client(seconds)
         for key in range(count):
-            await client.write("registers", key, 0, 0, key)
+            await client.write("registers", CellAddress(key), key)
 
     async def change(self, role: str, change: str, server: str) -> None:
         name, group = await self.leader(role)

@@ -29,7 +29,7 @@ _MANIFEST_KIND = 13
 _MANIFEST = "manifest"
 
 
-class Manifest(msgspec.Struct, frozen=True, array_like=True):
+class StoreManifest(msgspec.Struct, frozen=True, array_like=True):
     """The files in use; mutations up to number `flushed` are in them, or were covered by what is.
 
     `asides` hold mutations that are not reconciled and that the log may have forgotten.
@@ -42,7 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Manifest).decode
+_decode = msgspec.msgpack.Decoder(StoreManifest).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,9 @@ class LiveFiles:
     async def _replace_manifest(self, files: tuple[SortedFile, ...], asides: tuple[Aside, ...], flushed: int) -> None:
         """Durable first, and then in use."""
         refs = tuple([file.ref for file in files])
-        data = twice(_MANIFEST_KIND, _encode(Manifest(SORTED_FORMAT, flushed, refs, tuple([a.ref for a in asides]))))
+        data = twice(
+            _MANIFEST_KIND, _encode(StoreManifest(SORTED_FORMAT, flushed, refs, tuple([a.ref for a in asides])))
+        )
         await until_space(lambda: self._disk.write_atomic(self._manifest_path, data), self._clock, self._pace.retry_s)
         self.stats.written_bytes += len(data)
         self.files, self.asides, self.flushed = files, asides, flushed
@@ -179,7 +181,7 @@ class LiveFiles:
     def _manifest_path(self) -> str:
         return self._prefix + _MANIFEST
 
-    async def _read_manifest(self) -> Manifest:
+    async def _read_manifest(self) -> StoreManifest:
         data = await self._disk.read(self._manifest_path)
         try:
             manifest = _decode(either(_MANIFEST_KIND, data))

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from cluster.config import Knobs
@@ -228,7 +229,7 @@ class SortedStore:
         self._cut()
         ledger = self._ledger
         if ledger is not None and any(each.ref.above <= ledger.low_bound for each in self._live.asides):
-            self._spawn(self._guarded(self._live.drop_asides(ledger.low_bound)))
+            self._spawn(self._guarded(partial(self._live.drop_asides, ledger.low_bound)))
 
     async def read(self, asked: Slice) -> Page:
         """The slice as it was at the moment of the call; raises Quarantined."""
@@ -267,7 +268,7 @@ class SortedStore:
         """Merge all files into one; raises Quarantined."""
         async with self._compacting:
             self._require_whole()
-            await self._guarded(self._compact(self._live.files))
+            await self._guarded(partial(self._compact, self._live.files))
         self._require_whole()
 
     async def close(self) -> None:
@@ -379,7 +380,7 @@ class SortedStore:
         """Write full memtables to files, the oldest first, for ever."""
         while True:
             if len(self._tables) > 1:
-                await self._guarded(self._flush(self._tables[0]))
+                await self._guarded(partial(self._flush, self._tables[0]))
             else:
                 await self._full.wait()
 
@@ -435,7 +436,7 @@ class SortedStore:
             async with self._compacting:
                 inputs = choose_inputs(self._live.files, self._options)
                 if inputs:
-                    await self._guarded(self._compact(inputs))
+                    await self._guarded(partial(self._compact, inputs))
             if not inputs:
                 await self._added.wait()
 
@@ -460,10 +461,11 @@ class SortedStore:
 
     # ---- damage ----
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Background work that finds damage harms this replica, and nobody else."""
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Background work that finds damage harms this replica, and nobody else. It is made when its turn comes: a
+        task that is cancelled before leaves nothing that was never awaited."""
         try:
-            await work
+            await work()
         except CorruptLog as error:
             self._harm(error)
 

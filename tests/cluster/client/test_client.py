@@ -13,13 +13,13 @@ from cluster.client.client import ClusterClient
 from cluster.wire.messages import (
     CompareAndSet,
     Done,
-    Fault,
+    ErrorReply,
     GetTableLocations,
     ListTables,
     ListTablesReply,
     Partition,
+    ReadCell,
     ReadReply,
-    ReadRow,
     RegisterSession,
     Replica,
     Reply,
@@ -28,11 +28,12 @@ from cluster.wire.messages import (
     SessionReply,
     TableLocationsReply,
     TabletLocation,
-    WriteRow,
+    WriteCell,
     decode_request,
     encode,
 )
 from harness.errors import DefiniteError, IndefiniteError
+from harness.ops import CellAddress
 from harness.ports import Peer, Ports
 from harness.sim.world import World
 
@@ -40,12 +41,12 @@ Answer: TypeAlias = Callable[[Request], Reply]
 
 SERVERS = tuple(Replica(f"t{number}", f"t{number}:1") for number in (1, 2, 3))
 DONE = Done(True, None, 7)
-ENDED = Fault("SESSION_ENDED", "no such session", False)
+ENDED = ErrorReply("SESSION_ENDED", "no such session", False)
 TIMEOUT_S = 4.0
 
 
-def not_the_leader(leader: str | None = None, address: str | None = None) -> Fault:
-    return Fault("NOT_THE_LEADER", "no", True, leader, address)
+def not_the_leader(leader: str | None = None, address: str | None = None) -> ErrorReply:
+    return ErrorReply("NOT_THE_LEADER", "no", True, leader, address)
 
 
 @dataclass
@@ -91,20 +92,20 @@ class Stage:
         if isinstance(request, GetTableLocations) and request.name == "a":
             location = TabletLocation(self.tablet_id, Partition(0, 1), SERVERS, "RUNNING", self.hint)
             return TableLocationsReply("table", (location,))
-        return Fault("NOT_FOUND", "no such table", True)
+        return ErrorReply("NOT_FOUND", "no such table", True)
 
     def _serve(self, name: str) -> Answer:
         def answer(request: Request) -> Reply:
-            assert isinstance(request, (ReadRow, WriteRow, CompareAndSet, RegisterSession))
+            assert isinstance(request, (ReadCell, WriteCell, CompareAndSet, RegisterSession))
             asked = request.group if isinstance(request, RegisterSession) else request.tablet_id
             if asked != self.tablet_id:
-                return Fault("NOT_FOUND", "no such tablet", True)
+                return ErrorReply("NOT_FOUND", "no such tablet", True)
             if name != self.leader:
                 return not_the_leader(self.leader)
             if isinstance(request, RegisterSession):
                 self.sessions.append(100 + len(self.sessions))
                 return SessionReply(self.sessions[-1])
-            if isinstance(request, ReadRow):
+            if isinstance(request, ReadCell):
                 return ReadReply(42, 7)
             return DONE if request.request_id.session in self.sessions else ENDED
 
@@ -115,7 +116,7 @@ class Stage:
 
     def request_ids(self) -> list[RequestId]:
         requests = [request for node in self.servers.values() for request in node.asked]
-        return [request.request_id for request in requests if isinstance(request, (WriteRow, CompareAndSet))]
+        return [request.request_id for request in requests if isinstance(request, (WriteCell, CompareAndSet))]
 
 
 def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
@@ -133,11 +134,11 @@ def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
 
 def test_it_follows_hints_and_then_sticks_with_the_leaders_it_knows() -> None:
     async def scenario(stage: Stage) -> None:
-        reply, node = await stage.client.read("a", 5, 0, 0)
+        reply, node = await stage.client.read("a", CellAddress(5))
         assert (reply.value, reply.timestamp, node) == (42, 7, "t2")
         assert [len(stage.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 1, 0]
         for _ in range(3):
-            assert (await stage.client.write("a", 5, 0, 0, 1)).node == "t2"
+            assert (await stage.client.write("a", CellAddress(5), 1)).node == "t2"
         assert [len(stage.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 5, 0]
         assert await stage.client.list_tables() == ()
         assert len(stage.asked("m1")) == 1, "it went to the leader master straight"
@@ -148,7 +149,7 @@ def test_it_follows_hints_and_then_sticks_with_the_leaders_it_knows() -> None:
 def test_the_masters_hint_is_tried_first() -> None:
     async def scenario(stage: Stage) -> None:
         stage.hint = "t2"
-        await stage.client.read("a", 5, 0, 0)
+        await stage.client.read("a", CellAddress(5))
         assert stage.asked("t1") == [] and len(stage.asked("t2")) == 1
 
     play(scenario)
@@ -156,9 +157,9 @@ def test_the_masters_hint_is_tried_first() -> None:
 
 def test_a_lost_answer_is_asked_for_again_under_the_same_request_id() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", 5, 0, 0, 1)
+        await stage.client.write("a", CellAddress(5), 1)
         stage.world.network.cut("t2", "c")
-        waiting = asyncio.create_task(stage.client.write("a", 5, 0, 0, 2))
+        waiting = asyncio.create_task(stage.client.write("a", CellAddress(5), 2))
         await asyncio.sleep(TIMEOUT_S / 2)
         stage.world.network.heal()
         assert (await waiting).reply == DONE
@@ -172,19 +173,19 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_request_id() -> None:
 
 def test_what_may_have_taken_effect_ends_unknown_and_what_cannot_have_ends_definite() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", 5, 0, 0, 1)
+        await stage.client.write("a", CellAddress(5), 1)
         for server in SERVERS:
             stage.world.network.cut(server.node_id, "c")
         with pytest.raises(IndefiniteError) as unknown:
-            await stage.client.compare_and_set("a", 5, 0, 0, 1, 2)
+            await stage.client.compare_and_set("a", CellAddress(5), 1, 2)
         assert unknown.value.kind == "timeout"
         with pytest.raises(DefiniteError):
-            await stage.client.read("a", 5, 0, 0)
+            await stage.client.read("a", CellAddress(5))
         for server in SERVERS:
             stage.world.node(server.node_id).kill()
         stage.world.network.heal()
         with pytest.raises(DefiniteError) as refused:
-            await stage.client.write("a", 5, 0, 0, 2)
+            await stage.client.write("a", CellAddress(5), 2)
         assert refused.value.kind == "unreachable"
 
     play(scenario)
@@ -192,16 +193,16 @@ def test_what_may_have_taken_effect_ends_unknown_and_what_cannot_have_ends_defin
 
 def test_a_refusal_after_a_lost_attempt_does_not_make_it_definite() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", 5, 0, 0, 1)
-        answers = iter([Fault("TIMED_OUT", "no quorum", False), Fault("INVALID", "bad value", True)])
+        await stage.client.write("a", CellAddress(5), 1)
+        answers = iter([ErrorReply("TIMED_OUT", "no quorum", False), ErrorReply("INVALID", "bad value", True)])
         for server in stage.servers.values():
             server.answer = lambda request: next(answers)
         with pytest.raises(IndefiniteError):
-            await stage.client.write("a", 5, 0, 0, 2)
+            await stage.client.write("a", CellAddress(5), 2)
         for server in stage.servers.values():
-            server.answer = lambda request: Fault("INVALID", "bad value", True)
+            server.answer = lambda request: ErrorReply("INVALID", "bad value", True)
         with pytest.raises(DefiniteError, match="bad value") as caught:
-            await stage.client.write("a", 5, 0, 0, 2)
+            await stage.client.write("a", CellAddress(5), 2)
         assert caught.value.kind == "invalid"
 
     play(scenario)
@@ -209,12 +210,12 @@ def test_a_refusal_after_a_lost_attempt_does_not_make_it_definite() -> None:
 
 def test_it_ends_at_its_deadline_also_while_nodes_are_paused() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", 5, 0, 0, 1)
+        await stage.client.write("a", CellAddress(5), 1)
         for name in ("m1", "m2", "m3", "t1", "t2", "t3"):
             stage.world.node(name).pause()
         began_ns = stage.world.loop.now_ns
         with pytest.raises(IndefiniteError):
-            await stage.client.write("a", 5, 0, 0, 2)
+            await stage.client.write("a", CellAddress(5), 2)
         took_s = (stage.world.loop.now_ns - began_ns) / 1e9
         assert TIMEOUT_S * 0.99 <= took_s <= TIMEOUT_S * 1.01
 
@@ -223,9 +224,9 @@ def test_it_ends_at_its_deadline_also_while_nodes_are_paused() -> None:
 
 def test_it_gets_past_a_dead_leader_to_the_next_one() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", 5, 0, 0)
+        await stage.client.read("a", CellAddress(5))
         stage.world.network.cut("c", "t2")
-        waiting = asyncio.create_task(stage.client.read("a", 5, 0, 0))
+        waiting = asyncio.create_task(stage.client.read("a", CellAddress(5)))
         await asyncio.sleep(TIMEOUT_S * 0.3)
         stage.leader = "t1"
         assert (await waiting).node == "t1"
@@ -235,11 +236,11 @@ def test_it_gets_past_a_dead_leader_to_the_next_one() -> None:
 
 def test_known_locations_do_without_masters() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", 5, 0, 0)
+        await stage.client.read("a", CellAddress(5))
         for name in ("m1", "m2", "m3"):
             stage.world.node(name).kill()
         stage.leader = "nobody"
-        waiting = asyncio.create_task(stage.client.read("a", 5, 0, 0))
+        waiting = asyncio.create_task(stage.client.read("a", CellAddress(5)))
         await asyncio.sleep(TIMEOUT_S / 2)
         stage.leader = "t3"
         assert (await waiting).node == "t3"
@@ -249,20 +250,20 @@ def test_known_locations_do_without_masters() -> None:
 
 def test_moved_tablets_are_located_again() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", 5, 0, 0)
+        await stage.client.read("a", CellAddress(5))
         stage.tablet_id = "replacement"
-        assert (await stage.client.read("a", 5, 0, 0)).reply.value == 42
+        assert (await stage.client.read("a", CellAddress(5))).reply.value == 42
 
     play(scenario)
 
 
 def test_new_locations_with_an_old_hint_do_not_make_it_forget_the_leader_it_knows() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", 5, 0, 0)
+        await stage.client.read("a", CellAddress(5))
         asked = len(stage.asked("t1"))
         stage.hint = "t1"
         await stage.client.table_locations("a")
-        assert (await stage.client.read("a", 5, 0, 0)).node == "t2"
+        assert (await stage.client.read("a", CellAddress(5))).node == "t2"
         assert len(stage.asked("t1")) == asked
 
     play(scenario)
@@ -271,7 +272,7 @@ def test_new_locations_with_an_old_hint_do_not_make_it_forget_the_leader_it_know
 def test_an_unknown_table_is_a_definite_error() -> None:
     async def scenario(stage: Stage) -> None:
         with pytest.raises(DefiniteError) as caught:
-            await stage.client.write("nothing", 5, 0, 0, 1)
+            await stage.client.write("nothing", CellAddress(5), 1)
         assert caught.value.kind == "not-found"
 
     play(scenario)
@@ -280,16 +281,16 @@ def test_an_unknown_table_is_a_definite_error() -> None:
 def test_request_ids_tell_which_requests_are_answered_for_good() -> None:
     async def scenario(stage: Stage) -> None:
         for value in range(3):
-            await stage.client.write("a", 5, 0, 0, value)
+            await stage.client.write("a", CellAddress(5), value)
         assert {(each.sequence, each.done_below) for each in stage.request_ids()} == {(1, 1), (2, 2), (3, 3)}
         stage.world.network.cut("t2", "c")
-        slow = asyncio.create_task(stage.client.write("a", 5, 0, 0, 4))
+        slow = asyncio.create_task(stage.client.write("a", CellAddress(5), 4))
         await asyncio.sleep(0.1)
         stage.world.network.heal()
-        await stage.client.write("a", 5, 0, 0, 5)
+        await stage.client.write("a", CellAddress(5), 5)
         assert {each.done_below for each in stage.request_ids() if each.sequence == 5} == {4}, "4 is not answered yet"
         await slow
-        await stage.client.write("a", 5, 0, 0, 6)
+        await stage.client.write("a", CellAddress(5), 6)
         assert {each.done_below for each in stage.request_ids() if each.sequence == 6} == {6}
 
     play(scenario)
@@ -297,13 +298,13 @@ def test_request_ids_tell_which_requests_are_answered_for_good() -> None:
 
 def test_a_client_registers_one_session_with_each_tablet_that_it_changes() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", 5, 0, 0)
+        await stage.client.read("a", CellAddress(5))
         assert stage.sessions == []
         for value in range(3):
-            await stage.client.write("a", 5, 0, 0, value)
+            await stage.client.write("a", CellAddress(5), value)
         assert stage.sessions == [100]
         stage.tablet_id = "replacement"
-        await stage.client.write("a", 5, 0, 0, 4)
+        await stage.client.write("a", CellAddress(5), 4)
         assert stage.sessions == [100, 101]
         assert (101, 1) in [(each.session, each.sequence) for each in stage.request_ids()]
         assert max(each.sequence for each in stage.request_ids() if each.session == 100) == 4, "it was tried first"
@@ -313,9 +314,9 @@ def test_a_client_registers_one_session_with_each_tablet_that_it_changes() -> No
 
 def test_a_fresh_request_goes_out_under_a_new_session_when_the_old_one_has_ended() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", 5, 0, 0, 1)
+        await stage.client.write("a", CellAddress(5), 1)
         stage.sessions[:] = [0]
-        assert (await stage.client.write("a", 5, 0, 0, 2)).reply == DONE
+        assert (await stage.client.write("a", CellAddress(5), 2)).reply == DONE
         assert [(each.session, each.sequence) for each in stage.request_ids()] == [(100, 1), (100, 2), (101, 1)]
 
     play(scenario)
@@ -323,16 +324,16 @@ def test_a_fresh_request_goes_out_under_a_new_session_when_the_old_one_has_ended
 
 def test_a_request_whose_session_ended_after_a_lost_attempt_ends_unknown_and_is_not_sent_afresh() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", 5, 0, 0, 1)
+        await stage.client.write("a", CellAddress(5), 1)
         stage.world.network.cut("t2", "c")
-        waiting = asyncio.create_task(stage.client.write("a", 5, 0, 0, 2))
+        waiting = asyncio.create_task(stage.client.write("a", CellAddress(5), 2))
         await asyncio.sleep(TIMEOUT_S / 8)
         stage.sessions[:] = [0]
         stage.world.network.heal()
         with pytest.raises(IndefiniteError):
             await waiting
         assert {each.session for each in stage.request_ids()} == {100}
-        assert (await stage.client.write("a", 5, 0, 0, 3)).reply == DONE
+        assert (await stage.client.write("a", CellAddress(5), 3)).reply == DONE
         assert RequestId(101, 1, 1) in stage.request_ids()
 
     play(scenario)
@@ -340,9 +341,9 @@ def test_a_request_whose_session_ended_after_a_lost_attempt_ends_unknown_and_is_
 
 def test_a_request_that_may_have_changed_one_tablet_is_not_sent_to_its_replacement() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", 5, 0, 0, 1)
+        await stage.client.write("a", CellAddress(5), 1)
         stage.world.network.cut("t2", "c")
-        waiting = asyncio.create_task(stage.client.write("a", 5, 0, 0, 2))
+        waiting = asyncio.create_task(stage.client.write("a", CellAddress(5), 2))
         await asyncio.sleep(TIMEOUT_S / 8)
         stage.tablet_id = "replacement"
         stage.world.network.heal()
@@ -355,11 +356,11 @@ def test_a_request_that_may_have_changed_one_tablet_is_not_sent_to_its_replaceme
 
 def test_a_registration_that_is_lost_leaves_the_request_definite() -> None:
     async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", 5, 0, 0)
+        await stage.client.read("a", CellAddress(5))
         for server in SERVERS:
             stage.world.network.cut(server.node_id, "c")
         with pytest.raises(DefiniteError):
-            await stage.client.write("a", 5, 0, 0, 1)
+            await stage.client.write("a", CellAddress(5), 1)
         assert stage.request_ids() == []
 
     play(scenario)

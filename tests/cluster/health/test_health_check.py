@@ -67,21 +67,21 @@ Spoil = Callable[[ClusterFacts], ClusterFacts]
 def with_group(node: str, group: str, **changes: object) -> Spoil:
     """One replica says something else of itself."""
 
-    def spoil(facts: ClusterFacts) -> ClusterFacts:
+    def corrupt(facts: ClusterFacts) -> ClusterFacts:
         status = facts.statuses[node]
         assert status is not None
         groups = tuple(replace(each, **changes) if each.group == group else each for each in status.groups)  # type: ignore[arg-type]
         return replace(facts, statuses={**facts.statuses, node: replace(status, groups=groups)})
 
-    return spoil
+    return corrupt
 
 
 def with_catalog(change: Callable[[CatalogFacts], CatalogFacts]) -> Spoil:
-    def spoil(facts: ClusterFacts) -> ClusterFacts:
+    def corrupt(facts: ClusterFacts) -> ClusterFacts:
         assert facts.catalog is not None
         return replace(facts, catalog=change(facts.catalog))
 
-    return spoil
+    return corrupt
 
 
 def with_tablet(**changes: object) -> Spoil:
@@ -90,22 +90,22 @@ def with_tablet(**changes: object) -> Spoil:
 
 
 def stray(state: str | None) -> Spoil:
-    def spoil(facts: ClusterFacts) -> ClusterFacts:
+    def corrupt(facts: ClusterFacts) -> ClusterFacts:
         statuses = {**facts.statuses, "t4": NodeStatus("t4", "tserver", 1, (replica("old", "t4", "t4", ("t4",)),))}
         return with_catalog(lambda catalog: replace(catalog, hosted={"old": state}))(replace(facts, statuses=statuses))
 
-    return spoil
+    return corrupt
 
 
 def beside_the_members(**changes: object) -> Spoil:
     """One more server holds a replica of a tablet; as it is one that was created to be added, and was not yet."""
     found = replace(replica("tablet-1", "t4", "t1", VOTERS), role="learner", voters=(), last_index=0)
 
-    def spoil(facts: ClusterFacts) -> ClusterFacts:
+    def corrupt(facts: ClusterFacts) -> ClusterFacts:
         more = NodeStatus("t4", "tserver", 1, (replace(found, **changes),))  # type: ignore[arg-type]
         return replace(facts, statuses={**facts.statuses, "t4": more})
 
-    return spoil
+    return corrupt
 
 
 WRONG: dict[str, tuple[Spoil, str]] = {
@@ -177,8 +177,8 @@ def test_a_replica_that_was_created_to_be_added_and_knows_nothing_is_nothing_wro
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_told(name: str) -> None:
-    spoil, sentence = WRONG[name]
-    report = examine(spoil(healthy()))
+    corrupt, sentence = WRONG[name]
+    report = examine(corrupt(healthy()))
     assert not report.healthy
     assert any(sentence in f"{each.subject} {each.message}" for each in report.problems), report.problems
     assert "NOT HEALTHY" in told(report) and sentence in told(report)

@@ -12,7 +12,7 @@ from cluster.invariants.catalog import (
     CatalogInvariants,
     premature,
 )
-from cluster.invariants.findings import Findings, Scope
+from cluster.invariants.findings import BreachLog, Scope
 from cluster.invariants.membership import MEMBERS_STAY, Membership
 from cluster.master.catalog import Catalog
 from cluster.master.records import (
@@ -76,7 +76,7 @@ def test_what_is_deleted_for_good_is_deleted_by_a_committed_record() -> None:
     """Appendix A, cases 1 and 2: true orphans stay, and so does what only a stranger wants deleted."""
 
     def broken(table: TableRecord, *tablets: TabletRecord) -> bool:
-        findings = Findings(lambda: (5, 7))
+        findings = BreachLog(lambda: (5, 7))
         invariants = CatalogInvariants(findings)
         life = findings.lives.begin("t1", 1)
         invariants.deleted(life, "t1", "x")  # no catalog was ever seen: nothing to hold it against
@@ -92,7 +92,7 @@ def test_what_is_deleted_for_good_is_deleted_by_a_committed_record() -> None:
 
 def test_a_tablet_has_no_more_members_than_its_table_wants_replicas() -> None:
     def broken(voters: int, learners: int, leaving: str = "", operated: bool = False) -> bool:
-        findings = Findings(lambda: (5, 7))
+        findings = BreachLog(lambda: (5, 7))
         invariants = CatalogInvariants(findings)
         life = findings.lives.begin("t1", 1)
         invariants.applied(life, 1, catalog({"a": TABLE}, TABLET, leaving=leaving))
@@ -110,7 +110,7 @@ def test_a_tablet_has_no_more_members_than_its_table_wants_replicas() -> None:
 
 
 def test_what_breaks_is_told_once_an_entry() -> None:
-    findings = Findings(lambda: (5, 7))
+    findings = BreachLog(lambda: (5, 7))
     invariants = CatalogInvariants(findings)
     life = findings.lives.begin("m1", 1)
     invariants.called(life, "t1", DELETE, {"a": TABLE}, {"x": TABLET})
@@ -128,7 +128,7 @@ def test_a_member_of_the_committed_configuration_is_not_deleted() -> None:
     """M9: a replica goes as removed only once its group has committed a configuration without it."""
 
     def broken(*committed: tuple[str, ...]) -> tuple[dict[str, int], int]:
-        findings = Findings(lambda: (5, 7))
+        findings = BreachLog(lambda: (5, 7))
         life, membership = findings.lives.begin("t3", 1), Membership(Scope(findings, "x"))
         for number, voters in enumerate(committed, 1):
             members = tuple(Member(voter, "") for voter in voters)

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.log.frames import CHUNK, Frame, Hole, OtherVersion, Record, Scan, build, build_in_turns, scan
+from cluster.log.frames import CHUNK, Frame, Hole, LogRecord, OtherVersion, Scan, build, build_in_turns, scan
 
 SALT = 0xC0FFEE
 PAGE = 96
 """Pages of the exhaustive tests are small, so that a small frame has several."""
 
 
-def record(group: str, number: int, size: int = 40) -> Record:
-    return Record(group, number, 2, random.Random(f"{group}/{number}").randbytes(size))
+def record(group: str, number: int, size: int = 40) -> LogRecord:
+    return LogRecord(group, number, 2, random.Random(f"{group}/{number}").randbytes(size))
 
 
-def log_of(*batches: list[Record]) -> tuple[bytes, list[int]]:
+def log_of(*batches: list[LogRecord]) -> tuple[bytes, list[int]]:
     """A log of one frame a batch, and where each ends."""
     data, ends = b"", []
     for batch in batches:
@@ -30,7 +30,7 @@ def log_of(*batches: list[Record]) -> tuple[bytes, list[int]]:
     return data, ends
 
 
-def records_of(found: Scan) -> list[Record]:
+def records_of(found: Scan) -> list[LogRecord]:
     return [record for part in found.parts for record in part.records]
 
 
@@ -149,7 +149,7 @@ def test_stale_pages_of_another_segment_and_chosen_bytes_are_not_taken_for_frame
 
 def test_a_value_that_looks_like_a_frame_does_not_make_a_torn_frame_a_damaged_one() -> None:
     crafted = build(LAST, 0, 0)
-    data, ends = log_of(*SYNCED, [Record("a", 3, 2, crafted * 3)])
+    data, ends = log_of(*SYNCED, [LogRecord("a", 3, 2, crafted * 3)])
     torn = data[: ends[1]] + bytes(30) + data[ends[1] + 30 : -30]
     assert scan(torn, SALT, sealed=False).length == ends[1]
 

@@ -1,12 +1,13 @@
-"""A cluster with one legacy table in the simulator, whose replicas tests write, read and look at one by one."""
+"""A cluster with one table without leaders, whose replicas tests write, read and look at one by one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from cluster.client.quorum import QuorumClient, QuorumTable
+from cluster.client.quorum import QuorumClient, QuorumClientTable
 from cluster.config import Knobs
+from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.quorum.keys import EVERYTHING, bucket_of, decode_key, encode_key, token_of
 from cluster.quorum.messages import (
@@ -23,7 +24,9 @@ from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_m
 from cluster.quorum.slices import Page, Slice, visible_rows
 from cluster.store.schema import Column
 from cluster.wire.messages import WIRE_VERSION
-from harness.ports import CallLost, Unreachable
+from harness.env.sim import SimEnvironment
+from harness.ports import CallLost, Ports, Unreachable
+from harness.protocols import Environment, ProcessState
 from harness.sim.clock import EPOCH_NS
 from harness.sim.world import World
 
@@ -71,23 +74,20 @@ def everything(limit: int | None = None) -> Slice:
     return Slice(PARTITION, (EVERYTHING,), limit)
 
 
-class QuorumPlay:
-    """Five tablet servers; replicas of the table on three (`a`, `b`, `c`), the others (`d`, `e`) only coordinate."""
+class Stage:
+    """Five tablet servers of any kind; `replicas` of the table are on three, the `others` only coordinate."""
 
     def __init__(
         self,
-        world: World,
+        database: ReferenceDatabase,
+        environment: Environment,
+        ports: Ports,
         replication: int = 3,
-        data_centres: int = 1,
-        tservers: int = 5,
-        knobs: Knobs | None = None,
         design: str = "legacy",
-        flaws: tuple[str, ...] = (),
+        table: str = TABLE,
     ) -> None:
-        self.world, self.replication, self.design = world, replication, design
-        quiet = Knobs(poll_period_ms=0, reconcile_period_ms=0)
-        self.database = SimDatabase(world, 3, tservers, data_centres=data_centres, knobs=knobs or quiet, flaws=flaws)
-        self.ports = world.harness_ports("tester")
+        self.database, self.environment, self.ports = database, environment, ports
+        self.replication, self.design, self.table = replication, design, table
         self.replicas: list[str] = []
         self.others: list[str] = []
 
@@ -96,10 +96,13 @@ class QuorumPlay:
         for node in self.database.nodes:
             await self.database.start(node.name)
         await self.database.await_ready(30)
+        await self.make_table()
+
+    async def make_table(self) -> None:
         client = self.database.admin_client(10)
-        await client.create_table(TABLE, COLUMNS, 1, self.replication, self.design)
+        await client.create_table(self.table, COLUMNS, 1, self.replication, self.design)
         await self.database.await_ready(30)
-        (tablet,) = (await client.table_locations(TABLE)).tablets
+        (tablet,) = (await client.table_locations(self.table)).tablets
         self.tablet_id = tablet.tablet_id
         self.replicas = [replica.node_id for replica in tablet.replicas]
         servers = [node.name for node in self.database.nodes if node.role == "tserver"]
@@ -107,7 +110,7 @@ class QuorumPlay:
 
     def client(self, timeout_s: float = 4.0, **options: object) -> QuorumClient:
         masters = [self.database.address(name) for name in ("m1", "m2", "m3")]
-        return QuorumClient(self.ports, masters, timeout_s, QuorumTable(TABLE, **options))  # type: ignore[arg-type]
+        return QuorumClient(self.ports, masters, timeout_s, QuorumClientTable(self.table, **options))  # type: ignore[arg-type]
 
     async def ask(self, node: str, request: QuorumRequest, timeout_s: float = 6.0) -> QuorumReply:
         """One request to one node."""
@@ -116,17 +119,24 @@ class QuorumPlay:
 
     async def write(self, node: str, mutation: PartitionMutation, level: str, timeout_s: float = 1.0) -> QuorumReply:
         """Have a node coordinate a write."""
-        return await self.ask(node, WritePartition(TABLE, encode_mutation(mutation), level, timeout_s))
+        return await self.ask(node, WritePartition(self.table, encode_mutation(mutation), level, timeout_s))
 
     async def read(
-        self, node: str, asked: Slice, prefer: tuple[str, ...], level: str = "QUORUM", repair: str = "blocking"
+        self,
+        node: str,
+        asked: Slice,
+        prefer: tuple[str, ...],
+        level: str = "QUORUM",
+        repair: str = "blocking",
+        timeout_s: float = 3.0,
     ) -> QuorumReply:
         """Have a node coordinate a read from these replicas."""
-        return await self.ask(node, ReadPartition(TABLE, asked, level, 3.0, repair, None, prefer))
+        request = ReadPartition(self.table, asked, level, timeout_s, repair, None, prefer)
+        return await self.ask(node, request, 2 * timeout_s)
 
     async def held(self, node: str) -> dict[int, str]:
         """The rows of the replica on a node, as it holds them."""
-        reply = await self.ask(node, ReadReplica(TABLE, everything()))
+        reply = await self.ask(node, ReadReplica(self.table, everything()))
         assert isinstance(reply, PageRead), reply
         return rows_of(reply.page)
 
@@ -139,6 +149,41 @@ class QuorumPlay:
                 pass  # a node that is not up yet
             await asyncio.sleep(0.05)
         raise AssertionError(f"not seen: {what}")
+
+    async def sever(self, node: str, *others: str) -> None:
+        """Cut a node off from others, both ways, and nobody else any more."""
+        await self.environment.cut(frozenset(link for other in others for link in ((node, other), (other, node))))
+
+    async def mend(self) -> None:
+        """Nobody is cut off any more."""
+        await self.environment.heal_network()
+
+    async def stopped(self, node: str, point: str) -> None:
+        """Returns when the process has stopped itself, as `arm` has told it to at that point."""
+
+        async def is_paused() -> bool:
+            return await self.database.process_state(node) is ProcessState.PAUSED
+
+        await self.until(is_paused, f"{node} at {point}")
+
+
+class QuorumPlay(Stage):
+    """A stage in the simulator."""
+
+    def __init__(
+        self,
+        world: World,
+        replication: int = 3,
+        data_centres: int = 1,
+        tservers: int = 5,
+        knobs: Knobs | None = None,
+        design: str = "legacy",
+        flaws: tuple[str, ...] = (),
+    ) -> None:
+        quiet = Knobs(poll_period_ms=0, reconcile_period_ms=0)
+        database = SimDatabase(world, 3, tservers, data_centres=data_centres, knobs=knobs or quiet, flaws=flaws)
+        super().__init__(database, SimEnvironment(world), world.harness_ports("tester"), replication, design)
+        self.world, self.watch = world, database._watch
 
     def cut(self, source: str, *targets: str) -> None:
         """Cut a node off from others, both ways."""
@@ -157,6 +202,6 @@ def play_quorum(scenario: Callable[[QuorumPlay], object], seed: int = 1, **optio
         async def run() -> None:
             await play.begin()
             await scenario(play)  # type: ignore[misc]
-            assert play.database._watch.record().broken == {}
+            assert play.watch.record().broken == {}
 
         world.run(run())

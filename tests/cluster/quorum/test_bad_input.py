@@ -12,7 +12,7 @@ from cluster.quorum.messages import PageRead, QuorumRequest, ReadPartition, Writ
 from cluster.quorum.mutation import PartitionMutation, encode_mutation
 from cluster.quorum.requests import MOST_AHEAD_NS, MOST_BYTES
 from cluster.quorum.slices import Slice
-from cluster.wire.messages import Fault
+from cluster.wire.messages import ErrorReply
 
 DESIGNS = ("legacy", "logged")
 
@@ -20,7 +20,7 @@ DESIGNS = ("legacy", "logged")
 async def refused(play: QuorumPlay, request: QuorumRequest) -> str:
     """The kind of a refusal, which is in words and says that nothing was done."""
     reply = await play.ask(play.others[0], request)
-    assert isinstance(reply, Fault) and reply.definite and reply.message, reply
+    assert isinstance(reply, ErrorReply) and reply.definite and reply.message, reply
     return reply.kind
 
 
@@ -86,6 +86,6 @@ def test_a_damaged_file_takes_its_replica_out_and_no_other(design: str) -> None:
         write = await play.ask(play.others[0], writing(wrote(99, "after", 1)))
         assert isinstance(write, Written) and a not in write.replicas
         everywhere = await play.ask(play.others[0], writing(wrote(100, "never", 1), "ALL"))
-        assert isinstance(everywhere, Fault)
+        assert isinstance(everywhere, ErrorReply)
 
     play_quorum(scenario, design=design, knobs=Knobs(poll_period_ms=0, reconcile_period_ms=0, memtable_bytes=1_500))

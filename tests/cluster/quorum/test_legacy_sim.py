@@ -10,7 +10,7 @@ from quorum_play import TABLE, QuorumPlay, deleted, everything, part, play_quoru
 from cluster.failpoints import QUORUM_POINTS
 from cluster.quorum.messages import PageRead, ReadPartition, RepairTable, Written
 from cluster.quorum.slices import Slice
-from cluster.wire.messages import Fault
+from cluster.wire.messages import ErrorReply
 from harness.errors import DefiniteError, IndefiniteError
 from harness.failpoints import Arming
 from harness.levels import LEVELS
@@ -49,12 +49,12 @@ def test_a_write_fails_for_certain_only_if_it_reached_nobody_and_hints_make_up_f
         one = await play.write(d, wrote(2, "second", 1), "ONE")
         assert one == Written((a,))
         two = await play.write(d, wrote(3, "third", 2), "TWO")
-        assert isinstance(two, Fault) and (two.kind, two.definite) == ("UNAVAILABLE", False), "one replica has it"
+        assert isinstance(two, ErrorReply) and (two.kind, two.definite) == ("UNAVAILABLE", False), "one replica has it"
         with pytest.raises(IndefiniteError):
             await client.write(wrote(4, "fourth", 3), "ALL", "dc1")
         await play.database.kill(a)
         nobody = await play.write(d, wrote(5, "fifth", 4), "ONE")
-        assert isinstance(nobody, Fault) and nobody.definite, "it was sent to nobody"
+        assert isinstance(nobody, ErrorReply) and nobody.definite, "it was sent to nobody"
         for name in (a, b, c):
             await play.database.start(name)
 
@@ -100,12 +100,12 @@ def test_a_read_goes_on_with_others_where_a_replica_is_away_and_fails_where_none
         reply = await play.read(d, everything(), (a, b))
         assert isinstance(reply, PageRead) and reply.replicas == (b, c) and rows_of(reply.page) == {1: "x"}
         missing = await play.read(d, everything(), (), "ALL")
-        assert isinstance(missing, Fault) and missing.definite and a in missing.message
+        assert isinstance(missing, ErrorReply) and missing.definite and a in missing.message
         with pytest.raises(DefiniteError):
             await play.client(timeout_s=1).read(everything(), "THREE", "dc1")
         await play.database.pause(b)
         slow = await play.read(d, everything(), (b, c))
-        assert isinstance(slow, Fault) and slow.definite, "one hangs, the other is away"
+        assert isinstance(slow, ErrorReply) and slow.definite, "one hangs, the other is away"
 
     play_quorum(scenario)
 
@@ -140,7 +140,7 @@ def test_mistakes_are_refused_by_their_kinds_and_the_rest_is_served() -> None:
 
         async def kind(request: ReadPartition) -> str:
             reply = await play.ask(d, request)
-            assert isinstance(reply, Fault) and reply.definite
+            assert isinstance(reply, ErrorReply) and reply.definite
             return reply.kind
 
         first = await play.ask(d, ReadPartition(TABLE, everything(limit=1), "ONE", 1.0))
@@ -152,7 +152,7 @@ def test_mistakes_are_refused_by_their_kinds_and_the_rest_is_served() -> None:
         assert await kind(ReadPartition(TABLE, everything(), "ONE", 1.0, "later")) == "INVALID"
         assert await kind(ReadPartition(TABLE, everything(limit=0), "ONE", 1.0)) == "INVALID"
         assert await kind(ReadPartition("nothing", everything(), "ONE", 1.0)) == "NOT_LOCATED"
-        assert isinstance(await play.write(d, wrote(0, "x", 1), "ONE"), Fault)
+        assert isinstance(await play.write(d, wrote(0, "x", 1), "ONE"), ErrorReply)
         assert isinstance(await play.read(d, everything(), ()), PageRead)
 
     play_quorum(scenario)
@@ -186,6 +186,6 @@ def test_every_failpoint_of_coordinators_and_replicas_is_reached_and_can_break_o
         play.world.node(d).failpoints.disarm()
         play.world.node(d).failpoints.arm(Arming("quorum.before_send", "fail", times=3))
         broken = await play.write(d, wrote(9, "new", 1), "ONE")
-        assert isinstance(broken, Fault) and not broken.definite
+        assert isinstance(broken, ErrorReply) and not broken.definite
 
     play_quorum(scenario)

@@ -33,7 +33,7 @@ from cluster.quorum.messages import (
 from cluster.quorum.messages import PartitionSummary as Summarized
 from cluster.quorum.mutation import encode_mutation
 from cluster.quorum.summaries import ALL_IDS
-from cluster.wire.messages import Fault, Replica
+from cluster.wire.messages import ErrorReply, Replica
 from harness.failpoints import Arming
 
 NEW = dict.fromkeys(OLD, "new")
@@ -132,7 +132,7 @@ def test_each_design_refuses_what_is_of_the_other() -> None:
         mine = StoreLogged(play.tablet_id, ANY_EPOCH, named)
         plain = StoreMutation(play.tablet_id, ANY_EPOCH, encoded)
         own, others = (mine, plain) if play.design == "logged" else (plain, mine)
-        assert isinstance(reply := await play.ask(a, others), Fault) and reply.definite
+        assert isinstance(reply := await play.ask(a, others), ErrorReply) and reply.definite
         assert await play.held(a) == {}
         assert await play.ask(a, own) == Stored() and not isinstance(reply, BelowFence)
 

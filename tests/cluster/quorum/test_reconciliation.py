@@ -21,11 +21,11 @@ from cluster.quorum.reconciliation import (
     AskBound,
     Collect,
     Compare,
-    Deliver,
     Instruction,
     RaiseFence,
     Reconciled,
     Reconciliation,
+    SendMissing,
     Step,
     backdated,
 )
@@ -213,7 +213,7 @@ class Model:
             self.carry_out(exchange, exchange.on_missed(step, "away"))
 
         def run() -> None:
-            asked = step.source if isinstance(step, Deliver) else step.node
+            asked = step.source if isinstance(step, SendMissing) else step.node
             replica = self.replicas[asked]
             if not replica.up:
                 self.send(missed)
@@ -233,14 +233,14 @@ class Model:
                 if not ids and below < step.high:  # a page of one time alone
                     ids, below = found, step.high
                 back(lambda: exchange.on_collected(asked, ids, below))()
-            elif isinstance(step, Deliver):
+            elif isinstance(step, SendMissing):
                 self.deliver(replica, step, back(lambda: exchange.on_delivered(step)))
             else:
                 replica.raise_bound(step.bound, back(lambda: exchange.on_raised(asked)))
 
         return run
 
-    def deliver(self, source: Replica, step: Deliver, answer: Callable[[], None]) -> None:
+    def deliver(self, source: Replica, step: SendMissing, answer: Callable[[], None]) -> None:
         target = self.replicas[step.target]
         left = dict.fromkeys(step.ids)
         if not target.up or any(each not in source.log for each in step.ids):

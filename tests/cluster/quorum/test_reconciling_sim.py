@@ -24,7 +24,7 @@ from cluster.quorum.messages import (
     Written,
 )
 from cluster.quorum.mutation import encode_mutation
-from cluster.wire.messages import Fault
+from cluster.wire.messages import ErrorReply
 from harness.failpoints import Arming
 
 POLLED = Knobs(poll_period_ms=100, reconcile_period_ms=0)
@@ -102,7 +102,9 @@ def test_new_mutations_below_a_fence_are_refused_and_delivered_ones_below_the_bo
     async def scenario(play: QuorumPlay) -> None:
         a = play.replicas[0]
         old = LoggedMutation(MutationId(1_000, "x"), encode_mutation(wrote(5, "old", 1)))
-        assert isinstance(await play.ask(a, RaiseLowBound(play.tablet_id, 0, 2_000)), Fault), "no fence is that high"
+        assert isinstance(await play.ask(a, RaiseLowBound(play.tablet_id, 0, 2_000)), ErrorReply), (
+            "no fence is that high"
+        )
         assert await play.ask(a, StoreLogged(play.tablet_id, 0, old)) == Stored()
         assert isinstance(await play.ask(a, RaiseFenceTo(play.tablet_id, 0, 2_000)), BoundTold)
         late = LoggedMutation(MutationId(1_999, "x"), encode_mutation(wrote(6, "late", 2)))
@@ -125,7 +127,7 @@ def test_new_mutations_below_a_fence_are_refused_and_delivered_ones_below_the_bo
         assert await play.held(a) == {1: "old", 2: "late"}, "all had it once: what deleted it may be forgotten"
         for request in (RaiseFenceTo(play.tablet_id, 7, 9_000), RaiseLowBound(play.tablet_id, 7, 9_000)):
             reply = await play.ask(a, request)
-            assert isinstance(reply, Fault) and reply.kind == "WRONG_EPOCH"
+            assert isinstance(reply, ErrorReply) and reply.kind == "WRONG_EPOCH"
 
     play_quorum(scenario, design="logged")
 
@@ -136,7 +138,7 @@ def test_a_fence_above_the_replica_s_clock_and_the_offset_of_clocks_is_refused_a
         offset_ns = Knobs().max_clock_offset_ms * 1_000_000
         for ahead_ns in (offset_ns + 1_000_000_000, FAR - clock.wall_ns()):
             reply = await play.ask(a, RaiseFenceTo(play.tablet_id, 0, clock.wall_ns() + ahead_ns))
-            assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("CLOCK_OFFSET", True)
+            assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("CLOCK_OFFSET", True)
         new = LoggedMutation(MutationId(clock.wall_ns(), "x"), encode_mutation(wrote(5, "new", 1)))
         assert await play.ask(a, StoreLogged(play.tablet_id, 0, new)) == Stored()
         within = clock.wall_ns() + offset_ns
@@ -180,7 +182,7 @@ def test_a_write_that_may_come_from_under_a_forgotten_deletion_is_refused_by_all
     async def scenario(play: QuorumPlay) -> None:
         await asyncio.sleep(3)
         reply = await play.write(play.others[0], wrote(5, "old", 1), "QUORUM")
-        assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("TOO_OLD", True)
+        assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("TOO_OLD", True)
         now = play.ports.clock.wall_ns() - FROM_NS
         assert isinstance(await play.write(play.others[0], deleted(now, 1), "QUORUM"), Written)
         read = await play.read(play.others[0], everything(), ())
@@ -209,7 +211,7 @@ def test_reconciliation_goes_on_after_steps_that_failed_or_hung_at_replicas() ->
             *(play.ask(hung, RaiseFenceTo(play.tablet_id, 0, play.ports.clock.wall_ns())) for _ in range(3)),
             return_exceptions=True,
         )
-        assert [reply.kind for reply in replies if isinstance(reply, Fault)].count("BUSY") >= 2, replies
+        assert [reply.kind for reply in replies if isinstance(reply, ErrorReply)].count("BUSY") >= 2, replies
         play.world.node(hung).failpoints.disarm()
 
     play_quorum(scenario, design="logged", knobs=SOON)

@@ -32,7 +32,7 @@ from cluster.quorum.messages import (
 )
 from cluster.quorum.mutation import encode_mutation
 from cluster.quorum.replica import PartitionReplica
-from cluster.wire.messages import CreateTablet, Fault, Partition
+from cluster.wire.messages import CreateTablet, ErrorReply, Partition
 from harness.errors import IndefiniteError
 from harness.failpoints import Arming
 from harness.ports import Ports, Refused, Unreachable
@@ -117,7 +117,7 @@ def test_a_replica_that_is_away_aborts_a_repair_and_so_do_operators() -> None:
         assert isinstance(await play.ask(e, RepairTable(TABLE, 20)), Repaired)
         assert await play.held(a) == {2: "new"}
         nowhere = await play.ask(e, RepairTable("nothing", 20))
-        assert isinstance(nowhere, Fault) and nowhere.kind == "NOT_LOCATED"
+        assert isinstance(nowhere, ErrorReply) and nowhere.kind == "NOT_LOCATED"
 
     play_quorum(scenario)
 
@@ -148,7 +148,7 @@ def test_requests_of_another_epoch_or_cluster_are_refused() -> None:
             TakePartitions(play.tablet_id, 3, (encoded,)),
         ):
             reply = await play.ask(a, request)
-            assert isinstance(reply, Fault) and (reply.kind, reply.definite) == ("WRONG_EPOCH", True)
+            assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("WRONG_EPOCH", True)
         assert await play.held(a) == {}
 
         stranger = play.world.node("stranger")
@@ -193,6 +193,6 @@ def test_damage_that_a_request_meets_is_an_answer_and_no_error_of_the_server_s()
             encoded = encode_mutation(wrote(5, "new", 1))
             asked = (StoreMutation("tab", 0, encoded), FetchRows("tab", 0, everything()))
             replies = [await replica.answer(each, cast(ReplicaCalls, None)) for each in asked]
-            return [(reply.kind, reply.definite) for reply in replies if isinstance(reply, Fault)]
+            return [(reply.kind, reply.definite) for reply in replies if isinstance(reply, ErrorReply)]
 
         assert world.run(kinds()) == [("QUARANTINED", False), ("QUARANTINED", True)]

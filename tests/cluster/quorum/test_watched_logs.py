@@ -33,7 +33,7 @@ def broken_by_a_load() -> dict[str, int]:
                 assert isinstance(reply, SnapshotRead)
 
         world.run(run())
-        record = play.database._watch.record()
+        record = play.watch.record()
         assert record.checked[IDS] == 60 and record.checked[SUMMARIES] == 3
         return dict(record.broken)
 

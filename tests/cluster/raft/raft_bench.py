@@ -33,6 +33,7 @@ from cluster.raft.types import (
     EntryKind,
     Event,
     HandOver,
+    HandOverTo,
     HardState,
     InvariantBroken,
     Member,
@@ -51,10 +52,9 @@ from cluster.raft.types import (
     SnapshotChunk,
     SnapshotReceived,
     Tick,
-    TransferLeadership,
     Wake,
 )
-from cluster.wire.liveness import Liveness
+from cluster.wire.liveness import NodeLiveness
 from cluster.wire.messages import GroupMessages
 from cluster.wire.peers import spoken
 
@@ -80,7 +80,7 @@ class Node:
 
     name: str
     streams: MemoryStreams
-    liveness: Liveness
+    liveness: NodeLiveness
     raft: Raft | None = None
     disk_hard: HardState = field(default_factory=HardState)
     disk_snapshot: Snapshot | None = None
@@ -194,9 +194,9 @@ class Bench:
         )
         self.step(name, Tick())
 
-    def new_liveness(self) -> Liveness:
+    def new_liveness(self) -> NodeLiveness:
         config = RaftConfig("", **self.options)
-        return Liveness(config.heartbeat_ns, config.election_timeout_ns, before_withdrawal=lambda server: None)
+        return NodeLiveness(config.heartbeat_ns, config.election_timeout_ns, before_withdrawal=lambda server: None)
 
     def crash(self, *names: str) -> None:
         """Lose everything that isn't durable; what has left for the network stays under way."""
@@ -397,7 +397,7 @@ class Bench:
         return self.contexts
 
     def transfer(self, name: str, target: str) -> None:
-        self.step(name, TransferLeadership(target))
+        self.step(name, HandOverTo(target))
 
     def hand_over(self, name: str, wanted: bool = True) -> None:
         self.step(name, HandOver(wanted))

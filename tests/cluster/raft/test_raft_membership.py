@@ -30,6 +30,15 @@ def done(bench: Bench, kind: ChangeKind, server_id: str) -> None:
     bench.run(150)
 
 
+def outrun(rounds: int) -> tuple[Bench, int]:
+    """`a` leads and promotes `d`, whose disk is too slow for what is written; with the promotion's context."""
+    bench = led(catch_up_rounds=rounds, max_batch_entries=1, max_inflight=1)
+    done(bench, ADD, "d")
+    bench.nodes["d"].fsync_ns = 700 * MS
+    bench.propose("a", b"first")
+    return bench, bench.change("a", PROMOTE, "d")
+
+
 def test_a_configuration_is_in_force_when_appended_and_goes_back_with_a_truncation() -> None:
     """§4.1: a server always uses the latest configuration in its log, regardless of whether it is committed."""
     bench = led()
@@ -123,11 +132,7 @@ def test_a_learner_far_behind_is_promoted_after_it_has_caught_up() -> None:
 
 def test_a_learner_that_cannot_catch_up_is_not_promoted() -> None:
     """§4.2.1: rounds that stay longer than an election timeout, or a server that doesn't answer."""
-    bench = led(catch_up_rounds=3, max_batch_entries=1, max_inflight=1)
-    done(bench, ADD, "d")
-    bench.nodes["d"].fsync_ns = 700 * MS
-    bench.propose("a", b"first")
-    context = bench.change("a", PROMOTE, "d")
+    bench, context = outrun(rounds=3)
     assert context not in bench.changes
     assert asked(bench, REMOVE, "b").reason is Reason.BUSY
     while context not in bench.changes:
@@ -144,11 +149,7 @@ def test_a_learner_that_cannot_catch_up_is_not_promoted() -> None:
 
 def test_a_learner_that_is_catching_up_can_be_removed() -> None:
     """Seed 576 of a swarm: writes outran a learner for 35 s, and nobody could take back that it was to be promoted."""
-    bench = led(catch_up_rounds=10, max_batch_entries=1, max_inflight=1)
-    done(bench, ADD, "d")
-    bench.nodes["d"].fsync_ns = 700 * MS
-    bench.propose("a", b"first")
-    promotion = bench.change("a", PROMOTE, "d")
+    bench, promotion = outrun(rounds=10)
     assert asked(bench, REMOVE, "d", OpId(1, 1)).reason is Reason.STALE
     assert promotion not in bench.changes
     done(bench, REMOVE, "d")

@@ -12,7 +12,7 @@ from cluster.store.cells import Key, Value
 from cluster.store.hlc import ClockReading
 from cluster.store.mvcc import LATEST, NotNewest
 from cluster.store.sessions import SESSION_ENDED, RegisterClient, SessionLimits
-from cluster.wire.messages import Done, Fault, Reply, RequestId, SessionReply, decode_reply, encode
+from cluster.wire.messages import Done, ErrorReply, Reply, RequestId, SessionReply, decode_reply, encode
 from tests.cluster.frozen import frozen, restore
 
 KEY: Key = (1, 0, 0)
@@ -116,7 +116,7 @@ def test_a_late_double_of_a_request_the_client_is_done_with_takes_no_effect() ->
     log.put(write(1, 20_000, 1))
     log.put(batch(2, 20_001, (KEY, 2), done_below=2))
     reply = log.put(write(1, 20_002, 1))
-    assert isinstance(reply, Fault)
+    assert isinstance(reply, ErrorReply)
     assert not reply.definite
     assert log.value() == 2
 
@@ -137,11 +137,11 @@ def test_a_request_of_a_session_that_ended_is_not_carried_out_again() -> None:
 def test_commands_of_another_lease_are_refused_for_good_and_close_nothing() -> None:
     log = Log()
     before = log.put(batch(1, 20_000, (KEY, 1), closed=15_000))
-    assert isinstance(before, Fault) and before.definite
+    assert isinstance(before, ErrorReply) and before.definite
     log.put(AcquireLease("a", 1, 10_000, DURATION))
     log.put(AcquireLease("b", 2, 11_000, DURATION))
     stale = log.put(batch(1, 20_000, (KEY, 1), closed=15_000))
-    assert isinstance(stale, Fault) and stale.definite and stale.leader == "b"
+    assert isinstance(stale, ErrorReply) and stale.definite and stale.leader == "b"
     assert (log.value(), log.machine.closed) == (None, 0)
     assert isinstance(log.put(batch(1, 20_000, (KEY, 1), lease=2, closed=15_000)), Done)
     assert log.machine.closed == 15_000

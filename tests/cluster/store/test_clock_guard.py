@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.store.clock_guard import ClockGuard, ClockLimits, Fence, Measurement
+from cluster.store.clock_guard import ClockFence, ClockGuard, ClockLimits, Measurement
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -30,7 +30,7 @@ class Clocks:
     def wall_ns(self) -> int:
         return self.now_ns + self.offset_ns
 
-    def judge(self) -> Fence | None:
+    def judge(self) -> ClockFence | None:
         return self.guard.judge(self.wall_ns, self.now_ns)
 
     def measure(self, *peers: str, error_ns: int = 5 * MS, shift_ns: int = 0) -> None:
@@ -54,7 +54,7 @@ def trusted(offset_ns: int = 0) -> Clocks:
 
 def test_a_clock_is_fenced_until_a_quorum_has_proven_it() -> None:
     clocks = Clocks()
-    assert clocks.judge() is Fence.UNPROVEN
+    assert clocks.judge() is ClockFence.UNPROVEN
     clocks.measure("b")
     assert clocks.judge() is None
 
@@ -65,7 +65,7 @@ def test_a_jump_above_half_the_maximum_offset_fences_and_a_smaller_one_does_not(
     clocks.offset_ns += sign * 240 * MS
     assert clocks.judge() is None
     clocks.offset_ns += sign * 260 * MS
-    assert clocks.judge() is Fence.JUMPED
+    assert clocks.judge() is ClockFence.JUMPED
 
 
 def test_many_small_jumps_are_found_by_what_the_peers_show() -> None:
@@ -75,15 +75,15 @@ def test_many_small_jumps_are_found_by_what_the_peers_show() -> None:
         assert clocks.judge() is None
         clocks.wait(0.1)
     clocks.offset_ns += 240 * MS
-    assert clocks.judge() is Fence.UNPROVEN
+    assert clocks.judge() is ClockFence.UNPROVEN
 
 
 def test_a_clock_that_jumps_back_to_where_it_was_is_trusted_again() -> None:
     clocks = trusted()
     clocks.offset_ns += 10 * SECOND
-    assert clocks.judge() is Fence.JUMPED
+    assert clocks.judge() is ClockFence.JUMPED
     clocks.measure()
-    assert clocks.judge() is Fence.JUMPED
+    assert clocks.judge() is ClockFence.JUMPED
     clocks.offset_ns -= 10 * SECOND
     assert clocks.judge() is None
 
@@ -91,7 +91,7 @@ def test_a_clock_that_jumps_back_to_where_it_was_is_trusted_again() -> None:
 def test_a_jump_that_the_peers_agree_with_is_accepted_for_good() -> None:
     clocks = trusted(offset_ns=-400 * MS)
     clocks.offset_ns = 0
-    assert clocks.judge() is Fence.JUMPED, "what was measured before the jump proves nothing"
+    assert clocks.judge() is ClockFence.JUMPED, "what was measured before the jump proves nothing"
     clocks.measure()
     assert clocks.judge() is None
     clocks.wait(1.0)
@@ -104,14 +104,14 @@ def test_a_jump_that_the_peers_contradict_stays_fenced_for_ever() -> None:
     for _ in range(100):
         clocks.wait(1.0)
         clocks.measure()
-        assert clocks.judge() is Fence.JUMPED
+        assert clocks.judge() is ClockFence.JUMPED
 
 
 def test_where_there_are_no_peers_jumps_alone_fence() -> None:
     clocks = Clocks(peers={})
     assert clocks.judge() is None
     clocks.offset_ns = 10 * SECOND
-    assert clocks.judge() is Fence.JUMPED
+    assert clocks.judge() is ClockFence.JUMPED
     clocks.offset_ns = 0
     assert clocks.judge() is None
 
@@ -121,7 +121,7 @@ def test_a_clock_that_nobody_measures_any_more_is_fenced_after_a_while() -> None
     clocks.wait(20)
     assert clocks.judge() is None
     clocks.wait(10)
-    assert clocks.judge() is Fence.UNPROVEN
+    assert clocks.judge() is ClockFence.UNPROVEN
     clocks.measure("c")
     assert clocks.judge() is None
 
@@ -129,7 +129,7 @@ def test_a_clock_that_nobody_measures_any_more_is_fenced_after_a_while() -> None
 def test_a_measurement_that_is_too_vague_proves_nothing() -> None:
     clocks = Clocks()
     clocks.measure(error_ns=600 * MS)
-    assert clocks.judge() is Fence.UNPROVEN
+    assert clocks.judge() is ClockFence.UNPROVEN
 
 
 def test_a_vague_measurement_does_not_replace_a_precise_one_that_it_agrees_with() -> None:
@@ -148,13 +148,13 @@ def test_a_peer_that_jumped_is_believed_anew_and_one_of_two_is_outvoted() -> Non
     clocks.peers["c"] = 10 * SECOND
     clocks.wait(0.1)
     clocks.measure(error_ns=100 * MS)
-    assert clocks.judge() is Fence.UNPROVEN
+    assert clocks.judge() is ClockFence.UNPROVEN
 
 
 def test_forgotten_peers_count_no_more_and_new_ones_must_be_measured() -> None:
     clocks = trusted()
     clocks.guard.expect(("b", "d", "e"))
-    assert clocks.judge() is Fence.UNPROVEN
+    assert clocks.judge() is ClockFence.UNPROVEN
     clocks.guard.expect(("b",))
     assert clocks.judge() is None
 
@@ -195,7 +195,7 @@ def test_a_trusted_clock_lies_within_the_maximum_offset_of_a_quorum_and_was_neve
         near = sum(abs(offset_ns - clocks.offset_ns) <= LIMITS.max_offset_ns for offset_ns in shown.values())
         assert fence is not None or near >= 1
         if was is None and abs(clocks.offset_ns - before_ns) > LIMITS.max_jump_ns + 2 * MS:
-            assert fence is Fence.JUMPED
+            assert fence is ClockFence.JUMPED
 
 
 @settings(deadline=None, max_examples=200)

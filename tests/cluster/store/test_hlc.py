@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.store.hlc import LOGICAL_BITS, ClockOffsetTooLarge, ClockReading, Hlc, physical
+from cluster.store.hlc import LOGICAL_BITS, ClockOffsetTooLarge, ClockReading, Hlc, Timestamp, physical, shown_at
 
 SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND
@@ -37,3 +37,11 @@ def test_a_remote_reading_beyond_the_maximum_offset_is_refused_and_leaves_no_tra
     assert clock.last == before
     clock.observe(ClockReading(NOW + SECOND), NOW)
     assert clock.now(NOW) > NOW + SECOND
+
+
+@given(st.integers(1, 2**62))
+def test_a_clock_shows_a_timestamp_with_a_counter_from_its_next_step_on(nanos: int) -> None:
+    """Who slept until the timestamp itself found it not yet shown, and slept for as many ns again, and again."""
+    timestamp = Timestamp(nanos)
+    due_ns = shown_at(timestamp)
+    assert physical(due_ns) >= timestamp > physical(due_ns - 1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Iterable
 
 import pytest
+from test.support import catch_unraisable_exception
 
 from cluster.log.envelope import CorruptLog
 from cluster.log.view import Quarantined
@@ -172,6 +175,26 @@ def test_what_stays_unreconciled_is_set_aside_and_served_from_there_until_the_bo
         assert not after.aside and len(machine.files()) == len(machine.store.files) + 1
 
     simulate(scenario)
+
+
+def test_a_store_that_is_closed_before_it_lets_go_of_mutations_leaves_nothing_unawaited() -> None:
+    async def scenario(machine: StoreMachine) -> None:
+        ledger = machine.ledger = Unreconciled()
+        await machine.start()
+        for time in range(1, 201):
+            await machine.do(machine.store.apply(wrote(time, time), MutationId(time, "t1")))
+        await machine.do(machine.store.flush())
+        assert machine.store._live.asides
+        ledger.low_bound = 1_000
+        machine.store.release()
+        await machine.store.close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with catch_unraisable_exception() as caught:
+            simulate(scenario)
+            gc.collect()
+            assert caught.unraisable is None
 
 
 class Aside:

@@ -63,7 +63,7 @@ class Machines(Protocol):
     def data_address(self, node: str) -> str: ...
 
 
-class DockerDatabase(ReferenceDatabase):
+class SshDatabase(ReferenceDatabase):
     """Masters `m1`…, tablet servers `t1`…, one process each, that keep unsynced writes in the process (torture mode).
 
     `flaws` are names of `cluster.flaws`; `environment` are variables that the programs are started with. Clients and
