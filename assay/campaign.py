@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from assay.campaign_record import Outcome, Record, outcome_of, seen_by
+from assay.campaign_record import CampaignOutcome, CampaignRecord, outcome_of, seen_by
 from assay.options import RunOptions, validate
 from assay.seeds import Keep, SeedResult, parse_seeds, run_all
 from cluster.flaws import FLAWS, LONG_TAILS, Flaw
@@ -99,6 +99,15 @@ CLEAN_COMMANDS: tuple[Command, ...] = tuple(
 """What must stay valid without a flaw: mixed faults, every nemesis that waits for states, and what finds the flaws."""
 
 
+SEEDS_APART = 1_000
+"""Each clean command has seeds of its own, so that one odd world does not stand for all of them."""
+
+
+def clean_run(command: Command, seed: int) -> RunOptions:
+    """The run of a clean command for a campaign's seed."""
+    return command.options(SEEDS_APART * CLEAN_COMMANDS.index(command) + seed)
+
+
 def flawed_options(flaw: Flaw, seed: int) -> RunOptions:
     """The run that finds a flaw."""
     return command_of(flaw).options(seed, flaw.name)
@@ -127,7 +136,7 @@ def found(result: SeedResult) -> bool:
     return outcome_of(result, "", None).found
 
 
-def carry_out(runs: Sequence[RunOptions], record: Record, jobs: int, what: str) -> tuple[Outcome, ...]:
+def carry_out(runs: Sequence[RunOptions], record: CampaignRecord, jobs: int, what: str) -> tuple[CampaignOutcome, ...]:
     """Those of the runs that are not in the record yet; the outcomes of all."""
     missing = [options for options in runs if options.command() not in record]
     for result in progress(try_seeds(missing, jobs), what, len(missing)):
@@ -140,7 +149,7 @@ def progress(results: Iterable[SeedResult], what: str, total: int) -> Iterator[S
     yield from track(results, what, total=total, console=console, transient=True, disable=not console.is_terminal)
 
 
-def hunt(flaw: Flaw, seeds: Sequence[int], record: Record, jobs: int) -> tuple[Outcome, ...]:
+def hunt(flaw: Flaw, seeds: Sequence[int], record: CampaignRecord, jobs: int) -> tuple[CampaignOutcome, ...]:
     """Every seed with the flaw, and the first that finds it without."""
     outcomes = carry_out([flawed_options(flaw, seed) for seed in seeds], record, jobs, flaw.name)
     first = first_seed(seeds, outcomes)
@@ -149,14 +158,14 @@ def hunt(flaw: Flaw, seeds: Sequence[int], record: Record, jobs: int) -> tuple[O
     return outcomes
 
 
-def first_seed(seeds: Sequence[int], outcomes: Sequence[Outcome]) -> int | None:
+def first_seed(seeds: Sequence[int], outcomes: Sequence[CampaignOutcome]) -> int | None:
     """The first that finds the flaw: one that clients see, if there is any."""
     tried = list(zip(seeds, outcomes, strict=True))
     by_clients = [seed for seed, outcome in tried if outcome.found and outcome.anomalies]
     return next(iter(by_clients or [seed for seed, outcome in tried if outcome.found]), None)
 
 
-def flaw_rows(seeds: Sequence[int], record: Record) -> Iterator[tuple[str, ...]]:
+def flaw_rows(seeds: Sequence[int], record: CampaignRecord) -> Iterator[tuple[str, ...]]:
     """The track record, as far as it is known."""
     for flaw in FLAWS.values():
         known = [seed for seed in seeds if flawed_options(flaw, seed).command() in record]
@@ -177,10 +186,10 @@ def flaw_rows(seeds: Sequence[int], record: Record) -> Iterator[tuple[str, ...]]
         )
 
 
-def clean_rows(seeds: Sequence[int], record: Record) -> Iterator[tuple[str, ...]]:
+def clean_rows(seeds: Sequence[int], record: CampaignRecord) -> Iterator[tuple[str, ...]]:
     """How the clean commands did."""
     for command in CLEAN_COMMANDS:
-        outcomes = record.of(command.options(seed).command() for seed in seeds)
+        outcomes = record.of(clean_run(command, seed).command() for seed in seeds)
         words = [outcome.overall for outcome in outcomes]
         if outcomes:
             ops, cpu_s = sum(outcome.ops for outcome in outcomes), sum(outcome.cpu_s for outcome in outcomes)
@@ -188,7 +197,7 @@ def clean_rows(seeds: Sequence[int], record: Record) -> Iterator[tuple[str, ...]
             yield (str(command), *map(str, (len(words), words.count("invalid"), others, ops)), f"{cpu_s:.0f}")
 
 
-def tell(seeds: Sequence[int], clean_seeds: Sequence[int], record: Record) -> None:
+def tell(seeds: Sequence[int], clean_seeds: Sequence[int], record: CampaignRecord) -> None:
     """Both tables, every clean run that was not valid, and how many there were."""
     console = Console(width=200)
     flaws = Table("flaw", "command", "found by", "clients in", "first", "CPU s", "as", "without it", box=None)
@@ -206,12 +215,12 @@ def tell(seeds: Sequence[int], clean_seeds: Sequence[int], record: Record) -> No
     print(f"clean runs at {record.commit}: {words.total()} ({found or 'none'})")
 
 
-def clean_outcomes(seeds: Sequence[int], record: Record) -> tuple[Outcome, ...]:
+def clean_outcomes(seeds: Sequence[int], record: CampaignRecord) -> tuple[CampaignOutcome, ...]:
     """Of every clean command and seed that is known."""
-    return record.of(command.options(seed).command() for seed in seeds for command in CLEAN_COMMANDS)
+    return record.of(clean_run(command, seed).command() for seed in seeds for command in CLEAN_COMMANDS)
 
 
-def succeeded(flaws: Sequence[Flaw], seeds: Sequence[int], clean_seeds: Sequence[int], record: Record) -> bool:
+def succeeded(flaws: Sequence[Flaw], seeds: Sequence[int], clean_seeds: Sequence[int], record: CampaignRecord) -> bool:
     """Every flaw found; every clean seed valid."""
     hunted = [record.of(flawed_options(flaw, seed).command() for seed in seeds) for flaw in flaws]
     clean = clean_outcomes(clean_seeds, record)
@@ -233,12 +242,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.commit is not None and chosen.only != "tables":
         parser.error("runs are made at the present commit: --commit goes with --only tables")
-    record = Record(chosen.record, chosen.commit or provenance()["git_commit"])
+    record = CampaignRecord(chosen.record, chosen.commit or provenance()["git_commit"])
     flaws = [FLAWS[name] for name in chosen.flaw or FLAWS] if chosen.only in (None, "flaws") else []
     for flaw in flaws:
         hunt(flaw, chosen.seeds, record, chosen.jobs)
     if chosen.only in (None, "clean"):
-        runs = [command.options(seed) for seed in chosen.clean_seeds for command in CLEAN_COMMANDS]
+        runs = [clean_run(command, seed) for seed in chosen.clean_seeds for command in CLEAN_COMMANDS]
         carry_out(runs, record, chosen.jobs, "clean seeds")
     tell(chosen.seeds, chosen.clean_seeds, record)
     return 0 if succeeded(flaws, chosen.seeds, chosen.clean_seeds, record) else 1

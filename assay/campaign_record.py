@@ -11,7 +11,7 @@ from assay.seeds import SeedResult
 from harness.errors import UNDECODABLE, UserError
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class CampaignOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one run; `command`, without its store, is what it is known by. `anomalies` are what clients saw,
     `invariants` those that broke; a run of another `commit` (None: not known) is not this one."""
 
@@ -30,9 +30,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.overall == "invalid" and bool(self.anomalies or self.invariants)
 
 
-def outcome_of(result: SeedResult, command: str, commit: str | None) -> Outcome:
+def outcome_of(result: SeedResult, command: str, commit: str | None) -> CampaignOutcome:
     """The line of a result."""
-    return Outcome(
+    return CampaignOutcome(
         command=command,
         commit=commit,
         overall=result.overall,
@@ -44,15 +44,15 @@ def outcome_of(result: SeedResult, command: str, commit: str | None) -> Outcome:
     )
 
 
-class Record:
+class CampaignRecord:
     """The outcomes of one commit's runs by command, and the file that each new one is appended to."""
 
     def __init__(self, path: Path, commit: str | None) -> None:
         self._path, self.commit = path, commit
-        self._known: dict[str, Outcome] = {}
+        self._known: dict[str, CampaignOutcome] = {}
         for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
             try:
-                outcome = msgspec.json.decode(line, type=Outcome)
+                outcome = msgspec.json.decode(line, type=CampaignOutcome)
             except UNDECODABLE as error:
                 raise UserError(f"{path}, line {number}, is no outcome of a campaign: {error}.") from error
             if outcome.commit == commit:
@@ -61,19 +61,19 @@ class Record:
     def __contains__(self, command: str) -> bool:
         return command in self._known
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: CampaignOutcome) -> None:
         """Keep it, in the file first."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(outcome) + b"\n")
         self._known[outcome.command] = outcome
 
-    def of(self, commands: Iterable[str]) -> tuple[Outcome, ...]:
+    def of(self, commands: Iterable[str]) -> tuple[CampaignOutcome, ...]:
         """Those of these commands that are known, in their order."""
         return tuple(self._known[command] for command in commands if command in self._known)
 
 
-def seen_by(outcomes: Sequence[Outcome]) -> str:
+def seen_by(outcomes: Sequence[CampaignOutcome]) -> str:
     """What shows it, the most frequent first: anomalies that clients saw, then invariants in backquotes."""
     return "; ".join(
         part

@@ -111,16 +111,23 @@ def judged(path: Path, request: CheckRequest) -> dict[str, Any]:
 
 
 def whole_or_unknown(path: Path, found: dict[str, Any]) -> dict[str, Any]:
-    """A verdict by a named model; of a run whose files don't fit together it is not valid by that either."""
+    """A verdict by a named model; a run that is not valid as a whole is not valid by that either."""
     if found["valid"] is not True or not is_run(path):
         return found
+    from harness.facts import conclude_run
     from harness.run_seal import broken_seal
 
     rundir = open_run(path)
-    unsealed = broken_seal(rundir) if rundir.outcome_json.exists() else ()
-    if not unsealed:
+    if unsealed := broken_seal(rundir) if rundir.outcome_json.exists() else ():
+        return {
+            **found,
+            "valid": "unknown",
+            "reason": f"The saved files are not those of one whole run: {unsealed[0]}.",
+        }
+    whole = conclude_run(rundir, {str(found["model"]): found})
+    if whole.overall == "valid":
         return found
-    return {**found, "valid": "unknown", "reason": f"The saved files are not those of one whole run: {unsealed[0]}."}
+    return {**found, "valid": "unknown", "reason": f"The run as a whole is not valid: {'; '.join(whole.reasons)}."}
 
 
 def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:

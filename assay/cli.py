@@ -22,6 +22,8 @@ from harness.errors import HarnessError, UnwritableError, UserError
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, 255
 PARSER_INTERRUPTED = 130
 
+LOAD_HELP = "Seconds of load (virtual ones in the simulator); more while too little was seen of what was asked."
+
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -63,7 +65,7 @@ def run(
     nemesis: Annotated[
         str | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds of load (virtual ones in the simulator).")] = 60.0,
+    time_limit: Annotated[float, typer.Option(help=LOAD_HELP)] = 60.0,
     rate: Annotated[float, typer.Option(help="Operations a second, over all clients.")] = 100.0,
     concurrency: Annotated[int, typer.Option(help="Clients at work at once.")] = 10,
     masters: Annotated[int, typer.Option(help="Master nodes (an odd number).")] = 3,
@@ -175,13 +177,14 @@ def export(
     to: Annotated[Path | None, typer.Option(help="The file to write; of a run its history.edn if not given.")] = None,
     format: Annotated[str, typer.Option(help="The source's format; auto detects it.")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    part_rows: Annotated[int, typer.Option(min=1, help="At most so many operations in a part.")] = 10_000_000,
     debug: Debug = False,
 ) -> int:
     """Write a saved run's or another history as Jepsen EDN, for Jepsen's own tools."""
     state_debug(debug)
     from assay.export_command import export_history
 
-    for line in export_history(path, to, format, overwrite):
+    for line in export_history(path, to, format, overwrite, part_rows):
         typer.echo(line)
     return EXIT_VALID
 

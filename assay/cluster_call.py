@@ -14,7 +14,7 @@ Arguments = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperatorCall:
     """One call: its arguments, those that may be left out with what they are then (None: it must be there)."""
 
     arguments: Mapping[str, str | None]
@@ -69,20 +69,20 @@ def _alter(catalog: CatalogClient, given: Arguments) -> Awaitable[Any]:
 _NAME: Final[Mapping[str, str | None]] = {"name": None}
 _TABLE: Final = {"columns": "value:int64", "buckets": "1", "replicas": "3", "design": "raft"}
 
-CALLS: Final[Mapping[str, Call]] = {
-    "CreateTable": Call({**_NAME, **_TABLE}, _create),
-    "IsCreateTableDone": Call(_NAME, lambda catalog, given: catalog.is_create_done(given["name"])),
-    "AlterTable": Call({**_NAME, "add": "", "drop": "", "rename": "", "new_name": ""}, _alter),
-    "IsAlterTableDone": Call(_NAME, lambda catalog, given: catalog.is_alter_done(given["name"])),
-    "DeleteTable": Call(_NAME, lambda catalog, given: catalog.delete_table(given["name"])),
-    "ListTables": Call({}, lambda catalog, given: catalog.list_tables()),
-    "GetTableSchema": Call(_NAME, lambda catalog, given: catalog.table_schema(given["name"])),
-    "GetTableLocations": Call(_NAME, lambda catalog, given: catalog.table_locations(given["name"])),
-    "GetTabletLocations": Call(
+CALLS: Final[Mapping[str, OperatorCall]] = {
+    "CreateTable": OperatorCall({**_NAME, **_TABLE}, _create),
+    "IsCreateTableDone": OperatorCall(_NAME, lambda catalog, given: catalog.is_create_done(given["name"])),
+    "AlterTable": OperatorCall({**_NAME, "add": "", "drop": "", "rename": "", "new_name": ""}, _alter),
+    "IsAlterTableDone": OperatorCall(_NAME, lambda catalog, given: catalog.is_alter_done(given["name"])),
+    "DeleteTable": OperatorCall(_NAME, lambda catalog, given: catalog.delete_table(given["name"])),
+    "ListTables": OperatorCall({}, lambda catalog, given: catalog.list_tables()),
+    "GetTableSchema": OperatorCall(_NAME, lambda catalog, given: catalog.table_schema(given["name"])),
+    "GetTableLocations": OperatorCall(_NAME, lambda catalog, given: catalog.table_locations(given["name"])),
+    "GetTabletLocations": OperatorCall(
         {"tablets": None}, lambda catalog, given: catalog.tablet_locations(given["tablets"].split(","))
     ),
-    "ListTabletServers": Call({}, lambda catalog, given: catalog.tablet_servers()),
-    "ListMasters": Call({}, lambda catalog, given: catalog.masters()),
+    "ListTabletServers": OperatorCall({}, lambda catalog, given: catalog.tablet_servers()),
+    "ListMasters": OperatorCall({}, lambda catalog, given: catalog.masters()),
 }
 
 

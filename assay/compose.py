@@ -21,8 +21,9 @@ from cluster.wire.messages import WIRE_VERSION
 from harness import rundir as rundirs
 from harness.adequacy import parse_floors, without_availability
 from harness.env.sim import SimEnvironment
+from harness.errors import UserError
 from harness.protocols import Database, Environment
-from harness.run import Judge, Progress, RunOutcome, Test, run
+from harness.run import Judge, RunListener, RunOutcome, Test, run
 from harness.rundir import RunDir
 from harness.sim.world import World
 from nemesis.asked import ALL
@@ -32,6 +33,9 @@ from workloads.registry import workload
 
 VOLUME_MIB = 64
 """The size of the data volume of a node in a container whose disk is to be full at times."""
+
+EXTRA_SHARE, MOST_EXTRA_S = 2.0, 60.0
+"""Of the time limit, and in seconds: how much longer a load goes on that has not shown what was asked of it."""
 
 Tell = Callable[[str], None]
 """Takes a sentence for the user about a step that takes long."""
@@ -85,6 +89,7 @@ def make_test(
         seed=entropy.getrandbits(53),
         concurrency=options.concurrency,
         time_limit_s=options.time_limit,
+        extra_s=min(EXTRA_SHARE * options.time_limit, MOST_EXTRA_S),
         rate_hz=options.rate,
         final_generator=chosen.final_generator(values, child(entropy)),
         each_node=chosen.each_node,
@@ -150,7 +155,13 @@ def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> Si
 def tell_workload(database: ReferenceDatabase, options: RunOptions) -> None:
     """Tell the database what is to be run on it; raises UserError."""
     database.workload = options.workload
-    database.workload_options = resolve_options(workload(options.workload), options.workload_options)
+    database.workload_options = values = resolve_options(workload(options.workload), options.workload_options)
+    wanted, places = int(values.get("replication", 1)), data_centres(options)
+    if wanted > (there := options.nodes // places):
+        where = "there" if places == 1 else f"in the smallest of {places} data centres"
+        raise UserError(
+            f"-o replication={wanted} needs {wanted} tablet servers {where}; --nodes {options.nodes} makes {there}."
+        )
 
 
 def data_centres(options: RunOptions) -> int:
@@ -160,7 +171,7 @@ def data_centres(options: RunOptions) -> int:
 
 
 def run_simulated(
-    options: RunOptions, rundir: RunDir, judge: Judge, progress: Progress, started: datetime, tell: Tell
+    options: RunOptions, rundir: RunDir, judge: Judge, progress: RunListener, started: datetime, tell: Tell
 ) -> Finished:
     """Run in the simulator, in virtual time; the seed decides everything."""
     spec = draw_world(options.seed, options.world)
@@ -173,12 +184,12 @@ def run_simulated(
 
 
 def run_in_docker(
-    options: RunOptions, rundir: RunDir, judge: Judge, progress: Progress, started: datetime, tell: Tell
+    options: RunOptions, rundir: RunDir, judge: Judge, progress: RunListener, started: datetime, tell: Tell
 ) -> Finished:
     """Run in containers, in real time."""
     import uvloop
 
-    from cluster.deploy.database_docker import DockerDatabase
+    from cluster.deploy.database_ssh import SshDatabase
     from cluster.deploy.node_files import LOG_PATH
     from harness.env.docker.environment import DockerEnvironment
     from harness.env.docker.machines import KeptLogs
@@ -192,7 +203,7 @@ def run_in_docker(
         await environment.prepare(try_out=not needed.isdisjoint({"clock", "packets"}))
         variables = environment.program_environment if "clock" in needed & environment.capabilities else {}
         knobs = told_knobs(options.world)
-        database = DockerDatabase(
+        database = SshDatabase(
             environment, options.masters, options.nodes, options.flaw, knobs, seed=options.seed, environment=variables
         )
         tell_workload(database, options)
@@ -208,7 +219,7 @@ def run_in_docker(
 def carry_out(
     options: RunOptions,
     judge: Judge,
-    progress: Progress,
+    progress: RunListener,
     started: datetime,
     tell: Tell,
     store: Path | None = None,

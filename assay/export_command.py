@@ -9,11 +9,15 @@ from assay.progress import working
 from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
 from harness.errors import UnwritableError, UserError
+from harness.history.parts import PART_ROWS
 from harness.rundir import is_run, open_run
 
 
-def export_history(path: Path, to: Path | None, format: str, overwrite: bool) -> Iterator[str]:
-    """Write the history at `path` to a file (of a run: its `history.edn` unless told), and say what was written.
+def export_history(
+    path: Path, to: Path | None, format: str, overwrite: bool, part_rows: int = PART_ROWS
+) -> Iterator[str]:
+    """Write the history at `path` to a file (of a run: its `history.edn` unless told), or to a folder of parts if
+    it has more than `part_rows` operations, and say what was written.
 
     Raises UserError for a history that can't be read or said in Jepsen's form and for a file that is there already,
     UnwritableError if it can't be written.
@@ -26,7 +30,7 @@ def export_history(path: Path, to: Path | None, format: str, overwrite: bool) ->
         if target.exists() and isinstance(source.path, Path) and target.samefile(source.path):
             raise UserError(f"{target} is what is to be exported; name another file with --to.")
         try:
-            counts = write_edn(source, target)
+            counts = write_edn(source, target, part_rows)
         except UnwritableError as error:
             raise UnwritableError(f"{str(error).rstrip('.')}; name another file with --to.") from error
     yield f"{target}: {counts.operations} operations, {counts.events} events"

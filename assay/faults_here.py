@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from cluster.deploy.database import CAPABILITIES
 from harness.env.docker.environment import capabilities
-from harness.env.doctor import Facts, Finding
+from harness.env.doctor import DoctorFinding, MachineFacts
 from nemesis.registry import NEMESES
 
 
-def docker_faults(facts: Facts) -> tuple[Finding, ...]:
+def docker_faults(facts: MachineFacts) -> tuple[DoctorFinding, ...]:
     """The nemeses that work in containers here, and those that do not, with what each lacks; nothing where no node was
     tried."""
     node = facts.engine.node if facts.engine is not None else None
@@ -18,7 +18,10 @@ def docker_faults(facts: Facts) -> tuple[Finding, ...]:
     works = [name for name, info in NEMESES.items() if info.needs <= offered]
     lacks = {name: sorted(info.needs - offered) for name, info in NEMESES.items() if name not in works}
     lacking = [f"{name} ({', '.join(missing)})" for name, missing in lacks.items()]
-    found = (Finding("faults", True, f"With --on docker: {', '.join(works)}."),)
+    found = (DoctorFinding("faults", True, f"With --on docker: {', '.join(works)}."),)
     if not lacking:
         return found
-    return (*found, Finding("faults", False, f"In the simulator only, for something lacks here: {', '.join(lacking)}."))
+    return (
+        *found,
+        DoctorFinding("faults", False, f"In the simulator only, for something lacks here: {', '.join(lacking)}."),
+    )

@@ -72,4 +72,4 @@ def _written(wanted: MadeHistory, target: Target, place: Place) -> int:
     with TemporaryDirectory(prefix="assay-generate-", dir=place.parent) as folder:
         saved = Path(folder) / "history.parquet"
         write_made(wanted, saved, target.part_rows)
-        return write_edn(open_source(saved), place).operations
+        return write_edn(open_source(saved), place, target.part_rows).operations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -31,7 +33,7 @@ class JudgeProcess:
 @contextmanager
 def judge_process() -> Iterator[JudgeProcess]:
     """Start the process; it ends with the context."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork" if _may_fork() else "spawn")
     with ProcessPoolExecutor(1, mp_context=context, initializer=subprocesses.begin) as pool:
         pool.submit(_load)
 
@@ -48,6 +50,11 @@ def judge_process() -> Iterator[JudgeProcess]:
                 raise HarnessError("the process that makes the report died") from error
 
         yield JudgeProcess(judge, report)
+
+
+def _may_fork() -> bool:
+    """Whether the process may begin with all that this one has loaded: no thread but this one may hold a lock."""
+    return sys.platform == "linux" and threading.active_count() == 1
 
 
 def _load() -> None:

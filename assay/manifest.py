@@ -45,7 +45,7 @@ class ManifestRow(msgspec.Struct, frozen=True):
     ruled_out: tuple[str, ...] = ()
 
 
-class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+class RowOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was found of one line; `found` is in the words of the column `valid`, or `error` with the reason."""
 
     file: str
@@ -133,7 +133,7 @@ class Judges:
         for row in rows:
             self._alike.setdefault((row.file, row.format, row.model), []).append(row)
 
-    def outcome(self, row: ManifestRow) -> Outcome:
+    def outcome(self, row: ManifestRow) -> RowOutcome:
         """Judge one line; whatever goes wrong with it is its outcome."""
         begin = time.perf_counter()
         try:
@@ -141,10 +141,10 @@ class Judges:
                 raise UserError(f"There is no model {row.model!r} in this assay.")
             verdict = self._verdict(row)
         except (UserError, HarnessError) as error:
-            outcome = Outcome(row.file, row.model, row.expected, "error", False, reason=str(error))
+            outcome = RowOutcome(row.file, row.model, row.expected, "error", False, reason=str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours must not hide what was found on other lines
             reason = f"a bug of the harness: {type(error).__name__}: {error}"
-            outcome = Outcome(row.file, row.model, row.expected, "error", False, reason=reason)
+            outcome = RowOutcome(row.file, row.model, row.expected, "error", False, reason=reason)
         else:
             outcome = _compared(row, verdict)
         return msgspec.structs.replace(
@@ -185,7 +185,7 @@ class Judges:
             engine.close()
 
 
-def _compared(row: ManifestRow, verdict: Verdict) -> Outcome:
+def _compared(row: ManifestRow, verdict: Verdict) -> RowOutcome:
     found = in_two_words(verdict)
     if row.expected.startswith(STRONGEST):
         found = f"{STRONGEST}{verdict.strongest}"
@@ -195,7 +195,7 @@ def _compared(row: ManifestRow, verdict: Verdict) -> Outcome:
     if excused:
         reason = f"It does not rule out {', '.join(sorted(excused))}."
     agrees = found == row.expected and not excused
-    return Outcome(
+    return RowOutcome(
         row.file,
         row.model,
         row.expected,
@@ -223,7 +223,7 @@ def check_manifest(request: ManifestRequest, json_output: bool) -> int:
     return teller.end(1 if disagreements else 0)
 
 
-def judge_rows(rows: Sequence[ManifestRow], request: ManifestRequest) -> list[Outcome]:
+def judge_rows(rows: Sequence[ManifestRow], request: ManifestRequest) -> list[RowOutcome]:
     """The outcome of every line, in order."""
     judges = Judges(request, rows)
     outcomes = []
@@ -237,7 +237,7 @@ def judge_rows(rows: Sequence[ManifestRow], request: ManifestRequest) -> list[Ou
     return outcomes
 
 
-def as_object(table: Path, outcomes: Sequence[Outcome], seconds: float) -> dict[str, Any]:
+def as_object(table: Path, outcomes: Sequence[RowOutcome], seconds: float) -> dict[str, Any]:
     """What `--json` prints: counts and every line's outcome."""
     disagreements = sum(not outcome.agrees for outcome in outcomes)
     return {
@@ -251,7 +251,7 @@ def as_object(table: Path, outcomes: Sequence[Outcome], seconds: float) -> dict[
     }
 
 
-def in_words(outcomes: Sequence[Outcome], seconds: float) -> Iterator[str]:
+def in_words(outcomes: Sequence[RowOutcome], seconds: float) -> Iterator[str]:
     """Agreements by model, every disagreement, and the sum."""
     by_model = Counter((outcome.model, outcome.agrees) for outcome in outcomes)
     for model in dict.fromkeys(outcome.model for outcome in outcomes):

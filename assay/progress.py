@@ -23,7 +23,7 @@ LINE_GAP_S = 10.0
 
 
 class RunProgress:
-    """Implements `harness.spec.Progress` on standard error: as one bar on a terminal, else as a line now and then."""
+    """A `harness.spec.RunListener` on standard error: one bar on a terminal, else a line now and then."""
 
     def __init__(self, time_limit_s: float) -> None:
         console = Console(stderr=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -22,6 +24,10 @@ from harness.errors import UserError
 from harness.invariants import CHECKER
 from harness.rundir import RunDir, adopt
 from harness.spec import Silent
+from harness.stopping import end_runs_from_now_on, in_charge, signals_held
+
+GRACE_S = 3.0
+"""How long a process of the pool may take to end its run, and to remove what is left of it."""
 
 SEEDS_PER_PROCESS = 200
 """A process is replaced after so many runs: what one leaves behind in memory can't add up over a night."""
@@ -78,9 +84,11 @@ def run_seed(options: RunOptions, keep: Keep = Keep.FINDINGS) -> SeedResult:
     options that no run can be made of, and nothing else: a failure of the harness is a result."""
     began_s = time.process_time()
     options.store.mkdir(parents=True, exist_ok=True)
-    scratch = Path(mkdtemp(prefix=".seed-", dir=options.store))
+    ends = in_charge()
+    scratch = Path(mkdtemp(prefix=_scratch_of(os.getpid()), dir=options.store))
     try:
-        result = _run_in(scratch, options, keep)
+        with nullcontext() if ends is None else ends.run():
+            result = _run_in(scratch, options, keep)
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001  the other seeds go on, and this one is not lost
@@ -90,6 +98,11 @@ def run_seed(options: RunOptions, keep: Keep = Keep.FINDINGS) -> SeedResult:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return replace(result, cpu_s=time.process_time() - began_s)
+
+
+def _scratch_of(process: int) -> str:
+    """How the names begin of the directories in which a process makes its runs."""
+    return f".seed-{process}-"
 
 
 def _run_in(scratch: Path, options: RunOptions, keep: Keep) -> SeedResult:
@@ -133,7 +146,7 @@ def _nobody(sentence: str) -> None:
     return None
 
 
-def run_all(runs: Sequence[RunOptions], jobs: int, keep: Keep = Keep.FINDINGS) -> Iterator[SeedResult]:
+def run_all(runs: Sequence[RunOptions], jobs: int, keep: Keep = Keep.FINDINGS) -> Generator[SeedResult, None, None]:
     """Every run's result, in the order given, from `jobs` processes.
 
     When a process dies, its pool is lost with it: what was under way is run again, each run in a process of its own, so
@@ -161,8 +174,30 @@ def _until_broken(runs: Sequence[RunOptions], jobs: int, keep: Keep) -> Iterator
                 yield future.result()
         except BrokenProcessPool:
             return
+        except BaseException:  # ctrl-c and its like, or nobody wants more
+            pool.shutdown(wait=False, cancel_futures=True)
+            _end_workers(runs)
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_workers(runs: Sequence[RunOptions]) -> None:
+    """Tell the processes of the pool to end, and end those that don't: a simulation may spin for ever."""
+    with signals_held():
+        workers = multiprocessing.active_children()
+        for worker in workers:
+            worker.terminate()
+        deadline_s = time.monotonic() + GRACE_S
+        for worker in workers:
+            worker.join(max(0.0, deadline_s - time.monotonic()))
+        for worker in workers:
+            worker.kill()
+            worker.join()
+        for store in dict.fromkeys(options.store for options in runs):
+            for worker in workers:
+                for scratch in store.glob(f"{_scratch_of(worker.pid or 0)}*"):
+                    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _run_alone(options: RunOptions, keep: Keep) -> SeedResult:
@@ -177,9 +212,15 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         jobs,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=subprocesses.begin,
+        initializer=_begin,
         max_tasks_per_child=SEEDS_PER_PROCESS,
     )
+
+
+def _begin() -> None:
+    """How a process of the pool begins: what it is told to end, it ends at once."""
+    subprocesses.begin()
+    end_runs_from_now_on()
 
 
 def worst(results: Iterable[SeedResult]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -13,28 +15,34 @@ from assay.options import RunOptions, validate
 from assay.progress import counting
 from assay.seeds import Keep, SeedResult, check_jobs, exit_code, run_all, worst
 from assay.telling import Teller
+from harness.errors import HarnessError
+from harness.stopping import ending_runs
 
 
 def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: bool, json_output: bool) -> int:
     """Run every seed and tell what came of each; returns the exit code of the worst finding.
 
-    Stopped by the keyboard it tells what it has found so far, and raises KeyboardInterrupt unless that is a bug.
+    Told to end it ends the runs that are under way, tells what it has found so far, and raises HarnessError unless that
+    is a bug.
     """
     check_jobs(jobs, options.on)
     runs = [validate(replace(options, seed=seed)) for seed in seeds]
     results: list[SeedResult] = []
     teller = Teller()
+    found = run_all(runs, jobs, Keep.ALL if keep_valid else Keep.FINDINGS)
     try:
-        with counting("seeds", len(runs)) as count:
-            for result in run_all(runs, jobs, Keep.ALL if keep_valid else Keep.FINDINGS):
+        with ending_runs(options.on == "sim"), counting("seeds", len(runs)) as count, closing(found):
+            for result in found:
                 results.append(result)
                 count()
                 if not json_output:
                     teller.line(line_of(result))
     except KeyboardInterrupt:
         tell(teller, options, runs, results, json_output)
+        sentence = f"stopped: {len(results)} of {len(runs)} seeds had ended; what was under way is removed."
         if worst(results) != "invalid":
-            raise
+            raise HarnessError(sentence) from None
+        print(f"assay: {sentence}", file=sys.stderr)
     else:
         tell(teller, options, runs, results, json_output)
     return teller.end(exit_code(results))
@@ -67,11 +75,17 @@ def tell(
     words = Counter(result.overall for result in results)
     counts = ", ".join(f"{words[word]} {word}" for word in ("valid", "invalid", "unknown", "error") if words[word])
     ops, cpu_s = sum(result.ops for result in results), sum(result.cpu_s for result in results)
-    teller.line(f"{worst(results).upper()}: {len(results)} of {len(runs)} seeds: {counts or 'none ended'}")
+    teller.line(f"{word_of(runs, results).upper()}: {len(results)} of {len(runs)} seeds: {counts or 'none ended'}")
     teller.line(f"  {ops} operations judged, {cpu_s:.0f} CPU-s")
     for reason, seeds in reasons(results).items():
         shown = ", ".join(str(seed) for seed in seeds[:8]) + (f" and {len(seeds) - 8} more" if len(seeds) > 8 else "")
         teller.line(f"  {len(seeds)} x {reason} (seed {shown})")
+
+
+def word_of(runs: Sequence[RunOptions], results: Sequence[SeedResult]) -> str:
+    """The one word, in text and JSON: the worst finding; of seeds that did not all end it is never that all is well."""
+    word = worst(results)
+    return word if len(results) == len(runs) or word == "invalid" else "unknown"
 
 
 def reasons(results: Sequence[SeedResult]) -> dict[str, list[int]]:
@@ -86,12 +100,11 @@ def reasons(results: Sequence[SeedResult]) -> dict[str, list[int]]:
 def summary_object(options: RunOptions, runs: Sequence[RunOptions], results: Sequence[SeedResult]) -> dict[str, Any]:
     """What `--json` prints: `valid` as for one run, of the worst finding; counts; and every seed that was not valid."""
     words = Counter(result.overall for result in results)
-    ended = len(results) == len(runs)
-    word = worst(results)
+    word = word_of(runs, results)
     return {
-        "valid": False if word == "invalid" else True if word == "valid" and ended else "unknown",
+        "valid": {"invalid": False, "valid": True}.get(word, "unknown"),
         "model": options.workload,
-        "overall": word if ended or word == "invalid" else "unknown",
+        "overall": word,
         "seeds": {"asked": len(runs), "ended": len(results), **words},
         "ops": sum(result.ops for result in results),
         "cpu_seconds": round(sum(result.cpu_s for result in results), 1),

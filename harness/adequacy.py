@@ -27,8 +27,9 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate. `each_f`: successes of every kind of operation, of its even part of all that were asked for. `success`:
     operations that succeeded, of all. `keys`: keys that answered at least once, of those asked for often. `groups`:
     groups of keys (tablets) that answered, of all that the database spreads keys over.
-    `final_reads`: final reads that succeeded, of all; of those that went to each node in turn, the ones that it
-    answered, and the keys that some node served. `nodes`: nodes that answered then.
+    `final_reads`: final reads that succeeded, of all, and the keys that answered them, of those that had answered
+    before; of those that went to each node in turn, the ones that it answered, and the keys that some node served.
+    `nodes`: nodes that answered then.
     `overlap`: operations of the load during which a fault was seen in effect, or of the time for which they were open.
     `used`: of the faults that hit nodes, those that hit one that answered clients or kept replicas for one that did.
     `roles`: of the faults of a kind that were aimed at a role, those that hit nodes which held it. `effect`: share of
@@ -63,11 +64,12 @@ class NodesAsked(msgspec.Struct, frozen=True):
         return sum(answered > 0 for _, answered in self.reads.values())
 
 
-class Done(msgspec.Struct, frozen=True):
+class WorkDone(msgspec.Struct, frozen=True):
     """What a run did: `counts` by `f` and type in the load, `keys` (asked for often, of these answered) of all that
     were asked for and `groups` of keys (there are, of these answered) in the load,
-    `final_counts` by type (None where the run has no final reads), `each_node` (None where nodes can't be asked one by
-    one), `load_s`, the asked `rate_hz` (None: none) and `time_limit_s`."""
+    `final_counts` by type and `final_keys` (that answered in the load, of these that answered final reads; both None
+    where the run has none), `each_node` (None where nodes can't be asked one by one), `load_s`, the asked `rate_hz`
+    (None: none) and `time_limit_s`."""
 
     fs: tuple[str, ...]
     counts: Mapping[str, Mapping[str, int]]
@@ -77,6 +79,7 @@ class Done(msgspec.Struct, frozen=True):
     keys_in_all: int = 0
     groups: tuple[int, int] | None = None
     final_counts: Mapping[str, int] | None = None
+    final_keys: tuple[int, int] | None = None
     each_node: NodesAsked | None = None
     time_limit_s: float = 0.0
 
@@ -94,7 +97,7 @@ class Done(msgspec.Struct, frozen=True):
         return self.ok / self.load_s if self.load_s > 0 else 0.0
 
 
-def shortfalls(done: Done, floors: Floors) -> Iterator[str]:
+def shortfalls(done: WorkDone, floors: Floors) -> Iterator[str]:
     """A sentence for everything in which the load fell short."""
     if done.load_s < floors.load * done.time_limit_s:
         lasted = f"the load lasted {done.load_s:.1f} of {done.time_limit_s:g} s"
@@ -118,8 +121,8 @@ def shortfalls(done: Done, floors: Floors) -> Iterator[str]:
         yield f"only {answered} of {there} groups of keys ever answered; the floor is {floors.groups:.0%}"
 
 
-def final_shortfall(done: Done, floors: Floors) -> Iterator[str]:
-    """A sentence if too few final reads came back."""
+def final_shortfall(done: WorkDone, floors: Floors) -> Iterator[str]:
+    """A sentence if too few final reads came back, or too few keys were read."""
     if done.final_counts is None:
         return
     ok, asked = done.final_counts.get("ok", 0), sum(done.final_counts.values())
@@ -127,9 +130,13 @@ def final_shortfall(done: Done, floors: Floors) -> Iterator[str]:
         yield "no final read succeeded"
     elif ok < floors.final_reads * asked:
         yield f"only {ok} of {asked} final reads succeeded; the floor is {floors.final_reads:.0%}"
+    if done.final_keys is not None and ok:
+        used, read = done.final_keys
+        if read < floors.final_reads * used:
+            yield f"final reads answered for {read} of {used} keys in use; the floor is {floors.final_reads:.0%}"
 
 
-def node_shortfall(done: Done, floors: Floors) -> Iterator[str]:
+def node_shortfall(done: WorkDone, floors: Floors) -> Iterator[str]:
     """A sentence if too few nodes answered when each was asked, or too few of what they were asked for."""
     if done.each_node is None:
         return
@@ -175,7 +182,7 @@ def without_availability(floors: Floors) -> Floors:
     return msgspec.structs.replace(floors, rate=0.0, each_f=0.0, success=0.0, keys=0.0, groups=0.0)
 
 
-def _too_few_of_a_kind(done: Done, floors: Floors) -> Iterator[str]:
+def _too_few_of_a_kind(done: WorkDone, floors: Floors) -> Iterator[str]:
     wanted = max(done.asked, int((done.rate_hz or 0) * done.load_s))
     floor = max(LEAST_SUCCESSES if floors.each_f else 1, int(floors.each_f * wanted / max(len(done.fs), 1)))
     for f in done.fs:

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from harness.adequacy import KEY_ASKED_OFTEN, Done, Floors, NodesAsked
+from harness.adequacy import KEY_ASKED_OFTEN, Floors, NodesAsked, WorkDone
 from harness.errors import UserError
 from harness.failures import HarnessFailure
 from harness.faults import Fault, faults_of
 from harness.history.journal import read_journal
 from harness.history.served import served_in_events, served_in_parquet
-from harness.history.summary import Summary, summarise_events, summarise_parquet
+from harness.history.summary import HistorySummary, summarise_events, summarise_parquet
 from harness.invariants import InvariantsRecord
 from harness.leaderships import Leadership
 from harness.recovery import Hurt, open_seconds, overlapping, recoveries, used_instances, used_nodes
@@ -77,7 +77,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
     summary = load_summary(rundir)
     ended = outcome is not None
     recovery = outcome.recovery if outcome else Recovery(None, record.recovery_budget_s)
-    done = Done(
+    done = WorkDone(
         fs=record.fs,
         counts=summary.of_phase("main"),
         load_s=outcome.load_s if outcome else summary.ends_ns.get("main", 0) / 1e9,
@@ -86,6 +86,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         keys_in_all=len(summary.keys.get("main", {})),
         groups=summary.groups_of_phase("main", record.shards),
         final_counts=summary.types_of_phase("final") if record.final_reads else None,
+        final_keys=summary.answered_again("main", "final") if record.final_reads else None,
         each_node=_each_node(record, summary),
         time_limit_s=record.time_limit_s,
     )
@@ -105,7 +106,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
     )
 
 
-def _hurt(rundir: RunDir, record: RunRecord, summary: Summary, load_s: float) -> Hurt | None:
+def _hurt(rundir: RunDir, record: RunRecord, summary: HistorySummary, load_s: float) -> Hurt | None:
     """What the faults did to clients; None in a run without any."""
     faults = load_faults(rundir)
     if not faults:
@@ -126,7 +127,7 @@ def _hurt(rundir: RunDir, record: RunRecord, summary: Summary, load_s: float) ->
     )
 
 
-def _each_node(record: RunRecord, summary: Summary) -> NodesAsked | None:
+def _each_node(record: RunRecord, summary: HistorySummary) -> NodesAsked | None:
     if not (record.final_reads and record.serving_nodes):
         return None
     reads = summary.nodes.get(EACH_NODE, {})
@@ -140,7 +141,7 @@ def read_record(rundir: RunDir) -> RunRecord:
     return record
 
 
-def load_summary(rundir: RunDir) -> Summary:
+def load_summary(rundir: RunDir) -> HistorySummary:
     """Counts from the table if there is one, else from the sealed prefix of the journal."""
     if rundir.history_parquet.exists():
         return summarise_parquet(rundir.history_parquet)

@@ -16,7 +16,7 @@ Action: TypeAlias = Literal["crash", "stop", "delay", "hang", "fail", "record"]
 """`crash` kills the process there; `stop` stops it, as SIGSTOP would, until it is continued (SIGCONT).
 
 `delay` and `hang` let what passes wait, for some time or until the point is disarmed; where nothing may wait, the whole
-process does (see `Failpoints.hit`). `fail` raises InjectedFailure. `record` only counts.
+process does (see `ProcessFailpoints.hit`). `fail` raises InjectedFailure. `record` only counts.
 """
 
 SYNC = "disk.before_sync"
@@ -78,7 +78,7 @@ class Passable(Protocol):
     def rest(self, name: str, group: str = "") -> Awaitable[None] | None: ...
 
 
-class Failpoints:
+class ProcessFailpoints:
     """The failpoints of one process. Implements `harness.ports.Failpoints`.
 
     `armed` is empty when all are off; `hits` counts passes of armed points, also of those that were skipped.

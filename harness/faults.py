@@ -107,6 +107,13 @@ def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:
     return tuple(found.values())
 
 
+def observed_kind(event: Op) -> str | None:
+    """The kind that an event tells to have been observed in effect: a script at its core only, nothing at its end."""
+    told = event.value if isinstance(event.value, dict) else {}
+    seen = told.get("observed") is True and told.get("step") != "end" and told.get("core", True) is True
+    return str(told["fault"]) if seen and "fault" in told else None
+
+
 def missed(faults: Sequence[Fault]) -> tuple[Fault, ...]:
     """The instances that were never observed in effect."""
     return tuple(fault for fault in faults if fault.observed_ns is None)

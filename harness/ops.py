@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -10,6 +10,14 @@ OpType: TypeAlias = Literal["invoke", "ok", "fail", "info"]
 
 NEMESIS_PROCESS = -1
 """Process id of the nemesis; every negative process belongs to a nemesis, never to a client."""
+
+
+class CellAddress(NamedTuple):
+    """Where a cell is in its table; a register is the first cell of its partition."""
+
+    partition: int
+    row: int = 0
+    column: int = 0
 
 
 class Mop(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -28,6 +36,10 @@ class Mop(msgspec.Struct, frozen=True, array_like=True, gc=False):
     table: int = 0
     row: int = 0
     column: int = 0
+
+    @property
+    def cell(self) -> CellAddress:
+        return CellAddress(self.partition, self.row, self.column)
 
 
 class Op(msgspec.Struct, frozen=True, omit_defaults=True):

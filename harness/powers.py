@@ -1,4 +1,4 @@
-"""Powers of a database that has masters, beside those that every database may have (`harness.protocols`)."""
+"""Powers of a database that has leaders or masters, beside those that every database may have (`harness.protocols`)."""
 
 from __future__ import annotations
 
@@ -32,3 +32,24 @@ class MasterMembership(Protocol):
 
         None once all of it is committed, else why not, as far as is known; asking again is harmless.
         """
+
+
+@runtime_checkable
+class Transferable(Protocol):
+    """The power of a database with the capability `leadership`: leaders hand over to voters of their groups when they
+    are asked to."""
+
+    async def transfer_leadership(self, leader: str, group: str, target: str, timeout_s: float) -> str | None:
+        """Ask the node `leader`, once, to let the server `target` lead a group; it gives its lease up with that.
+
+        None once `target` leads in a later term, else why it does not, as far as is known.
+        """
+
+
+@runtime_checkable
+class FailsOver(Protocol):
+    """The power of a database with leaders to say how long its timeouts and leases let a fail-over take."""
+
+    @property
+    def failover_s(self) -> float:
+        """How long a group may be without a leader that serves after it lost the one that it had."""

@@ -207,7 +207,9 @@ class Armable(Protocol):
     async def arm(
         self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
     ) -> bool:
-        """Have the node's process act there, see `harness.failpoints.Arming`; False: it can't be told.
+        """Have the node's process act there, see `harness.failpoints.Arming`; False: it has not answered.
+
+        It may have acted all the same: a process that stops or ends there does not answer any more (see `acted`).
 
         The kind of a group's point may be left out (`before_vote`). Replaces what that point was armed with, and is
         gone with the process. A node that has stopped itself is `paused` to `process_state`. Raises ValueError.
@@ -367,7 +369,7 @@ class Impairment:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class ProbeFlow:
     """What became of the datagrams that a probe sent over a link one after another: when each arrived, or None.
 
     Times are in seconds since the first one left; `copies` counts all that arrived, those that came twice too.
@@ -430,7 +432,7 @@ class PacketShaping(Protocol):
 
     async def flows(
         self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
-    ) -> Mapping[tuple[str, str], Flow]:
+    ) -> Mapping[tuple[str, str], ProbeFlow]:
         """What becomes of `count` datagrams of `size` bytes that are sent over each link in the next `over_s` seconds.
 
         They are waited for a second after that.

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from harness.atomic_write import atomic_write
 from harness.errors import UNDECODABLE, HarnessError, UserError
-from harness.whole import appearing
 
 _MAX_SAME_MOMENT = 10_000
 LARGEST_JSON_BYTES = 1 << 28
@@ -187,8 +187,11 @@ def adopt(rundir: RunDir, store: Path, workload: str) -> RunDir:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is the directory of a run."""
-    return (path / "run.json").is_file()
+    """Whether a path is the directory of a run; raises UserError where nobody may look into it."""
+    try:
+        return (path / "run.json").is_file()
+    except PermissionError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}.") from error
 
 
 def open_run(path: Path) -> RunDir:
@@ -200,7 +203,7 @@ def open_run(path: Path) -> RunDir:
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Replace a file, all or nothing; raises HarnessError."""
-    with appearing(path, str(path)) as unfinished, unfinished.open("wb") as file:
+    with atomic_write(path, str(path)) as unfinished, unfinished.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -20,7 +20,7 @@ Judge: TypeAlias = Callable[[RunDir], Mapping[str, Any]]
 """Runs the checkers on a saved run: their verdicts by name, each JSON-able with `valid` (and `reason` if unknown)."""
 
 
-class Progress(Protocol):
+class RunListener(Protocol):
     """Who is told how a run goes."""
 
     def stage(self, name: str) -> None:
@@ -45,7 +45,8 @@ class Test:
     """Everything of one run.
 
     `generator` is the clients' endless or finite work: the run itself staggers it to `rate_hz` (None: as fast as it
-    goes) and ends it after `time_limit_s`. `final_generator` is finite: the final reads; the recovery probe cycles
+    goes) and ends it after `time_limit_s`, or up to `extra_s` later while too little was seen (`harness.evidence`).
+    `final_generator` is finite: the final reads; the recovery probe cycles
     through it too; `each_node` has them sent to every node that holds data. `nemesis_generator` gives the faults during
     the load, `heal_generator` the steps that end them.
     `fs` must each succeed, `requested_faults` each be observed; `floors` say how much is enough. `options` is all that
@@ -65,6 +66,7 @@ class Test:
     seed: int
     concurrency: int
     time_limit_s: float
+    extra_s: float = 0.0
     rate_hz: float | None = None
     final_generator: Source = None
     each_node: bool = True

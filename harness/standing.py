@@ -71,10 +71,15 @@ async def standing(database: Database, environment: Environment, timeout_s: floa
         await clock.sleep(LOOK_GAP_S)
 
 
+async def disturbances(environment: Environment) -> tuple[str, ...]:
+    """See `harness.protocols.Inspected`; none where nobody could tell."""
+    return await environment.disturbed() if isinstance(environment, Inspected) else ()
+
+
 async def _look(
     database: Database, environment: Environment, names: Sequence[str], heard: set[tuple[str, str]], statuses: bool
 ) -> Standing:
-    disturbed = await environment.disturbed() if isinstance(environment, Inspected) else ()
+    disturbed = await disturbances(environment)
     if disturbed:
         return Standing(disturbed=disturbed)
     matrix = await environment.reachability()

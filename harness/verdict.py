@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from harness.adequacy import (
-    Done,
     Floors,
+    WorkDone,
     effect_shortfall,
     final_shortfall,
     hurt_shortfall,
@@ -50,7 +50,7 @@ class Facts(msgspec.Struct, frozen=True):
     which are not as the run left them.
     """
 
-    done: Done
+    done: WorkDone
     floors: Floors
     requested_faults: tuple[str, ...]
     faults: tuple[Fault, ...]
@@ -162,7 +162,9 @@ def judge_adequacy(facts: Facts) -> Answer:
         "keys": None if done.keys is None else {"asked": done.keys[0], "answered": done.keys[1]},
         "groups": None if done.groups is None else {"there_are": done.groups[0], "answered": done.groups[1]},
         "final_reads": None if done.final_counts is None else dict(done.final_counts),
+        "final_keys": done.final_keys,
         "each_node": None if done.each_node is None else msgspec.to_builtins(done.each_node),
+        "load_s": {"asked": done.time_limit_s, "lasted": round(done.load_s, 3)},
         "rate_hz": round(done.ok_rate_hz, 3),
         "rate_asked_hz": done.rate_hz,
         "hurt": None if facts.hurt is None else _without_recoveries(facts.hurt),

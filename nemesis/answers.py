@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.protocols import CLIENTS
 from nemesis.elections import level
-from nemesis.faults import NO_CUT, Bounce, Hold, Kill, Partition, Restart
+from nemesis.faults import NO_CUT, Bounce, Hold, Kill, NetworkPartition, Restart
 from nemesis.grudges import Grudge, between, grudge, isolate, one_way, shuffle, split
 from nemesis.scene import Scene
 from nemesis.successors import commits_for_clients
@@ -20,7 +20,7 @@ async def lost_answer(scene: Scene) -> None:
     What they repeat took effect already, and must not a second time. Sometimes the followers are killed with it.
     """
     while (leader := await scene.group(writable=True)) is not None:
-        await scene.act(Partition(((leader.node, CLIENTS),)))
+        await scene.act(NetworkPartition(((leader.node, CLIENTS),)))
         committed = await commit_unheard(scene, leader)
         await scene.hold(0.02, 0.3)
         victims = leader.voters if scene.entropy.random() < WHOLE_GROUP_SHARE else (leader.node,)
@@ -54,7 +54,7 @@ async def stale_lease(scene: Scene) -> None:
     while (old := await scene.group()) is not None:
         rival, *others = shuffle(old.others, scene.entropy)
         quiet = ((CLIENTS, old.node),)
-        await scene.act(Partition(quiet))
+        await scene.act(NetworkPartition(quiet))
         await level(scene, old)
         apart = grudge([*quiet, *between([old.node], [rival])])
         restart = scene.entropy.random() < 0.5
@@ -76,10 +76,10 @@ async def _echoes_lost(scene: Scene, old: Leader, rival: str, others: tuple[str,
     """
     votes, deaf = len(old.voters) // 2, one_way(scene.nodes, old.node, outbound=False)
     await scene.act(Hold(others, "before_vote", old.group))
-    await scene.act(Partition(apart))
+    await scene.act(NetworkPartition(apart))
     waited_s = await stands(scene, old, rival)
     early = waited_s is not None and await scene.stopped(others, votes, patience_s=waited_s)
-    await scene.act(Partition(grudge([*between([old.node], [rival]), *deaf])))
+    await scene.act(NetworkPartition(grudge([*between([old.node], [rival]), *deaf])))
     if not early:
         await scene.stopped(others, votes)
     await scene.act(Restart(others))
@@ -87,10 +87,10 @@ async def _echoes_lost(scene: Scene, old: Leader, rival: str, others: tuple[str,
 
 async def _voters_restarted(scene: Scene, old: Leader, rival: str, others: tuple[str, ...], apart: Grudge) -> None:
     """They are restarted shortly before the rival stands again, which is about as long as it took it to stand."""
-    await scene.act(Partition(apart))
+    await scene.act(NetworkPartition(apart))
     waited_s = await stands(scene, old, rival) or 0.0
     await scene.hold(0.4 * waited_s, 0.9 * waited_s)
-    await scene.act(Partition(isolate(scene.nodes, [old.node])))
+    await scene.act(NetworkPartition(isolate(scene.nodes, [old.node])))
     await scene.act(Bounce(others))
 
 
@@ -104,14 +104,14 @@ async def idle_bridge(scene: Scene) -> None:
         near = [old.node, *others[: len(others) // 2]]
         far = others[len(others) // 2 :]
         halves = split(near, far)
-        await scene.act(Partition(halves))
+        await scene.act(NetworkPartition(halves))
         if await stands(scene, old, far[0]) is not None:
             await scene.hold(0.5, 3.0)
             still = (await scene.view((old.node,))).leader(old.group)
             if still is not None and still.lease_valid and still.term == old.term:
                 await scene.reached(bridge=bridge, leader=old.node, group=old.group, term=old.term)
             if scene.entropy.random() < 0.5:
-                await scene.act(Partition(grudge([*halves, *between(near, [bridge])])))
+                await scene.act(NetworkPartition(grudge([*halves, *between(near, [bridge])])))
                 await scene.new_leader(old.group, old.term, (bridge, *far))
                 await scene.hold(0.1, 0.5)
         await scene.act(NO_CUT)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.protocols import node_of
-from nemesis.faults import NO_CUT, Change, Delay, Hold, Kill, Partition, Restart
+from nemesis.faults import NO_CUT, Change, Hold, Kill, NetworkPartition, PointDelay, Restart
 from nemesis.grudges import grudge
 from nemesis.scene import LEAST_VOTERS, Scene
 from nemesis.view import Leader, View, names
@@ -110,18 +110,18 @@ async def unheard_tablets(scene: Scene) -> None:
     while (masters := await scene.until(lambda view: view.leaders(MASTER) or None)) is not None:
         leader, before = masters[0], (await scene.view()).groups(TSERVER)
         tservers = names(scene.observer.database.nodes, TSERVER)
-        await scene.act(Partition(grudge((name, leader.node) for name in tservers)))
+        await scene.act(NetworkPartition(grudge((name, leader.node) for name in tservers)))
 
         def born(view: View, before: tuple[str, ...] = before) -> tuple[str, ...] | None:
             return tuple(group for group in view.groups(TSERVER) if group not in before) or None
 
         fresh = await scene.until(born, patience_s=BORN_S)
         await scene.hold(0.3, 1.0)
-        await scene.act(Delay(leader.node, "master.before_commit", DELAY_S))
+        await scene.act(PointDelay(leader.node, "master.before_commit", DELAY_S))
         await scene.hold(1.0, 1.5 * DELAY_S)
         if fresh is not None:
             await scene.reached(leader=leader.node, term=leader.term, tablets=list(fresh))
         await scene.hold(0.5, 1.5)
-        await scene.act(Delay(leader.node, "master.before_commit", 0.0))
+        await scene.act(PointDelay(leader.node, "master.before_commit", 0.0))
         await scene.act(NO_CUT)
         await scene.hold(0.5, 2.0)

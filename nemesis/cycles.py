@@ -32,7 +32,7 @@ SEED_BITS = 53
 """Seeds travel as JSON numbers."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class AskedKind(msgspec.Struct, frozen=True):
     """A kind asked for: its variants, the preferred one first (of a script: its own name only), its pace and settings.
 
     `every_s` is how long its cycles take, `for_s` how long an instance lasts; None: as the pace has it. While
@@ -49,19 +49,27 @@ class Kind(msgspec.Struct, frozen=True):
     names: Mapping[str, tuple[str, ...]] = {}
 
 
-class Pace(msgspec.Struct, frozen=True):
+class CyclePace(msgspec.Struct, frozen=True):
     """How long things last: a fault 0.4 to 1.2 intervals, a script's episode 1.5 to 3, quiet time 0.5 to 1.
 
     In the first round, while some kind has had no instance, cycles are short enough for it to end by `first_round_s`;
     but no fault lasts less than `least_s`, and a script may go on for `extend_s` until its core is reached. With
     `extend_s`, what was not observed yet has every later cycle, without every other one, and a kind with a pace of its
     own doesn't wait for its first turn until its cycle is over: looking at faults takes time that no pace tells.
+    `failover_s` is how long the database may take for a fail-over, of which scripts wait for one or two.
     """
 
     interval_s: float = 5.0
     first_round_s: float = 15.0
     least_s: float = 0.0
     extend_s: float = 0.0
+    failover_s: float = 0.0
+
+    def extension_s(self, shared: bool) -> float:
+        """By how much a script's episode is extended while its core is not reached, if it shares the round or not."""
+        if shared:
+            return max(self.extend_s, self.failover_s) if self.extend_s else 0.0
+        return max(EXTENSION * self.interval_s, 2 * self.failover_s)
 
 
 class Timed(msgspec.Struct, frozen=True):
@@ -76,7 +84,7 @@ class Timed(msgspec.Struct, frozen=True):
     extend_s: float = 0.0
 
 
-class Plan(msgspec.Struct, frozen=True):
+class CyclePlan(msgspec.Struct, frozen=True):
     """A cycle's operations, and how many instances of each kind there are after it."""
 
     items: tuple[Timed, ...]
@@ -84,13 +92,13 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan_cycle(
-    kinds: tuple[Kind, ...],
-    pace: Pace,
+    kinds: tuple[AskedKind, ...],
+    pace: CyclePace,
     seed: int,
     cycle: int,
     counts: tuple[int, ...],
     seen: frozenset[str] = frozenset(),
-) -> Plan:
+) -> CyclePlan:
     """The next cycle, given how many instances of each kind there were before, and the kinds that were observed."""
     chance = Chance(child(seed, cycle))
     unseen = [i for i, kind in enumerate(kinds) if kind.name not in seen]
@@ -104,17 +112,17 @@ def plan_cycle(
         counts = tuple(count + (i == kind) for i, count in enumerate(counts))
     if kinds[chosen[0]].scripted:
         shared = cycle < len(kinds) and len(kinds) > 1
-        steps = Timed(0.0, step_op(begins[0]), hold_s, pace.extend_s if shared else EXTENSION * pace.interval_s)
-        return Plan((Timed(quiet_s, begins[0]), steps, Timed(0.0, ends[0])), counts)
+        steps = Timed(0.0, step_op(begins[0]), hold_s, pace.extension_s(shared))
+        return CyclePlan((Timed(quiet_s, begins[0]), steps, Timed(0.0, ends[0])), counts)
     if len(chosen) == 1:
-        return Plan((Timed(quiet_s, begins[0]), Timed(hold_s, ends[0])), counts)
+        return CyclePlan((Timed(quiet_s, begins[0]), Timed(hold_s, ends[0])), counts)
     if chance.uniform() < 0.5:
         ends.reverse()
     waits = (quiet_s, chance.uniform() * hold_s / 2, hold_s, chance.uniform() * hold_s / 2)
-    return Plan(tuple(Timed(wait, op) for wait, op in zip(waits, (*begins, *ends), strict=True)), counts)
+    return CyclePlan(tuple(Timed(wait, op) for wait, op in zip(waits, (*begins, *ends), strict=True)), counts)
 
 
-def _choose(kinds: tuple[Kind, ...], cycle: int, chance: Chance, unseen: list[int], every: int) -> list[int]:
+def _choose(kinds: tuple[AskedKind, ...], cycle: int, chance: Chance, unseen: list[int], every: int) -> list[int]:
     """Each kind once, then any, maybe two; in one of `every` cycles a kind of which no instance was observed yet."""
     if cycle < len(kinds):
         return [cycle]
@@ -127,7 +135,9 @@ def _choose(kinds: tuple[Kind, ...], cycle: int, chance: Chance, unseen: list[in
     return [first, chance.choice(partners)]
 
 
-def _lengths(kinds: tuple[Kind, ...], pace: Pace, cycle: int, chosen: list[int], chance: Chance) -> tuple[float, float]:
+def _lengths(
+    kinds: tuple[AskedKind, ...], pace: CyclePace, cycle: int, chosen: list[int], chance: Chance
+) -> tuple[float, float]:
     """Seconds that the fault lasts, and of quiet time before it."""
     leading, interval_s = kinds[chosen[0]], pace.interval_s
     if cycle < len(kinds):
@@ -147,7 +157,7 @@ def _lengths(kinds: tuple[Kind, ...], pace: Pace, cycle: int, chosen: list[int],
     return hold_s, quiet_s
 
 
-def variant_of(kind: Kind, count: int, seed: int) -> str:
+def variant_of(kind: AskedKind, count: int, seed: int) -> str:
     """The variant of the kind's instance number `count`: each in turn, the preferred first, then in random rounds."""
     rounds, place = divmod(count, len(kind.variants))
     chance = Chance(child(seed, rounds))
@@ -158,7 +168,7 @@ def variant_of(kind: Kind, count: int, seed: int) -> str:
     return order[place] if rounds else (kind.variants[0], *order)[place]
 
 
-def begin_op(kind: Kind, number: int, count: int, seed: int) -> Op:
+def begin_op(kind: AskedKind, number: int, count: int, seed: int) -> Op:
     """The operation that begins an instance; `seed` in its value fixes every choice made when it is carried out."""
     f = STEP_NAMES[kind.name][0] if kind.name in STEP_NAMES else f"start-{kind.name}"
     value = {

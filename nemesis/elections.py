@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Partition, Pause, Restart
+from nemesis.faults import NO_CUT, Bounce, Flood, Hold, NetworkPartition, Pause, Restart
 from nemesis.grudges import Grudge, grudge, one_way, shuffle, split
 from nemesis.scene import Scene
 from nemesis.view import Leader, View
@@ -28,12 +28,12 @@ async def lonely_leader(scene: Scene) -> None:
     """Cut off a group's leader and make the next one lonely; clients find it, and the others elect a third."""
     while (old := await scene.group()) is not None:
         cut = split([old.node], old.others)
-        await scene.act(Partition(cut))
+        await scene.act(NetworkPartition(cut))
         born = await make_lonely(scene, old, old.others, cut)
         if born is not None:
             rest = [name for name in old.voters if name != born.leader]
             await scene.hold(0.2, 0.8)
-            await scene.act(Partition(split([born.leader], rest)))
+            await scene.act(NetworkPartition(split([born.leader], rest)))
             await served(scene, old.group, born.term, rest)
         await scene.act(NO_CUT)
         await scene.hold(0.3, 1.5)
@@ -52,7 +52,7 @@ async def rotate_majority(scene: Scene) -> None:
         await level(scene, old)
         await scene.act(Bounce((old.node,)))
         cut = split(outcasts, [old.node, *members])
-        await scene.act(Partition(cut))
+        await scene.act(NetworkPartition(cut))
         crash = scene.entropy.random() < CRASHED_VOTERS_SHARE
         born = await make_lonely(scene, old, (old.node, *members), cut, crash)
         if born is not None:
@@ -60,7 +60,7 @@ async def rotate_majority(scene: Scene) -> None:
             await scene.act(Pause(tuple(outcasts)))
             await scene.act(Bounce(born.voters))
             await restless(scene, old.group, born)
-            await scene.act(Partition(split([born.leader], rest)))
+            await scene.act(NetworkPartition(split([born.leader], rest)))
             await scene.act(Restart(tuple(outcasts)))
             await served(scene, old.group, born.term - 1, rest)
         await scene.act(NO_CUT)
@@ -76,14 +76,14 @@ async def leader_returns(scene: Scene) -> None:
     while (first := await scene.group(writable=True)) is not None:
         cut = split([first.node], first.others)
         await scene.act(Flood(first.node, first.group, 1))
-        await scene.act(Partition(cut))
+        await scene.act(NetworkPartition(cut))
         await lengthen(scene, first)
         second = await make_lonely(scene, first, first.others, cut)
         if second is not None:
             alone = split([second.leader], [first.node, *second.voters])
             if await old_entries(scene, first, second, alone):
                 await scene.hold(0.003, 0.03)
-                await scene.act(Partition(cut))
+                await scene.act(NetworkPartition(cut))
                 await served(scene, first.group, second.term, first.others, by=second.leader)
         await scene.act(NO_CUT)
         await scene.hold(0.5, 1.5)
@@ -132,12 +132,12 @@ async def make_lonely(
     leader, term = found
     voters = tuple(name for name in among if name != leader)
     others = [name for name in old.voters if name != leader]
-    await scene.act(Partition(grudge([*cut, *one_way(old.voters, leader, outbound=True)])))
+    await scene.act(NetworkPartition(grudge([*cut, *one_way(old.voters, leader, outbound=True)])))
     if crash:
         return Lonely(leader, voters, term)
     await scene.act(Restart(tuple(among)))
     elected = await scene.new_leader(old.group, term - 1, (leader,), patience_s=2.0)
-    await scene.act(Partition(grudge([*cut, *split([leader], others)])))
+    await scene.act(NetworkPartition(grudge([*cut, *split([leader], others)])))
     if elected is None:
         return None
     heard = (await scene.view(voters)).replicas(old.group).values()
@@ -206,9 +206,9 @@ async def old_entries(scene: Scene, first: Leader, second: Lonely, alone: Grudge
         name: status.last_index for name, status in (await scene.view(second.voters)).replicas(first.group).items()
     }
     await scene.act(Hold(second.voters, "before_accept", first.group))
-    await scene.act(Partition(alone))
+    await scene.act(NetworkPartition(alone))
     held = await scene.stopped(second.voters, len(first.voters) // 2)
-    await scene.act(Partition(grudge([*alone, *((first.node, name) for name in second.voters)])))
+    await scene.act(NetworkPartition(grudge([*alone, *((first.node, name) for name in second.voters)])))
     await scene.act(Restart(second.voters))
 
     def grown(view: View) -> bool | None:

@@ -9,7 +9,7 @@ from nemesis.grudges import Grudge, Link
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class NetworkPartition:
     """These one-way links are cut; replaces what the same instance had cut before."""
 
     links: Grudge
@@ -121,7 +121,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
+class PointDelay:
     """Whatever passes this point on the node waits so long, and everything else there goes on; 0: no more."""
 
     node: str
@@ -179,7 +179,7 @@ class Look:
         return ()
 
 
-NO_CUT = Partition(())
+NO_CUT = NetworkPartition(())
 LOOK = Look()
 
 FEW_LINKS = 6

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from harness.errors import HarnessError
 from nemesis.concurrently import all_to_the_end
 from nemesis.kinds.api import Action, Claims, Injector, MakeInjector
-from nemesis.observe import Observer, Sight, all_of
+from nemesis.observe import DatabaseObserver, Sight, all_of
 
 
 class Injectors:
     """What every family did, by instance (see `nemesis.kinds.api.Injector`); `claims` are the nodes taken by all."""
 
-    def __init__(self, observer: Observer, families: Iterable[MakeInjector]) -> None:
+    def __init__(self, observer: DatabaseObserver, families: Iterable[MakeInjector]) -> None:
         self.claims = Claims()
         self._all: tuple[Injector, ...] = tuple(make(observer, self.claims) for make in families)
         self._of_action = {action: injector for injector in self._all for action in injector.actions}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.protocols import Skew
-from nemesis.faults import NO_CUT, Partition, SetClocks
+from nemesis.faults import NO_CUT, NetworkPartition, SetClocks
 from nemesis.grudges import isolate
 from nemesis.scene import Scene
 from nemesis.successors import commits_for_clients
@@ -25,7 +25,7 @@ async def skewed_lease(scene: Scene) -> None:
         ahead = tuple((name, Skew(most_ns)) for name in old.others)
         await scene.act(SetClocks(ahead))
         await settled(scene, old)
-        await scene.act(Partition(isolate(scene.nodes, [old.node])))
+        await scene.act(NetworkPartition(isolate(scene.nodes, [old.node])))
         await scene.act(SetClocks(((old.node, Skew(-most_ns)), *ahead)))
         born = await scene.new_leader(old.group, old.term, old.others)
         if born is not None:

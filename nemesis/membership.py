@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from harness.protocols import node_of
 from nemesis.elections import candidate, served
-from nemesis.faults import NO_CUT, Bounce, Change, Hold, Partition, Restart
+from nemesis.faults import NO_CUT, Bounce, Change, Hold, NetworkPartition, Restart
 from nemesis.grudges import grudge, isolate, split
 from nemesis.scene import LEAST_VOTERS, Scene
 from nemesis.view import Leader, View, names
@@ -78,7 +78,7 @@ async def divided(scene: Scene, group: str) -> None:
     dropped = scene.entropy.choice([each for each in now.voters if node_of(each) in others])
     strangers = other_roles(scene, first.node)
     away = split([first.node], [*others, *strangers])
-    await scene.act(Partition(away))
+    await scene.act(NetworkPartition(away))
     await change(scene, now, "remove", dropped, IMPATIENT_S)
     await scene.act(Hold(others, "before_vote", group))
     found = await candidate(scene, first, others)
@@ -88,13 +88,13 @@ async def divided(scene: Scene, group: str) -> None:
     second = found[0]
     deaf = next(name for name in others if name not in (second, node_of(dropped)))
     partner = next(name for name in others if name not in (second, deaf))
-    await scene.act(Partition(grudge([*away, (second, deaf)])))
+    await scene.act(NetworkPartition(grudge([*away, (second, deaf)])))
     await scene.act(Restart(others))
     elected = await scene.new_leader(group, first.term, (second,), patience_s=2.0)
     if elected is not None:
         mine = next(each for each in now.voters if node_of(each) == first.node)
         await change(scene, replace(now, leader=elected), "remove", mine, IMPATIENT_S)
-        await scene.act(Partition(split([first.node, deaf], [second, partner, *strangers])))
+        await scene.act(NetworkPartition(split([first.node, deaf], [second, partner, *strangers])))
         await served(scene, group, elected.term, (first.node, deaf))
         await scene.hold(0.3, 1.5)
 
@@ -161,7 +161,7 @@ async def disturb(scene: Scene, now: Members) -> None:
     if way == "bounce":
         await scene.act(Bounce((victim,)))
     elif way != "nothing":
-        await scene.act(Partition(isolate(now.leader.voters, [victim])))
+        await scene.act(NetworkPartition(isolate(now.leader.voters, [victim])))
         await scene.hold(0.1, 1.5)
 
 

@@ -13,6 +13,7 @@ looked at, and only that makes it observed.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
@@ -22,15 +23,15 @@ from harness.ops import Op
 from harness.protocols import Database, Environment
 from harness.strain import strain_of
 from nemesis.injectors import Injectors
-from nemesis.kinds.api import Action, FaultKind, Moment, Plan
-from nemesis.observe import Observation, Observer, Sight
+from nemesis.kinds.api import Action, FaultKind, FaultPlan, Moment
+from nemesis.observe import DatabaseObserver, Observation, Sight
 from nemesis.registry import FAMILIES, KINDS
 from nemesis.scene import Scene
 from nemesis.scripts import SCRIPTS
 from nemesis.stage import Offer, Stage
-from nemesis.targets import Held, held_when_hit
+from nemesis.targets import HeldRole, held_when_hit
 from nemesis.view import View, names
-from nemesis.watch import Watch
+from nemesis.watch import FaultWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Patience:
     """How long the nemesis looks for targets, for a fault's effect and for its end, and how often it looks.
 
     `probe_s` is how far apart the looks at a fault are while it lasts; `script_s` and `script_poll_s` are for the
-    states that scripts wait for.
+    states that scripts wait for; a step of a script that has nothing to do for `step_s` ends, and is asked for again.
     """
 
     choose_s: float = 5.0
@@ -48,14 +49,16 @@ class Patience:
     probe_s: float = 0.5
     script_s: float = 6.0
     script_poll_s: float = 0.02
+    step_s: float = 6.0
 
 
 @dataclass(slots=True)
 class Instance:
-    """One fault from its begin to its end."""
+    """One fault from its begin to its end; `acted`: something that it did was seen to be there to undo."""
 
     kind: str
     stage: Stage | None = None
+    acted: bool = False
 
 
 class FaultNemesis:
@@ -65,9 +68,9 @@ class FaultNemesis:
         self._database = database
         self._clock = environment.clock
         self._patience = patience
-        self._observer = Observer(database, environment, patience.poll_s)
+        self._observer = DatabaseObserver(database, environment, patience.poll_s)
         self._injectors = Injectors(self._observer, (family.injector for family in FAMILIES))
-        self._watch = Watch(environment.clock, patience.probe_s, self._injectors.look)
+        self._watch = FaultWatch(environment.clock, patience.probe_s, self._injectors.look)
         self._instances: dict[int, Instance] = {}
 
     async def setup(self) -> None:
@@ -131,7 +134,7 @@ class FaultNemesis:
         self._watch.begin(number, seen.at_ns)
         return seen
 
-    async def _roles(self, roles: tuple[Held, ...], hit_ns: int) -> list[dict[str, Any]]:
+    async def _roles(self, roles: tuple[HeldRole, ...], hit_ns: int) -> list[dict[str, Any]]:
         """Those for which nodes were hit just now, and whether they had them then."""
         after = await self._observer.view()
         known = self._database.leaderships.all() if isinstance(self._database, Led) else ()
@@ -144,7 +147,12 @@ class FaultNemesis:
 
     async def _step(self, number: int, report: dict[str, Any]) -> Observation:
         stage = self._instances[number].stage if number in self._instances else None
-        offer = await stage.next_offer() if stage is not None else None
+        try:
+            async with asyncio.timeout(self._patience.step_s):
+                offer = await stage.next_offer() if stage is not None else None
+        except TimeoutError:
+            report["core"] = False
+            return Observation(None, evidence={"reason": "the script waits"})
         if stage is None or offer is None:
             report |= {"finished": True, "core": False}
             return Observation(False, evidence={"reason": "the script found nothing more to do"})
@@ -156,12 +164,16 @@ class FaultNemesis:
 
     async def _perform(self, number: int, offer: Offer, report: dict[str, Any]) -> Observation:
         """A script's action; at its core what is in effect is looked at, until that can be told, before the script goes
-        on."""
+        on. What a script waits for may happen by itself: it counts only once something that it did was in effect."""
         report["core"] = offer.core is not None
         await self._injectors.carry_out(number, offer.action)
+        instance = self._instances[number]
+        instance.acted |= number in self._injectors.instances()
         if offer.core is None:
             return Observation(None)
         report["evidence"] = offer.core
+        if not instance.acted:
+            return Observation(False, evidence={"reason": "the script came to this without anything that it did"})
         sight = await self._observer.told(lambda: self._injectors.look(number), self._patience.observe_s)
         return Observation(bool(sight.met), self._clock.monotonic_ns() if sight.met else None, sight.evidence)
 
@@ -190,15 +202,15 @@ class FaultNemesis:
             return request["instance"] if request["instance"] in self._instances else None
         return next((n for n, instance in self._instances.items() if instance.kind == request["fault"]), None)
 
-    async def _plan(self, kind: FaultKind, request: dict[str, Any], entropy: Random) -> Plan:
+    async def _plan(self, kind: FaultKind, request: dict[str, Any], entropy: Random) -> FaultPlan:
         scene = self._scene(entropy)
         choose = kind.variants[request["variant"]].choose
         settings, names = kind.settings_with(request.get("settings") or {}), request.get("names") or {}
 
-        def plan(view: View) -> Plan:
+        def plan(view: View) -> FaultPlan:
             return choose(Moment(view, self._injectors.claims.down(), entropy, settings, names))
 
-        def found(view: View) -> Plan | None:
+        def found(view: View) -> FaultPlan | None:
             made = plan(view)
             return made if made.action is not None else None
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.protocols import Database, Environment, NodeStatus
+from harness.protocols import Database, Environment, NodeStatus, ProcessState
 from nemesis.view import View
 
 
@@ -32,7 +32,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Observer:
+class DatabaseObserver:
     """Looks at a database on an environment; looks that are repeated come `poll_s` apart.
 
     `incarnations` are those that the nodes last told.
@@ -50,6 +50,12 @@ class Observer:
         statuses = {name: status for name, status in zip(asked, answers, strict=True) if status is not None}
         self.incarnations.update((name, status.incarnation) for name, status in statuses.items())
         return View(self.database.nodes, statuses)
+
+    async def living(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of these nodes whose process has not ended by itself: what we did not end isn't ours to start again."""
+        asked = tuple(names)
+        states = await asyncio.gather(*(self.database.process_state(name) for name in asked))
+        return tuple(name for name, state in zip(asked, states, strict=True) if state is not ProcessState.DEAD)
 
     async def until(self, look: Callable[[], Awaitable[Sight]], timeout_s: float) -> Observation:
         """Look again and again until it is met or time is over; it counts from where the look began that saw it.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from harness.errors import IndefiniteError
 from harness.protocols import GroupStatus, ProcessState, Reconfigurable, node_of
-from nemesis.observe import Observer
+from nemesis.observe import DatabaseObserver
 from nemesis.view import View, names
 
 CHANGE_S = 3.0
@@ -49,7 +49,7 @@ def lacking(view: View, duty: Duty) -> dict[str, str]:
     return {group: step[0] for group in duty.groups if (step := _next_step(view, duty.node, group)) is not None}
 
 
-async def replace_lost(observer: Observer, duty: Duty, timeout_s: float) -> None:
+async def replace_lost(observer: DatabaseObserver, duty: Duty, timeout_s: float) -> None:
     """Do what is lacking, group by group, until nothing is or time is over; statuses tell what was done."""
     clock = observer.environment.clock
     deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
@@ -63,7 +63,7 @@ async def replace_lost(observer: Observer, duty: Duty, timeout_s: float) -> None
         await clock.sleep(POLL_S)
 
 
-async def _do(observer: Observer, view: View, node: str, group: str) -> None:
+async def _do(observer: DatabaseObserver, view: View, node: str, group: str) -> None:
     step = _next_step(view, node, group)
     if step is not None and step[1] is not None:
         await _ask(observer, view, group, (step[1], step[2]))
@@ -96,7 +96,7 @@ def voters_of(view: View, group: str) -> tuple[str, ...]:
     return () if leader is None else leader.voters
 
 
-async def make_whole(observer: Observer, group: str, before: Sequence[str], timeout_s: float) -> None:
+async def make_whole(observer: DatabaseObserver, group: str, before: Sequence[str], timeout_s: float) -> None:
     """Ask the group's leader until it has as many voters as `before`, those of old first, and no learners."""
     clock = observer.environment.clock
     deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
@@ -141,7 +141,7 @@ def missing_change(view: View, group: str, before: Sequence[str]) -> tuple[str, 
     return ("add-learner", str(view.statuses[chosen[0]].details.get("server_id", chosen[0]))) if chosen else None
 
 
-async def _ask(observer: Observer, view: View, group: str, step: tuple[str, str] | None) -> None:
+async def _ask(observer: DatabaseObserver, view: View, group: str, step: tuple[str, str] | None) -> None:
     database, leader = observer.database, view.leader(group)
     if step is None or leader is None or not isinstance(database, Reconfigurable):
         return
@@ -153,7 +153,7 @@ async def _ask(observer: Observer, view: View, group: str, step: tuple[str, str]
         await database.change_replicas(leader.node, group, *step, position, CHANGE_S)
 
 
-async def ends(observer: Observer, node: str, patience_s: float) -> bool:
+async def ends(observer: DatabaseObserver, node: str, patience_s: float) -> bool:
     """Whether a process that was started ends by itself before it answers."""
     clock = observer.environment.clock
     deadline_ns = clock.monotonic_ns() + int(patience_s * 1e9)

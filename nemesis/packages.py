@@ -9,10 +9,11 @@ from random import Random
 
 from harness.errors import UserError
 from harness.generators.core import Generator
+from harness.powers import FailsOver
 from harness.protocols import Database, Environment, Nemesis
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted
 from nemesis.catalogs import TABLES_MADE
-from nemesis.cycles import SEED_BITS, Kind, Pace, Timed, end_op
+from nemesis.cycles import SEED_BITS, AskedKind, CyclePace, Timed, end_op
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.quorum import LEADERLESS
 from nemesis.registry import KINDS, NEMESES, PlotStyle
@@ -27,7 +28,7 @@ MISSING_IN_WORKLOAD = {
 
 @dataclass(frozen=True, slots=True)
 class NemesisOptions:
-    """`interval_s` sets the pace (see `Pace`); `time_limit_s`, where known, lets the first round end within it.
+    """`interval_s` sets the pace (see `CyclePace`); `time_limit_s`, where known, lets the first round end within it.
 
     `drawn` says that nobody asked for just these kinds: each is given time to last, and to reach its core. `probe_s` is
     how far apart the looks at a fault are while it lasts.
@@ -67,6 +68,9 @@ COST_S = {True: 12.0, False: 4.5}
 DRAWN_SHARE = 0.8
 """Of the time limit, that first turns of what `all` drew may take: what was missed then has another turn."""
 
+SCRIPT_S = Patience().script_s
+"""How long scripts wait for a state at least; longer where a fail-over takes longer."""
+
 EXTEND_S = 10.0
 """How long a script that `all` drew may go on until its core is reached."""
 
@@ -93,10 +97,11 @@ def package(
     for each in chosen:
         _require_known_names(each, database)
     _require_time(chosen, options.time_limit_s)
+    failover_s = database.failover_s if isinstance(database, FailsOver) else 0.0
     kinds = tuple(_kind(each, offered, len(database.nodes), options.time_limit_s) for each in chosen)
     return NemesisPackage(
-        FaultNemesis(database, environment, Patience(probe_s=options.probe_s)),
-        Schedule(kinds, _pace(options, everything or options.drawn), entropy.getrandbits(SEED_BITS)),
+        FaultNemesis(database, environment, Patience(probe_s=options.probe_s, script_s=max(SCRIPT_S, failover_s))),
+        Schedule(kinds, _pace(options, everything or options.drawn, failover_s), entropy.getrandbits(SEED_BITS)),
         Steps(tuple(Timed(0.0, end_op(kind.name, None)) for kind in kinds)),
         tuple(kind.name for kind in kinds),
         {kind.name: NEMESES[kind.name].style for kind in kinds},
@@ -104,11 +109,11 @@ def package(
     )
 
 
-def _pace(options: NemesisOptions, drawn: bool) -> Pace:
+def _pace(options: NemesisOptions, drawn: bool, failover_s: float) -> CyclePace:
     first_round_s = FIRST_ROUND_SHARE * min(options.time_limit_s or 20.0, 20.0)
     if drawn:
-        return Pace(options.interval_s, first_round_s, LEAST_S, EXTEND_S)
-    return Pace(options.interval_s, first_round_s)
+        return CyclePace(options.interval_s, first_round_s, LEAST_S, EXTEND_S, failover_s)
+    return CyclePace(options.interval_s, first_round_s, failover_s=failover_s)
 
 
 def fitting(
@@ -147,7 +152,7 @@ def wanted(parts: Sequence[str]) -> frozenset[str]:
     return frozenset[str]().union(*(NEMESES[each.name].needs for each in expand(parse_all(parts), every)))
 
 
-def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: float | None) -> Kind:
+def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: float | None) -> AskedKind:
     name = asked.name
     lacking = NEMESES[name].needs - offered
     if lacking:
@@ -160,7 +165,7 @@ def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: 
     if time_limit_s is not None and longest_s > time_limit_s:
         raise UserError(f"{asked.text()} takes longer than the run, which lasts {time_limit_s:g} s.")
     if scripted(name):
-        return Kind(name, (name,), True, asked.every_s, asked.for_s)
+        return AskedKind(name, (name,), True, asked.every_s, asked.for_s)
     variants = KINDS[name].variants
     led = LEADERLESS not in offered
     unnamed = (v for v in variants if not variants[v].named)
@@ -172,7 +177,7 @@ def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: 
             f"{asked.text()!r} needs at least {least} nodes" if node_count < least else _lacking(name, among, offered)
         )
         raise UserError(f"The nemesis {name!r} can't be used here: {what}.")
-    return Kind(name, possible, False, asked.every_s, asked.for_s, asked.settings, KINDS[name].alone, asked.names)
+    return AskedKind(name, possible, False, asked.every_s, asked.for_s, asked.settings, KINDS[name].alone, asked.names)
 
 
 def _require_known_names(asked: Asked, database: Database) -> None:

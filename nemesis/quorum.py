@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.protocols import Skew
-from nemesis.faults import NO_CUT, Delay, Hold, Kill, Partition, Restart, SetClocks
+from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, PointDelay, Restart, SetClocks
 from nemesis.grudges import isolate, shuffle, split
 from nemesis.scene import Scene
 from nemesis.view import View, names
@@ -38,6 +38,9 @@ _NEARLY = 0.9
 
 _MOST_LIVES = 3
 
+_START_S = 20.0
+"""Containers start slowly."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cast:
@@ -54,7 +57,7 @@ async def partial_write(scene: Scene) -> None:
     while (cast := await _cast(scene)) is not None:
         reached = cast.coordinator if cast.coordinator in cast.others else cast.one
         missed = [name for name in (cast.one, *cast.others) if name != reached]
-        await scene.act(Partition(split([cast.coordinator], missed)))
+        await scene.act(NetworkPartition(split([cast.coordinator], missed)))
         await scene.act(Hold((cast.coordinator,), BEFORE_HINT, cast.group))
         held = await scene.stopped((cast.coordinator,), 1)
         seen = {"coordinator": cast.coordinator, "reached": reached, "group": cast.group}
@@ -72,11 +75,11 @@ async def short_read(scene: Scene) -> None:
     """
     while (cast := await _cast(scene)) is not None:
         tservers = names(scene.observer.database.nodes, "tserver")
-        await scene.act(Partition(isolate(tservers, [cast.one])))
+        await scene.act(NetworkPartition(isolate(tservers, [cast.one])))
         await scene.hold(0.5, 1.5)
         await scene.act(Hold((cast.coordinator,), BEFORE_FOLLOW_UP, cast.group))
         strangers = [name for name in tservers if name not in (cast.one, cast.coordinator)]
-        await scene.act(Partition(split([cast.one], strangers)))
+        await scene.act(NetworkPartition(split([cast.one], strangers)))
         held = await scene.stopped((cast.coordinator,), 1, _SHORT_PATIENCE_S)
         await scene.act(NO_CUT)
         if held:
@@ -97,10 +100,10 @@ async def replica_away(scene: Scene) -> None:
         await scene.act(Hold((cast.coordinator,), AFTER_ID, cast.group))
         late = await scene.stopped((cast.coordinator,), 1, _LATE_PATIENCE_S)
         await scene.hold(2.0, 3.0)
-        await scene.act(Partition(split([cast.coordinator], [cast.one])))
+        await scene.act(NetworkPartition(split([cast.coordinator], [cast.one])))
         await scene.act(Restart((cast.coordinator,)))
         await scene.hold(0.5, 1.0)
-        await scene.act(Partition(isolate(tservers, [cast.one])))
+        await scene.act(NetworkPartition(isolate(tservers, [cast.one])))
         await scene.reached(away=cast.one, late=" ".join(late), group=cast.group)
         await scene.hold(4.0, 6.0)
         await scene.act(NO_CUT)
@@ -124,7 +127,7 @@ async def coordinator_kill(scene: Scene) -> None:
         among = (cast.one, *cast.others) if reconciles else (cast.coordinator,)
         tservers = names(scene.observer.database.nodes, "tserver")
         if scene.entropy.random() < 0.7:
-            await scene.act(Partition(isolate(tservers, [cast.one])))
+            await scene.act(NetworkPartition(isolate(tservers, [cast.one])))
             await scene.hold(0.5, 1.0)
         await scene.act(Hold(among, f"quorum.{point}", cast.group))
         if point != "before_hint":
@@ -167,19 +170,20 @@ async def split_snapshot(scene: Scene) -> None:
     """
     while (cast := await _cast(scene)) is not None:
         late_s = scene.entropy.uniform(0.1, 0.3)
-        await scene.act(Delay(cast.one, BEFORE_STORE, late_s))
-        await scene.act(Delay(cast.one, AFTER_ROWS, late_s * scene.entropy.uniform(1.0, 2.0)))
+        await scene.act(PointDelay(cast.one, BEFORE_STORE, late_s))
+        await scene.act(PointDelay(cast.one, AFTER_ROWS, late_s * scene.entropy.uniform(1.0, 2.0)))
         await scene.hold(0.5, 1.0)
         await scene.reached(replica=cast.one, late_s=round(late_s, 3), group=cast.group)
         await scene.hold(1.0, 3.0)
-        await scene.act(Delay(cast.one, BEFORE_STORE, 0.0))
-        await scene.act(Delay(cast.one, AFTER_ROWS, 0.0))
+        await scene.act(PointDelay(cast.one, BEFORE_STORE, 0.0))
+        await scene.act(PointDelay(cast.one, AFTER_ROWS, 0.0))
         await scene.hold(0.2, 1.0)
 
 
 async def _answers(scene: Scene, name: str) -> bool:
     """Wait until a node says how it is."""
-    return await scene.until(lambda view: view.statuses.get(name), (name,)) is not None
+    patience_s = max(scene.patience_s, _START_S)
+    return await scene.until(lambda view: view.statuses.get(name), (name,), patience_s) is not None
 
 
 async def _cast(scene: Scene) -> Cast | None:

@@ -12,6 +12,7 @@ from nemesis.kinds import (
     disks,
     failpoint,
     foreign,
+    leadership,
     masters,
     packets,
     partition,
@@ -36,6 +37,7 @@ FAMILIES: tuple[Family, ...] = (
     foreign.FAMILY,
     masters.FAMILY,
     delays.FAMILY,
+    leadership.FAMILY,
 )
 """A family a line; the order is that in which faults are listed."""
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 from harness.protocols import ProcessState
 from nemesis.faults import LOOK
 from nemesis.kinds.api import Action
-from nemesis.observe import Observer
+from nemesis.observe import DatabaseObserver
 from nemesis.stage import Stage
 from nemesis.view import Leader, View, names
 
@@ -38,7 +38,7 @@ class Scene:
     Nothing has to be seen quickly (what passes quickly is held), so that eyes open `poll_s` apart cost little.
     """
 
-    observer: Observer
+    observer: DatabaseObserver
     entropy: Random
     stage: Stage
     poll_s: float = 0.02

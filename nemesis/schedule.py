@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from harness.faults import observed_kind
 from harness.generators.core import DONE, NEMESIS_MASK, PENDING, Context, Generator, Pending, Step, fill, nanos
 from harness.ops import NEMESIS_PROCESS, Op
-from nemesis.cycles import Kind, Pace, Timed, plan_cycle
+from nemesis.cycles import AskedKind, CyclePace, Timed, plan_cycle
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -57,8 +58,8 @@ class Schedule(msgspec.Struct, frozen=True):
     """Endless cycles; `counts` are the instances of each kind so far, `steps` what is left of the present cycle, `seen`
     the kinds that were observed in effect."""
 
-    kinds: tuple[Kind, ...]
-    pace: Pace
+    kinds: tuple[AskedKind, ...]
+    pace: CyclePace
     seed: int
     cycle: int = 0
     counts: tuple[int, ...] = ()
@@ -75,17 +76,13 @@ class Schedule(msgspec.Struct, frozen=True):
 
     def update(self, context: Context, event: Op) -> Generator:
         steps = self.steps.after(event)
-        return self if steps is self.steps else replace(self, steps=steps, seen=self.seen | _observed(event))
+        if steps is self.steps:
+            return self
+        kind = observed_kind(event)
+        return replace(self, steps=steps, seen=self.seen if kind is None else self.seen | {kind})
 
     def _next_cycle(self) -> Schedule:
         counts = self.counts or (0,) * len(self.kinds)
         plan = plan_cycle(self.kinds, self.pace, self.seed, self.cycle, counts, self.seen)
         steps = Steps(plan.items, self.steps.since_ns)
         return replace(self, cycle=self.cycle + 1, counts=plan.counts, steps=steps)
-
-
-def _observed(event: Op) -> frozenset[str]:
-    """The kind that an event tells to have been observed in effect: a script at its core only."""
-    told = event.value if isinstance(event.value, dict) else {}
-    seen = told.get("observed") is True and told.get("step") != "end" and told.get("core", True) is True
-    return frozenset([str(told["fault"])]) if seen and "fault" in told else frozenset()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nemesis.answers import idle_bridge, lost_answer, stale_lease
 from nemesis.catalogs import TABLES_MADE, late_call, unheard_tablets
 from nemesis.elections import leader_returns, lonely_leader, rotate_majority
-from nemesis.faults import NO_CUT, Partition
+from nemesis.faults import NO_CUT, NetworkPartition
 from nemesis.grudges import split
 from nemesis.leases import skewed_lease
 from nemesis.membership import membership
@@ -35,7 +35,7 @@ async def new_leader_partition(scene: Scene) -> None:
     leader, seen = await scene.group(), None
     while leader is not None:
         await scene.hold(0.0, 0.01)
-        await scene.act(Partition(split([leader.node], leader.others)), seen)
+        await scene.act(NetworkPartition(split([leader.node], leader.others)), seen)
         await scene.hold(0.5, 3.0)
         if scene.entropy.random() < 0.2:
             await scene.act(NO_CUT)

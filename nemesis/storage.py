@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Kill, Partition, Pause, Restart
+from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Kill, NetworkPartition, Pause, Restart
 from nemesis.grudges import isolate, shuffle, split
 from nemesis.scene import Scene
 from nemesis.view import Leader, View
@@ -10,6 +10,8 @@ from nemesis.view import Leader, View
 FLOOD_WRITES = 250
 """How many writes are sent at first to make a log long enough to be cut short by snapshots; twice as many each time."""
 MOST_WRITES = 4_000
+MOST_FLOODS = 24
+"""However long fail-overs take here: each of them costs as much as all that clients do meanwhile."""
 
 
 async def power_cut(scene: Scene) -> None:
@@ -23,7 +25,7 @@ async def power_cut(scene: Scene) -> None:
         count = len(leader.voters) // 2 if scene.entropy.random() < 0.5 else len(peers)
         hit, spared = peers[:count], peers[count:]
         if spared:
-            await scene.act(Partition(split(spared, [leader.node, *hit])))
+            await scene.act(NetworkPartition(split(spared, [leader.node, *hit])))
         await scene.act(Hold(tuple(hit), "before_accept", leader.group))
         held = await scene.stopped(hit, len(hit), patience_s=2.0)
         await scene.hold(0.01, 0.1)
@@ -46,7 +48,7 @@ async def snapshot_race(scene: Scene) -> None:
     while (leader := await scene.group(writable=True)) is not None:
         victim = scene.entropy.choice(leader.others)
         await scene.act(Flood(leader.node, leader.group, 1))
-        cut = Partition(isolate(leader.voters, [victim]))
+        cut = NetworkPartition(isolate(leader.voters, [victim]))
         await scene.act(cut)
         if await behind(scene, leader, victim):
             await scene.act(Hold((victim,), "before_install", leader.group))
@@ -59,7 +61,7 @@ async def snapshot_race(scene: Scene) -> None:
         await scene.hold(0.2, 1.0)
 
 
-async def _hit(scene: Scene, victim: str, cut: Partition) -> None:
+async def _hit(scene: Scene, victim: str, cut: NetworkPartition) -> None:
     seen = {"held": victim, "point": "before_install"}
     way = scene.entropy.choice(("kill", "kill", "cut", "pause"))
     if way == "kill":
@@ -81,7 +83,7 @@ async def behind(scene: Scene, leader: Leader, victim: str) -> bool:
         ahead, late = replicas.get(leader.node), replicas.get(victim)
         return True if ahead is not None and late is not None and ahead.first_index > late.last_index + 1 else None
 
-    for attempt in range(4 * round(scene.patience_s)):
+    for attempt in range(MOST_FLOODS):
         if await scene.until(cut_short, (leader.node, victim), patience_s=0.2, poll_s=0.1):
             return True
         await scene.act(Flood(leader.node, leader.group, min(FLOOD_WRITES << attempt, MOST_WRITES)))

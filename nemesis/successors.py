@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nemesis.faults import NO_CUT, Hold, Kill, Partition, Restart
+from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, Restart
 from nemesis.grudges import Grudge, grudge, isolate, shuffle, split
 from nemesis.scene import Scene
 from nemesis.view import Leader, View
@@ -23,7 +23,7 @@ async def deposed_leader(scene: Scene) -> None:
     followers stand, or leases are long, it has given up by itself by then: it has heard of nothing all the same.
     """
     while (old := await scene.group(writable=True)) is not None:
-        await scene.act(Partition(isolate(scene.nodes, [old.node])))
+        await scene.act(NetworkPartition(isolate(scene.nodes, [old.node])))
         born = await scene.new_leader(old.group, old.term, old.others)
         if born is not None and await commits_for_clients(scene, old, born):
             leads = await believes(scene, old)
@@ -68,12 +68,12 @@ async def unheard_commit(scene: Scene) -> None:
         peers = shuffle(old.others, scene.entropy)
         heirs, late = peers[: len(old.voters) // 2], peers[len(old.voters) // 2 :]
         apart = split([old.node, *heirs], late)
-        await scene.act(Partition(apart))
+        await scene.act(NetworkPartition(apart))
         await scene.hold(0.1, 0.3)
         told = await answered_unheard(scene, old, heirs, apart)
         await scene.act(Kill((old.node,)))
         await scene.act(Hold(old.others, "before_accept", old.group))
-        await scene.act(Partition(split([old.node], old.others)))
+        await scene.act(NetworkPartition(split([old.node], old.others)))
         born = await scene.new_leader(old.group, old.term, old.others)
         if born is not None and told is not None and born.commit_index < told:
             known = {"committed": told, "known": born.commit_index}
@@ -93,7 +93,7 @@ async def answered_unheard(scene: Scene, old: Leader, heirs: Sequence[str], apar
     """
     await scene.act(Hold(tuple(heirs), "before_accept", old.group))
     held = await scene.stopped(heirs, len(heirs), patience_s=2.0)
-    await scene.act(Partition(grudge([*apart, *((old.node, name) for name in heirs)])))
+    await scene.act(NetworkPartition(grudge([*apart, *((old.node, name) for name in heirs)])))
     await scene.act(Restart(tuple(heirs)))
 
     def unheard(view: View) -> int | None:
@@ -114,7 +114,7 @@ async def late_acks(scene: Scene) -> None:
     """
     wait_s = 2 * CLIENTS_PATIENCE_S
     while (old := await scene.group(writable=True)) is not None:
-        await scene.act(Partition(grudge((name, old.node) for name in old.others)))
+        await scene.act(NetworkPartition(grudge((name, old.node) for name in old.others)))
         before = await stuck(scene, old)
         await scene.hold(0.5 * wait_s, wait_s)
         bears = await believes(scene, old)

@@ -13,7 +13,7 @@ from nemesis.view import Leader, View, names
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRole:
     """A role for which a node is hit: `leader`, `leaseholder`, `follower` or `learner` of a group, in a term."""
 
     node: str
@@ -31,7 +31,7 @@ class Choice:
 
     targets: tuple[str, ...]
     evidence: dict[str, Any] = field(default_factory=dict)
-    roles: tuple[Held, ...] = ()
+    roles: tuple[HeldRole, ...] = ()
 
 
 SELECTORS: tuple[str, ...] = (
@@ -40,6 +40,7 @@ SELECTORS: tuple[str, ...] = (
     "minority",
     "majority",
     "all",
+    "zone",
     "leader-master",
     "leaseholder",
     "follower-master",
@@ -54,7 +55,7 @@ SELECTORS: tuple[str, ...] = (
 as every group can spare, and one more of some group; `quorum-safe-with-leader` has the leader of some group in it, the
 one `-without-leader` no leader of any."""
 
-STATUS_SELECTORS = frozenset(SELECTORS[5:])
+STATUS_SELECTORS = frozenset(SELECTORS[6:])
 """Selectors that can't choose before the nodes have said who leads what."""
 
 
@@ -75,6 +76,9 @@ def _by_count(selector: str, view: View, free: Sequence[str], entropy: Random) -
         return shuffle(free, entropy)[: entropy.randint(1, len(free))]
     if selector == "one":
         return [entropy.choice(list(free))]
+    if selector == "zone":
+        lost = entropy.choice(sorted({node.zone for node in view.nodes}))
+        return [node.name for node in view.nodes if node.zone == lost and node.name in free]
     chosen = []
     for role in dict.fromkeys(node.role for node in view.nodes):
         members = names(view.nodes, role)
@@ -93,7 +97,7 @@ def _by_status(selector: str, view: View, free: Sequence[str], entropy: Random) 
     leader = find_leader(selector, view, free, entropy)
     if leader is None:
         return Choice((), {"reason": f"no free node led as {selector} asks"})
-    held = (Held(leader.node, "leaseholder" if selector == "leaseholder" else "leader", leader.group, leader.term),)
+    held = (HeldRole(leader.node, "leaseholder" if selector == "leaseholder" else "leader", leader.group, leader.term),)
     if selector != "group-majority":
         return Choice((leader.node,), {"leader": describe(leader)}, held)
     peers = shuffle([name for name in leader.voters if name != leader.node and name in free], entropy)
@@ -112,7 +116,7 @@ def _quorum_safe(selector: str, view: View, free: Sequence[str], entropy: Random
         targets, held = quorum_safe(view, free, entropy), []
     if not targets:
         return Choice((), {"reason": f"no node can be spared as {selector} asks"})
-    roles = tuple(Held(leader.node, "leader", leader.group, leader.term) for leader in held)
+    roles = tuple(HeldRole(leader.node, "leader", leader.group, leader.term) for leader in held)
     return Choice(targets, {"groups": _voters(view)}, roles)
 
 
@@ -132,7 +136,7 @@ def _one_too_many(view: View, free: Sequence[str], entropy: Random) -> Choice:
 def _one_in_role(selector: str, view: View, free: Sequence[str], entropy: Random) -> Choice:
     role, among = ("learner", view.groups()) if selector == "learner" else ("follower", view.groups("master"))
     found = [
-        Held(name, role, group, status.term)
+        HeldRole(name, role, group, status.term)
         for group in among
         for name, status in view.replicas(group).items()
         if name in free and status.role == role
@@ -147,7 +151,7 @@ def _voters(view: View) -> dict[str, list[str]]:
     return {group: list(view.voters(group)) for group in view.groups()}
 
 
-def held_when_hit(held: Held, after: View, known: Iterable[Leadership], hit_ns: int) -> bool:
+def held_when_hit(held: HeldRole, after: View, known: Iterable[Leadership], hit_ns: int) -> bool:
     """Whether a node had its role when it was hit: by its own word right after that, if it can still say anything, and
     because nobody is known to have led the group in a later term by then."""
     leads = held.role in ("leader", "leaseholder")

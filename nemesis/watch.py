@@ -15,21 +15,29 @@ Span = tuple[int, int]
 LONGEST_DOUBT_NS = 2_000_000_000
 """A fault that looks could not tell for longer may have been gone meanwhile."""
 
+LONGEST_UNSEEN_NS = 5_000_000_000
+"""The same where nobody looked for so long: the harness was stopped, or had too much else to do."""
+
 
 class Spans:
     """Sightings in the order of time, as spans: a look that misses ends one, and the next that sees begins another.
 
     Looks that can't tell end none by themselves; but what was seen before and after more than `LONGEST_DOUBT_NS` of
-    them are two spans, and what was not seen after them ends where it was seen last.
+    them are two spans, and what was not seen after them ends where it was seen last. So it is with more than
+    `LONGEST_UNSEEN_NS` between two looks.
     """
 
     def __init__(self) -> None:
         self._spans: list[list[int]] = []
         self._open = False
         self._doubted = False
+        self._looked_ns: int | None = None
 
-    def saw(self, at_ns: int, met: bool | None) -> None:
-        """One look, and whether it saw the fault; None: it could not tell."""
+    def saw(self, at_ns: int, met: bool | None, until_ns: int | None = None) -> None:
+        """One look, which ended at `until_ns`, and whether it saw the fault; None: it could not tell."""
+        if self._looked_ns is not None and at_ns - self._looked_ns > LONGEST_UNSEEN_NS:
+            self._open = False
+        self._looked_ns = at_ns if until_ns is None else until_ns
         if met is None:
             self._doubted = True
             return
@@ -49,7 +57,7 @@ class Spans:
         return tuple((first, last) for first, last in self._spans)
 
 
-class Watch:
+class FaultWatch:
     """Looks at every watched instance, `period_s` after the round before; a look counts from where it began."""
 
     def __init__(self, clock: Clock, period_s: float, look: Callable[[int], Awaitable[Sight]]) -> None:
@@ -97,4 +105,4 @@ class Watch:
         except HarnessError:
             met = False
         if self._watched.get(instance) is spans:
-            spans.saw(began_ns, met)
+            spans.saw(began_ns, met, self._clock.monotonic_ns())

@@ -1,7 +1,9 @@
 """A program kept on a machine as a daemon: shell text that starts, signals and observes it, with a pid file.
 
-Pure text, so that it is the same over any shell. A pid counts only while its command line still carries the program's
-marker: a process id that was taken over by another program is not ours. Commands that start or signal the program take
+Pure text, so that it is the same over any shell. A pid counts only while one of its arguments is the program's marker:
+a process id that was taken over by another program is not ours, nor is the shell that is about to become the program.
+(That one only mentions the marker; and a process that is becoming another has no command line for a moment, so that
+who counted it would then find the program dead, and start a second.) Commands that start or signal the program take
 turns on its machine (`flock`), for one whose caller has given up may still be at work when the next one comes.
 """
 
@@ -20,7 +22,7 @@ STATE_WAIT_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A program on one machine: `argv` must contain `marker`, a word that names this program alone."""
+    """A program on one machine: `marker` must be one of `argv`, a word that names this program alone."""
 
     argv: Sequence[str]
     marker: str
@@ -32,8 +34,8 @@ class Daemon:
 
 def start_command(daemon: Daemon) -> str:
     """Starts the program in a session of its own, unless it is running; prints its process id."""
-    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(daemon.environment.items()))
-    launch = f"echo $$ > {shlex.quote(daemon.pid_file)}; exec env {variables} {shlex.join(daemon.argv)}"
+    exports = "".join(f"export {name}={shlex.quote(value)}; " for name, value in sorted(daemon.environment.items()))
+    launch = f"{exports}echo $$ > {shlex.quote(daemon.pid_file)}; exec {shlex.join(daemon.argv)}"
     log = shlex.quote(daemon.log_file)
     return (
         f"{_in_turn(daemon)}\n"
@@ -93,7 +95,7 @@ def _functions(daemon: Daemon) -> str:
     return f"""
 live_pid() {{
     read -r pid 2>/dev/null <{shlex.quote(daemon.pid_file)} || return 0
-    grep -qaF -e {shlex.quote(daemon.marker)} "/proc/$pid/cmdline" 2>/dev/null && echo "$pid" || true
+    grep -qzxF -e {shlex.quote(daemon.marker)} "/proc/$pid/cmdline" 2>/dev/null && echo "$pid" || true
 }}
 letter() {{ sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null || echo X; }}
 state() {{

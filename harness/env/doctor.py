@@ -39,7 +39,7 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MachineFacts:
     """What was seen of the machine; `java` is the first line of `java -version`, empty without Java."""
 
     cores: int
@@ -50,7 +50,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One thing that works or is lacking, in a plain sentence that says what to do about a lack."""
 
     subject: str
@@ -61,7 +61,7 @@ class Finding:
 # ---- sentences ----
 
 
-def findings(facts: Facts) -> tuple[Finding, ...]:
+def findings(facts: MachineFacts) -> tuple[DoctorFinding, ...]:
     """Everything that was found, in a fixed order."""
     return (_cores(facts), _memory(facts), _java(facts.java), *_docker(facts))
 
@@ -75,22 +75,22 @@ def java_major(version_line: str) -> int | None:
     return minor if major == 1 else major
 
 
-def _cores(facts: Facts) -> Finding:
+def _cores(facts: MachineFacts) -> DoctorFinding:
     ok = facts.cores >= WANTED_CORES
     advice = "" if ok else f"; with fewer than {WANTED_CORES}, expect containers to be slow and use `--on sim`"
-    return Finding("cores", ok, f"{_counted(facts.cores, 'core')} can be used{advice}.")
+    return DoctorFinding("cores", ok, f"{_counted(facts.cores, 'core')} can be used{advice}.")
 
 
-def _memory(facts: Facts) -> Finding:
+def _memory(facts: MachineFacts) -> DoctorFinding:
     ok = facts.memory_gib >= WANTED_MEMORY_GIB
     advice = "" if ok else f"; large checks on Spark want {WANTED_MEMORY_GIB:g} GiB, so judge with `--engine local`"
-    return Finding("memory", ok, f"{facts.memory_gib:.1f} GiB of memory{advice}.")
+    return DoctorFinding("memory", ok, f"{facts.memory_gib:.1f} GiB of memory{advice}.")
 
 
-def _java(version_line: str) -> Finding:
+def _java(version_line: str) -> DoctorFinding:
     major = java_major(version_line)
     if major is None:
-        return Finding(
+        return DoctorFinding(
             "java",
             False,
             f"Java was not found: install a Java {WANTED_JAVA} runtime or later (or set JAVA_HOME) for checks on Spark;"
@@ -98,35 +98,37 @@ def _java(version_line: str) -> Finding:
         )
     if major < WANTED_JAVA:
         advice = f"Spark needs {WANTED_JAVA} or later: install it or set JAVA_HOME; `--engine local` needs none"
-        return Finding("java", False, f"Java {major} is too old, {advice}.")
-    return Finding("java", True, f"Java {major} runs Spark.")
+        return DoctorFinding("java", False, f"Java {major} is too old, {advice}.")
+    return DoctorFinding("java", True, f"Java {major} runs Spark.")
 
 
-def _docker(facts: Facts) -> tuple[Finding, ...]:
+def _docker(facts: MachineFacts) -> tuple[DoctorFinding, ...]:
     engine = facts.engine
     if engine is None:
-        return (Finding("docker", False, f"{facts.engine_error[:1].upper()}{facts.engine_error[1:]}."),)
-    found = (Finding("docker", True, f"The Docker engine {engine.version} answers."), _image(engine))
+        return (DoctorFinding("docker", False, f"{facts.engine_error[:1].upper()}{facts.engine_error[1:]}."),)
+    found = (DoctorFinding("docker", True, f"The Docker engine {engine.version} answers."), _image(engine))
     if engine.node is not None:
         return (*found, *_node(engine.node))
     if engine.node_error:
         sentence = f"A node in a container could not be tried: {engine.node_error}."
     else:
         sentence = "What faults nodes can take is tried once the node image is there (`assay doctor --build` makes it)."
-    return (*found, Finding("nodes", False, sentence))
+    return (*found, DoctorFinding("nodes", False, sentence))
 
 
-def _image(engine: EngineFacts) -> Finding:
+def _image(engine: EngineFacts) -> DoctorFinding:
     if engine.image_built:
-        return Finding("image", True, "The node image is built.")
+        return DoctorFinding("image", True, "The node image is built.")
     if engine.base:
-        return Finding("image", False, f"The node image is not built; without a registry it can't be: {engine.base}.")
-    return Finding("image", True, "The node image is made at the first run on Docker, in about a minute.")
+        return DoctorFinding(
+            "image", False, f"The node image is not built; without a registry it can't be: {engine.base}."
+        )
+    return DoctorFinding("image", True, "The node image is made at the first run on Docker, in about a minute.")
 
 
-def _node(node: NodeAbilities) -> tuple[Finding, ...]:
-    ssh = Finding("ssh", True, "Nodes are reached over SSH.")
-    partitions = Finding("partitions", True, f"Nodes have NET_ADMIN and {node.iptables}: partitions work.")
+def _node(node: NodeAbilities) -> tuple[DoctorFinding, ...]:
+    ssh = DoctorFinding("ssh", True, "Nodes are reached over SSH.")
+    partitions = DoctorFinding("partitions", True, f"Nodes have NET_ADMIN and {node.iptables}: partitions work.")
     return (ssh, partitions, *(_ability(node, name) for name in ABILITIES))
 
 
@@ -152,12 +154,12 @@ ABILITIES = {
 """For each ability the sentence when it works, and what to do when it does not."""
 
 
-def _ability(node: NodeAbilities, name: str) -> Finding:
+def _ability(node: NodeAbilities, name: str) -> DoctorFinding:
     works, advice = ABILITIES[name]
     if name in node.works:
-        return Finding(name, True, works)
+        return DoctorFinding(name, True, works)
     reason = node.lacks.get(name) or "no reason given"
-    return Finding(name, False, f"{name} does not work here ({reason.rstrip('.')}): {advice}.")
+    return DoctorFinding(name, False, f"{name} does not work here ({reason.rstrip('.')}): {advice}.")
 
 
 def _counted(number: int, noun: str) -> str:
@@ -167,19 +169,19 @@ def _counted(number: int, noun: str) -> str:
 # ---- probes ----
 
 
-async def examine(clock: Clock, build_image: bool = False) -> Facts:
+async def examine(clock: Clock, build_image: bool = False) -> MachineFacts:
     """Probe this machine; a node is tried in a container if its image is there or may be built. Never raises."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
     try:
         client = connect_engine()
     except UserError as error:
-        return Facts(cores, memory_gib, _java_version_line(), None, str(error))
+        return MachineFacts(cores, memory_gib, _java_version_line(), None, str(error))
     try:
         engine = await _examine_engine(client, clock, build_image)
     finally:
         client.close()
-    return Facts(cores, memory_gib, _java_version_line(), engine)
+    return MachineFacts(cores, memory_gib, _java_version_line(), engine)
 
 
 async def _examine_engine(client: Any, clock: Clock, build_image: bool) -> EngineFacts:

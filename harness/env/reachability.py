@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.env.ssh import Conversation, SshFleet, SshHost, end_programs_command
 from harness.errors import HarnessError
-from harness.protocols import CLIENTS, Flow
+from harness.protocols import CLIENTS, ProbeFlow
 
 AGENT_SOURCE = Path(__file__).parent / "probe_agent.py"
 AGENT_PATH = "/tmp/assay-probe-agent.py"
@@ -117,7 +117,7 @@ class ReachabilityProbe:
 
     async def flows(
         self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
-    ) -> dict[tuple[str, str], Flow]:
+    ) -> dict[tuple[str, str], ProbeFlow]:
         """What becomes of so many datagrams of this size, sent over each link in this time."""
         targets: dict[str, list[str]] = {}
         for source, target in links:
@@ -168,9 +168,9 @@ class ReachabilityProbe:
             agent.close()
 
 
-def _flow(sent_s: list[float], arrivals: list[tuple[int, float]], size: int) -> Flow:
+def _flow(sent_s: list[float], arrivals: list[tuple[int, float]], size: int) -> ProbeFlow:
     first_s: dict[int, float] = {}
     for number, at_s in arrivals:
         first_s.setdefault(number, at_s - sent_s[0])
     arrived = tuple(first_s.get(number) for number in range(len(sent_s)))
-    return Flow(tuple(at_s - sent_s[0] for at_s in sent_s), arrived, len(arrivals), size)
+    return ProbeFlow(tuple(at_s - sent_s[0] for at_s in sent_s), arrived, len(arrivals), size)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from harness.ports import Clock
-from harness.protocols import CLIENTS, Flow, Impairment, Node, Skew
+from harness.protocols import CLIENTS, Impairment, Node, ProbeFlow, Skew
 from harness.sim.world import World
 from harness.sim.worlds import CLIENT_MACHINES
 
@@ -94,7 +94,7 @@ class SimEnvironment:
 
     async def flows(
         self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
-    ) -> Mapping[tuple[str, str], Flow]:
+    ) -> Mapping[tuple[str, str], ProbeFlow]:
         """What datagrams meet that are sent over these links now, all at once."""
         listed = list(links)
         flows = await asyncio.gather(*(self._world.network.flow(*link, count, size, over_s) for link in listed))

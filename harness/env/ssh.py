@@ -128,10 +128,10 @@ class SshHost:
             auth_timeout=timeout_s,
         )
 
-    def run(self, command: str, stdin: bytes = b"", timeout_s: float = COMMAND_TIMEOUT_S) -> CommandResult:
+    def run(self, command: str, stdin: bytes = b"", timeout_s: float | None = None) -> CommandResult:
         """Run a shell command to its end; any exit status is an answer, only a broken connection is an error."""
         try:
-            with self._open_channel(timeout_s) as channel:
+            with self._open_channel(COMMAND_TIMEOUT_S if timeout_s is None else timeout_s) as channel:
                 channel.exec_command(command)
                 if stdin:
                     channel.sendall(stdin)
@@ -145,7 +145,7 @@ class SshHost:
         except SSH_FAILURES as error:
             raise self._failure(f"SSH command on {self.name} failed ({command[:60]!r}): {error!r}") from error
 
-    def check(self, command: str, stdin: bytes = b"", timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+    def check(self, command: str, stdin: bytes = b"", timeout_s: float | None = None) -> str:
         """Run a command that has to succeed and return its output; raises HarnessError with its last words."""
         result = self.run(command, stdin, timeout_s)
         if result.status != 0:
@@ -272,7 +272,7 @@ class SshFleet:
 
         return await self._gather({name: in_turn(name) for name in self._hosts})
 
-    async def check(self, name: str, command: str, stdin: bytes = b"", timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+    async def check(self, name: str, command: str, stdin: bytes = b"", timeout_s: float | None = None) -> str:
         """Run one command on one machine; it has to succeed."""
         return await self.on(name, lambda host: host.check(command, stdin, timeout_s))
 

@@ -57,7 +57,7 @@ class Repeat(msgspec.Struct, frozen=True):
         return self if origin is self.origin and inner is self.inner else Repeat(origin, inner, self.remaining)
 
 
-class Cycle(msgspec.Struct, frozen=True):
+class CycleForever(msgspec.Struct, frozen=True):
     """`origin` run to its end, then from its start again."""
 
     origin: Generator
@@ -75,9 +75,9 @@ class Cycle(msgspec.Struct, frozen=True):
             return op, None if following.remaining == 0 else following
         return op, self if after is self.inner else replace(self, inner=after)
 
-    def _next_round(self) -> Cycle:
+    def _next_round(self) -> CycleForever:
         remaining = None if self.remaining is None else self.remaining - 1
-        return Cycle(self.origin, self.origin, remaining)
+        return CycleForever(self.origin, self.origin, remaining)
 
     def update(self, context: Context, event: Op) -> Generator:
         inner = self.inner.update(context, event)
@@ -169,7 +169,7 @@ def repeat(source: Source, times: int | None = None) -> Generator:
 def cycle(source: Source, times: int | None = None) -> Generator:
     """The whole source, over and over (or so many times), each round from its start."""
     generator = lift(source)
-    return Cycle(generator, generator, times)
+    return CycleForever(generator, generator, times)
 
 
 def filter_ops(passes: Callable[[Op], bool], source: Source) -> Generator:

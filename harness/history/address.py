@@ -116,7 +116,10 @@ def is_folder(place: Place) -> bool:
 def kind_of(place: Place) -> str | None:
     """`file`, `folder`, or None for nothing; raises UserError if that can't be told."""
     if isinstance(place, Path):
-        return "folder" if place.is_dir() else "file" if place.exists() else None
+        try:
+            return "folder" if place.is_dir() else "file" if place.exists() else None
+        except PermissionError as error:
+            raise UserError(f"{place} can't be read: {error.strerror}.") from error
     found = info(place).type
     return {fs.FileType.Directory: "folder", fs.FileType.NotFound: None}.get(found, "file")
 

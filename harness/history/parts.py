@@ -6,13 +6,13 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from harness.atomic_write import atomic_write, scratch_folder
 from harness.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import HarnessError, UserError
 from harness.history.address import Address, Place, exists, file_system, is_folder, names_in, one_line
@@ -27,7 +27,6 @@ from harness.history.saved import (
 )
 from harness.history.seal import KEY as SEAL_KEY
 from harness.history.seal import seal
-from harness.whole import appearing
 
 PART_ROWS: Final = 10_000_000
 """A part has at most so many operations, so that a task can read one."""
@@ -73,7 +72,7 @@ def write_history(
     is something, HarnessError if it can't be written.
     """
     if isinstance(place, Path):
-        with appearing(place, f"The history {place}") as unfinished:
+        with atomic_write(place, f"The history {place}") as unfinished:
             try:
                 return _write_locally(batches, unfinished, part_rows, dictionary)
             except BaseException:
@@ -81,7 +80,7 @@ def write_history(
                 raise
     if (is_folder(place) and names_in(place)) or exists(place):
         raise UserError(f"{place} is there already; name another place.")
-    with TemporaryDirectory(prefix="assay-parts-") as folder:
+    with scratch_folder("parts") as folder:
         return _write_remotely(batches, Path(folder), place, part_rows, dictionary)
 
 

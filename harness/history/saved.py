@@ -111,7 +111,7 @@ def decode_manifest(data: bytes, place: Place) -> Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class HistoryReader:
     """Picklable: reads a history at `place`, which must be what it was when it had this `stamp`."""
 
     place: Place
@@ -214,19 +214,19 @@ class Reader:
         return footer
 
 
-def open_saved(place: Place) -> Reader:
+def open_saved(place: Place) -> HistoryReader:
     """The reader of the history at a place; raises UserError for what is none of this version, or a part of one.
 
-    What is within the files is not looked at: see `checkers.integrity`.
+    What is within the files is not looked at: see `checkers.importers.integrity`.
     """
     if is_folder(place):
         manifest = place / MANIFEST
-        reader = Reader(place, f"crc32:{zlib.crc32(_read(manifest)):08x}")
+        reader = HistoryReader(place, f"crc32:{zlib.crc32(_read(manifest)):08x}")
         _require_no_others(place, reader.manifest)
         return reader
     if isinstance(place, Path):
         _require_sealed(place)
-    reader = Reader(place, _stamp(place))
+    reader = HistoryReader(place, _stamp(place))
     _ = reader.manifest
     return reader
 

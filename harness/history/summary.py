@@ -19,7 +19,7 @@ _COLUMNS = ["process", "phase", "f", "type", "invoke_time", "node", "error_class
 _COLUMNS += ["mops.list.element.table", "mops.list.element.partition"]
 
 
-class Summary(msgspec.Struct):
+class HistorySummary(msgspec.Struct):
     """`counts[phase][f][type]` of client operations; `ends_ns[phase]` is the phase's last invocation; `keys[phase]` has
     how often each key (table, partition) was asked for, and how often it answered; `nodes[phase]` the same of each node
     that is named, where a refusal because others serve (`ELSEWHERE`) is an answer."""
@@ -49,6 +49,12 @@ class Summary(msgspec.Struct):
         asked = [answered for count, answered in keys.values() if count >= often]
         return len(asked), sum(answered > 0 for answered in asked)
 
+    def answered_again(self, first: str, then: str) -> tuple[int, int]:
+        """How many keys answered in one phase, and how many of them in a later one too."""
+        answered = [key for key, (_, count) in self.keys.get(first, {}).items() if count]
+        later = self.keys.get(then, {})
+        return len(answered), sum(later.get(key, (0, 0))[1] > 0 for key in answered)
+
     def groups_of_phase(self, phase: str, groups: int) -> tuple[int, int] | None:
         """How many groups the keys are spread over (see `harness.protocols.Sharded`), and how many of them answered."""
         keys = self.keys.get(phase)
@@ -72,9 +78,9 @@ class Summary(msgspec.Struct):
         self.ends_ns[phase] = max(self.ends_ns.get(phase, 0), last_ns)
 
 
-def summarise_events(events: Iterable[Op]) -> Summary:
+def summarise_events(events: Iterable[Op]) -> HistorySummary:
     """The summary of a history given as events."""
-    summary = Summary()
+    summary = HistorySummary()
     for invocation, completion in pairs(events):
         if invocation.process >= 0:
             type = completion.type if completion else "info"
@@ -88,9 +94,9 @@ def summarise_events(events: Iterable[Op]) -> Summary:
     return summary
 
 
-def summarise_parquet(path: Path) -> Summary:
+def summarise_parquet(path: Path) -> HistorySummary:
     """The summary of `history.parquet`; raises UserError if it can't be read."""
-    summary = Summary()
+    summary = HistorySummary()
     try:
         for batch in open_saved(path).batches(_COLUMNS, texts=()):
             clients = batch.filter(pc.greater_equal(batch["process"], 0))
@@ -105,7 +111,7 @@ def summarise_parquet(path: Path) -> Summary:
     return summary
 
 
-def _add_nodes(summary: Summary, clients: pa.RecordBatch) -> None:
+def _add_nodes(summary: HistorySummary, clients: pa.RecordBatch) -> None:
     elsewhere = pc.fill_null(pc.equal(clients["error_class"], ELSEWHERE), False)
     answered = pc.or_(pc.equal(clients["type"], "ok"), elsewhere).cast(pa.int64())
     table = pa.table({"phase": clients["phase"], "node": clients["node"], "answered": answered})
@@ -114,7 +120,7 @@ def _add_nodes(summary: Summary, clients: pa.RecordBatch) -> None:
         summary.add_node(row["phase"] or "", row["node"], row["count_all"], row["answered_sum"])
 
 
-def _add_keys(summary: Summary, clients: pa.RecordBatch) -> None:
+def _add_keys(summary: HistorySummary, clients: pa.RecordBatch) -> None:
     mops, rows = pc.list_flatten(clients["mops"]), pc.list_parent_indices(clients["mops"])
     table = pa.table(
         {

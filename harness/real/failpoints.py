@@ -12,15 +12,15 @@ import signal
 import time
 from collections.abc import Mapping
 
-from harness.failpoints import ACTIONS, Arming, Failpoints
+from harness.failpoints import ACTIONS, Arming, ProcessFailpoints
 
 VARIABLE = "ASSAY_FAILPOINTS"
 LOG_VARIABLE = "ASSAY_FAILPOINT_LOG"
 
 
-def real_failpoints(environment: Mapping[str, str] = os.environ) -> Failpoints:
+def real_failpoints(environment: Mapping[str, str] = os.environ) -> ProcessFailpoints:
     """The failpoints of this process; raises ValueError where the environment can't be read."""
-    failpoints = Failpoints(ProcessBody(environment.get(LOG_VARIABLE, "")))
+    failpoints = ProcessFailpoints(ProcessBody(environment.get(LOG_VARIABLE, "")))
     for arming in _parse(environment.get(VARIABLE, "")):
         failpoints.arm(arming)
     return failpoints

@@ -20,7 +20,7 @@ _HEADER = struct.Struct(">IBQ")
 _LENGTH_BYTES = 4
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """`REFUSE` answers a stranger's hello, with our own; `FAILED` answers a call whose handler raised."""
 
     HELLO = 0
@@ -49,7 +49,7 @@ class FrameProtocol(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
 
-    def send(self, kind: Kind, call_id: int, payload: bytes) -> bool:
+    def send(self, kind: FrameKind, call_id: int, payload: bytes) -> bool:
         """Queue one frame; False if the connection is gone or its buffer full."""
         if self.closed or self._transport is None:
             return False

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from harness.eager import begin
+from harness.errors import UNDECODABLE
 from harness.ports import Address, Channel, Handler, Hello, NotifyHandler, Peer, is_stranger
-from harness.real.frames import FrameProtocol, Kind
+from harness.real.frames import FrameKind, FrameProtocol
 from harness.real.outgoing import Outgoing
 
 CHANNEL_BUFFER_BYTES = {Channel.CONTROL: 4 << 20, Channel.LOG: 64 << 20, Channel.BULK: 8 << 20}
@@ -53,28 +54,28 @@ class RealListener:
 
     def _on_frame(self, connection: FrameProtocol, kind: int, call_id: int, payload: bytes) -> None:
         peer = self._connections.get(connection)
-        if kind == Kind.HELLO:
+        if kind == FrameKind.HELLO:
             self._on_hello(connection, payload)
         elif peer is None:
             connection.abort()
-        elif kind == Kind.CALL:
+        elif kind == FrameKind.CALL:
             self._begin(self._serve(connection, peer, call_id, payload))
-        elif kind == Kind.NOTIFY:
+        elif kind == FrameKind.NOTIFY:
             self._take(peer, payload)
 
     def _on_hello(self, connection: FrameProtocol, payload: bytes) -> None:
         try:
             theirs = msgspec.msgpack.decode(payload, type=Hello)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             connection.abort()
             return
         ours = msgspec.msgpack.encode(self._hello)
         if is_stranger(self._hello, theirs):
-            connection.send(Kind.REFUSE, 0, ours)
+            connection.send(FrameKind.REFUSE, 0, ours)
             connection.close()
         else:
             self._connections[connection] = Peer(theirs.node_id, theirs.incarnation)
-            connection.send(Kind.HELLO, 0, ours)
+            connection.send(FrameKind.HELLO, 0, ours)
 
     def _take(self, peer: Peer, message: bytes) -> None:
         try:
@@ -87,9 +88,9 @@ class RealListener:
             reply = await self._on_call(peer, request)
         except Exception as error:  # noqa: BLE001 - a bug of the node's; it is logged, the caller sees a lost call
             self._report(error)
-            connection.send(Kind.FAILED, call_id, b"")
+            connection.send(FrameKind.FAILED, call_id, b"")
         else:
-            connection.send(Kind.REPLY, call_id, reply)
+            connection.send(FrameKind.REPLY, call_id, reply)
 
     def _begin(self, serving: Coroutine[Any, Any, None]) -> None:
         """Most requests are answered at once; a task goes on with those that have to wait."""

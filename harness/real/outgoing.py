@@ -6,8 +6,9 @@ import asyncio
 
 import msgspec
 
+from harness.errors import UNDECODABLE
 from harness.ports import Address, CallLost, Hello, Refused, Unreachable, is_stranger
-from harness.real.frames import FrameProtocol, Kind
+from harness.real.frames import FrameKind, FrameProtocol
 
 CONNECT_TIMEOUT_S = 1.0
 FIRST_BACKOFF_S = 0.02
@@ -39,11 +40,11 @@ class Outgoing:
             await self._connect(timeout_s)
         self._next_call += 1
         call_id = self._next_call
-        if self._connection is None or not self._connection.send(Kind.CALL, call_id, request):
+        if self._connection is None or not self._connection.send(FrameKind.CALL, call_id, request):
             raise Unreachable(f"the connection to {self._address} takes nothing more")
         future: asyncio.Future[bytes] = self._loop.create_future()
         self._calls[call_id] = future
-        timer = self._loop.call_at(deadline_s, _lose, future, f"no answer within {timeout_s} s")
+        timer = self._loop.call_at(deadline_s, _lose, future, f"no answer within {timeout_s:.3g} s")
         try:
             return await future
         finally:
@@ -52,7 +53,7 @@ class Outgoing:
 
     def notify(self, message: bytes) -> None:
         if self._connection is not None:
-            self._connection.send(Kind.NOTIFY, 0, message)
+            self._connection.send(FrameKind.NOTIFY, 0, message)
         elif self._attempt is None and self._loop.time() >= self._not_before_s:
             self._start_attempt()
 
@@ -85,14 +86,14 @@ class Outgoing:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, connection = await self._loop.create_connection(self._protocol, host.strip("[]"), int(port))
                 self._greeting = self._loop.create_future()
-                connection.send(Kind.HELLO, 0, msgspec.msgpack.encode(self._hello))
+                connection.send(FrameKind.HELLO, 0, msgspec.msgpack.encode(self._hello))
                 await self._greeting
             self._connection = connection
             self._backoff_s = FIRST_BACKOFF_S
             return None
         except asyncio.CancelledError:  # by `close`; who waits for the connection was not cancelled
             return Unreachable("the network was closed")
-        except (OSError, TimeoutError, Refused) as error:
+        except (OSError, TimeoutError, Refused, ValueError, OverflowError) as error:  # The latter two: no address.
             self._not_before_s = self._loop.time() + self._backoff_s
             self._backoff_s = min(2 * self._backoff_s, LONGEST_BACKOFF_S)
             return error if isinstance(error, Refused) else Unreachable(f"no connection to {self._address}: {error}")
@@ -108,13 +109,13 @@ class Outgoing:
     # ---- what comes back ----
 
     def _on_frame(self, connection: FrameProtocol, kind: int, call_id: int, payload: bytes) -> None:
-        if kind in (Kind.HELLO, Kind.REFUSE):
+        if kind in (FrameKind.HELLO, FrameKind.REFUSE):
             self._on_hello(connection, kind, payload)
             return
         future = self._calls.pop(call_id, None)
         if future is None or future.done():
             return
-        if kind == Kind.REPLY:
+        if kind == FrameKind.REPLY:
             future.set_result(payload)
         else:
             future.set_exception(CallLost("the handler failed"))
@@ -125,10 +126,10 @@ class Outgoing:
             return
         try:
             theirs = msgspec.msgpack.decode(payload, type=Hello)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             connection.abort()
             return
-        if kind == Kind.REFUSE or is_stranger(self._hello, theirs):
+        if kind == FrameKind.REFUSE or is_stranger(self._hello, theirs):
             greeting.set_exception(Refused(f"{self._address} is {describe(theirs)}, not {describe(self._hello)}"))
         else:
             greeting.set_result(None)

@@ -44,6 +44,7 @@ class SimClock:
     __slots__ = (
         "_entropy",
         "_loop",
+        "_mono_ahead_ns",
         "_mono_base",
         "_mono_ppb",
         "_mono_since",
@@ -73,6 +74,8 @@ class SimClock:
         self._mono_base = loop.now_ns
         self._mono_since = loop.now_ns
         self._mono_ppb = 0
+        self._mono_ahead_ns = 0
+        """How far it is ahead of virtual time, while its rate is right."""
         if self._options.drift:
             self.set_monotonic_drift(self._options.drift)
         if self._options.wander_ns or self._options.jump_ns:
@@ -99,9 +102,10 @@ class SimClock:
         return self._wall_base + elapsed + drifted
 
     def monotonic_ns(self) -> int:
+        if not self._mono_ppb:
+            return self._loop.now_ns + self._mono_ahead_ns
         elapsed = self._loop.now_ns - self._mono_since
-        drifted = elapsed * self._mono_ppb // BILLION if self._mono_ppb else 0
-        return self._mono_base + elapsed + drifted
+        return self._mono_base + elapsed + elapsed * self._mono_ppb // BILLION
 
     def times_ns(self) -> tuple[int, int]:
         now_ns = self._loop.now_ns
@@ -110,7 +114,7 @@ class SimClock:
         wall_ns = self._wall_base + now_ns - self._wall_since
         if wall_ns - now_ns > self._peak_ns:
             self._peak_ns = wall_ns - now_ns
-        return wall_ns, self._mono_base + now_ns - self._mono_since
+        return wall_ns, now_ns + self._mono_ahead_ns
 
     def true_ns(self, monotonic_ns: int) -> int:
         """The virtual time at which `monotonic_ns` is shown, at the rate the monotonic clock has now."""
@@ -138,7 +142,9 @@ class SimClock:
             timer.cancel()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> SimHandle:
-        return self._loop.call_later(max(0.0, seconds) / (1 + self._mono_ppb / BILLION), callback)
+        if self._mono_ppb:
+            seconds /= 1 + self._mono_ppb / BILLION
+        return self._loop.call_later(seconds, callback)
 
     # ---- what the wall clock does by itself: worked out when it is looked at, so that it costs no steps ----
 
@@ -195,6 +201,7 @@ class SimClock:
         if rate <= -1:
             raise ValueError("a monotonic clock can't stand still or go back")
         self._mono_base, self._mono_since = self.monotonic_ns(), self._loop.now_ns
+        self._mono_ahead_ns = self._mono_base - self._mono_since
         self._mono_ppb = round(rate * BILLION)
 
 

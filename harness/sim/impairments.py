@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.protocols import Flow, Impairment
+from harness.protocols import Impairment, ProbeFlow
 from harness.sim.link import Link, LinkOptions
 from harness.sim.loop import SimLoop
 
@@ -50,11 +50,11 @@ class FlowProbe:
             self._copies += 1
             self._arrived_ns.setdefault(number, self._loop.now_ns)
 
-    def flow(self) -> Flow:
+    def flow(self) -> ProbeFlow:
         """What has arrived by now."""
         start_ns = self._sent_ns[0]
         arrivals = [self._arrived_ns.get(number) for number in range(len(self._sent_ns))]
-        return Flow(
+        return ProbeFlow(
             tuple((at_ns - start_ns) / BILLION for at_ns in self._sent_ns),
             tuple(None if at_ns is None else (at_ns - start_ns) / BILLION for at_ns in arrivals),
             self._copies,

@@ -86,7 +86,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> SimHandle:
         if context is None:
             context = copy_context()
-        when_ns = self.now_ns + max(0, round(delay * 1e9))
+        when_ns = self.now_ns + round(delay * 1e9) if delay > 0 else self.now_ns
         return self.schedule(when_ns, callback, args, context, context.get(OWNER, self._harness))
 
     def call_at(

@@ -21,7 +21,7 @@ from harness.ports import (
     Unreachable,
     is_stranger,
 )
-from harness.protocols import CLIENTS, Flow, Impairment
+from harness.protocols import CLIENTS, Impairment, ProbeFlow
 from harness.sim.handle import SimHandle
 from harness.sim.impairments import FlowProbe, impaired
 from harness.sim.incarnation import Incarnation
@@ -34,6 +34,7 @@ LinkPlan: TypeAlias = Callable[[str, str], LinkOptions]
 """The options of the link between two machines, source and target."""
 
 _FLOW_WAIT_S = 1.0
+_PROBE_ATTEMPTS = 3
 _FIRST_EPHEMERAL_PORT = 30_000
 
 
@@ -184,7 +185,7 @@ class SimNetwork:
             else:
                 link.unclog()
 
-    async def flow(self, source: str, target: str, count: int, size: int, over_s: float) -> Flow:
+    async def flow(self, source: str, target: str, count: int, size: int, over_s: float) -> ProbeFlow:
         """What becomes of datagrams that a probe sends over the link from now on."""
         probe = FlowProbe(self._loop, self.link(source, target), size)
         for _ in range(count):
@@ -199,28 +200,36 @@ class SimNetwork:
         for link in self._links.values():
             link.set_options(self.plan(link.source, link.target))
 
-    async def probe(self, source: str, target: str, timeout_s: float = 0.5, attempts: int = 3) -> bool:
+    async def probe(self, source: str, target: str, timeout_s: float = 0.5) -> bool:
         """Whether one of a few messages sent now by the source machine arrives at the target machine in time."""
-        arrived: asyncio.Future[bool] = self._loop.create_future()
-        link = self.link(source, target)
-        for _ in range(attempts):
-            link.send_probe(self._arrive_probe, (link, arrived))
-        timer = self._loop.call_later(timeout_s, _settle, arrived, False)
-        try:
-            return await arrived
-        finally:
-            timer.cancel()
+        return (await self._probe([(source, target)], timeout_s))[source, target]
 
     async def reachability(self, names: Iterable[str], timeout_s: float = 0.5) -> dict[tuple[str, str], bool]:
         """The result of a probe for every ordered pair of different machines, all sent at once."""
         listed = list(names)
-        pairs = [(source, target) for source in listed for target in listed if source != target]
-        answers = await asyncio.gather(*(self.probe(source, target, timeout_s) for source, target in pairs))
-        return dict(zip(pairs, answers, strict=True))
+        await asyncio.sleep(0)  # what is ready at this moment goes first
+        return await self._probe([(a, b) for a in listed for b in listed if a != b], timeout_s)
 
-    def _arrive_probe(self, link: Link, arrived: asyncio.Future[bool]) -> None:
-        if not link.cut:
-            _settle(arrived, True)
+    async def _probe(self, pairs: list[tuple[str, str]], timeout_s: float) -> dict[tuple[str, str], bool]:
+        """One wait for all of them: looks are frequent, and a task for each would cost more than the messages."""
+        missing, over = dict.fromkeys(pairs), self._loop.create_future()
+
+        def arrive(link: Link) -> None:
+            if not link.cut:
+                missing.pop((link.source, link.target), None)
+                if not missing:
+                    _settle(over, None)
+
+        for source, target in pairs:
+            link = self.link(source, target)
+            for _ in range(_PROBE_ATTEMPTS):
+                link.send_probe(arrive, (link,))
+        timer = self._loop.call_later(timeout_s if pairs else 0.0, _settle, over, None)
+        try:
+            await over
+        finally:
+            timer.cancel()
+        return {pair: pair not in missing for pair in pairs}
 
     # ---- listening ----
 
@@ -436,7 +445,7 @@ class SimNetworkPort:
             if future.done():
                 continue
             if deadline_ns <= now_ns:
-                future.set_exception(CallLost(f"no answer within {timeout_s} s"))
+                future.set_exception(CallLost(f"no answer within {timeout_s:.3g} s"))
             elif deadline_ns < next_ns:
                 next_ns = deadline_ns
         self._expires_ns = NO_LIMIT
@@ -474,7 +483,7 @@ def _break_off(args: tuple[Any, ...]) -> None:
 
 def _party(machine: str) -> str:
     """The machine, or `CLIENTS` for that of a client: they are named c and a number."""
-    return CLIENTS if machine[0] == "c" and machine[1:].isdecimal() else machine
+    return CLIENTS if machine[:1] == "c" and machine[1:].isdecimal() else machine
 
 
 def _switch(link: Link, cut: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.failpoints import Failpoints
+from harness.failpoints import ProcessFailpoints
 from harness.ports import Hello, Ports
 from harness.protocols import ProcessState
 from harness.sim.clock import ClockOptions, SimClock
@@ -51,7 +51,7 @@ class SimNode:
         options = world.machines.get(name, _ORDINARY)
         self.clock = SimClock(world.loop, options.clock, random.Random(f"{world.seed}/clock/{name}"))
         self.body = SimBody(self._crash, self.pause, self._block)
-        self.failpoints = Failpoints(self.body)
+        self.failpoints = ProcessFailpoints(self.body)
         self.error: BaseException | None = None
         self.incarnation = 0
         self._world = world

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from harness.errors import HarnessError
-from harness.failpoints import Failpoints
+from harness.failpoints import ProcessFailpoints
 from harness.ports import Hello, Ports
 from harness.sim.clock import SimClock
 from harness.sim.disk import DiskOptions, SimDisk, SimDiskPort
@@ -98,7 +98,7 @@ class World:
         self._helpers.append(helper)
         disk_entropy = random.Random(f"{self.seed}/disk/{name}")
         disk = SimDisk(self.loop, self.disk_options, disk_entropy, self.trace, self.choices)
-        failpoints = Failpoints(SimBody(_no_such_fault, _no_such_fault, _no_such_fault))
+        failpoints = ProcessFailpoints(SimBody(_no_such_fault, _no_such_fault, _no_such_fault))
         return Ports(
             node_id=name,
             incarnation=0,

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from harness.protocols import Database
-from nemesis.observe import Observer, Sight
-from nemesis.targets import Held
+from nemesis.observe import DatabaseObserver, Sight
+from nemesis.targets import HeldRole
 from nemesis.view import View
 
 
@@ -91,13 +91,13 @@ class Claims:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FaultPlan:
     """What to do (None: its targets could not be found), what the statuses said that chose the targets, and the roles
     for which they are hit."""
 
     action: Action | None
     evidence: dict[str, Any] = field(default_factory=dict)
-    roles: tuple[Held, ...] = ()
+    roles: tuple[HeldRole, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Variant:
     but safety and recovery is asked of the run.
     """
 
-    choose: Callable[[Moment], Plan]
+    choose: Callable[[Moment], FaultPlan]
     needs: frozenset[str] = frozenset()
     least_nodes: int = 1
     named: bool = False
@@ -174,7 +174,7 @@ class FaultKind:
 NAMED: Mapping[str, bool] = {"learner": False, "one-too-many": True}
 """Targets that only who names them gets: learners come and go, one too many costs availability (True)."""
 
-MakeInjector: TypeAlias = Callable[[Observer, Claims], Injector]
+MakeInjector: TypeAlias = Callable[[DatabaseObserver, Claims], Injector]
 
 
 @dataclass(frozen=True, slots=True)

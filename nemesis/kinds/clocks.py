@@ -18,9 +18,9 @@ from harness.errors import HarnessError
 from harness.protocols import ClockControl, Skew
 from nemesis.concurrently import all_to_the_end
 from nemesis.faults import SetClocks
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Setting, Variant
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant
 from nemesis.leases import WITHIN
-from nemesis.observe import Observer, Sight
+from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import select
 
 SECOND_NS = 1_000_000_000
@@ -55,7 +55,7 @@ class Strobe:
         return tuple(name for name, _ in self.skews)
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """How far ahead a node's own wall clock was, plus or minus `error_ns`, and how far it was due to be, give or take
     `slack_ns`; `otherwise_ns` is what it would show had the fault not come, or not gone (None: the same). All in ns.
     """
@@ -84,12 +84,12 @@ def reading_of(
     at_ns: int,
     slack_ns: int,
     otherwise_ns: int | None,
-) -> Reading:
+) -> ClockReading:
     """What a clock's answer says that was given at some time within a round trip; `wall_ns` and `due_ns` are the own
     clock and the offset due at its begin and end."""
     half_ns, moved_ns = (wall_ns[1] - wall_ns[0]) // 2, abs(due_ns[1] - due_ns[0])
     error_ns = half_ns + moved_ns // 2 + SLACK_NS
-    return Reading(at_ns, shown_ns - wall_ns[0] - half_ns, error_ns, sum(due_ns) // 2, slack_ns, otherwise_ns)
+    return ClockReading(at_ns, shown_ns - wall_ns[0] - half_ns, error_ns, sum(due_ns) // 2, slack_ns, otherwise_ns)
 
 
 @dataclass(slots=True)
@@ -107,16 +107,16 @@ class _Instance:
     strobing: asyncio.Task[None] | None = None
     wrong: bool | None = True
     turns: int = 0
-    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    readings: dict[str, list[ClockReading]] = field(default_factory=dict)
     right: set[str] = field(default_factory=set)
 
 
-class Clocks:
+class ClockFaults:
     """The clocks that each instance set wrong; a clock belongs to one instance at a time."""
 
     actions: ClassVar[tuple[type, ...]] = (SetClocks, Strobe)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer = observer
         self._claims = claims
         self._instances: dict[int, _Instance] = {}
@@ -181,7 +181,7 @@ class Clocks:
 
     async def _look_at_strobe(self, instance: _Instance, period_s: float) -> Sight:
         seen: dict[str, set[bool]] = {}
-        readings: dict[str, Reading] = {}
+        readings: dict[str, ClockReading] = {}
         met: bool | None = None
         for _ in range(2 * STROBES):
             if (wrong := instance.wrong) is not None:
@@ -198,7 +198,7 @@ class Clocks:
 
     async def _read(
         self, instance: _Instance, otherwise_ns: Mapping[str, int | None], attempts: int = ATTEMPTS
-    ) -> dict[str, Reading]:
+    ) -> dict[str, ClockReading]:
         """What those of the clocks show whose nodes answer before the instance sets its clocks again; `otherwise_ns` is
         what each would show if it were not as it is due. Nodes that other faults hold may answer, if their process is
         left alone; they are asked once."""
@@ -216,9 +216,9 @@ class Clocks:
 
     async def _read_patiently(
         self, instance: _Instance, name: str, otherwise_ns: int | None, attempts: int
-    ) -> Reading | None:
+    ) -> ClockReading | None:
         """The first reading that tells something, else the most precise one; None if there was none."""
-        unsure: list[Reading] = []
+        unsure: list[ClockReading] = []
         slack_ns, turns = _slack_ns(instance.skews.get(name)), instance.turns
         for _ in range(attempts):
             reading = await self._read_one(name, slack_ns, otherwise_ns)
@@ -229,7 +229,7 @@ class Clocks:
             unsure += [reading] if reading is not None else []
         return min(unsure, key=lambda each: each.error_ns, default=None)
 
-    async def _read_one(self, name: str, slack_ns: int, otherwise_ns: int | None) -> Reading | None:
+    async def _read_one(self, name: str, slack_ns: int, otherwise_ns: int | None) -> ClockReading | None:
         clock, control = self._observer.environment.clock, self._control
         due_before_ns, before_ns, at_ns = control.due_offset_ns(name), clock.wall_ns(), clock.monotonic_ns()
         status = await self._observer.database.status(name)
@@ -282,7 +282,7 @@ def _slack_ns(skew: Skew | None) -> int:
     return int(abs(skew.rate) * LATE_S * SECOND_NS) if skew is not None else 0
 
 
-def _evidence(readings: dict[str, Reading], missing: Iterable[str]) -> dict[str, Any]:
+def _evidence(readings: dict[str, ClockReading], missing: Iterable[str]) -> dict[str, Any]:
     offsets = {name: round(each.offset_ns / 1e9, 4) for name, each in readings.items()}
     errors = {name: round(each.error_ns / 1e9, 4) for name, each in readings.items()}
     due = {name: round(each.due_ns / 1e9, 4) for name, each in readings.items()}
@@ -329,13 +329,13 @@ def _strobe(selector: str, beyond: bool) -> Variant:
 def _variant(selector: str, skew: Callable[[Moment], Skew], action: Callable[..., SetClocks | Strobe]) -> Variant:
     """Each target has a skew of its own; busy nodes are hit as well: a clock goes wrong whatever the process does."""
 
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = select(selector, moment.view, (), moment.entropy)
         if not choice.targets:
-            return Plan(None, choice.evidence, choice.roles)
+            return FaultPlan(None, choice.evidence, choice.roles)
         skews = tuple((name, skew(moment)) for name in choice.targets)
         made = action(skews) if action is SetClocks else action(skews, moment.entropy)
-        return Plan(made, {**choice.evidence, "bound_s": moment.view.max_clock_offset_ns / 1e9}, choice.roles)
+        return FaultPlan(made, {**choice.evidence, "bound_s": moment.view.max_clock_offset_ns / 1e9}, choice.roles)
 
     return Variant(plan)
 
@@ -378,4 +378,4 @@ DRIFT = FaultKind(
     {"beyond": TIMES_BEYOND},
 )
 
-FAMILY = Family(Clocks, (JUMP, STROBE, DRIFT))
+FAMILY = Family(ClockFaults, (JUMP, STROBE, DRIFT))

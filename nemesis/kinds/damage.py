@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from harness.errors import HarnessError
 from harness.protocols import Damage as Place
 from harness.protocols import DamageKind, Disks, ProcessState
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
-from nemesis.observe import Observer, Sight
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
+from nemesis.observe import DatabaseObserver, Sight
 from nemesis.operator import Duty, duty_of, ends, lacking, replace_lost, spareable
 from nemesis.targets import find_leader
 from nemesis.view import names
@@ -73,7 +73,7 @@ class DamagedDisks:
 
     actions: ClassVar[tuple[type, ...]] = (DamageDisk, WipeDisk)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer, self._database, self._claims = observer, observer.database, claims
         self._hits: dict[int, _Hit] = {}
         self._healed: dict[int, _Hit] = {}
@@ -82,7 +82,7 @@ class DamagedDisks:
         return frozenset(self._hits)
 
     async def carry_out(self, instance: int, action: DamageDisk | WipeDisk) -> None:
-        if not self._claims.take(instance, (action.node,), DAMAGED):
+        if not self._claims.take(instance, await self._observer.living((action.node,)), DAMAGED):
             return
         known = self._observer.incarnations.get(action.node, -1)
         hit = self._hits[instance] = _Hit(action.node, action.duty, known)
@@ -149,25 +149,25 @@ def _node(moment: Moment, whom: str) -> str | None:
 
 
 def _damage(kind: DamageKind, whom: str) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         node = _node(moment, whom)
         if node is None:
-            return Plan(None, {"reason": "no node can be spared"})
-        return Plan(DamageDisk(node, kind, duty_of(moment.view, node), moment.entropy.getrandbits(53)))
+            return FaultPlan(None, {"reason": "no node can be spared"})
+        return FaultPlan(DamageDisk(node, kind, duty_of(moment.view, node), moment.entropy.getrandbits(53)))
 
     return Variant(plan, least_nodes=3)
 
 
 def _wipe(whom: str) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         node = _node(moment, whom)
-        return Plan(None, {"reason": "no node can be spared"}) if node is None else _wiped(moment, node)
+        return FaultPlan(None, {"reason": "no node can be spared"}) if node is None else _wiped(moment, node)
 
     return Variant(plan, least_nodes=3)
 
 
-def _wiped(moment: Moment, node: str) -> Plan:
-    return Plan(WipeDisk(node, duty_of(moment.view, node)))
+def _wiped(moment: Moment, node: str) -> FaultPlan:
+    return FaultPlan(WipeDisk(node, duty_of(moment.view, node)))
 
 
 _NEEDS = frozenset({"disk", "kill", "membership", "status"})

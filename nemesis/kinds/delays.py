@@ -7,24 +7,24 @@ from typing import ClassVar
 from harness.errors import HarnessError
 from harness.protocols import Armable
 from nemesis.concurrently import all_to_the_end
-from nemesis.faults import Delay
+from nemesis.faults import PointDelay
 from nemesis.kinds.api import Claims, Family
-from nemesis.observe import Observer, Sight
+from nemesis.observe import DatabaseObserver, Sight
 
 
 class Delays:
     """The points that each instance has armed; in effect once each has acted, as the nodes themselves note."""
 
-    actions: ClassVar[tuple[type, ...]] = (Delay,)
+    actions: ClassVar[tuple[type, ...]] = (PointDelay,)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._database = observer.database
         self._armed: dict[int, dict[tuple[str, str], int]] = {}
 
     def instances(self) -> frozenset[int]:
         return frozenset(instance for instance, armed in self._armed.items() if armed)
 
-    async def carry_out(self, instance: int, action: Delay) -> None:
+    async def carry_out(self, instance: int, action: PointDelay) -> None:
         armed, place = self._armed.setdefault(instance, {}), (action.node, action.point)
         if not action.seconds:
             armed.pop(place, None)

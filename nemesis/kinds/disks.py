@@ -10,8 +10,8 @@ from harness.errors import HarnessError
 from harness.failpoints import SYNC
 from harness.protocols import Armable, Disks, DiskState
 from nemesis.concurrently import all_to_the_end
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Setting, Variant
-from nemesis.observe import Observer, Sight
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant
+from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import STATUS_SELECTORS, select
 
 Trouble: TypeAlias = Literal["slow", "hung", "full"]
@@ -44,7 +44,7 @@ class DiskTroubles:
 
     actions: ClassVar[tuple[type, ...]] = (TroubleDisks,)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._database, self._claims = observer.database, claims
         self._done: dict[int, tuple[TroubleDisks, tuple[str, ...]]] = {}
         self._left: dict[int, dict[str, None]] = {}
@@ -137,10 +137,10 @@ def _variants(trouble: Trouble, *selectors: str) -> dict[str, Variant]:
 
 
 def _variant(trouble: Trouble, selector: str) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = select(selector, moment.view, moment.busy, moment.entropy)
         action = TroubleDisks(choice.targets, trouble, moment.settings.get("seconds", 0.0))
-        return Plan(action if choice.targets else None, choice.evidence, choice.roles)
+        return FaultPlan(action if choice.targets else None, choice.evidence, choice.roles)
 
     return Variant(plan, frozenset({"status"}) if selector in STATUS_SELECTORS else frozenset())
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from harness.errors import HarnessError
 from harness.failpoints import Action
 from harness.protocols import Armable, Database, Failpoint, ProcessState
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Names, Plan, Setting, Variant
-from nemesis.observe import Observer, Sight
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Setting, Variant
+from nemesis.observe import DatabaseObserver, Sight
 
 ARMED = "a failpoint is armed"
 FRESH_NS = 5_000_000_000
@@ -57,7 +57,7 @@ class _Walk:
     reached: dict[str, int] = field(default_factory=dict)
 
 
-class Walks:
+class FailpointWalks:
     """A walk is in effect while points keep acting, as the nodes themselves note; it is gone when all nodes run.
 
     Later walks go on where earlier ones ended, so that in a long run every point has its turn.
@@ -65,7 +65,7 @@ class Walks:
 
     actions: ClassVar[tuple[type, ...]] = (WalkFailpoints,)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer, self._database, self._claims = observer, observer.database, claims
         self._clock = observer.environment.clock
         self._walks: dict[int, _Walk] = {}
@@ -119,7 +119,7 @@ class Walks:
         walk = self._walks[instance]
         while True:
             node = entropy.choice([node for node in self._database.nodes if self._points_of(node.role)])
-            if not self._claims.take(instance, (node.name,), ARMED):
+            if not self._claims.take(instance, await self._observer.living((node.name,)), ARMED):
                 await self._clock.sleep(LOOK_S)
                 continue
             hand = self._next_points(node.role)
@@ -185,9 +185,9 @@ def _told(walk: _Walk) -> dict[str, Any]:
 
 
 def _variant(action: Action) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         points = tuple(moment.names.get("points", ()))
-        return Plan(WalkFailpoints(action, moment.settings["patience"], moment.entropy.getrandbits(53), points))
+        return FaultPlan(WalkFailpoints(action, moment.settings["patience"], moment.entropy.getrandbits(53), points))
 
     return Variant(plan)
 
@@ -202,4 +202,4 @@ FAILPOINT = FaultKind(
     names={"points": Names("the failpoints to arm, as `assay list failpoints` has them; without, all", _known)},
 )
 
-FAMILY = Family(Walks, (FAILPOINT,))
+FAMILY = Family(FailpointWalks, (FAILPOINT,))

@@ -15,9 +15,9 @@ from harness.errors import HarnessError
 from harness.powers import Supplantable
 from harness.protocols import NodeStatus, ProcessState
 from nemesis.concurrently import all_to_the_end
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.kinds.roles import MASTERS
-from nemesis.observe import Observer, Sight
+from nemesis.observe import DatabaseObserver, Sight
 
 SUPPLANTED = "its place taken by another cluster"
 
@@ -40,7 +40,7 @@ class Strangers:
 
     actions: ClassVar[tuple[type, ...]] = (Supplant,)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer, self._database, self._claims = observer, observer.database, claims
         self._taken: dict[int, dict[str, int]] = {}
         self._given_back: dict[int, dict[str, int]] = {}
@@ -49,7 +49,7 @@ class Strangers:
         return frozenset(self._taken)
 
     async def carry_out(self, instance: int, action: Supplant) -> None:
-        taken = self._claims.take(instance, action.targets, SUPPLANTED)
+        taken = self._claims.take(instance, await self._observer.living(action.targets), SUPPLANTED)
         known = self._observer.incarnations
         if taken:
             self._taken[instance] = {name: known.get(name, -1) for name in taken}
@@ -116,9 +116,9 @@ def _role(status: NodeStatus) -> str:
 
 
 def _taken(whom: str) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = MASTERS[whom](moment, moment.busy)
-        return Plan(Supplant(choice.targets) if choice.targets else None, choice.evidence, choice.roles)
+        return FaultPlan(Supplant(choice.targets) if choice.targets else None, choice.evidence, choice.roles)
 
     return Variant(plan)
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 from harness.errors import HarnessError
 from harness.powers import MasterMembership
 from harness.protocols import Disks, GroupStatus, node_of
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.kinds.roles import MASTER, MASTERS
-from nemesis.observe import Observer, Sight
+from nemesis.observe import DatabaseObserver, Sight
 from nemesis.operator import spareable
 from nemesis.targets import describe
 from nemesis.view import View, names
@@ -24,6 +24,9 @@ LEAST_VOTERS = 3
 """The floor: masters are never asked to be fewer."""
 
 CALL_S = 4.0
+START_S = 20.0
+"""How long a server with a new disk may take to answer, and its group to take it in: containers start slowly."""
+
 REPAIR_S = 30.0
 POLL_S = 0.1
 
@@ -61,7 +64,7 @@ class MasterChanges:
 
     actions: ClassVar[tuple[type, ...]] = (ReplaceMasters,)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer, self._database, self._claims = observer, observer.database, claims
         self._done: dict[int, _Done] = {}
         self._healed: dict[int, _Done] = {}
@@ -70,7 +73,7 @@ class MasterChanges:
         return frozenset(self._done)
 
     async def carry_out(self, instance: int, action: ReplaceMasters) -> None:
-        taken = self._claims.take(instance, action.remove, LEAVING)
+        taken = self._claims.take(instance, await self._observer.living(action.remove), LEAVING)
         if taken != action.remove:
             for name in taken:
                 self._claims.release(name)
@@ -82,7 +85,7 @@ class MasterChanges:
         for old, new in zip(action.remove, action.add, strict=True):
             if action.lose:
                 await self._lose(old)
-            await self._ask(new, servers[old])
+            await self._insist(new, servers[old])
 
     async def look(self, instance: int) -> Sight:
         done = self._done[instance]
@@ -125,15 +128,23 @@ class MasterChanges:
         await self._database.kill(name)
         await self._database.wipe(name)
         await self._database.start(name)
-        await self._observer.until(lambda: self._answers(name), CALL_S)
+        await self._observer.until(lambda: self._answers(name), START_S)
 
     async def _answers(self, name: str) -> Sight:
         return Sight(await self._database.status(name) is not None)
 
-    async def _ask(self, add: str | None, remove: str | None) -> None:
+    async def _insist(self, add: str | None, remove: str | None) -> None:
+        """Ask until it is done, or time is over."""
+        clock = self._observer.environment.clock
+        deadline_ns = clock.monotonic_ns() + int(START_S * 1e9)
+        while await self._ask(add, remove) is not None and clock.monotonic_ns() < deadline_ns:
+            await clock.sleep(POLL_S)
+
+    async def _ask(self, add: str | None, remove: str | None) -> str | None:
+        """None once it is done, else why it was not."""
         if not isinstance(self._database, MasterMembership):
             raise HarnessError(f"the masters of {self._database.name} can't be changed")
-        await self._database.change_masters(add, remove, CALL_S)
+        return await self._database.change_masters(add, remove, CALL_S)
 
 
 def next_step(view: View, masters: tuple[str, ...]) -> tuple[str | None, str | None] | None:
@@ -187,18 +198,18 @@ def _plan(whom: str, action: ReplaceMasters) -> Variant:
     """`action` with the chosen masters in it: each to be removed, and, of two, the first added before the second."""
     count = len(action.remove)
 
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         if not _whole(moment):
-            return Plan(None, {"reason": "not every master can be spared"})
+            return FaultPlan(None, {"reason": "not every master can be spared"})
         choice = MASTERS[whom](moment, ())
         first = choice.targets[:1]
         others = [name for name in names(moment.view.nodes, MASTER) if name not in first]
         chosen = (*first, *moment.entropy.sample(others, count - 1)) if first else ()
         if len(chosen) < count:
-            return Plan(None, {"reason": "nobody leads the masters"})
+            return FaultPlan(None, {"reason": "nobody leads the masters"})
         add = (chosen[0] if action.lose else None, *chosen[: count - 1])
         leader = next(iter(moment.view.leaders(MASTER)))
-        return Plan(replace(action, remove=chosen, add=add), {"leader": describe(leader)}, choice.roles)
+        return FaultPlan(replace(action, remove=chosen, add=add), {"leader": describe(leader)}, choice.roles)
 
     return Variant(plan, SPARE if not action.lose else frozenset(), least_nodes=3)
 

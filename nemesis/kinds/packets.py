@@ -12,10 +12,10 @@ from random import Random
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
-from harness.protocols import Flow, Impairment, PacketShaping
+from harness.protocols import Impairment, PacketShaping, ProbeFlow
 from nemesis.grudges import Link
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Variant
-from nemesis.observe import Observer, Sight
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
+from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import STATUS_SELECTORS, select
 from nemesis.view import names
 
@@ -57,7 +57,7 @@ def describe(impairment: Impairment) -> str:
     return ", ".join(word for word, given in words.items() if given) or "nothing"
 
 
-def seen(impairment: Impairment, usual: Flow, flow: Flow) -> bool:
+def seen(impairment: Impairment, usual: ProbeFlow, flow: ProbeFlow) -> bool:
     """Whether datagrams met all of this impairment, against what others met before; half of it is enough."""
     wanted = impairment
     if wanted.clogged:
@@ -80,18 +80,18 @@ def _more(share: float, wanted: float) -> bool:
     return not wanted or share >= wanted / 2
 
 
-def _median(flow: Flow) -> float:
+def _median(flow: ProbeFlow) -> float:
     return flow.delays_s[len(flow.delays_s) // 2]
 
 
-def _spread_s(flow: Flow) -> float:
+def _spread_s(flow: ProbeFlow) -> float:
     return flow.delays_s[-1] - flow.delays_s[0]
 
 
 @dataclass(slots=True)
 class _Instance:
     action: Impair
-    usual: Mapping[Link, Flow]
+    usual: Mapping[Link, ProbeFlow]
 
 
 class Packets:
@@ -99,7 +99,7 @@ class Packets:
 
     actions: ClassVar[tuple[type, ...]] = (Impair,)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._environment = observer.environment
         self._nodes = names(observer.database.nodes)
         self._instances: dict[int, _Instance] = {}
@@ -165,7 +165,7 @@ class Packets:
         ]
         return tuple(links[:LINKS_PROBED])
 
-    async def _flows(self, links: Mapping[Link, Flow] | tuple[Link, ...]) -> Mapping[Link, Flow]:
+    async def _flows(self, links: Mapping[Link, ProbeFlow] | tuple[Link, ...]) -> Mapping[Link, ProbeFlow]:
         return await self._shaping.flows(tuple(links), DATAGRAMS, DATAGRAM_BYTES, DATAGRAMS_OVER_S)
 
     async def _apply(self) -> None:
@@ -179,11 +179,11 @@ class Packets:
         await self._shaping.impair(wanted)
 
 
-def _evidence(flows: Mapping[Link, Flow]) -> dict[str, Any]:
+def _evidence(flows: Mapping[Link, ProbeFlow]) -> dict[str, Any]:
     return {"flows": {f"{source}->{target}": _in_words(flow) for (source, target), flow in flows.items()}}
 
 
-def _in_words(flow: Flow) -> str:
+def _in_words(flow: ProbeFlow) -> str:
     if not flow.delays_s:
         return "nothing arrived"
     parts = {"lost": flow.lost, "twice": flow.duplicated, "overtaken": flow.overtaken}
@@ -211,11 +211,11 @@ SENDERS = ("leaseholder", "one", "minority", "leader-master")
 
 
 def _variant(needs: str, draw: Draw) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         known = [each for each in SENDERS if moment.view.statuses or each not in STATUS_SELECTORS]
         choice = select(moment.entropy.choice(known), moment.view, (), moment.entropy)
         impairment = draw(moment.entropy)
-        return Plan(Impair(choice.targets, impairment) if choice.targets else None, choice.evidence, choice.roles)
+        return FaultPlan(Impair(choice.targets, impairment) if choice.targets else None, choice.evidence, choice.roles)
 
     return Variant(plan, frozenset({needs}), least_nodes=2)
 

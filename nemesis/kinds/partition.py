@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from harness.protocols import CLIENTS
-from nemesis.faults import Partition
+from nemesis.faults import NetworkPartition
 from nemesis.grudges import Grudge, Link, between, bridge, grudge, halves, isolate, majorities_ring, one_way, split
-from nemesis.kinds.api import NAMED, Claims, Family, FaultKind, Moment, Plan, Variant
-from nemesis.observe import Observer, Sight
+from nemesis.kinds.api import NAMED, Claims, Family, FaultKind, FaultPlan, Moment, Variant
+from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import STATUS_SELECTORS, Choice, select
 from nemesis.view import names
 
@@ -16,9 +16,9 @@ from nemesis.view import names
 class Cuts:
     """The links that each instance wants cut; what is cut is all of them together."""
 
-    actions: ClassVar[tuple[type, ...]] = (Partition,)
+    actions: ClassVar[tuple[type, ...]] = (NetworkPartition,)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._environment = observer.environment
         self._wanted: dict[int, frozenset[Link]] = {}
         self._applied: frozenset[Link] = frozenset()
@@ -27,7 +27,7 @@ class Cuts:
     def instances(self) -> frozenset[int]:
         return frozenset(self._wanted)
 
-    async def carry_out(self, instance: int, action: Partition) -> None:
+    async def carry_out(self, instance: int, action: NetworkPartition) -> None:
         self._wanted[instance] = frozenset(action.links)
         await self._apply()
 
@@ -88,7 +88,7 @@ ZONES = frozenset({"zones"})
 
 
 def _cut_off(selector: str) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = select(selector, moment.view, (), moment.entropy)
         return _partition(choice, isolate(names(moment.view.nodes), choice.targets))
 
@@ -97,7 +97,7 @@ def _cut_off(selector: str) -> Variant:
 
 
 def _one_way(selector: str, outbound: bool) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = select(selector, moment.view, (), moment.entropy)
         links = one_way(names(moment.view.nodes), choice.targets[0], outbound) if choice.targets else ()
         return _partition(choice, links)
@@ -106,7 +106,7 @@ def _one_way(selector: str, outbound: bool) -> Variant:
 
 
 def _clients(selector: str, isolated: bool) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = select(selector, moment.view, (), moment.entropy)
         apart = isolate(names(moment.view.nodes), choice.targets) if isolated else ()
         both_ways = isolated or moment.entropy.random() < 0.5
@@ -121,20 +121,20 @@ def _mute(choice: Choice) -> Grudge:
     return grudge((name, CLIENTS) for name in choice.targets)
 
 
-def _roles(moment: Moment) -> Plan:
+def _roles(moment: Moment) -> FaultPlan:
     """Nodes of different roles lose sight of each other; now and then what the one side says still arrives."""
     masters, *others = (names(moment.view.nodes, role) for role in dict.fromkeys(n.role for n in moment.view.nodes))
     rest = [name for role in others for name in role]
     if not rest:
-        return Plan(None, {"reason": "all nodes have the same role"})
+        return FaultPlan(None, {"reason": "all nodes have the same role"})
     links = between(masters, rest)
     if moment.entropy.random() < 0.5:
-        return Plan(Partition(links))
+        return FaultPlan(NetworkPartition(links))
     deaf = set(moment.entropy.choice((masters, tuple(rest))))
-    return Plan(Partition(grudge(link for link in links if link[1] in deaf)))
+    return FaultPlan(NetworkPartition(grudge(link for link in links if link[1] in deaf)))
 
 
-def _zone(moment: Moment) -> Plan:
+def _zone(moment: Moment) -> FaultPlan:
     """One zone loses sight of the others."""
     zones = sorted({node.zone for node in moment.view.nodes})
     lost = moment.entropy.choice(zones)
@@ -142,28 +142,28 @@ def _zone(moment: Moment) -> Plan:
     return _partition(Choice(tuple(inside), {"zone": lost}), isolate(names(moment.view.nodes), inside))
 
 
-def _zones(moment: Moment) -> Plan:
+def _zones(moment: Moment) -> FaultPlan:
     """Every zone for itself."""
     zones: dict[str, list[str]] = {}
     for node in moment.view.nodes:
         zones.setdefault(node.zone, []).append(node.name)
-    return Plan(Partition(split(*zones.values())))
+    return FaultPlan(NetworkPartition(split(*zones.values())))
 
 
-def _bridge(moment: Moment) -> Plan:
-    return Plan(Partition(bridge(names(moment.view.nodes), moment.entropy)))
+def _bridge(moment: Moment) -> FaultPlan:
+    return FaultPlan(NetworkPartition(bridge(names(moment.view.nodes), moment.entropy)))
 
 
-def _halves(moment: Moment) -> Plan:
-    return Plan(Partition(halves(names(moment.view.nodes), moment.entropy)))
+def _halves(moment: Moment) -> FaultPlan:
+    return FaultPlan(NetworkPartition(halves(names(moment.view.nodes), moment.entropy)))
 
 
-def _ring(moment: Moment) -> Plan:
-    return Plan(Partition(majorities_ring(names(moment.view.nodes), moment.entropy)))
+def _ring(moment: Moment) -> FaultPlan:
+    return FaultPlan(NetworkPartition(majorities_ring(names(moment.view.nodes), moment.entropy)))
 
 
-def _partition(choice: Choice, links: Grudge) -> Plan:
-    return Plan(Partition(links) if links else None, choice.evidence, choice.roles)
+def _partition(choice: Choice, links: Grudge) -> FaultPlan:
+    return FaultPlan(NetworkPartition(links) if links else None, choice.evidence, choice.roles)
 
 
 PARTITION = FaultKind(

@@ -10,8 +10,8 @@ from harness.errors import HarnessError
 from harness.protocols import Armable, ProcessState
 from nemesis.concurrently import all_to_the_end
 from nemesis.faults import Bounce, Hold, Kill, Pause, Restart, Stop
-from nemesis.kinds.api import NAMED, Claims, Family, FaultKind, Moment, Plan, Variant
-from nemesis.observe import Observer, Sight
+from nemesis.kinds.api import NAMED, Claims, Family, FaultKind, FaultPlan, Moment, Variant
+from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import STATUS_SELECTORS, select
 
 KILLED = "killed"
@@ -32,7 +32,7 @@ class Processes:
 
     actions: ClassVar[tuple[type, ...]] = (Kill, Stop, Pause, Restart, Bounce, Hold)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer = observer
         self._database = observer.database
         self._claims = claims
@@ -97,7 +97,7 @@ class Processes:
         return Sight(met, {"states": {name: str(state) for name, state in zip(wanted, states, strict=True)}})
 
     async def _end(self, instance: int, targets: Iterable[str], how: str) -> None:
-        taken = self._claims.take(instance, targets, how, over=(HELD,))
+        taken = self._claims.take(instance, await self._observer.living(targets), how, over=(HELD,))
         known = self._observer.incarnations
         self._before.setdefault(instance, {}).update((name, known[name]) for name in taken if name in known)
         act = self._database.kill if how == KILLED else self._database.stop
@@ -139,21 +139,22 @@ def _variants(fault: type[Kill | Stop | Pause], *selectors: str) -> dict[str, Va
 
 
 def _variant(fault: type[Kill | Stop | Pause], selector: str) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = select(selector, moment.view, moment.busy, moment.entropy)
-        return Plan(fault(choice.targets) if choice.targets else None, choice.evidence, choice.roles)
+        return FaultPlan(fault(choice.targets) if choice.targets else None, choice.evidence, choice.roles)
 
-    needs = frozenset({"status"}) if selector in STATUS_SELECTORS else frozenset[str]()
-    return Variant(plan, needs, named=selector in NAMED, unavailable=NAMED.get(selector, False))
+    needs = {"status"} if selector in STATUS_SELECTORS else {"zones"} if selector == "zone" else set[str]()
+    return Variant(plan, frozenset(needs), named=selector in NAMED, unavailable=NAMED.get(selector, False))
 
 
 KILL = FaultKind(
     "kill",
-    "kill -9 and restart: leader master, leaseholder, one, several or all nodes",
+    "kill -9 and restart: leader master, leaseholder, one, several or all nodes, a zone",
     "#c8375b",
     frozenset({"kill"}),
     _variants(
-        Kill, "leader-master", "leaseholder", "one", "random", "group-majority", "quorum-safe", "all", *MORE_TARGETS
+        *(Kill, "leader-master", "leaseholder", "one", "random", "group-majority", "quorum-safe", "all"),
+        *(*MORE_TARGETS, "zone"),
     ),
 )
 

@@ -10,7 +10,7 @@ from harness.protocols import Flooding, Reconfigurable
 from nemesis.concurrently import all_to_the_end
 from nemesis.faults import Change, Flood, Look
 from nemesis.kinds.api import Claims, Family
-from nemesis.observe import Observer, Sight
+from nemesis.observe import DatabaseObserver, Sight
 from nemesis.operator import make_whole, unlike, voters_of
 
 WHOLE_S = 20.0
@@ -22,7 +22,7 @@ class Requests:
 
     actions: ClassVar[tuple[type, ...]] = (Flood, Change, Look)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer, self._database = observer, observer.database
         self._changed: dict[int, dict[str, tuple[str, ...]]] = {}
         self._restored: dict[int, dict[str, tuple[str, ...]]] = {}

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from harness.errors import HarnessError
 from harness.protocols import ProcessState
-from nemesis.concurrently import all_to_the_end
-from nemesis.kinds.api import Claims, Family, FaultKind, Moment, Plan, Setting, Variant
-from nemesis.observe import Observer, Sight
+from nemesis.concurrently import all_to_the_end, to_the_end
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant
+from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import STATUS_SELECTORS, select
 from nemesis.view import names
 
@@ -66,7 +66,7 @@ class Restarts:
 
     actions: ClassVar[tuple[type, ...]] = (CrashLoop, RollingRestart)
 
-    def __init__(self, observer: Observer, claims: Claims) -> None:
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer, self._database, self._claims = observer, observer.database, claims
         self._clock = observer.environment.clock
         self._going: dict[int, _Going] = {}
@@ -77,7 +77,7 @@ class Restarts:
 
     async def carry_out(self, instance: int, action: CrashLoop | RollingRestart) -> None:
         if isinstance(action, CrashLoop):
-            taken = self._claims.take(instance, action.targets, LOOPING)
+            taken = self._claims.take(instance, await self._observer.living(action.targets), LOOPING)
             if taken:
                 self._begin(instance, self._crash(instance, taken, action.alive_s, Random(action.seed)))
         else:
@@ -119,20 +119,20 @@ class Restarts:
         while True:
             for name in targets:
                 self._note(instance, name)
-                await self._database.kill(name)
+                await to_the_end(self._database.kill(name))
                 await self._see_dead(instance, name)
             await self._clock.sleep(entropy.uniform(0.0, 0.3))
-            await all_to_the_end([self._database.start(name) for name in targets])
+            await to_the_end(all_to_the_end([self._database.start(name) for name in targets]))
             await self._clock.sleep(entropy.uniform(0.0, alive_s))
 
     async def _roll(self, instance: int, targets: tuple[str, ...]) -> None:
         await asyncio.sleep(0)
         while True:
             for name in targets:
-                if self._claims.take(instance, (name,), LOOPING):
+                if self._claims.take(instance, await self._observer.living((name,)), LOOPING):
                     self._note(instance, name)
                     before = self._observer.incarnations.get(name, -1)
-                    await self._database.stop(name)
+                    await to_the_end(self._database.stop(name))
                     await self._see_dead(instance, name)
                     await self._start(name)
                     await self._observer.until(lambda name=name, before=before: self._up(name, before), UP_S)  # type: ignore[misc]
@@ -154,23 +154,23 @@ class Restarts:
         return Sight(status is not None and status.incarnation > before)
 
     async def _start(self, name: str) -> None:
-        await self._database.start(name)
+        await to_the_end(self._database.start(name))
         self._claims.release(name)
 
 
 def _crash_loop(selector: str) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = select(selector, moment.view, moment.busy, moment.entropy)
         action = CrashLoop(choice.targets, moment.settings["alive"], moment.entropy.getrandbits(53))
-        return Plan(action if choice.targets else None, choice.evidence, choice.roles)
+        return FaultPlan(action if choice.targets else None, choice.evidence, choice.roles)
 
     return Variant(plan, frozenset({"status"}) if selector in STATUS_SELECTORS else frozenset())
 
 
 def _rolling(role: str | None) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         targets = names(moment.view.nodes, role)
-        return Plan(RollingRestart(targets) if targets else None)
+        return FaultPlan(RollingRestart(targets) if targets else None)
 
     return Variant(plan)
 

@@ -11,9 +11,9 @@ from random import Random
 from typing import Final
 
 from harness.protocols import CLIENTS, Skew
-from nemesis.faults import Kill, Partition, Pause, SetClocks
+from nemesis.faults import Kill, NetworkPartition, Pause, SetClocks
 from nemesis.grudges import Grudge, between, grudge, isolate, shuffle
-from nemesis.kinds.api import FaultKind, Moment, Plan, Setting, Variant
+from nemesis.kinds.api import FaultKind, FaultPlan, Moment, Setting, Variant
 from nemesis.kinds.clocks import offset_ns
 from nemesis.targets import Choice, select
 from nemesis.view import View, names
@@ -88,18 +88,18 @@ TSERVERS: Final[Mapping[str, Select]] = {
 
 
 def _ended(fault: type[Kill | Pause], targets: Select) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = targets(moment, moment.busy)
-        return Plan(fault(choice.targets) if choice.targets else None, choice.evidence, choice.roles)
+        return FaultPlan(fault(choice.targets) if choice.targets else None, choice.evidence, choice.roles)
 
     return Variant(plan, STATUS)
 
 
 def _cut(links: Callable[[Moment, tuple[str, ...]], Grudge], targets: Select, needs: frozenset[str]) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = targets(moment, ())
         found = links(moment, choice.targets) if choice.targets else ()
-        return Plan(Partition(found) if found else None, choice.evidence, choice.roles)
+        return FaultPlan(NetworkPartition(found) if found else None, choice.evidence, choice.roles)
 
     return Variant(plan, STATUS | needs, least_nodes=2)
 
@@ -155,13 +155,13 @@ NONE: Final = frozenset[str]()
 
 
 def _wrong(targets: Select, beyond: bool) -> Variant:
-    def plan(moment: Moment) -> Plan:
+    def plan(moment: Moment) -> FaultPlan:
         choice = targets(moment, ())
         if not choice.targets:
-            return Plan(None, choice.evidence, choice.roles)
+            return FaultPlan(None, choice.evidence, choice.roles)
         skews = tuple((name, Skew(offset_ns(moment, beyond))) for name in choice.targets)
         evidence = {**choice.evidence, "bound_s": moment.view.max_clock_offset_ns / 1e9}
-        return Plan(SetClocks(skews), evidence, choice.roles)
+        return FaultPlan(SetClocks(skews), evidence, choice.roles)
 
     return Variant(plan)
 

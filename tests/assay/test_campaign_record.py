@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from assay import campaign
-from assay.campaign_record import Outcome, Record, outcome_of, seen_by
+from assay.campaign_record import CampaignOutcome, CampaignRecord, outcome_of, seen_by
 from assay.options import RunOptions
 from assay.seeds import SeedResult
 from cluster.flaws import FLAWS
 from harness.errors import UserError
 
 
-def outcome(command: str = "a", overall: str = "valid", **more: tuple[str, ...]) -> Outcome:
-    return Outcome(command=command, commit="c", overall=overall, **more)  # type: ignore[arg-type]
+def outcome(command: str = "a", overall: str = "valid", **more: tuple[str, ...]) -> CampaignOutcome:
+    return CampaignOutcome(command=command, commit="c", overall=overall, **more)  # type: ignore[arg-type]
 
 
 def test_what_is_recorded_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,22 +29,22 @@ def test_what_is_recorded_is_not_run_again(tmp_path: Path, monkeypatch: pytest.M
     command = campaign.CLEAN_COMMANDS[0]
     for last in (2, 3):
         runs = [command.options(seed) for seed in range(1, last + 1)]
-        outcomes = campaign.carry_out(runs, Record(tmp_path / "record", "c"), 1, "")
+        outcomes = campaign.carry_out(runs, CampaignRecord(tmp_path / "record", "c"), 1, "")
         assert [each.ops for each in outcomes] == [7] * last
     assert ran == [1, 2, 3]
 
 
 def test_runs_of_another_commit_do_not_count(tmp_path: Path) -> None:
-    Record(tmp_path / "record", "c").add(outcome())
-    assert "a" in Record(tmp_path / "record", "c")
-    assert "a" not in Record(tmp_path / "record", "d")
+    CampaignRecord(tmp_path / "record", "c").add(outcome())
+    assert "a" in CampaignRecord(tmp_path / "record", "c")
+    assert "a" not in CampaignRecord(tmp_path / "record", "d")
 
 
 def test_what_another_commit_found_can_be_told_and_not_gone_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = campaign.CLEAN_COMMANDS[0].options(1).command()
-    Record(tmp_path / "record", "c").add(outcome(command, "unknown"))
+    CampaignRecord(tmp_path / "record", "c").add(outcome(command, "unknown"))
     asked = ["--record", str(tmp_path / "record"), "--commit", "c"]
     assert campaign.main([*asked, "--only", "tables"]) == 1
     assert "clean runs at c: 1 (1 unknown)" in capsys.readouterr().out
@@ -53,11 +53,11 @@ def test_what_another_commit_found_can_be_told_and_not_gone_on_with(
 
 
 def test_a_line_that_is_no_outcome_is_named(tmp_path: Path) -> None:
-    Record(tmp_path / "record", "c").add(outcome())
+    CampaignRecord(tmp_path / "record", "c").add(outcome())
     with (tmp_path / "record").open("a") as file:
         file.write("{}\n")
     with pytest.raises(UserError, match="line 2"):
-        Record(tmp_path / "record", "c")
+        CampaignRecord(tmp_path / "record", "c")
 
 
 def test_clients_and_invariants_are_told_apart() -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from assay.campaign import CLEAN_COMMANDS, Command, clean_options, flawed_options, found, try_seed
+from assay.campaign import CLEAN_COMMANDS, Command, clean_options, clean_run, flawed_options, found, try_seed
 from assay.compose import make_test, make_world, simulated_database
 from assay.worlds import draw_world
 from cluster.flaws import FLAWS
@@ -71,11 +71,32 @@ def test_every_clean_command_can_be_composed(command: Command) -> None:
     assert set(test.requested_faults) == {parse(part).name for part in command.nemesis}
 
 
+def test_no_two_clean_commands_of_a_campaign_run_in_one_world() -> None:
+    seeds = [clean_run(command, seed).seed for command in CLEAN_COMMANDS for seed in (1, 2)]
+    assert len(set(seeds)) == 2 * len(CLEAN_COMMANDS)
+
+
 @pytest.mark.parametrize("seed", CLEAN_SEEDS)
 def test_clean_seeds_are_valid(seed: int) -> None:
     result = try_seed(clean_options(seed))
     assert result.overall == "valid", f"{result.options.command()}: {result.reasons}"
     assert result.ops > 300
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("command", "seed"),
+    [
+        (Command("register", ("stale-lease",), time_limit_s=30.0), 106),
+        (Command("catalog", ("master-partition",), time_limit_s=10.0), 106),
+        (Command("catalog", ("heartbeat-loss", "master-kill"), time_limit_s=10.0), 106),
+    ],
+    ids=str,
+)
+def test_clean_seeds_that_were_not_valid_once(command: Command, seed: int) -> None:
+    """A world of far regions, in which everything takes long."""
+    result = try_seed(command.options(seed))
+    assert result.overall == "valid", result.reasons
 
 
 @pytest.mark.parametrize("name", FOUND_BY)

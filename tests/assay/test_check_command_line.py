@@ -164,7 +164,7 @@ def test_a_checker_that_crashes_is_unknown_and_says_why(
     def crash(*_: object) -> None:
         raise RuntimeError("out of cheese")
 
-    monkeypatch.setattr("checkers.register.judge_register", crash)
+    monkeypatch.setattr("checkers.linearizability.registers.judge.judge_register", crash)
     (path,) = files(tmp_path, history=VALID)
     answer = assay(capsys, "check", path, "--model", "register")
     assert answer.code == 2 and "out of cheese" in answer.out and "Traceback" not in answer.out + answer.err
@@ -209,6 +209,19 @@ def test_what_is_no_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest
     ):
         answer = assay(capsys, *arguments)
         assert answer.code == 254 and "is no file but a pipe or a device" in answer.complaint
+
+
+def test_process_substitution_is_told_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`<(command)` of a shell is such a path; it was called None."""
+    reading, writing = os.pipe()
+    try:
+        path = f"/dev/fd/{reading}"
+        for arguments in (("check", path, "--model", "register"), ("export", path, "--to", tmp_path / "out.edn")):
+            answer = assay(capsys, *arguments)
+            assert answer.code == 254 and f"{path} is no file but a pipe or a device" in answer.complaint
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])

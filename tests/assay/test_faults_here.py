@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from assay.faults_here import docker_faults
 from harness.env.docker.abilities import NodeAbilities
-from harness.env.doctor import ABILITIES, EngineFacts, Facts
+from harness.env.doctor import ABILITIES, EngineFacts, MachineFacts
 from nemesis.registry import NEMESES
 
 
-def facts(works: set[str]) -> Facts:
+def facts(works: set[str]) -> MachineFacts:
     node = NodeAbilities("iptables-nft", frozenset(works), {})
-    return Facts(8, 16.0, "", EngineFacts("27.0", image_built=True, node=node))
+    return MachineFacts(8, 16.0, "", EngineFacts("27.0", image_built=True, node=node))
 
 
 def test_where_everything_works_nothing_is_for_the_simulator_only() -> None:
@@ -27,4 +27,4 @@ def test_what_lacks_an_ability_is_named_with_it() -> None:
 
 
 def test_nothing_is_said_where_no_node_was_tried() -> None:
-    assert docker_faults(Facts(8, 16.0, "", None, "no engine")) == ()
+    assert docker_faults(MachineFacts(8, 16.0, "", None, "no engine")) == ()

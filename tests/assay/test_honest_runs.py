@@ -11,11 +11,19 @@ from cluster.deploy.database_sim import SimDatabase
 from harness.env.sim import SimEnvironment
 from harness.errors import HarnessError
 from tests import honest_runs as honest
+from tests.mounts import small_disk
 
 
 def test_a_nemesis_that_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest.without_hands(monkeypatch)
     honest.is_vacuous(honest.run("sim", tmp_path))
+
+
+@pytest.mark.parametrize("script", ["new-leader-partition", "lost-answer"])
+def test_a_script_that_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """The state that it waits for comes by itself."""
+    honest.without_hands(monkeypatch)
+    honest.is_vacuous(honest.run("sim", tmp_path, script))
 
 
 def test_a_client_that_never_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +47,19 @@ def test_a_clock_that_will_not_move(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(SimEnvironment, "skew_clock", skew_clock)
     honest.is_vacuous(honest.run("sim", tmp_path, "clock-jump"))
+
+
+def test_clocks_that_can_not_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a missing libfaketime is in containers."""
+    capabilities = SimEnvironment.capabilities.fget
+    assert capabilities is not None
+    monkeypatch.setattr(SimEnvironment, "capabilities", property(lambda self: capabilities(self) - {"clock"}))
+    honest.is_refused_without_clocks("sim", tmp_path / "store")
+
+
+def test_a_disk_that_fills_up_under_the_store(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small") as store:
+        honest.ran_out_of_room(honest.run("sim", store, "pause"))
 
 
 def test_a_control_connection_that_is_cut_for_20_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,9 +112,16 @@ def test_cuts_that_vanish_end_the_fault(tmp_path: Path, monkeypatch: pytest.Monk
     assert counts["in_effect_s"] < 0.5 * counts["asked_s"]
 
 
-@pytest.mark.parametrize("again", [True, False], ids=["started-again", "left-dead"])
-def test_a_process_that_somebody_else_ends(again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that stays away has not recovered; one that came back was a fault that nobody asked for, and harms nobody."""
+@pytest.mark.parametrize(
+    ("again", "nemesis"),
+    [(True, "pause"), (False, "pause"), (False, "pause,kill(target=all)")],
+    ids=["started-again", "left-dead", "left-dead-and-killed"],
+)
+def test_a_process_that_somebody_else_ends(
+    again: bool, nemesis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that stays away has not recovered, and no fault of ours has it start again; one that came back was a fault
+    that nobody asked for, and harms nobody."""
     pause, kill, start = SimDatabase.pause, SimDatabase.kill, SimDatabase.start
     gone: list[str] = []
 
@@ -106,7 +134,7 @@ def test_a_process_that_somebody_else_ends(again: bool, tmp_path: Path, monkeypa
                 await start(self, gone[0])
 
     monkeypatch.setattr(SimDatabase, "pause", pausing)
-    verdict = honest.run("sim", tmp_path, "pause").verdict
+    verdict = honest.run("sim", tmp_path, nemesis).verdict
     assert verdict.safety.answer is True
     if again:
         assert verdict.overall == "valid", verdict.reasons

@@ -15,6 +15,7 @@ import pytest
 from assay.compose import carry_out
 from assay.options import RunOptions
 from checkers.api import check_run
+from harness.errors import UserError
 from harness.rundir import RunDir
 from harness.spec import Silent
 
@@ -26,14 +27,17 @@ def nobody(_: RunDir) -> dict[str, Any]:
     return {}
 
 
-def judged(tmp_path: Path, nemesis: str, seed: int, **settings: str) -> tuple[bool, bool]:
-    """Whether the run's reads were atomic, and monotonic."""
+def judged(
+    tmp_path: Path, nemesis: str, seed: int, load: tuple[float, float, int] = (15, 60, 8), **settings: str
+) -> tuple[bool, bool]:
+    """Whether the run's reads were atomic, and monotonic. The load: for how many seconds, at what rate, by how many."""
+    time_limit_s, rate, concurrency = load
     options = RunOptions(
         "write-atomicity",
         nemesis=(nemesis,),
-        time_limit=15,
-        rate=60,
-        concurrency=8,
+        time_limit=time_limit_s,
+        rate=rate,
+        concurrency=concurrency,
         seed=seed,
         world=CALM,
         workload_options={
@@ -67,6 +71,16 @@ def test_short_read_protection_tears_reads_of_whole_partitions(tmp_path: Path) -
         assert monotonic, seed
         found.append(atomic)
         if not atomic:
+            return
+    raise AssertionError(f"{len(found)} runs, and nothing was torn")
+
+
+def test_without_read_repair_short_read_protection_is_what_tears(tmp_path: Path) -> None:
+    found = []
+    for seed in (1, 2, 3, 4):
+        settings = {"slices": "0", "limits": "0.8", "keys": "3", "deletes": "0.5", "read_repair": "none"}
+        found.append(judged(tmp_path / str(seed), "short-read", seed, (20, 150, 16), **settings)[0])
+        if not found[-1]:
             return
     raise AssertionError(f"{len(found)} runs, and nothing was torn")
 
@@ -105,3 +119,20 @@ def test_whatever_else_fails_each_line_keeps_what_it_says_holds(tmp_path: Path, 
     assert line("blocking", slices="0.8", limits="0.4")[1], "monotonic"
     assert line("none", slices="0.8", limits="0", read_repair="none")[0], "atomic"
     assert line("logged", slices="0.8", limits="0.4", table="logged") == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"replication": "7"}, "needs 7 tablet servers there; --nodes 5 makes 5"),
+        ({"replication": "3", "data-centres": "3"}, "in the smallest of 3 data centres; --nodes 5 makes 1"),
+        ({"replication": "2", "read-level": "THREE"}, "THREE asks for 3 replicas, of which there are only 2"),
+        ({"replication": "1", "write-level": "TWO"}, "TWO asks for 2 replicas"),
+    ],
+)
+def test_levels_and_factors_that_no_cluster_can_satisfy_are_refused(
+    tmp_path: Path, settings: dict[str, str], says: str
+) -> None:
+    options = RunOptions("write-atomicity", workload_options=settings, store=tmp_path)
+    with pytest.raises(UserError, match=says):
+        carry_out(options, nobody, Silent(), datetime(2026, 1, 1), lambda _: None)

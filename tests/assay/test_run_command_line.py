@@ -14,6 +14,7 @@ import pytest
 from command_line import assay
 
 from harness.rundir import open_run
+from tests.mounts import make_read_only, small_disk
 
 SHORT = ("--time-limit", "5", "--rate", "40", "--concurrency", "4", "--nodes", "3", "--seed", "7")
 
@@ -101,6 +102,20 @@ def test_a_store_that_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_store_whose_name_can_not_be_saved(capsys: pytest.CaptureFixture[str]) -> None:
     answer = assay(capsys, "run", "register", *SHORT, "--store", "/tmp/\udcff")
     assert answer.code == 254 and "is not UTF-8" in answer.complaint
+
+
+def test_a_run_on_a_read_only_mount(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is judged where it lies; what would be written there can be had elsewhere, and that is said."""
+    with small_disk(tmp_path / "mount", "64m") as store:
+        run = Path(assay(capsys, "run", "register", *SHORT, "--store", store, "--json").objects[0]["run"])
+        before = sorted(run.rglob("*"))
+        make_read_only(store)
+        assert assay(capsys, "check", run).code == 0
+        for verb, elsewhere in (("report", tmp_path / "report.html"), ("export", tmp_path / "history.edn")):
+            refused = assay(capsys, verb, run)
+            assert refused.code == 254 and "Read-only file system; name another file with --to" in refused.complaint
+            assert assay(capsys, verb, run, "--to", elsewhere).code == 0 and elsewhere.stat().st_size > 0
+        assert sorted(run.rglob("*")) == before
 
 
 def test_reports_and_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

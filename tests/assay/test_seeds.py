@@ -123,3 +123,22 @@ def test_a_failure_of_the_harness_is_a_result(tmp_path: Path, monkeypatch: pytes
 def test_the_worst_finding_wins(words: list[str], word: str, code: int) -> None:
     results = [SeedResult(RunOptions("register"), each) for each in words]
     assert (worst(results), exit_code(results)) == (word, code)
+
+
+def test_seeds_that_did_not_all_end_are_not_called_valid(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Text, JSON and the exit code say the same."""
+
+    def stopped_after_two(options: RunOptions, keep: Keep) -> SeedResult:
+        if options.seed == 3:
+            raise KeyboardInterrupt
+        return SeedResult(options, "valid")
+
+    monkeypatch.setattr(seeds, "run_seed", stopped_after_two)
+    arguments = ("run", "register", "--seeds", "1..3", "--store", tmp_path)
+    answer = assay(capsys, *arguments)
+    assert answer.code == 255 and answer.out.splitlines()[2].startswith("UNKNOWN: 2 of 3 seeds: 2 valid")
+    assert answer.complaint.endswith("2 of 3 seeds had ended; what was under way is removed.")
+    (told,) = assay(capsys, *arguments, "--json").objects
+    assert (told["valid"], told["overall"]) == ("unknown", "unknown")

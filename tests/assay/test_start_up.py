@@ -31,7 +31,7 @@ def run(code: str, *arguments: str, cwd: Path | None = None) -> subprocess.Compl
     return subprocess.run(command, capture_output=True, text=True, env=setting, cwd=cwd, check=False)
 
 
-FAMILIES = {"catalog", "isolation", "jepsen", "objects", "quorum", "sessions", "snapshots", "transactions"}
+FAMILIES = {"catalog", "isolation", "jepsen", "linearizability", "quorum", "sessions", "snapshots", "transactions"}
 COMPILER = "numba.cpython.randomimpl"
 """Loaded by numba to compile, not to run what was compiled before."""
 
@@ -48,7 +48,7 @@ def loaded_by_check(model: str) -> set[str]:
     return loaded
 
 
-@pytest.mark.parametrize(("model", "family"), [("register", set()), ("set", {"jepsen"})])
+@pytest.mark.parametrize(("model", "family"), [("register", {"linearizability"}), ("set", {"jepsen"})])
 def test_a_check_loads_no_more_than_judging_takes(model: str, family: set[str]) -> None:
     modules = loaded_by_check(model)
     loaded = {name.partition(".")[0] for name in modules}
@@ -65,7 +65,7 @@ def test_every_model_is_where_the_table_says() -> None:
 
     for info in MODELS.values():
         package = info.function.partition(".")[0].partition(":")[0]
-        assert package in FAMILIES | {"register", "stats"} and callable(info.judge)
+        assert package in FAMILIES and callable(info.judge)
 
 
 def test_all_is_said_and_put_away_although_the_process_leaves_at_once(tmp_path: Path) -> None:
@@ -83,3 +83,10 @@ def test_the_documented_program_judges(tmp_path: Path) -> None:
     ran = run(example, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert "stale-read" in ran.stdout and "False" in ran.stdout
+
+
+def test_a_process_that_judges_is_forked_only_where_no_thread_may_hold_a_lock() -> None:
+    asked = "from assay.judge_process import _may_fork\nimport sys, threading\n"
+    alone = run(asked + "sys.exit(_may_fork() is not (sys.platform == 'linux'))")
+    busy = "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    assert alone.returncode == 0 and run(asked + busy + "sys.exit(_may_fork())").returncode == 0

@@ -17,13 +17,13 @@ OPTIONS = RunOptions("register", nemesis=("all",), swarm=True)
 
 def test_seeds_differ_and_each_draws_the_same_again() -> None:
     drawn = {}
-    for seed in range(60):
+    for seed in range(100):
         options = replace(OPTIONS, seed=seed)
         cluster, faults = draw_cluster(options), draw_faults(options, EVERYTHING)
         assert (cluster, faults) == (draw_cluster(options), draw_faults(options, EVERYTHING))
         validate(replace(cluster, nemesis=faults))
         drawn[seed] = (cluster.masters, cluster.nodes, cluster.rate, cluster.concurrency, faults)
-    assert len(set(drawn.values())) > 50
+    assert len(set(drawn.values())) > 90
     kinds = {parse(part).name for *_, faults in drawn.values() for part in faults}
     assert kinds == {name for name, info in NEMESES.items() if info.needs <= EVERYTHING} - set(AIMED)
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -23,6 +24,7 @@ from harness.env.reachability import AGENT_PATH as PROBE_AGENT
 from harness.errors import UserError
 from harness.protocols import Node
 from harness.real.clock import RealClock
+from tests.docker.shared_cluster import Cluster
 
 LOOKS = 10
 THREE_NODES = (Node("t1", "tserver"), Node("t2", "tserver"), Node("t3", "tserver"))
@@ -57,7 +59,7 @@ def nothing_of_ours_is_left(engine: Any) -> Iterator[None]:
 
 def traces(engine: Any) -> set[str]:
     """What there is of ours on this machine, but for that of other living processes."""
-    return {*engine_traces(engine), *process_traces(engine), *rule_traces(), *key_traces()}
+    return {*engine_traces(engine), *process_traces(engine), *rule_traces(), *key_traces(), *folder_traces()}
 
 
 def engine_traces(engine: Any) -> Iterator[str]:
@@ -104,6 +106,11 @@ def key_traces() -> Iterator[str]:
         yield f"key {path} of {path.stat().st_mtime_ns}"
 
 
+def folder_traces() -> Iterator[str]:
+    """Temporary folders of clients."""
+    yield from (f"folder {path}" for path in Path(tempfile.gettempdir()).glob("assay-clients-*"))
+
+
 @pytest.fixture(scope="module")
 def runner() -> Iterator[asyncio.Runner]:
     """One event loop for a module's tests."""
@@ -133,3 +140,23 @@ def left_of(engine: Any) -> Callable[[str], list[str]]:
         return [each.name for each in (*containers, *engine.networks.list(filters=filters))]
 
     return find
+
+
+@pytest.fixture
+def cluster(module_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The module's cluster, which a test that fails leaves whole for the next one."""
+    failed = request.session.testsfailed
+    yield module_cluster
+    if request.session.testsfailed > failed:
+        module_cluster.run(module_cluster.mend())
+
+
+@pytest.fixture(scope="module")
+def module_cluster(engine: Any, runner: asyncio.Runner, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The reference cluster, set up once per module, with the module's `KNOBS` and `TABLE` if it has any."""
+    cluster = Cluster(runner, getattr(request.module, "KNOBS", None), *getattr(request.module, "TABLE", ()))
+    try:
+        runner.run(cluster.set_up())
+        yield cluster
+    finally:
+        runner.run(cluster.tear_down())

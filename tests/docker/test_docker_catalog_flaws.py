@@ -23,6 +23,7 @@ HURRIED = {"rows": "0.02"}
 COMMANDS: dict[str, tuple[str, str, dict[str, str], str]] = {
     "abort-on-failed-replication": ("master-partition", "", {}, ""),
     "heartbeat-leader-only": ("master-kill(target=leader)", "", {}, "end-state"),
+    "no-full-report": ("heartbeat-loss(target=leader),master-pause(target=leader)", "", HURRIED, "end-state"),
     "cold-replica-map": ("master-kill(target=leader,every=5s)", "tserver-heartbeat-ms=1500", HURRIED, "no-location"),
 }
 """Nemesis, world and options, and which anomaly shows the flaw; none named: the cluster does not recover."""

@@ -1,85 +1,24 @@
-"""The reference cluster in containers, from eight nodes coming up to a leader that is killed under a client."""
+"""The reference cluster in containers: it serves, survives, and its nodes' disks and failpoints do as they are told."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from cluster.deploy.database_docker import DockerDatabase
-from cluster.deploy.readiness import leaders
-from harness.env.docker.environment import DockerEnvironment
-from harness.errors import DefiniteError, IndefiniteError
-from harness.ops import Mop, Op, cas, read, write
-from harness.protocols import Client, ProcessState
-from harness.real.clock import RealClock
+from harness.errors import DefiniteError, HarnessError
+from harness.ops import cas, read, write
+from harness.protocols import ProcessState
+from tests.docker.shared_cluster import WRITES, Cluster
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
-READY_S = 60.0
-OPERATION_S = 5.0
+SYNC = "disk.before_sync"
 
 
-class Cluster:
-    """Three masters and five tablet servers with the table of registers, and one client."""
-
-    def __init__(self, runner: asyncio.Runner) -> None:
-        self.runner = runner
-        self.environment = DockerEnvironment(RealClock())
-        self.database = DockerDatabase(self.environment)
-        self.client: Client
-
-    async def set_up(self) -> None:
-        await self.environment.setup(self.database.nodes)
-        await self.database.install()
-        await asyncio.gather(*(self.database.start(node.name) for node in self.database.nodes))
-        await self.database.await_ready(READY_S)
-        await self.database.setup_workload("register", {})
-        self.client = await self.database.open_client(0, OPERATION_S)
-
-    async def tear_down(self) -> None:
-        await self.database.teardown()
-        await self.environment.teardown()
-
-    def leader_of_a_tablet(self) -> str:
-        statuses = self.runner.run(self.database.statuses())
-        return next(node for group, node in leaders(statuses.values()).items() if node.startswith("t"))
-
-    def leader_master(self) -> str:
-        statuses = self.runner.run(self.database.statuses())
-        return next(node for group, node in leaders(statuses.values()).items() if node.startswith("m"))
-
-    def do(self, mop: Mop) -> Op:
-        return self.runner.run(self.client.invoke(Op("invoke", 0, mop.f, (mop,))))
-
-    def do_until_known(self, mop: Mop) -> Op:
-        """Repeat an operation that may be repeated, while a new leader is found."""
-        for _ in range(10):
-            try:
-                return self.do(mop)
-            except (DefiniteError, IndefiniteError):
-                continue
-        return self.do(mop)
-
-    def state(self, node: str) -> ProcessState:
-        return self.runner.run(self.database.process_state(node))
-
-
-@pytest.fixture(scope="module")
-def cluster(engine: Any, runner: asyncio.Runner) -> Iterator[Cluster]:
-    cluster = Cluster(runner)
-    try:
-        runner.run(cluster.set_up())
-        yield cluster
-    finally:
-        runner.run(cluster.tear_down())
-
-
-def test_eight_nodes_serve_reads_writes_and_compare_and_sets(cluster: Cluster) -> None:
-    assert len(cluster.database.nodes) == 8
-    assert cluster.do(read(1)).mops[0].value is None
+def test_clients_are_served_reads_writes_and_compare_and_sets(cluster: Cluster) -> None:
+    assert cluster.do(read(WRITES)).mops[0].value is None
     assert cluster.do(write(1, 7)).type == "ok"
     assert cluster.do(cas(1, 7, 8)).type == "ok"
     with pytest.raises(DefiniteError) as refused:
@@ -90,37 +29,127 @@ def test_eight_nodes_serve_reads_writes_and_compare_and_sets(cluster: Cluster) -
 
 def test_acknowledged_writes_outlive_the_leaders_that_are_killed(cluster: Cluster) -> None:
     cluster.do_until_known(write(2, 20))
-    killed = cluster.leader_of_a_tablet(), cluster.leader_master()
+    killed = cluster.leader_of_a("tserver"), cluster.leader_of_a("master")
     before = {}
     for node in killed:
-        alive = cluster.runner.run(cluster.database.status(node))
+        alive = cluster.run(cluster.database.status(node))
         assert alive is not None
         before[node] = alive.incarnation
-        cluster.runner.run(cluster.database.kill(node))
-        assert cluster.state(node) is ProcessState.DEAD
-        assert cluster.runner.run(cluster.database.status(node)) is None
+        cluster.run(cluster.database.kill(node))
+        assert cluster.run(cluster.database.process_state(node)) is ProcessState.DEAD
+        assert cluster.run(cluster.database.status(node)) is None
     assert cluster.do_until_known(read(2)).mops[0].value == 20
     assert cluster.do_until_known(write(2, 21)).type == "ok"
     for node in killed:
-        cluster.runner.run(cluster.database.start(node))
-    cluster.runner.run(cluster.database.await_ready(READY_S))
+        cluster.run(cluster.database.start(node))
+    cluster.run(cluster.serves())
     for node in killed:
-        status = cluster.runner.run(cluster.database.status(node))
+        status = cluster.run(cluster.database.status(node))
         assert status is not None
         assert status.incarnation == before[node] + 1
     assert cluster.do_until_known(read(2)).mops[0].value == 21
 
 
 def test_a_paused_node_is_silent_until_it_is_resumed(cluster: Cluster) -> None:
-    cluster.runner.run(cluster.database.pause("t1"))
-    assert cluster.state("t1") is ProcessState.PAUSED
-    assert cluster.runner.run(cluster.database.status("t1")) is None
-    cluster.runner.run(cluster.database.resume("t1"))
-    assert cluster.state("t1") is ProcessState.RUNNING
-    cluster.runner.run(cluster.database.await_ready(READY_S))
+    cluster.run(cluster.database.pause("t1"))
+    assert cluster.run(cluster.database.process_state("t1")) is ProcessState.PAUSED
+    assert cluster.run(cluster.database.status("t1")) is None
+    cluster.run(cluster.database.resume("t1"))
+    assert cluster.run(cluster.database.process_state("t1")) is ProcessState.RUNNING
+    cluster.run(cluster.serves())
 
 
 def test_every_node_leaves_a_log(cluster: Cluster) -> None:
-    logs = cluster.runner.run(cluster.database.collect_logs())
+    logs = cluster.run(cluster.database.collect_logs())
     assert set(logs) == {f"{node.name}/node.log" for node in cluster.database.nodes}
     assert all(b"listening at" in log for log in logs.values())
+
+
+def test_a_full_volume_is_seen_from_inside_until_it_has_room_again(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        assert not (await cluster.disk("t1")).full
+        await cluster.database.fill_disk("t1")
+        assert (await cluster.disk("t1")).full
+        assert not (await cluster.disk("t2")).full
+        await cluster.write()
+        await cluster.database.free_disk("t1")
+        assert not (await cluster.disk("t1")).full
+        await cluster.serves()
+
+    cluster.run(scenario())
+
+
+def test_slow_and_hung_disks_are_seen_from_inside_until_they_are_disarmed(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        assert await cluster.database.arm("t1", SYNC, "delay", times=0, seconds=0.2)
+        assert (await cluster.disk("t1")).sync_ms >= 200  # behind the log's own writes it may not have ended yet
+        assert await cluster.database.arm("t1", SYNC, "hang", times=0)
+        assert not (await cluster.disk("t1")).ended
+        await cluster.write()
+        await cluster.database.disarm("t1", SYNC)
+        for _ in range(20):
+            if (await cluster.disk("t1")).ended:
+                break
+            await asyncio.sleep(0.1)
+        assert (await cluster.disk("t1")).ended
+        assert (await cluster.database.acted("t1"))[SYNC] >= 2
+        await cluster.serves()
+
+    cluster.run(scenario())
+
+
+@pytest.mark.parametrize(("point", "action"), [("before_fsync", "crash"), ("before_apply", "fail"), (SYNC, "fail")])
+def test_an_armed_node_ends_there_and_the_node_itself_says_so(cluster: Cluster, point: str, action: Any) -> None:
+    async def scenario() -> None:
+        before = sum((await cluster.database.acted("t2")).values())
+        await cluster.database.arm("t2", point, action)  # it may end before it has answered
+        await cluster.write()
+        for _ in range(50):
+            if await cluster.database.process_state("t2") is ProcessState.DEAD:
+                break
+            await asyncio.sleep(0.1)
+        assert await cluster.database.process_state("t2") is ProcessState.DEAD
+        assert sum((await cluster.database.acted("t2")).values()) == before + 1
+        await cluster.back("t2")
+
+    cluster.run(scenario())
+
+
+def test_a_held_node_stops_and_goes_on(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        await cluster.database.arm("t3", "before_append", "stop")  # it may stop before it has answered
+        await cluster.write()
+        assert await cluster.database.process_state("t3") is ProcessState.PAUSED
+        await cluster.database.disarm("t3")
+        assert await cluster.database.process_state("t3") is ProcessState.RUNNING
+        await cluster.serves()
+
+    cluster.run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_flipped_bit_is_read_back_and_loses_nothing(cluster: Cluster, seed: int) -> None:
+    async def scenario() -> None:
+        with pytest.raises(HarnessError, match="t1 runs"):
+            await cluster.database.damage("t1", "bit-flip", seed)
+        await cluster.database.kill("t1")
+        done = await cluster.database.damage("t1", "bit-flip", seed)
+        assert done is not None
+        before, after = done[1].split(" became ")
+        assert (int(before, 16) ^ int(after, 16)).bit_count() == 1
+        await cluster.back("t1")
+
+    cluster.run(scenario())
+
+
+def test_a_wiped_node_is_another_server(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        assert await cluster.database.server_id("t3") == "t3"
+        await cluster.whole()
+        await cluster.database.kill("t3")
+        await cluster.database.wipe("t3")
+        await cluster.back("t3")
+        server = await cluster.database.server_id("t3")
+        assert server is not None and server.startswith("t3.")
+
+    cluster.run(scenario())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,19 +9,22 @@ from typing import Any
 
 import pytest
 
-from cluster.deploy.database_docker import DockerDatabase
+from cluster.deploy.database_ssh import SshDatabase
+from harness.env import clocks
 from harness.env.docker import environment as environments
 from harness.env.docker.abilities import PROBE_COMMAND
 from harness.env.docker.engine import RUN_LABEL
-from harness.errors import UserError
 from harness.ops import Op
-from harness.rundir import open_run
 from tests import honest_runs as honest
 from tests.docker.test_docker_behind_our_back import Somebody
+from tests.mounts import small_disk
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
 CUT_S = 20.0
+VACUOUS_S = 5.0
+"""The load goes on for three times as long, for what was asked for is never seen."""
+
 LIBRARY = "$(find /usr/lib -name 'libfaketime*.so.1')"
 NO_LIBRARY = f"rm -f {LIBRARY}\n"
 
@@ -43,7 +45,7 @@ def nothing_is_left(engine: Any) -> Iterator[None]:
 
 def test_a_nemesis_that_does_nothing(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest.without_hands(monkeypatch)
-    honest.is_vacuous(honest.run("docker", tmp_path))
+    honest.is_vacuous(honest.run("docker", tmp_path, time_limit=VACUOUS_S))
 
 
 def test_a_client_that_never_succeeds(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +59,7 @@ def test_a_client_that_says_fail_for_a_timeout(engine: Any, tmp_path: Path, monk
 
 
 def test_a_teardown_that_raises(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest.with_a_failing_teardown(monkeypatch, DockerDatabase)
+    honest.with_a_failing_teardown(monkeypatch, SshDatabase)
     honest.lost_only_the_teardown(honest.run("docker", tmp_path, "none", time_limit=6.0))
 
 
@@ -83,45 +85,33 @@ def test_a_control_connection_that_is_cut_for_20_seconds(engine: Any, tmp_path: 
     assert verdict.aftermath == ()
 
 
+def test_a_clock_that_will_not_move(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hand on each node answers, and the clock that the programs read stays."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(clocks.AGENT_SOURCE.read_text().replace("os.replace(new, path)", "os.remove(new)"))
+    monkeypatch.setattr(clocks, "AGENT_SOURCE", agent)
+    honest.is_vacuous(honest.run("docker", tmp_path / "store", "clock-jump", time_limit=VACUOUS_S))
+
+
 def test_libfaketime_is_missing_in_the_image(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused in a sentence before anything starts."""
     monkeypatch.setattr(environments, "PROBE_COMMAND", NO_LIBRARY + PROBE_COMMAND)
-    with pytest.raises(UserError, match="The nemesis 'clock-jump' can't be used here: no clock fault is offered"):
-        honest.run("docker", tmp_path / "store", "clock-jump")
-    assert not (tmp_path / "store").exists()
+    honest.is_refused_without_clocks("docker", tmp_path / "store")
 
 
 def test_libfaketime_vanishes_from_the_nodes(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs start without it, so that no clock moves: what was asked for was never seen."""
-    install = DockerDatabase.install
+    install = SshDatabase.install
 
-    async def without_library(self: DockerDatabase) -> None:
+    async def without_library(self: SshDatabase) -> None:
         await install(self)
         for node in self.nodes:
             await self._command(node.name, NO_LIBRARY)
 
-    monkeypatch.setattr(DockerDatabase, "install", without_library)
-    honest.is_vacuous(honest.run("docker", tmp_path, "clock-jump"))
+    monkeypatch.setattr(SshDatabase, "install", without_library)
+    honest.is_vacuous(honest.run("docker", tmp_path, "clock-jump", time_limit=VACUOUS_S))
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with next to no room."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none", place], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
-
-
-def test_a_disk_that_fills_up_under_the_store(engine: Any, small_disk: Path) -> None:
-    outcome = honest.run("docker", small_disk, "pause")
-    verdict = outcome.verdict
-    assert verdict.overall == "unknown", verdict.reasons
-    assert verdict.harness.answer is False
-    assert any("No space left on device" in reason for reason in verdict.reasons), verdict.reasons
-    assert open_run(outcome.rundir.path).journal.exists()
+def test_a_disk_that_fills_up_under_the_store(engine: Any, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", "8m") as store:
+        honest.ran_out_of_room(honest.run("docker", store, "pause", honest.FillsUp(store)))

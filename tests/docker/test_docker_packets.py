@@ -10,7 +10,7 @@ import pytest
 
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import HarnessError
-from harness.protocols import Flow, Impairment, PacketShaping
+from harness.protocols import Impairment, PacketShaping, ProbeFlow
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
@@ -20,7 +20,7 @@ LINKS = [*LEAVING, ("t2", "t1")]
 QUIET = dict.fromkeys(LINKS, False)
 BAD = {link: link in LEAVING for link in LINKS}
 
-SEEN: dict[str, tuple[Impairment, Callable[[Flow], bool]]] = {
+SEEN: dict[str, tuple[Impairment, Callable[[ProbeFlow], bool]]] = {
     "packet-delay": (Impairment(delay_s=0.1), lambda flow: flow.delays_s[len(flow.delays_s) // 2] > 0.09),
     "packet-loss": (Impairment(loss=0.4), lambda flow: 0.2 < flow.lost < 0.6),
     "packet-corruption": (Impairment(corruption=0.4), lambda flow: flow.lost > 0.1),
@@ -32,7 +32,7 @@ SEEN: dict[str, tuple[Impairment, Callable[[Flow], bool]]] = {
 
 
 def look(
-    runner: asyncio.Runner, environment: DockerEnvironment, seen: Callable[[Flow], bool]
+    runner: asyncio.Runner, environment: DockerEnvironment, seen: Callable[[ProbeFlow], bool]
 ) -> dict[tuple[str, str], bool]:
     flows = runner.run(environment.flows(LINKS, 100, 1_000, 0.3))
     return {link: seen(flow) for link, flow in flows.items()}
@@ -62,7 +62,7 @@ def test_what_waited_in_a_clog_arrives_in_a_burst(runner: asyncio.Runner, enviro
     if "packet-clog" not in environment.capabilities:
         pytest.skip("this kernel can't clog")
 
-    async def scenario() -> Flow:
+    async def scenario() -> ProbeFlow:
         await environment.impair(dict.fromkeys(LEAVING, Impairment(clogged=True)))
         flowing = asyncio.create_task(environment.flows([("t1", "t2")], 50, 1_000, 0.3))
         await asyncio.sleep(0.8)

@@ -28,6 +28,8 @@ def test_partitions_and_kills_are_survived_and_observed(engine: Any, tmp_path: P
     faults = verdict.adequacy.details["faults"]
     assert all(faults[kind]["observed"] >= 1 for kind in ("partition", "kill"))
     assert verdict.aftermath == ()
+    reads = verdict.adequacy.details["each_node"]["reads"]
+    assert sorted(reads) == ["t1", "t2", "t3", "t4", "t5"] and all(answered for _, answered in reads.values())
     assert verdict.checkers["invariants"]["details"]["checked"]["state-digest"] > 0
 
 

@@ -117,6 +117,17 @@ def test_a_program_that_takes_the_process_id_over_is_left_alone(tmp_path: Path, 
         other.wait()
 
 
+def test_a_shell_that_is_about_to_become_the_program_is_not_it(sleeper: Daemon) -> None:
+    about_to = subprocess.Popen(["sh", "-c", f"sleep 60; exec python -c pass {sleeper.marker}"], start_new_session=True)
+    try:
+        Path(sleeper.pid_file).parent.mkdir()
+        Path(sleeper.pid_file).write_text(f"{about_to.pid}\n")
+        assert state(sleeper) is ProcessState.DEAD
+    finally:
+        os.killpg(about_to.pid, signal.SIGKILL)
+        about_to.wait()
+
+
 def test_a_killed_program_that_nobody_reaped_is_dead(sleeper: Daemon) -> None:
     child = subprocess.Popen(list(sleeper.argv), env={**os.environ, **sleeper.environment}, stdout=subprocess.DEVNULL)
     Path(sleeper.pid_file).parent.mkdir()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from harness.env.docker.abilities import NodeAbilities, parse_abilities
-from harness.env.doctor import ABILITIES, EngineFacts, Facts, Finding, findings, java_major
+from harness.env.doctor import ABILITIES, DoctorFinding, EngineFacts, MachineFacts, findings, java_major
 
 ALL_WORK = NodeAbilities("iptables-nft", frozenset(ABILITIES), {})
-GOOD = Facts(
+GOOD = MachineFacts(
     cores=8,
     memory_gib=16.0,
     java='openjdk version "21.0.2" 2024-01-16',
@@ -18,7 +18,7 @@ GOOD = Facts(
 )
 
 
-def lacks(facts: Facts) -> dict[str, Finding]:
+def lacks(facts: MachineFacts) -> dict[str, DoctorFinding]:
     return {finding.subject: finding for finding in findings(facts) if not finding.ok}
 
 
@@ -40,7 +40,7 @@ def test_a_machine_that_has_everything_lacks_nothing() -> None:
         (replace(GOOD, engine=EngineFacts("27.0", False)), "nodes", "assay doctor --build"),
     ],
 )
-def test_each_lack_is_told_with_what_to_do(facts: Facts, subject: str, advice: str) -> None:
+def test_each_lack_is_told_with_what_to_do(facts: MachineFacts, subject: str, advice: str) -> None:
     assert advice in lacks(facts)[subject].sentence
 
 
@@ -53,7 +53,7 @@ def test_each_fault_that_nodes_can_not_take_is_told_with_its_reason(name: str) -
 
 
 def test_every_sentence_is_one_sentence() -> None:
-    bare = Facts(1, 0.5, "", EngineFacts("20.10", False, "it needs root"))
+    bare = MachineFacts(1, 0.5, "", EngineFacts("20.10", False, "it needs root"))
     for facts in (GOOD, bare, replace(GOOD, engine=None, engine_error="no engine")):
         for finding in findings(facts):
             assert finding.sentence.endswith(".")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -37,6 +36,7 @@ from harness.history.recorder import Recorder
 from harness.history.table import pairs
 from harness.interpreter import HardLimits, interpret
 from harness.ops import Op, read
+from harness.real.clock import RealClock
 from harness.sim.world import World
 
 Behaviour = Callable[[Op], Awaitable[Op]]
@@ -380,20 +380,6 @@ def test_equal_seeds_make_equal_histories(tmp_path: Path) -> None:
 def test_virtual_hours_cost_nothing_and_still_seal(bench: Bench) -> None:
     events = bench.run(clients(chain(invoke("read"), sleep(7200), invoke("read"))), Pool(bench.sleepy))
     assert events[2].time == 7200 * 10**9
-
-
-class RealClock:
-    def wall_ns(self) -> int:
-        return time.time_ns()
-
-    def monotonic_ns(self) -> int:
-        return time.monotonic_ns()
-
-    def times_ns(self) -> tuple[int, int]:
-        return time.time_ns(), time.monotonic_ns()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 def test_it_runs_on_an_ordinary_loop_too(tmp_path: Path) -> None:

@@ -288,6 +288,10 @@ def test_nobody_listening_is_unreachable_until_somebody_does(twin: Twin) -> None
         await a.network.listen(address, server.on_call, server.on_notify)
         assert await b.network.call(address, b"abc", 5) == b"cba"
         assert server.heard == [b"abc"]
+        for none in ("", ":", ":1", "paper", "x:paper", "127.0.0.1:99999999", "\x00:1", "x" * 300 + ":1"):
+            b.network.notify(none, b"no address at all")
+            with pytest.raises(Unreachable):
+                await b.network.call(none, b"abc", 5)
 
     twin.run(main())
 

@@ -20,7 +20,7 @@ from harness.ports import CallLost, Channel, DiskFull, Hello, Peer, Ports, Unrea
 from harness.real import real_ports
 from harness.real.disk import RealDisk
 from harness.real.failpoints import VARIABLE, real_failpoints
-from harness.real.frames import FrameProtocol, Kind
+from harness.real.frames import FrameKind, FrameProtocol
 
 PROGRAM = """
 import asyncio, sys
@@ -144,10 +144,10 @@ def make_connection(frames: list[tuple[int, int, bytes]]) -> tuple[FrameProtocol
 
 @settings(deadline=None, max_examples=60)
 @given(
-    sent=st.lists(st.tuples(st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.binary(max_size=40)), max_size=8),
+    sent=st.lists(st.tuples(st.sampled_from(FrameKind), st.integers(0, 2**64 - 1), st.binary(max_size=40)), max_size=8),
     cuts=st.lists(st.integers(1, 30), min_size=1, max_size=20),
 )
-def test_frames_survive_any_fragmentation(sent: list[tuple[Kind, int, bytes]], cuts: list[int]) -> None:
+def test_frames_survive_any_fragmentation(sent: list[tuple[FrameKind, int, bytes]], cuts: list[int]) -> None:
     async def main() -> None:
         received: list[tuple[int, int, bytes]] = []
         protocol, transport = make_connection(received)
@@ -195,7 +195,13 @@ def test_a_connection_without_a_hello_gets_no_service(tmp_path: Path) -> None:
     async def main() -> None:
         listener = await start(tmp_path, "a").network.listen("127.0.0.1:0", echo, ignore)
         host, _, port = listener.address.rpartition(":")
-        for first in (b"\x00\x00\x00\x0a\x01" + bytes(8) + b"x", b"\x00\x00\x00\x0a\x00" + bytes(8) + b"x"):
+        no_text = b"\x84\xaacluster_id\xa2\xff\xfe"
+        no_text += b"\xa7node_id\xa1x\xabincarnation\x01\xa7version\x01"
+        for first in (
+            b"\x00\x00\x00\x0a\x01" + bytes(8) + b"x",
+            b"\x00\x00\x00\x0a\x00" + bytes(8) + b"x",
+            (len(no_text) + 9).to_bytes(4) + bytes(9) + no_text,
+        ):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(first)
             assert await reader.read() == b""

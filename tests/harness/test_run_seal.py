@@ -14,7 +14,7 @@ from assay.check_command import whole_or_unknown
 from assay.cluster_command import saved_report
 from harness.errors import UserError
 from harness.facts import conclude_run
-from harness.run_seal import is_verdict_of
+from harness.run_seal import is_verdict_of, seal_run
 from harness.rundir import RunDir, open_run
 from tests.harness.memory_runs import KillNemesis, Setup
 from tests.harness.test_invariants_verdict import WatchedMemory
@@ -145,6 +145,16 @@ def test_by_a_named_model_an_edited_run_is_not_valid_either(run: RunDir) -> None
     assert whole_or_unknown(run.path, found)["valid"] == "unknown"
     assert whole_or_unknown(run.path, {**found, "valid": False})["valid"] is False
     assert whole_or_unknown(run.history_parquet, found) == found, "a history by itself has a seal of its own"
+
+
+def test_by_a_named_model_a_vacuous_run_is_not_valid_either(run: RunDir) -> None:
+    """`assay check RUN` said unknown, and with `--model` the same history was valid."""
+    value = json.loads(run.run_json.read_text())
+    value["requested_faults"].append("clock-jump")
+    run.run_json.write_text(json.dumps(value))
+    seal_run(run)
+    found = whole_or_unknown(run.path, {"valid": True, "model": "register"})
+    assert found["valid"] == "unknown" and "the fault clock-jump was never observed in effect" in found["reason"]
 
 
 def test_a_verdict_is_one_on_its_own_files_word_for_word(run: RunDir, other: RunDir) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.env.sim import SimEnvironment
-from harness.protocols import ClockControl, Flow, Impairment, Node, PacketShaping, Skew
+from harness.protocols import ClockControl, Impairment, Node, PacketShaping, ProbeFlow, Skew
 from harness.sim import LinkOptions, World
 from harness.sim.clock import ClockOptions
 from harness.sim.node import MachineOptions
@@ -19,11 +19,11 @@ LINK, OTHER = ("a", "b"), ("b", "a")
 DATAGRAMS, SIZE = 200, 1_000
 
 
-def median_s(flow: Flow) -> float:
+def median_s(flow: ProbeFlow) -> float:
     return flow.delays_s[len(flow.delays_s) // 2]
 
 
-SEEN: dict[str, tuple[Impairment, Callable[[Flow], bool]]] = {
+SEEN: dict[str, tuple[Impairment, Callable[[ProbeFlow], bool]]] = {
     "delay": (Impairment(delay_s=0.1), lambda flow: 0.1 <= median_s(flow) <= 0.11),
     "jitter": (Impairment(jitter_s=0.2), lambda flow: flow.delays_s[-1] - flow.delays_s[0] > 0.04),
     "loss": (Impairment(loss=0.4), lambda flow: 0.25 < flow.lost < 0.55),
@@ -61,10 +61,10 @@ def test_an_impairment_is_seen_on_its_link_alone_and_ends(name: str, tcp: bool) 
 
 
 def test_a_flow_tells_what_was_overtaken() -> None:
-    assert Flow((0.0, 0.1, 0.2), (0.5, 0.6, 0.7), 3, 1).overtaken == 0
-    assert Flow((0.0, 0.1, 0.2), (0.5, None, 0.4), 2, 1).overtaken == pytest.approx(1 / 3)
-    assert Flow((0.0, 0.1, 0.2), (0.9, 0.8, 0.7), 3, 1).overtaken == pytest.approx(2 / 3)
-    assert Flow((0.0, 0.1), (0.2, 0.2), 4, 1).duplicated == 1
+    assert ProbeFlow((0.0, 0.1, 0.2), (0.5, 0.6, 0.7), 3, 1).overtaken == 0
+    assert ProbeFlow((0.0, 0.1, 0.2), (0.5, None, 0.4), 2, 1).overtaken == pytest.approx(1 / 3)
+    assert ProbeFlow((0.0, 0.1, 0.2), (0.9, 0.8, 0.7), 3, 1).overtaken == pytest.approx(2 / 3)
+    assert ProbeFlow((0.0, 0.1), (0.2, 0.2), 4, 1).duplicated == 1
 
 
 def test_what_waits_in_a_clog_arrives_in_a_burst() -> None:

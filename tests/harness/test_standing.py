@@ -10,6 +10,7 @@ import pytest
 from memory_runs import KillNemesis, Setup
 
 from harness.env.sim import SimEnvironment
+from harness.invariants import Examination, InvariantsRecord
 from harness.memory import MemoryDatabase
 from harness.protocols import ProcessState
 from harness.run import Silent
@@ -97,3 +98,30 @@ def test_machines_that_somebody_else_disturbed_are_our_failure(setup: Setup) -> 
     verdict = setup.run(environment=environment).verdict
     assert (verdict.overall, verdict.harness.answer) == ("unknown", False)
     assert "n3 is gone: its container was removed" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+def test_what_is_wrong_in_the_end_is_not_the_database_s_where_a_machine_was_taken_away_while_it_was_looked_at(
+    setup: Setup, disturbed: bool
+) -> None:
+    class Disturbed(SimEnvironment):
+        gone: tuple[str, ...] = ()
+
+        async def disturbed(self) -> tuple[str, ...]:
+            return self.gone
+
+    class Examined(MemoryDatabase):
+        async def invariants(self) -> InvariantsRecord:
+            return InvariantsRecord({"something": 1}, {}, ())
+
+        async def examine(self, timeout_s: float) -> Examination:
+            if disturbed:
+                environment.gone = ("n3 is gone: its container is paused",)
+            return Examination(("node: n3 does not answer",), {})
+
+    environment, database = Disturbed(setup.world), Examined(setup.environment.clock)
+    verdict = setup.run(environment=environment, database=database, nemesis=KillNemesis(database)).verdict
+    assert verdict.overall == ("unknown" if disturbed else "invalid")
+    assert verdict.harness.answer is not disturbed
+    wanted = "n3 is gone: its container is paused" if disturbed else "end-state"
+    assert any(wanted in reason for reason in verdict.reasons), verdict.reasons

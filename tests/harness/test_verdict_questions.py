@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.adequacy import Done, Floors, parse_floors
+from harness.adequacy import Floors, WorkDone, parse_floors
 from harness.errors import UserError
 from harness.failures import HarnessFailure
 from harness.faults import Fault, RoleHit
@@ -21,7 +21,7 @@ CUTS = (
     Fault("partition", 1, "halves", ("n1",), 5, None),
     Fault("partition", 2, "ring", ("n1",), 9, 12, 2 * S, 2 * S + 1),
 )
-DONE = Done(
+DONE = WorkDone(
     fs=("read", "write"),
     counts={"read": {"ok": 600, "info": 3}, "write": {"ok": 300, "fail": 90}},
     load_s=10.0,
@@ -37,7 +37,7 @@ OUR_BUG = HarnessFailure("client", "KeyError: x", 3)
 
 def facts(**changes: Any) -> Facts:
     """The good run with some of its facts, or of what it did, changed."""
-    done = {name: changes.pop(name) for name in list(changes) if name in Done.__struct_fields__}
+    done = {name: changes.pop(name) for name in list(changes) if name in WorkDone.__struct_fields__}
     return msgspec.structs.replace(GOOD, done=msgspec.structs.replace(DONE, **done), **changes)
 
 
@@ -63,6 +63,7 @@ def test_a_good_run_is_valid_and_lists_the_instances_that_missed() -> None:
         ({"faults": GOOD.faults[:1]}, "the fault partition was never observed"),
         ({"final_counts": {"fail": 5}}, "no final read succeeded"),
         ({"final_counts": {"ok": 1, "info": 59}}, "only 1 of 60 final reads succeeded; the floor is 90%"),
+        ({"final_keys": (30, 3)}, "final reads answered for 3 of 30 keys in use; the floor is 90%"),
         ({"counts": {"read": {"ok": 890}, "write": {"ok": 1}}}, "only 1 write succeeded; the floor is 10"),
         ({"keys": (30, 30), "keys_in_all": 500}, "only 30 of 500 keys were asked for as often as 5 times"),
         ({"groups": (3, 1)}, "only 1 of 3 groups of keys ever answered; the floor is 90%"),

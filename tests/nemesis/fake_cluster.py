@@ -17,11 +17,11 @@ from harness.protocols import (
     DamageKind,
     DiskState,
     Failpoint,
-    Flow,
     GroupStatus,
     Impairment,
     Node,
     NodeStatus,
+    ProbeFlow,
     ProcessState,
     Skew,
 )
@@ -58,11 +58,11 @@ class FakeClock:
         due_ns = self.now_ns + int(seconds * 1e9)
         self._due_ns.append(due_ns)
         try:
-            while self.now_ns < due_ns:
+            while (before_ns := self.now_ns) < due_ns:
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
-                if due_ns == min(self._due_ns):
-                    self.now_ns = max(self.now_ns, due_ns)
+                if due_ns == min(self._due_ns) and self.now_ns == before_ns:
+                    self.now_ns = due_ns
         finally:
             self._due_ns.remove(due_ns)
         await asyncio.sleep(0)
@@ -128,11 +128,11 @@ class FakeEnvironment:
 
     async def flows(
         self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
-    ) -> Mapping[tuple[str, str], Flow]:
+    ) -> Mapping[tuple[str, str], ProbeFlow]:
         await self.clock.sleep(over_s)
         return {link: self._flow(link, count, size, over_s) for link in links}
 
-    def _flow(self, link: tuple[str, str], count: int, size: int, over_s: float) -> Flow:
+    def _flow(self, link: tuple[str, str], count: int, size: int, over_s: float) -> ProbeFlow:
         bad = Impairment() if self.sturdy else self.impaired.get(link, Impairment())
         sent = tuple(over_s * number / count for number in range(count))
         rate = bad.rate_bytes_per_s
@@ -145,7 +145,7 @@ class FakeEnvironment:
             for number in range(count)
         )
         whole = sum(at_s is not None for at_s in arrived)
-        return Flow(sent, arrived, whole + int(bad.duplication * whole), size)
+        return ProbeFlow(sent, arrived, whole + int(bad.duplication * whole), size)
 
     async def teardown(self) -> None: ...
 
@@ -163,7 +163,7 @@ class FakeDatabase:
     capabilities: frozenset[str] = frozenset(
         {
             *("kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk", "zones"),
-            *("foreign-cluster", "master-membership"),
+            *("foreign-cluster", "master-membership", "leadership", "lasting-tablets"),
         }
     )
     wall_ns: Callable[[str], int] = lambda _: 0
@@ -184,6 +184,7 @@ class FakeDatabase:
     masters: tuple[str, ...] = GROUPS["catalog"]
     strangers: set[str] = field(default_factory=set)
     renames: bool = False
+    deleted: set[str] = field(default_factory=set)
 
     async def install(self) -> None: ...
 
@@ -287,6 +288,14 @@ class FakeDatabase:
         self.masters = tuple(each for each in (*self.masters, *added) if each != remove)
         return None
 
+    async def transfer_leadership(self, leader: str, group: str, target: str, timeout_s: float) -> str | None:
+        self.calls.append(f"let {target} lead {group}")
+        known, term = self.leaders[group]
+        if known != leader:
+            return "not-the-leader: this replica does not lead the group"
+        self._leads(group, target.partition(".")[0], term + 1)
+        return None
+
     async def flood(self, node: str, group: str, writes: int) -> bool:
         self.calls.append(f"flood {node} {writes}")
         return True
@@ -303,8 +312,9 @@ class FakeDatabase:
     async def status(self, node: str) -> NodeStatus | None:
         if self.states[node] is not ProcessState.RUNNING or node in self.mute:
             return None
-        groups = tuple(self._replica(group, node) for group, voters in GROUPS.items() if node in voters)
-        if node in LEARNERS:
+        held = [group for group, voters in GROUPS.items() if node in voters and group not in self.deleted]
+        groups = tuple(self._replica(group, node) for group in held)
+        if node in LEARNERS and LEARNERS[node] not in self.deleted:
             groups = (replace(self._replica(LEARNERS[node], node), role="learner", lease_valid=False),)
         role = next(n.role for n in NODES if n.name == node)
         details = {"server_id": self.servers[node]}

@@ -20,7 +20,7 @@ from nemesis.kinds.api import Moment
 from nemesis.kinds.clocks import FAMILY, Strobe, reading_of
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.view import DEFAULT_CLOCK_OFFSET_NS, View
-from nemesis.watch import LONGEST_DOUBT_NS, Spans
+from nemesis.watch import LONGEST_DOUBT_NS, LONGEST_UNSEEN_NS, Spans
 
 QUICK = Patience(choose_s=0.2, observe_s=0.5, recover_s=0.5, poll_s=0.05, probe_s=0.25)
 CLOCK_KINDS = {kind.name: kind for kind in FAMILY.kinds}
@@ -176,7 +176,7 @@ def test_a_walk_of_failpoints_goes_on_where_a_node_can_t_be_told_to_forget_them(
     assert ended["observed"] is True
 
 
-LOOKS = st.lists(st.tuples(st.integers(1, 5_000 * MS), st.sampled_from((True, False, None))), max_size=20)
+LOOKS = st.lists(st.tuples(st.integers(1, 7_000 * MS), st.sampled_from((True, False, None))), max_size=20)
 
 
 @given(LOOKS)
@@ -196,6 +196,8 @@ def test_looks_that_can_t_tell_add_nothing_to_a_span(looks: list[tuple[int, bool
         for before, after in itertools.pairwise(sure):
             doubted = any(met is None and before < at < after for at, met in inside)
             assert not doubted or after - before <= LONGEST_DOUBT_NS
+        looks_at = [at for at, _ in inside]
+        assert all(after - before <= LONGEST_UNSEEN_NS for before, after in itertools.pairwise(looks_at))
     assert sum(len([at for at in told if first <= at <= last]) for first, last in spans.closed()) == len(told)
 
 

@@ -13,10 +13,10 @@ from cluster.deploy.drawn_knobs import draw_knobs
 from harness.env.sim import SimEnvironment
 from harness.sim.world import World
 from nemesis.elections import Lonely, level, make_lonely
-from nemesis.faults import Partition
+from nemesis.faults import NetworkPartition
 from nemesis.grudges import split
 from nemesis.injectors import Injectors
-from nemesis.observe import Observer
+from nemesis.observe import DatabaseObserver
 from nemesis.registry import FAMILIES
 from nemesis.scene import Scene
 from nemesis.stage import Stage
@@ -31,7 +31,7 @@ class Play:
     def __init__(self, world: World, seed: int) -> None:
         self.database = SimDatabase(world, knobs=draw_knobs(seed))
         self.environment = SimEnvironment(world)
-        observer = Observer(self.database, self.environment)
+        observer = DatabaseObserver(self.database, self.environment)
         self.injector = Injectors(observer, (family.injector for family in FAMILIES))
         self.scene = Scene(observer, Random(seed), Stage())
 
@@ -53,7 +53,7 @@ class Play:
         old = await self.scene.group()
         assert old is not None
         cut = split([old.node], old.others)
-        await self.scene.act(Partition(cut))
+        await self.scene.act(NetworkPartition(cut))
         born = await make_lonely(self.scene, old, old.others, cut)
         return old, born, await self.scene.view(old.voters)
 
@@ -75,7 +75,7 @@ def test_lonely_leaders_have_their_first_entry_to_themselves() -> None:
             made.append(born is not None)
             if born is not None:
                 assert_nobody_heard_of(old, born, view)
-            await play.scene.act(Partition(()))
+            await play.scene.act(NetworkPartition(()))
             await play.database.await_ready(10)
             await level(play.scene, old)
         obeying.cancel()
@@ -90,7 +90,7 @@ def test_lonely_leaders_have_their_first_entry_to_themselves() -> None:
 
 
 def scene_on_a_fake(database: FakeDatabase) -> Scene:
-    return Scene(Observer(database, FakeEnvironment()), Random(1), Stage(), 0.01)
+    return Scene(DatabaseObserver(database, FakeEnvironment()), Random(1), Stage(), 0.01)
 
 
 def test_watching_ends_with_what_is_seen_or_with_patience() -> None:

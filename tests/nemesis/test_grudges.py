@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.protocols import CLIENTS
-from nemesis.faults import Kill, Partition
+from nemesis.faults import Kill, NetworkPartition
 from nemesis.grudges import Grudge, bridge, grudge, halves, isolate, majorities_ring, one_way, split
 
 clusters = st.integers(2, 15).map(lambda count: tuple(f"n{i}" for i in range(count)))
@@ -91,25 +91,25 @@ def test_a_bridge_joins_halves_that_are_apart(count: int, seed: int) -> None:
 
 def test_cuts_of_clients_are_described_in_words() -> None:
     nodes = ("t1", "t2")
-    assert Partition((("t1", CLIENTS),)).describe(nodes) == "t1 -/-> clients"
-    assert Partition((("t1", CLIENTS),)).hits(nodes) == ("t1",)
+    assert NetworkPartition((("t1", CLIENTS),)).describe(nodes) == "t1 -/-> clients"
+    assert NetworkPartition((("t1", CLIENTS),)).hits(nodes) == ("t1",)
 
 
 def test_faults_are_described_in_words() -> None:
     nodes = ("m1", "t1", "t2", "t3")
-    assert Partition(isolate(nodes, ["t2"])).describe(nodes) == "t2 | m1 t1 t3"
-    assert Partition(one_way(nodes, "t1", outbound=True)).describe(nodes) == "t1 -/-> m1 t2 t3"
-    assert Partition(one_way(nodes, "t1", outbound=False)).describe(nodes) == "m1 t2 t3 -/-> t1"
-    assert Partition((("m1", "t1"), ("t2", "m1"))).describe(nodes) == "m1 -/-> t1, t2 -/-> m1"
-    assert Partition(split(*([name] for name in nodes))[1:]).describe(nodes) == "11 of 12 one-way links cut"
-    assert Partition(split(["t3"], ["t1", "t2"])).describe(nodes) == "t3 | t1 t2"
-    assert Partition(split(["t3"], ["t1"], ["t2"])).describe(nodes) == "t1 | t2 | t3"
-    assert Partition(()).describe(nodes) == "no cut"
+    assert NetworkPartition(isolate(nodes, ["t2"])).describe(nodes) == "t2 | m1 t1 t3"
+    assert NetworkPartition(one_way(nodes, "t1", outbound=True)).describe(nodes) == "t1 -/-> m1 t2 t3"
+    assert NetworkPartition(one_way(nodes, "t1", outbound=False)).describe(nodes) == "m1 t2 t3 -/-> t1"
+    assert NetworkPartition((("m1", "t1"), ("t2", "m1"))).describe(nodes) == "m1 -/-> t1, t2 -/-> m1"
+    assert NetworkPartition(split(*([name] for name in nodes))[1:]).describe(nodes) == "11 of 12 one-way links cut"
+    assert NetworkPartition(split(["t3"], ["t1", "t2"])).describe(nodes) == "t3 | t1 t2"
+    assert NetworkPartition(split(["t3"], ["t1"], ["t2"])).describe(nodes) == "t1 | t2 | t3"
+    assert NetworkPartition(()).describe(nodes) == "no cut"
     assert Kill(("m1", "t3")).describe(nodes) == "kill -9 m1 t3"
 
 
 def test_targets_of_a_partition_are_the_nodes_that_lose_most() -> None:
     nodes = ("m1", "t1", "t2", "t3")
-    assert Partition(isolate(nodes, ["t2"])).hits(nodes) == ("t2",)
-    assert Partition(isolate(nodes, ["m1", "t1"])).hits(nodes) == nodes
-    assert Partition(()).hits(nodes) == ()
+    assert NetworkPartition(isolate(nodes, ["t2"])).hits(nodes) == ("t2",)
+    assert NetworkPartition(isolate(nodes, ["m1", "t1"])).hits(nodes) == nodes
+    assert NetworkPartition(()).hits(nodes) == ()

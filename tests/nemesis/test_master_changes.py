@@ -10,7 +10,7 @@ from fake_cluster import FakeDatabase, FakeEnvironment
 from nemesis.kinds.api import Claims
 from nemesis.kinds.foreign import Strangers, Supplant
 from nemesis.kinds.masters import MasterChanges, ReplaceMasters, next_step
-from nemesis.observe import Observer
+from nemesis.observe import DatabaseObserver
 from nemesis.operator import missing_change, unlike
 from nemesis.view import View
 
@@ -18,7 +18,7 @@ MASTERS = ("m1", "m2", "m3")
 
 
 def seen(database: FakeDatabase) -> View:
-    return asyncio.run(Observer(database, FakeEnvironment()).view())
+    return asyncio.run(DatabaseObserver(database, FakeEnvironment()).view())
 
 
 def catalog(view: View, **changes: object) -> View:
@@ -47,7 +47,7 @@ def test_a_change_that_nobody_makes_is_not_observed_and_never_seen_to_be_gone() 
             return "of the voters that would be left only one is in contact"
 
     async def scenario() -> None:
-        observer, claims = Observer(Deaf(renames=True), FakeEnvironment()), Claims()
+        observer, claims = DatabaseObserver(Deaf(renames=True), FakeEnvironment()), Claims()
         changes = MasterChanges(observer, claims)
         await changes.carry_out(1, ReplaceMasters(("m2",), ("m2",), lose=True))
         assert not (await changes.look(1)).met and claims.down().keys() == {"m2"}
@@ -60,7 +60,7 @@ def test_a_change_that_nobody_makes_is_not_observed_and_never_seen_to_be_gone() 
 
 def test_fewer_than_three_voters_are_no_effect_that_was_asked_for() -> None:
     async def scenario() -> None:
-        changes = MasterChanges(Observer(FakeDatabase(), FakeEnvironment()), Claims())
+        changes = MasterChanges(DatabaseObserver(FakeDatabase(), FakeEnvironment()), Claims())
         await changes.carry_out(1, ReplaceMasters(("m2",), (None,)))
         sight = await changes.look(1)
         assert sight.evidence["voters"] == ["m1", "m3"] and not sight.met
@@ -71,7 +71,7 @@ def test_fewer_than_three_voters_are_no_effect_that_was_asked_for() -> None:
 def test_strangers_are_in_effect_only_while_they_answer_and_ours_do_not() -> None:
     async def scenario() -> None:
         database = FakeDatabase()
-        strangers = Strangers(Observer(database, FakeEnvironment()), Claims())
+        strangers = Strangers(DatabaseObserver(database, FakeEnvironment()), Claims())
         await strangers.carry_out(1, Supplant(("m2",)))
         assert (await strangers.look(1)).met
         await database.start("m2")

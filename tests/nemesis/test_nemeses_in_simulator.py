@@ -54,7 +54,7 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
         masters = 5 if kinds == ("master-membership",) else 3
         database, environment = Watched(world, masters), SimEnvironment(world)
         database.workload = workload.name
-        faults = package(kinds, database, environment, NemesisOptions(5.0, TIME_LIMIT_S), Random(7))
+        faults = package(kinds, database, environment, NemesisOptions(5.0), Random(7))
         options = resolve_options(workload, {})
         test = Test(
             name=workload.name,

@@ -46,8 +46,8 @@ class Stand:
         return running and not any(left) and sorted(self.database.masters) == masters and not self.database.strangers
 
 
-COME_AND_GO = ("crash-loop", "rolling-restart", "clock-strobe", "failpoint", "master-membership")
-"""Between two blows nothing is broken; nor is anything once a master was replaced."""
+COME_AND_GO = ("crash-loop", "rolling-restart", "clock-strobe", "failpoint", "master-membership", "leadership")
+"""Between two blows nothing is broken; nor is anything once a master was replaced, or another node leads."""
 
 
 HERE = [
@@ -178,6 +178,23 @@ def test_a_kill_that_misses_is_not_observed() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("fault", ["kill", "stop", "crash-loop", "rolling-restart", "failpoint"])
+def test_processes_that_ended_by_themselves_are_neither_hit_nor_started(fault: str) -> None:
+    """A restart that heals a fault would hide that the database's process had died."""
+
+    async def scenario() -> None:
+        for variant in KINDS[fault].variants:
+            stand = Stand()
+            stand.database.states.update(dict.fromkeys(stand.database.states, ProcessState.DEAD))
+            begun = await stand.begin(fault, variant)
+            await stand.environment.clock.sleep(2.0)
+            await stand.end(fault)
+            assert begun["observed"] is False
+            assert set(stand.database.states.values()) == {ProcessState.DEAD}, variant
+
+    asyncio.run(scenario())
+
+
 def test_a_restart_counts_only_with_a_new_incarnation() -> None:
     async def scenario() -> None:
         stand = Stand()
@@ -186,6 +203,32 @@ def test_a_restart_counts_only_with_a_new_incarnation() -> None:
         ended = await stand.end("kill")
         assert ended["observed"] is False
         assert [before == after for before, after in ended["evidence"]["incarnations"].values()] == [True]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("fault", "variant"), [("crash-loop", "one"), ("rolling-restart", "all")])
+def test_restarts_end_with_what_they_are_at(fault: str, variant: str) -> None:
+    """A command that is on its way when the fault ends is carried out before the node is started again."""
+
+    async def scenario() -> None:
+        stand = Stand()
+        at_it = asyncio.Event()
+        kill = stand.database.kill
+
+        async def slow_kill(node: str) -> None:
+            at_it.set()
+            await asyncio.sleep(0.1)
+            await kill(node)
+
+        stand.database.kill = slow_kill  # type: ignore[method-assign]
+        await stand.begin(fault, variant)
+        at_it.clear()
+        await asyncio.wait_for(at_it.wait(), 10.0)
+        ended = await stand.end(fault)
+        lives = ended["evidence"]["incarnations"]
+        assert ended["observed"] is True, lives
+        assert all(after > before for before, after in lives.values()) and stand.is_whole()
 
     asyncio.run(scenario())
 

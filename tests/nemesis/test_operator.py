@@ -8,8 +8,9 @@ from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
+from harness.ops import CellAddress
 from harness.sim.world import World
-from nemesis.observe import Observer
+from nemesis.observe import DatabaseObserver
 from nemesis.operator import duty_of, lacking, replace_lost, spareable
 
 
@@ -22,7 +23,7 @@ def test_quarantined_replicas_begin_anew_and_break_no_invariant() -> None:
         database = SimDatabase(
             world, 3, 3, knobs=Knobs(snapshot_entries=30, retained_entries=0, log_segment_bytes=2_000)
         )
-        observer = Observer(database, environment)
+        observer = DatabaseObserver(database, environment)
         await environment.setup(database.nodes)
         await database.install()
         for node in database.nodes:
@@ -32,7 +33,7 @@ def test_quarantined_replicas_begin_anew_and_break_no_invariant() -> None:
         for seed in range(4):
             client = database.admin_client(20.0)
             for key in range(40):
-                await client.write("registers", key, 0, 0, seed)
+                await client.write("registers", CellAddress(key), seed)
             view = await observer.view()
             assert spareable(view, "t1")
             duty = duty_of(view, "t1")

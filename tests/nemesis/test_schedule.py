@@ -15,7 +15,7 @@ from harness.generators import time_limit
 from harness.generators.core import Context
 from harness.generators.simulate import simulate
 from harness.ops import Op, OpType
-from nemesis.cycles import Timed
+from nemesis.cycles import Timed, plan_cycle
 from nemesis.packages import MISSING_IN_WORKLOAD, NemesisOptions, package
 from nemesis.registry import NEMESES
 from nemesis.schedule import Schedule, Steps
@@ -33,7 +33,7 @@ def slow(op: Op, number: int) -> tuple[int, OpType]:
 
 def steps(kinds: list[str], seed: int, limit_s: float, interval_s: float = 5.0) -> list[Op]:
     """The invocations of a run of so many seconds."""
-    options = NemesisOptions(interval_s, limit_s)
+    options = NemesisOptions(interval_s, time_limit_s=limit_s)
     made = package(kinds, FakeDatabase(), FakeEnvironment(), options, Random(seed))
     events = simulate(time_limit(limit_s, made.generator), nemesis=True, latency=slow)
     return [event for event in events if event.type == "invoke"]
@@ -78,6 +78,33 @@ def test_an_episode_is_extended_until_its_core_was_seen(core: bool, observed: bo
         for ns in range(SECOND_NS // 2, 4 * SECOND_NS, SECOND_NS // 10)
     ]
     assert asked.count(True) == 10 * lasts - 5
+
+
+@pytest.mark.parametrize(
+    ("kinds", "drawn", "failover_s", "lasts_s"),
+    [
+        (["stale-lease"], False, 4.0, 20.0),
+        (["stale-lease"], False, 18.0, 36.0),
+        (["stale-lease", "kill"], False, 18.0, 0.0),
+        (["stale-lease", "kill"], True, 4.0, 10.0),
+        (["stale-lease", "kill"], True, 18.0, 18.0),
+    ],
+)
+def test_an_extension_is_as_long_as_fail_overs_are(
+    kinds: list[str], drawn: bool, failover_s: float, lasts_s: float
+) -> None:
+    """In far regions `stale-lease` was never observed within 30 s: its leader was to be one for 12 s (seed 106)."""
+
+    class Slow(FakeDatabase):
+        @property
+        def failover_s(self) -> float:
+            return failover_s
+
+    options = NemesisOptions(time_limit_s=40.0, drawn=drawn)
+    schedule = package(kinds, Slow(), FakeEnvironment(), options, Random(1)).generator
+    assert isinstance(schedule, Schedule)
+    items = plan_cycle(schedule.kinds, schedule.pace, 1, 0, (0,) * len(kinds)).items
+    assert [item.extend_s for item in items if item.repeat_s is not None] == [lasts_s]
 
 
 @settings(deadline=None)

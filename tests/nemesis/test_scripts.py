@@ -73,6 +73,29 @@ def test_each_new_leader_is_cut_off_in_turn() -> None:
     asyncio.run(scenario())
 
 
+def test_a_script_that_waits_for_long_lets_its_episode_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps come to an end, the script does not: it goes on where it was when it is asked again."""
+
+    async def scenario() -> None:
+        seen = asyncio.Event()
+
+        async def patient(scene: Scene) -> None:
+            await seen.wait()
+            await scene.reached(leader="t1")
+
+        monkeypatch.setitem(SCRIPTS, "patient", replace(SCRIPTS["power-cut"], script=patient))
+        episode = Episode("patient", 1)
+        episode.nemesis = FaultNemesis(episode.database, episode.environment, replace(QUICK, step_s=0.01))
+        for step in ("begin", "step"):
+            waiting = await episode.step(step)
+            assert (waiting["core"], waiting["observed"], waiting.get("finished")) == (False, None, None)
+        seen.set()
+        assert (await episode.step("step"))["core"]
+        assert (await episode.step("end"))["observed"]
+
+    asyncio.run(scenario())
+
+
 def test_teardown_stops_a_script_in_the_middle() -> None:
     async def scenario() -> None:
         episode = Episode("power-cut", 1)

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from cluster.config import Knobs
+from cluster.deploy.database import failover_s
 from cluster.deploy.database_sim import SimDatabase
 from harness.env.sim import SimEnvironment
 from harness.errors import UserError
@@ -30,6 +31,13 @@ def test_members_come_and_go_only_where_a_server_is_to_spare() -> None:
             can = SimDatabase(world, 3, tservers, (), Knobs()).capabilities | {"partition"}
         assert ("membership" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]) == drawn
         assert "membership" in [each.name for each in expand(parse_all(["membership"]), frozenset(can))]
+
+
+def test_a_fail_over_takes_as_long_as_leaders_and_leases_stand_in_its_way() -> None:
+    """In seconds: a leader that hears nobody, or its lease, and two elections."""
+    quick, leased = Knobs(), Knobs(tablet_lease_ms=6000, max_clock_offset_ms=3000)
+    stubborn = Knobs(election_timeout_ms=3000, check_quorum_ms=0, tablet_lease_ms=6000, max_clock_offset_ms=3000)
+    assert [failover_s(knobs) for knobs in (quick, leased, stubborn)] == [3.6, 10.2, 18.0]
 
 
 def test_short_reads_of_logged_tables_are_for_runs_with_many_limits() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.protocols import GroupStatus, Node, NodeStatus
 from nemesis.kinds.api import Moment
 from nemesis.registry import KINDS
-from nemesis.targets import SELECTORS, STATUS_SELECTORS, Held, select
+from nemesis.targets import SELECTORS, STATUS_SELECTORS, HeldRole, select
 from nemesis.view import View
 
 MASTERS = tuple(Node(f"m{i}", "master") for i in (1, 2, 3))
@@ -90,7 +90,7 @@ def test_a_learner_and_a_follower_master_are_what_they_are_hit_for() -> None:
     statuses = {**view_of({"catalog": (("m1", "m2", "m3"), "m2", 4)}).statuses}
     statuses["t4"] = NodeStatus("t4", "tserver", 1, (learner,))
     view = View(NODES, statuses)
-    assert select("learner", view, (), Random(1)).roles == (Held("t4", "learner", "g", 3),)
+    assert select("learner", view, (), Random(1)).roles == (HeldRole("t4", "learner", "g", 3),)
     assert {select("follower-master", view, (), Random(seed)).targets for seed in range(9)} == {("m1",), ("m3",)}
 
 

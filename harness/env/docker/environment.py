@@ -27,7 +27,7 @@ from harness.env.reachability import ReachabilityProbe, own_address
 from harness.env.ssh import SshFleet, SshTarget, make_key
 from harness.errors import HarnessError
 from harness.ports import Clock
-from harness.protocols import CLIENTS, Flow, Impairment, Node, Skew
+from harness.protocols import CLIENTS, Impairment, Node, ProbeFlow, Skew
 from harness.strain import of_this_machine
 
 T = TypeVar("T")
@@ -214,7 +214,7 @@ class DockerEnvironment:
 
     async def flows(
         self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
-    ) -> Mapping[tuple[str, str], Flow]:
+    ) -> Mapping[tuple[str, str], ProbeFlow]:
         """What datagrams meet that are sent over these links now."""
         if self._probe is None:
             raise HarnessError("the Docker environment is not set up")

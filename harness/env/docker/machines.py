@@ -166,6 +166,8 @@ def begun_at(client: Any, run_id: str, node: str) -> str:
         return ""
     if not state["Running"]:
         raise HarnessError("its container has stopped")
+    if state.get("Paused"):
+        raise HarnessError("its container is paused")
     return str(state["StartedAt"])
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from harness.adequacy import Done
+from harness.adequacy import WorkDone
 from harness.errors import HarnessError, UserError
+from harness.evidence import load_of
 from harness.facts import EACH_NODE, OutcomeRecord, RunRecord, conclude_run
 from harness.failures import FailureLog
 from harness.faults import faults_of
@@ -26,7 +27,6 @@ from harness.generators import (
     limit,
     map_ops,
     nemesis,
-    stagger,
     time_limit,
     until_ok,
 )
@@ -41,8 +41,9 @@ from harness.protocols import Directed, Examined, Sharded, Watched
 from harness.provenance import provenance
 from harness.run_seal import seal_run, sealed_verdict
 from harness.rundir import RunDir
-from harness.spec import Judge, Progress, Silent, Test
-from harness.standing import Standing, standing
+from harness.spec import Judge, RunListener, Silent, Test
+from harness.standing import Standing, disturbances, standing
+from harness.stopping import STOPPING, in_charge
 from harness.strain import strain_of
 from harness.verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, saved_form
 from harness.workers import DatabaseClients
@@ -51,24 +52,22 @@ _PROBE_GAP_S = 0.1
 _LOOK_S = 0.1
 _PATIENCE_S = 1.0
 """What `await_ready` gets beyond its own deadline, to say in its own words what was missing."""
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask for an end: the keyboard, the system, a terminal that was closed."""
 _HEAL_LIMIT_S = 120.0
 READS_OF_A_NODE = 200
 """Of the final reads up to so many go to each node as well: those of the first keys, where there are more."""
 _TEARDOWN_LIMIT_S = 120.0
 
 
-class Course:
+class RunStages:
     """One run under way. The stages are called in the order of `harness.run.run`; each is skipped where an earlier
     failure, or the user's wish to stop, leaves nothing for it to do."""
 
-    def __init__(self, test: Test, rundir: RunDir, progress: Progress) -> None:
+    def __init__(self, test: Test, rundir: RunDir, progress: RunListener) -> None:
         self.interrupted = False
         self.failures = FailureLog(rundir.harness_log)
         self._test = test
         self._rundir = rundir
-        self._progress: Progress = progress
+        self._progress: RunListener = progress
         self._clock = test.environment.clock
         self._begun_ns = self._clock.monotonic_ns()
         self._stages: list[tuple[str, int, int]] = []
@@ -77,6 +76,7 @@ class Course:
         self._recorder: Recorder | None = None
         self._history_start_ns = 0
         self._load_s = 0.0
+        self._last_asked_ns = 0
         self._first_ok_ns: dict[str, int] = {}
         self._healed = False
         self._recovery = Recovery(None, test.recovery_budget_s)
@@ -131,16 +131,13 @@ class Course:
             raise refusals[0]
 
     async def load(self) -> None:
-        """Clients work while the nemesis does."""
-        test = self._test
+        """Clients work while the nemesis does, for longer than was asked where too little was seen by then."""
         if self._recorder is None:
             return
-        work = test.generator if test.rate_hz is None else stagger(test.seed, test.rate_hz, test.generator)
-        parts = any_of(clients(work), nemesis(test.nemesis_generator))
-        source = time_limit(test.time_limit_s, parts if test.nemesis_generator is not None else clients(work))
         began_ns = self._recorder.now_ns()
-        await self._stage("load", self._interpret("main", source), stoppable=True)
-        self._load_s = min(test.time_limit_s, (self._recorder.now_ns() - began_ns) / 1e9)
+        await self._stage("load", self._interpret("main", load_of(self._test)), stoppable=True)
+        asked_ns = max(int(self._test.time_limit_s * 1e9), self._last_asked_ns - began_ns)
+        self._load_s = min(asked_ns, self._recorder.now_ns() - began_ns) / 1e9
 
     async def heal(self) -> None:
         """End every fault: by the nemesis' own last steps, so that they are in the history, and then for certain."""
@@ -328,11 +325,12 @@ class Course:
             self._recovery = Recovery(word, recovery.budget_s, recovery.seconds, strain or reason)
 
     async def _examine(self, database: Examined) -> None:
-        """A system that did not recover has been found wanting already: it is looked at, and no more is said of it."""
+        """No more is said of a system that did not recover, nor of one of which somebody took a machine away."""
         recovered = bool(self._recovery.recovered)
         found = await database.examine(self._test.recovery_budget_s if recovered else 0.0)
         self._rundir.write_json(self._rundir.cluster_json, found.report)
-        self._examination = found if recovered else None
+        ours = self._record_ours("at the end", Standing(disturbed=await disturbances(self._test.environment)))
+        self._examination = found if recovered and ours is None else None
 
     async def _check_invariants(self, database: Watched) -> None:
         record = await database.invariants()
@@ -359,6 +357,8 @@ class Course:
             await work
 
     def _on_event(self, op: Op) -> None:
+        if op.type == "invoke" and op.process >= 0:
+            self._last_asked_ns = op.time
         if op.type == "ok" and op.phase not in self._first_ok_ns:
             self._first_ok_ns[op.phase or ""] = op.time
         self._tell(lambda: self._progress.event(op))
@@ -425,12 +425,17 @@ class Course:
 
     @contextmanager
     def stopping_on_signals(self) -> Iterator[None]:
-        """Within it STOPPING are a wish to stop. Python delivers signals to the main thread only."""
-        if threading.current_thread() is not threading.main_thread():
+        """Within it STOPPING are a wish to stop. Python delivers signals to the main thread only.
+
+        A second ctrl-c ends a simulated run where it is: a simulation that spins never looks.
+        """
+        if threading.current_thread() is not threading.main_thread() or in_charge() is not None:
             yield
             return
 
         def on_signal(number: int, frame: FrameType | None) -> None:
+            if self.interrupted and number == signal.SIGINT and self._test.environment.name == "sim":
+                raise KeyboardInterrupt
             self.interrupted = True
 
         before = [(number, signal.signal(number, on_signal)) for number in STOPPING]
@@ -466,7 +471,7 @@ class Course:
         """What is known without reading anything back."""
         test = self._test
         return Facts(
-            done=Done(test.fs, {}, self._load_s, test.rate_hz),
+            done=WorkDone(test.fs, {}, self._load_s, test.rate_hz),
             floors=test.floors,
             requested_faults=test.requested_faults,
             faults=(),

@@ -1,0 +1,49 @@
+"""Files that appear whole or not at all, and those that are there for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO
+
+from harness.errors import UnwritableError
+
+
+@contextmanager
+def atomic_write(path: Path, name: str) -> Iterator[Path]:
+    """Where to write a file, which takes its place when the block ends and is removed if it fails.
+
+    Raises UnwritableError, in which the file is called `name`, if it can't be written.
+    """
+    unfinished = path.with_name(path.name + ".unfinished")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    except OSError as error:
+        raise UnwritableError(f"{name} can't be written: {error.strerror or error}.") from error
+    finally:
+        with suppress(OSError):  # a directory of that name, or a volume that can't be written: nothing of ours is there
+            unfinished.unlink(missing_ok=True)
+
+
+def scratch_folder(name: str) -> TemporaryDirectory[str]:
+    """A folder for a while, its name beginning so; raises UnwritableError where nothing can be kept for a while."""
+    try:
+        return TemporaryDirectory(prefix=f"assay-{name}-")
+    except OSError as error:
+        raise no_scratch(error) from error
+
+
+def scratch_file() -> IO[bytes]:
+    """A file without a name, which is there until it is closed; raises UnwritableError as above."""
+    try:
+        return TemporaryFile()
+    except OSError as error:
+        raise no_scratch(error) from error
+
+
+def no_scratch(error: OSError) -> UnwritableError:
+    """The sentence on why nothing can be kept for a while."""
+    return UnwritableError(f"Temporary files can't be written (set TMPDIR to a place for them): {error.strerror}.")

@@ -1,0 +1,131 @@
+"""What a check finds around it: no rights, no place for temporary files. One sentence, 254, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from command_line import VALID, assay
+
+import checkers
+from checkers.engines import session
+from checkers.engines.spark import SparkEngine
+from checkers.importers import jepsen
+from checkers.importers.detect import open_source
+from checkers.made.registers import RegisterShape, register_batches
+from harness.errors import UnwritableError
+from harness.history import address
+from harness.history.parts import write_history
+
+HERE = Path(checkers.__file__).parents[1]
+
+WITHOUT_PRIVILEGES = """
+import ctypes, os, sys
+for capability in (1, 2):  # to read and write whatever the rights; only root has them to lose
+    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, "-m", "assay.cli", *sys.argv[1:]])
+"""
+
+
+def unprivileged(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """`assay ARGUMENTS` by a process that may do with files what their rights say, even root's."""
+    command = [sys.executable, "-c", WITHOUT_PRIVILEGES, *map(str, arguments)]
+    setting = {**os.environ, "PYTHONPATH": str(HERE)}
+    return subprocess.run(command, capture_output=True, text=True, env=setting, check=False)
+
+
+def test_what_nobody_may_read_is_one_sentence(tmp_path: Path) -> None:
+    batches = lambda: (  # noqa: E731
+        batch.slice(begin, 50)
+        for batch in register_batches(RegisterShape(200, keys=2))
+        for begin in range(0, batch.num_rows, 50)
+    )
+    text, whole, parts, inside = (tmp_path / name for name in ("h.edn", "h.parquet", "parts", "folder"))
+    text.write_text(VALID)
+    write_history(batches(), whole)
+    write_history(batches(), parts, part_rows=100)
+    inside.mkdir()
+    (inside / "h.edn").write_text(VALID)
+    for closed in (text, whole, parts / "part-00001.parquet", parts / "manifest.json", parts, inside):
+        before = closed.stat().st_mode
+        closed.chmod(0)
+        asked = closed.parent if closed.parent == parts else inside / "h.edn" if closed == inside else closed
+        for command in (("check", asked, "--model", "register"), ("import", asked, "--to", tmp_path / "never")):
+            ran = unprivileged(*command)
+            assert (ran.returncode, ran.stdout) == (254, ""), (closed, command, ran)
+            (line,) = ran.stderr.splitlines()
+            assert ("Permission denied" in line or "is not readable" in line) and str(asked) in line, line
+        closed.chmod(before)
+    assert not (tmp_path / "never").exists()
+
+
+def test_where_nobody_may_write_nothing_is_left(tmp_path: Path) -> None:
+    source = tmp_path / "h.edn"
+    source.write_text(VALID)
+    tmp_path.chmod(0o555)
+    for command in (("export", source, "--to", tmp_path / "copy.edn"), ("import", source, "--to", tmp_path / "copy")):
+        ran = unprivileged(*command)
+        assert (ran.returncode, ran.stdout) == (254, ""), ran
+        (line,) = ran.stderr.splitlines()
+        assert "can't be written: Permission denied" in line
+    tmp_path.chmod(0o755)
+    assert [path.name for path in tmp_path.iterdir()] == ["h.edn"]
+
+
+@pytest.fixture
+def no_scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+
+
+LOG = "INFO  jepsen.util - 0\t:invoke\t:write\t1\nINFO  jepsen.util - 0\t:ok\t:write\t1\n"
+
+
+@pytest.mark.usefixtures("no_scratch")
+def test_no_place_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, log = tmp_path / "h.edn", tmp_path / "h.log"
+    text.write_text(VALID)
+    log.write_text(LOG)
+    source = open_source(text)
+    assert assay(capsys, "check", text, "--model", "register").code == 0  # a short history needs none
+    monkeypatch.setattr(jepsen, "IN_MEMORY_BYTES", 10)
+    for path in (text, log):
+        answer = assay(capsys, "check", path, "--model", "register")
+        assert (answer.code, answer.out) == (254, "") and "set TMPDIR to a place for them" in answer.complaint
+    with pytest.raises(UnwritableError, match="set TMPDIR"), SparkEngine().reader(source):
+        pass
+    with pytest.raises(UnwritableError, match="set TMPDIR"):
+        session._quiet_start({"spark.master": "local[1]"})
+
+
+@pytest.mark.parametrize(
+    ("place", "said", "told"),
+    [
+        ("hdfs://name:8020/h", "Unable to load libjvm: libjvm.so: cannot open shared object file", "libhdfs, which is"),
+        ("hdfs://name:8020/h", "Unable to load libhdfs: libhdfs.so: cannot open it\n(and more)", "libhdfs, which is"),
+        ("s3a://bucket/h", "Got S3 URI but Arrow compiled without S3 support", "without S3 support."),
+        ("abfs://box/h", "Got abfs URI but Arrow compiled without Azure support", "without Azure support."),
+    ],
+)
+def test_an_address_without_its_connector(
+    place: str, said: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(root: str) -> None:
+        raise OSError(said)
+
+    lacking = SimpleNamespace(FileSystem=SimpleNamespace(from_uri=refuse), FileType=address.fs.FileType)
+    monkeypatch.setattr(address, "fs", lacking)
+    for engine in ("local", "spark"):
+        answer = assay(capsys, "check", place, "--model", "register", "--engine", engine)
+        assert (answer.code, answer.out) == (254, "") and told in answer.complaint
+
+
+def test_without_hadoop_s_library_hdfs_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = assay(capsys, "check", "hdfs://127.0.0.1:1/h", "--model", "register")
+    assert (answer.code, answer.out) == (254, "") and "hdfs://127.0.0.1:1" in answer.complaint

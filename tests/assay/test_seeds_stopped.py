@@ -1,0 +1,110 @@
+"""`assay run --seeds` that is told to end while a simulation spins: it ends, says so, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SPINNING = """
+import os
+import sys
+from pathlib import Path
+
+import assay.seeds as seeds
+import cluster.deploy.database_sim as simulated
+
+STORE, SPINNERS = Path(os.environ["SPINNING"]), int(os.environ["SPINNERS"])
+
+
+async def spin(self, timeout_s):
+    (STORE / f"spins-{os.getpid()}").touch()
+    while True:
+        pass
+
+
+def run_in(scratch, options, keep):
+    return real(scratch, options, keep) if options.seed <= SPINNERS else seeds.SeedResult(options, "valid")
+
+
+real = seeds._run_in
+simulated.SimDatabase.await_ready, seeds._run_in = spin, run_in
+if __name__ == "__main__":
+    from assay.cli import main
+
+    sys.argv = ["assay", "run", "register", "--seeds", "1..6", *sys.argv[1:]]
+    main()
+"""
+"""Processes of a pool load it too, and spin as well."""
+
+BEGINS_S, ENDS_S = 60.0, 30.0
+IDLE_S = 3.0
+"""By then the other seeds have ended."""
+
+
+def spinning(store: Path, count: int) -> list[int]:
+    """The processes that spin, once there are so many."""
+    until = time.monotonic() + BEGINS_S
+    while time.monotonic() < until:
+        found = [int(path.name.removeprefix("spins-")) for path in store.glob("spins-*")]
+        if len(found) >= count:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{count} processes did not begin in {BEGINS_S} s")
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("jobs", "spinners", "number", "group"),
+    [
+        (1, 1, signal.SIGTERM, False),
+        (2, 2, signal.SIGTERM, False),
+        (2, 2, signal.SIGTERM, True),
+        (2, 1, signal.SIGINT, True),
+        pytest.param(1, 1, signal.SIGHUP, True, marks=pytest.mark.campaign),
+        pytest.param(2, 2, signal.SIGINT, True, marks=pytest.mark.campaign),
+    ],
+)
+def test_a_simulation_that_spins_keeps_nobody_from_ending(
+    tmp_path: Path, jobs: int, spinners: int, number: signal.Signals, group: bool
+) -> None:
+    """Nor does a worker that has nothing to do, while another one spins, complain."""
+    script, store = tmp_path / "spinning.py", tmp_path / "store"
+    script.write_text(SPINNING)
+    store.mkdir()
+    runner = subprocess.Popen(
+        [sys.executable, str(script), "--jobs", str(jobs), "--store", str(store)],
+        env={**os.environ, "SPINNING": str(store), "SPINNERS": str(spinners)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        processes = spinning(store, spinners)
+        time.sleep(IDLE_S if spinners < jobs else 0.0)
+        (os.killpg if group else os.kill)(runner.pid, number)
+        out, err = runner.communicate(timeout=ENDS_S)
+    except BaseException:
+        os.killpg(runner.pid, signal.SIGKILL)
+        runner.wait()
+        raise
+    assert runner.returncode == 255, (out, err)
+    # Python's own tracker of semaphores may have a word after ours.
+    assert "assay: stopped: 0 of 6 seeds had ended; what was under way is removed." in err.splitlines()
+    assert "Traceback" not in err, err
+    assert "UNKNOWN: 0 of 6 seeds: none ended" in out
+    assert not any(map(is_alive, processes))
+    assert [path.name for path in store.iterdir() if not path.name.startswith("spins-")] == []
