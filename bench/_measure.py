@@ -18,6 +18,12 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, load {os.getloadavg()[0]:.1f}"
 
 
+def status_bytes(name: str) -> int:
+    """A line of this process's status in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
+
+
 class Peak:
     """The most memory seen, in bytes."""
 

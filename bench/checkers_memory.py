@@ -19,16 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench._measure import machine
+from bench._measure import machine, status_bytes
 from bench.checkers_jepsen import shown
 from bench.checkers_transactions import settings
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
+from checkers.made.pages import PageShape, write_page_history
+from checkers.made.registers import RegisterShape, register_batches, write_register_history
+from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
-from checkers.sessions.synthetic import PageShape, write_page_history
 from checkers.source import Source
-from checkers.synthetic import RegisterShape, register_batches, write_register_history
-from checkers.transactions.synthetic import TxnShape, write_txn_history
 from harness.columns import MOP
 from harness.history.parts import schema
 from harness.history.saved import open_saved
@@ -95,12 +95,6 @@ HISTORIES: Final[Mapping[str, Callable[[int, Path], None]]] = {
 }
 
 
-def _status(name: str) -> int:
-    """A line of this process's status in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
-
-
 def _judge(model: str, path: Path) -> None:
     source = Metered(path, "parquet", pq.read_metadata(path).num_rows, saved=open_saved(path))
     verdict = judge_source(source, model, LocalEngine(), CheckOptions(settings=settings(model)))
@@ -113,9 +107,9 @@ def child(model: str, warm: Path, path: Path) -> None:
     _judge(model, warm)
     Path("/proc/self/clear_refs").write_text("5")
     READ.clear()
-    before = _status("VmRSS")
+    before = status_bytes("VmRSS")
     _judge(model, path)
-    grown, read = _status("VmHWM") - before, sum(READ.values())
+    grown, read = status_bytes("VmHWM") - before, sum(READ.values())
     words = f"{model:<16} columns {read / 1e6:7.1f} MB, peak {grown / 1e6:7.1f} MB above {before / 1e6:.0f} MB"
     sys.stdout.write(f"{words}: {grown / read:.2f} times\n")
 

@@ -17,14 +17,14 @@ import numpy as np
 
 from bench._measure import machine, peak_memory
 from checkers.api import check
-from checkers.grouping import KeyedOps, group
+from checkers.columns.codes import CAS, NIL, READ, WRITE, RegisterColumns
+from checkers.columns.grouping import KeyedOps, group
+from checkers.columns.projection import concatenated, flatten
 from checkers.importers.detect import open_source
-from checkers.kernels.columns import CAS, NIL, READ, WRITE, RegisterColumns
-from checkers.kernels.linear import Budget
+from checkers.linearizability.driver import Budget
+from checkers.linearizability.registers.judge import RegisterKernel, projection
+from checkers.made.registers import RegisterShape, write_register_history
 from checkers.options import CheckOptions
-from checkers.projection import concatenated, flatten
-from checkers.register import RegisterKernel, projection
-from checkers.synthetic import RegisterShape, write_register_history
 
 
 def say(what: str, seconds: float, operations: int, more: str = "") -> None:

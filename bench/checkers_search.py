@@ -16,7 +16,7 @@ import time
 from bench._measure import machine
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
-from checkers.objects.synthetic import MODELS, ObjectShape, object_source
+from checkers.made.objects import MODELS, ObjectShape, object_source
 from checkers.options import CheckOptions
 
 LIMIT_S = 4.0
@@ -41,12 +41,12 @@ def shapes(model: str) -> list[ObjectShape]:
     sizes = WIDTHS + (LONG if model in ("register", "cas-register") else ())
     shares = (0.0, 0.01)
     clients, operations, values = REPEATED.get(model, (0, 0, 0))
-    more = [ObjectShape(model, operations, clients, values, 0.0, spoiled, seed=1) for spoiled in (False, True)]
+    more = [ObjectShape(model, operations, clients, values, 0.0, corrupted, seed=1) for corrupted in (False, True)]
     return [
-        ObjectShape(model, operations, clients, VALUES.get(model, 0), share, spoiled, seed=1)
+        ObjectShape(model, operations, clients, VALUES.get(model, 0), share, corrupted, seed=1)
         for clients, operations in sizes
         for share in (shares if operations <= 10_000 else shares[:1])
-        for spoiled in (False, True)
+        for corrupted in (False, True)
     ] + (more if values else [])
 
 
@@ -62,12 +62,12 @@ def judged_apart(shape: ObjectShape) -> bool:
     seconds = time.process_time() - begin
     mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) // 1024
     said = {True: "valid", False: "invalid"}.get(verdict.valid, "unknown")  # type: ignore[arg-type]
-    kind = "spoiled" if shape.spoiled else "valid"
+    kind = "corrupted" if shape.corrupted else "valid"
     line = (
         f"{shape.model:14} {shape.clients:7} {shape.operations:10} {shape.values or 'unique':>6} {shape.info_share:7}"
     )
     print(f"{line}  {kind:8} {said:8} {seconds:7.2f} {mib}", flush=True)
-    os._exit(verdict.valid is shape.spoiled)
+    os._exit(verdict.valid is shape.corrupted)
 
 
 def main() -> None:
@@ -77,8 +77,8 @@ def main() -> None:
     print(f"{machine()}; at most {LIMIT_S:g} s each")
     print(HEADER, flush=True)
     for model in chosen:
-        for spoiled in (False, True):
-            judge_source(object_source(ObjectShape(model, 200, 5, spoiled=spoiled)), model, LocalEngine())
+        for corrupted in (False, True):
+            judge_source(object_source(ObjectShape(model, 200, 5, corrupted=corrupted)), model, LocalEngine())
         for shape in shapes(model):
             if not judged_apart(shape):
                 sys.exit(f"wrong verdict on {shape}")

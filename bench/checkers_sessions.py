@@ -13,9 +13,9 @@ from pathlib import Path
 
 from bench._measure import machine, peak_memory
 from checkers.api import check
-from checkers.isolation.synthetic import TransactionShape, write_transaction_history
-from checkers.sessions.synthetic import PageShape, write_page_history
-from checkers.synthetic import RegisterShape, write_register_history
+from checkers.made.isolation import TransactionShape, write_transaction_history
+from checkers.made.pages import PageShape, write_page_history
+from checkers.made.registers import RegisterShape, write_register_history
 
 MODELS = ("monotonic-reads", "write-atomicity", "isolation")
 QUORUM = {f"quorum:{model}": model for model in ("monotonic-reads", "write-atomicity", "durable-rows")}

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bench._measure import machine, peak_memory
 from checkers.api import check
+from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
-from checkers.transactions.synthetic import TxnShape, write_txn_history
 
 MODELS = ("list-append", "rw-register")
 

@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 from bench._measure import machine
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
+from checkers.made.registers import RegisterShape, write_register_history
+from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.source import Source
-from checkers.synthetic import RegisterShape, write_register_history
-from checkers.transactions.synthetic import TxnShape, write_txn_history
 from harness.history.saved import open_saved
 
 Curve: TypeAlias = dict[int, float]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import uvloop
 
-from cluster.deploy.database_docker import DockerDatabase
+from cluster.deploy.database_ssh import SshDatabase
 from cluster.deploy.node_files import NODE_DAEMON
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import UserError
@@ -43,7 +43,7 @@ class Laps:
         self.began = now
 
 
-async def bring_up(environment: DockerEnvironment, database: DockerDatabase, laps: Laps) -> None:
+async def bring_up(environment: DockerEnvironment, database: SshDatabase, laps: Laps) -> None:
     """From nothing to a cluster that serves registers."""
     await environment.prepare()
     laps.end("image")
@@ -67,7 +67,7 @@ async def _work(client: Client, process: int, until: float) -> list[float]:
     return latencies
 
 
-async def load(database: DockerDatabase, concurrency: int, seconds: float) -> list[float]:
+async def load(database: SshDatabase, concurrency: int, seconds: float) -> list[float]:
     """Clients at work for so long: how long each operation took, s."""
     clients = [await database.open_client(process, OPERATION_S) for process in range(concurrency)]
     until = time.perf_counter() + seconds
@@ -75,7 +75,7 @@ async def load(database: DockerDatabase, concurrency: int, seconds: float) -> li
     return [latency for latencies in done for latency in latencies]
 
 
-async def node_cpu_s(environment: DockerEnvironment, database: DockerDatabase) -> float:
+async def node_cpu_s(environment: DockerEnvironment, database: SshDatabase) -> float:
     """Processor time that all node programs have used so far (proc(5): utime and stime, in ticks)."""
     command = f"cat /proc/$(cat {NODE_DAEMON.pid_file})/stat"
     stats = await environment.fleet.check_each({node.name: command for node in database.nodes})
@@ -86,7 +86,7 @@ async def node_cpu_s(environment: DockerEnvironment, database: DockerDatabase) -
 async def _measure(masters: int, tservers: int, concurrency: int, seconds: float) -> dict[str, object]:
     laps = Laps()
     environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = DockerDatabase(environment, masters, tservers)
+    database = SshDatabase(environment, masters, tservers)
     try:
         await bring_up(environment, database, laps)
         nodes_before_s, clients_before_s = await node_cpu_s(environment, database), time.process_time()

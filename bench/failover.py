@@ -21,8 +21,8 @@ import uvloop
 
 from bench._measure import machine
 from cluster.config import Knobs
-from cluster.deploy.database_docker import DockerDatabase
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.database_ssh import SshDatabase
 from cluster.deploy.readiness import leaders
 from cluster.wire.messages import CATALOG_GROUP
 from harness.env.docker.environment import DockerEnvironment
@@ -37,7 +37,7 @@ READY_S = 60.0
 GRACE_S = 0.5
 """What a fail-over may take beyond an election timeout and a lease."""
 
-Cluster: TypeAlias = SimDatabase | DockerDatabase
+Cluster: TypeAlias = SimDatabase | SshDatabase
 
 Kills: TypeAlias = Callable[[Cluster, Clock], Awaitable[list[float]]]
 """Starts a cluster, kills some of its nodes one after the other, and returns the seconds of each fail-over."""
@@ -47,7 +47,7 @@ Curves: TypeAlias = Mapping[str, list[float]]
 
 
 @dataclass
-class Watch:
+class FailoverWatch:
     """When a write that began after `since_ns` first succeeded; clients write while `open`."""
 
     open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -55,7 +55,7 @@ class Watch:
     first_ns: int = 0
 
 
-async def _write_on(database: Cluster, clock: Clock, process: int, watch: Watch) -> None:
+async def _write_on(database: Cluster, clock: Clock, process: int, watch: FailoverWatch) -> None:
     entropy = random.Random(process)
     client = await database.open_client(process, 5.0)
     while True:
@@ -76,7 +76,7 @@ async def _whole(database: Cluster, clock: Clock) -> None:
         await clock.sleep(0.1)
 
 
-async def _one_kill(database: Cluster, clock: Clock, watch: Watch, entropy: random.Random, idle: bool) -> float:
+async def _one_kill(database: Cluster, clock: Clock, watch: FailoverWatch, entropy: random.Random, idle: bool) -> float:
     """Timed from before the kill is ordered; only writes that began once the node was dead count."""
     await _whole(database, clock)
     if idle:
@@ -101,7 +101,7 @@ async def _kills(database: Cluster, clock: Clock, kills: int, seed: int, idle: b
     await asyncio.gather(*(database.start(node.name) for node in database.nodes))
     await database.await_ready(READY_S)
     await database.setup_workload("register", {"buckets": 1})
-    watch, entropy = Watch(), random.Random(seed)
+    watch, entropy = FailoverWatch(), random.Random(seed)
     watch.open.set()
     clients = [asyncio.create_task(_write_on(database, clock, process, watch)) for process in range(CLIENTS)]
     took_s = [await _one_kill(database, clock, watch, entropy, idle) for _ in range(kills)]
@@ -129,7 +129,7 @@ def in_containers(kill: Kills, masters: int, tservers: int) -> list[float]:
 
     async def main() -> list[float]:
         environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-        database = DockerDatabase(environment, masters, tservers)
+        database = SshDatabase(environment, masters, tservers)
         try:
             await environment.prepare()
             await environment.setup(database.nodes)

@@ -19,12 +19,12 @@ import msgspec
 import pyarrow as pa
 
 from checkers.importers.detect import open_source
-from checkers.importers.jepsen import Plan, open_edn, open_jepsen_log, open_json
-from checkers.synthetic import RegisterShape, register_batches
-from checkers.transactions.synthetic import TxnShape, txn_batches
+from checkers.importers.jepsen import ReadingPlan, open_edn, open_jepsen_log, open_json
+from checkers.made.registers import RegisterShape, register_batches
+from checkers.made.transactions import TxnShape, txn_batches
 
 NAMES = {"r": "read", "w": "write"}
-OPENERS: dict[str, Callable[[Path, bytes, Plan], Any]] = {
+OPENERS: dict[str, Callable[[Path, bytes, ReadingPlan], Any]] = {
     "edn": open_edn,
     "json": open_json,
     "jepsen-log": open_jepsen_log,
@@ -120,7 +120,7 @@ def speed(path: Path, on_disk: bool, runs: int) -> float:
     seconds = []
     for _ in range(runs):
         begin = cpu_s()
-        OPENERS[path.suffix[1:]](path, path.read_bytes(), Plan(on_disk=on_disk))
+        OPENERS[path.suffix[1:]](path, path.read_bytes(), ReadingPlan(on_disk=on_disk))
         seconds.append(cpu_s() - begin)
     return path.stat().st_size / 1e6 / statistics.median(seconds)
 

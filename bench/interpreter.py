@@ -17,6 +17,7 @@ from harness.history.journal import JournalWriter
 from harness.history.recorder import Recorder
 from harness.interpreter import interpret
 from harness.ops import Op, read, write
+from harness.real.clock import RealClock
 
 
 class NoOpClient:
@@ -32,20 +33,6 @@ class NoOpClients:
         return NoOpClient()
 
 
-class MonotonicClock:
-    def wall_ns(self) -> int:
-        return time.time_ns()
-
-    def monotonic_ns(self) -> int:
-        return time.monotonic_ns()
-
-    def times_ns(self) -> tuple[int, int]:
-        return time.time_ns(), time.monotonic_ns()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
 def _write(context: Context, chance: Chance, count: int) -> Op:
     return invoke("write", write(chance.below(100), count))
 
@@ -57,7 +44,7 @@ def _read(context: Context, chance: Chance, count: int) -> Op:
 async def _run(ops: int, concurrency: int, path: Path) -> tuple[float, float]:
     source = clients(limit(ops, stagger(3, 1e9, mix(1, draw(1, _write), draw(2, _read)))))
     journal = JournalWriter(path)
-    recorder = Recorder(journal, MonotonicClock())
+    recorder = Recorder(journal, RealClock())
     processes = tuple(range(concurrency))
     started, cpu = time.perf_counter(), time.process_time()
     await interpret(

@@ -21,7 +21,7 @@ import uvloop
 from bench._measure import machine
 from bench.docker_throughput import node_cpu_s
 from cluster.config import Knobs
-from cluster.deploy.database_docker import DockerDatabase
+from cluster.deploy.database_ssh import SshDatabase
 from cluster.master.background import scan
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.heartbeats import heartbeat
@@ -233,7 +233,7 @@ def _heartbeat_costs(
 async def create_in_containers(tablets: int, masters: int, tservers: int) -> dict[str, float]:
     """Seconds from CreateTable to the table's last tablet RUNNING, and what the nodes' processors did for it."""
     environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = DockerDatabase(environment, masters, tservers)
+    database = SshDatabase(environment, masters, tservers)
     try:
         await environment.prepare()
         await environment.setup(database.nodes)
@@ -247,7 +247,7 @@ async def create_in_containers(tablets: int, masters: int, tservers: int) -> dic
         await environment.teardown()
 
 
-async def _create(environment: DockerEnvironment, database: DockerDatabase, tablets: int) -> dict[str, float]:
+async def _create(environment: DockerEnvironment, database: SshDatabase, tablets: int) -> dict[str, float]:
     client = database.admin_client(CALL_S)
     cpu_before_s, began = await node_cpu_s(environment, database), time.perf_counter()
     await client.create_table("people", COLUMNS, tablets, 3)

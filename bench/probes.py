@@ -25,7 +25,7 @@ import uvloop
 from assay.options import PROBE_PERIOD_S
 from bench._measure import machine
 from bench.docker_throughput import Laps, bring_up, load, node_cpu_s
-from cluster.deploy.database_docker import DockerDatabase
+from cluster.deploy.database_ssh import SshDatabase
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import UserError
 from harness.real.clock import RealClock
@@ -34,7 +34,7 @@ from nemesis.kinds.packets import DATAGRAM_BYTES, DATAGRAMS, DATAGRAMS_OVER_S, L
 Look = Callable[[], Awaitable[Any]]
 
 
-def looks(environment: DockerEnvironment, database: DockerDatabase) -> tuple[Look, ...]:
+def looks(environment: DockerEnvironment, database: SshDatabase) -> tuple[Look, ...]:
     """What nemeses look at, the most frequent first."""
     names = [node.name for node in database.nodes]
     links = list(itertools.permutations(names, 2))[:LINKS_PROBED]
@@ -58,7 +58,7 @@ async def _probe(chosen: Sequence[Look], rounds: list[float]) -> None:
 
 async def _measure(options: argparse.Namespace) -> dict[str, object]:
     environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = DockerDatabase(environment, options.masters, options.nodes)
+    database = SshDatabase(environment, options.masters, options.nodes)
     laps: list[tuple[float, float]] = []
     rounds: list[float] = []
     try:

@@ -36,12 +36,12 @@ from cluster.wire.messages import (
     Column,
     CreateTablet,
     Done,
-    Fault,
+    ErrorReply,
     GetStatus,
     GroupState,
     Partition,
+    ReadCell,
     ReadReply,
-    ReadRow,
     RegisterSession,
     Replica,
     Reply,
@@ -49,8 +49,8 @@ from cluster.wire.messages import (
     RequestId,
     SessionReply,
     StatusReply,
-    WriteRow,
-    WriteRows,
+    WriteCell,
+    WriteCells,
     decode_reply,
     encode,
 )
@@ -70,7 +70,7 @@ KNOBS = Knobs(version_retention_ms=1_000)
 # ---- a node, and how it watches its own loop ----
 
 
-class Tick(NamedTuple):
+class StreamTick(NamedTuple):
     """The worst of a quarter of a second: how late a timer came, and the processor time between two, in ms."""
 
     at_s: float
@@ -87,7 +87,7 @@ async def _watch(path: Path) -> None:
                 await asyncio.sleep(TICK_S)
                 late_s = max(late_s, time.monotonic() - began_s - TICK_S)
                 busy_s = max(busy_s, time.thread_time() - cpu_s)
-            out.write(json.dumps(Tick(end_s, late_s * 1e3, busy_s * 1e3)) + "\n")
+            out.write(json.dumps(StreamTick(end_s, late_s * 1e3, busy_s * 1e3)) + "\n")
 
 
 async def _run_node(config: NodeConfig) -> None:
@@ -100,7 +100,7 @@ async def _run_node(config: NodeConfig) -> None:
 
 
 @dataclass(slots=True)
-class Node:
+class BenchNode:
     """A tablet server's process, as seen from outside."""
 
     replica: Replica
@@ -122,20 +122,20 @@ class Node:
         """The most memory it held then."""
         return max(held for at_s, held in self.memory if since_s <= at_s <= until_s)
 
-    def worst(self, since_s: float, until_s: float) -> Tick:
+    def worst(self, since_s: float, until_s: float) -> StreamTick:
         """The longest stalls then."""
-        ticks = [Tick(*json.loads(line)) for line in self.ticks_path.read_text().splitlines()]
+        ticks = [StreamTick(*json.loads(line)) for line in self.ticks_path.read_text().splitlines()]
         chosen = [tick for tick in ticks if since_s <= tick.at_s <= until_s + 0.25]
-        return Tick(0, max(tick.late_ms for tick in chosen), max(tick.busy_ms for tick in chosen))
+        return StreamTick(0, max(tick.late_ms for tick in chosen), max(tick.busy_ms for tick in chosen))
 
 
 # ---- the group ----
 
 
-class Group:
+class BenchGroup:
     """The tablet's nodes, and a way to ask them."""
 
-    def __init__(self, ports: Ports, nodes: list[Node]) -> None:
+    def __init__(self, ports: Ports, nodes: list[BenchNode]) -> None:
         self._ports, self.nodes = ports, nodes
         self.leader = nodes[0].replica
 
@@ -151,9 +151,9 @@ class Group:
         """Try until the leader answers."""
         while True:
             reply = await self.ask(self.leader, request)
-            if reply is not None and not isinstance(reply, Fault):
+            if reply is not None and not isinstance(reply, ErrorReply):
                 return reply
-            if isinstance(reply, Fault) and reply.leader:
+            if isinstance(reply, ErrorReply) and reply.leader:
                 self.leader = next(node.replica for node in self.nodes if node.replica.node_id == reply.leader)
             await asyncio.sleep(0.02)
 
@@ -180,15 +180,15 @@ class Group:
             if state is not None:
                 op_id = (state.config_term, state.config_index)
                 change = ChangeReplicas(TABLET, ChangeKind.ADD_LEARNER, replica.node_id, replica.address, *op_id, 5.0)
-                if not isinstance(await self.ask(self.leader, change), Fault | None):
+                if not isinstance(await self.ask(self.leader, change), ErrorReply | None):
                     return state.applied_index
             await asyncio.sleep(0.05)
 
 
-class Session:
+class StreamSession:
     """A client of the tablet."""
 
-    def __init__(self, group: Group, number: int) -> None:
+    def __init__(self, group: BenchGroup, number: int) -> None:
         self._group, self._number, self._sequence = group, number, 0
 
     async def begin(self) -> None:
@@ -204,14 +204,14 @@ class Session:
         """Write values of 4 KiB."""
         for first in rows[::CELLS_AT_ONCE]:
             cells = tuple(Cell(row, 0, os.urandom(VALUE_BYTES)) for row in range(first, first + CELLS_AT_ONCE))
-            reply = await self._group.ask_leader(WriteRows(self.identity(), TABLET, 0, cells))
+            reply = await self._group.ask_leader(WriteCells(self.identity(), TABLET, 0, cells))
             assert isinstance(reply, Done)
 
     async def work(self, rows: range, load: Load) -> None:
         """Reads and writes of small values in turn, one after the other, for ever."""
         while True:
             for row in rows:
-                read = ReadRow(TABLET, 0, row, 0) if row % 2 else WriteRow(self.identity(), TABLET, 0, row, 0, row)
+                read = ReadCell(TABLET, 0, row, 0) if row % 2 else WriteCell(self.identity(), TABLET, 0, row, 0, row)
                 reply = await self._group.ask_leader(read)
                 assert isinstance(reply, Done | ReadReply)
                 load.done += 1
@@ -247,16 +247,16 @@ class Stream:
     receiver_cpu_s: float
     sender_mib: float
     receiver_mib: float
-    sender: Tick
-    receiver: Tick
-    sender_without: Tick
+    sender: StreamTick
+    receiver: StreamTick
+    sender_without: StreamTick
 
     @property
     def ratio(self) -> float:
         return self.rate / self.rate_without
 
 
-async def _stream(group: Group, learner: Node, load: Load, window_s: float) -> Stream:
+async def _stream(group: BenchGroup, learner: BenchNode, load: Load, window_s: float) -> Stream:
     sender = next(node for node in group.nodes if node.replica == group.leader)
     began_s, began_cpu_s, began_done = time.monotonic(), sender.cpu_s(), load.done
     before = await load.rate(window_s)
@@ -287,7 +287,7 @@ async def _stream(group: Group, learner: Node, load: Load, window_s: float) -> S
     )
 
 
-async def _compacted(group: Group, last: int, session: Session) -> None:
+async def _compacted(group: BenchGroup, last: int, session: StreamSession) -> None:
     """Write until a snapshot covers everything up to an index, so that learners need it."""
     while (state := await group.state(group.leader)) is None or state.first_index <= last - KNOBS.retained_entries:
         await session.load(range(CELLS_AT_ONCE * 16))
@@ -297,7 +297,7 @@ async def measure(folder: Path, mib: int, clients: int, window_s: float, knobs: 
     """Load the tablet, then add learner after learner."""
     async with _nodes(folder, knobs) as group:
         await group.create()
-        sessions = [Session(group, 0) for _ in range(clients)]
+        sessions = [StreamSession(group, 0) for _ in range(clients)]
         for session in sessions:
             await session.begin()
         rows = mib * 2**20 // VALUE_BYTES
@@ -319,12 +319,12 @@ async def measure(folder: Path, mib: int, clients: int, window_s: float, knobs: 
 
 
 @asynccontextmanager
-async def _nodes(folder: Path, knobs: Knobs) -> AsyncIterator[Group]:
+async def _nodes(folder: Path, knobs: Knobs) -> AsyncIterator[BenchGroup]:
     ports = real_ports(Hello("bench", CLIENT_ID, 1, WIRE_VERSION), folder / CLIENT_ID, seed=1)
     nodes = [await _start(folder, number, knobs) for number in range(1, 7)]
     sampling = asyncio.create_task(_sample(nodes))
     try:
-        yield Group(ports, nodes)
+        yield BenchGroup(ports, nodes)
     finally:
         sampling.cancel()
         for node in nodes:
@@ -333,7 +333,7 @@ async def _nodes(folder: Path, knobs: Knobs) -> AsyncIterator[Group]:
         await ports.network.close()
 
 
-async def _start(folder: Path, number: int, knobs: Knobs) -> Node:
+async def _start(folder: Path, number: int, knobs: Knobs) -> BenchNode:
     name = f"t{number}"
     config = NodeConfig(
         node_id=name,
@@ -350,7 +350,7 @@ async def _start(folder: Path, number: int, knobs: Knobs) -> Node:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "bench.snapshot_stream", "--node", str(path), stderr=log
         )
-    return Node(Replica(name, config.listen), process, folder / f"{name}.ticks")
+    return BenchNode(Replica(name, config.listen), process, folder / f"{name}.ticks")
 
 
 async def _free_port() -> int:
@@ -361,7 +361,7 @@ async def _free_port() -> int:
     return port
 
 
-async def _sample(nodes: list[Node]) -> None:
+async def _sample(nodes: list[BenchNode]) -> None:
     while True:
         for node in nodes:
             node.sample()

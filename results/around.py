@@ -9,7 +9,7 @@ from typing import Any
 from harness.faults import Fault
 from results.drawing import BAR_COLORS
 from results.markup import Markup, join, parse_markup, table, tag
-from results.neighbours import MOST_GROUPS, Group, keys_of, lanes
+from results.neighbours import MOST_GROUPS, FindingGroup, keys_of, lanes
 from results.words import count, duration, fault_name, op_name, operation, seconds
 
 WIDTH, LABEL_WIDTH, LANE, TOP = 1000, 110, 24, 20
@@ -20,7 +20,7 @@ LETTER = 6.2
 SCRIPT = Path(__file__).parent / "zoom.js"
 
 
-def around(groups: Sequence[Group], faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup | None:
+def around(groups: Sequence[FindingGroup], faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup | None:
     """One article a group; None without any."""
     drawn = [_article(group, faults, colors) for group in groups[:MOST_GROUPS] if group.neighbours]
     if not drawn:
@@ -31,7 +31,7 @@ def around(groups: Sequence[Group], faults: Sequence[Fault], colors: Mapping[str
     return join((*drawn, rest, script))
 
 
-def title(group: Group) -> str:
+def title(group: FindingGroup) -> str:
     """Keys, window and classes in words."""
     keys = ", ".join(f"{partition}" if not of else f"{partition} of table {of}" for of, partition in sorted(group.keys))
     kinds = ", ".join(f"{number} × {kind}" for kind, number in group.kinds.items())
@@ -39,7 +39,7 @@ def title(group: Group) -> str:
     return f"{noun} {keys}, {seconds(group.begin_ns)} to {seconds(group.end_ns)}: {kinds}"
 
 
-def _article(group: Group, faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup:
+def _article(group: FindingGroup, faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup:
     left = f", and {group.left_out:,} more further away that are left out" if group.left_out else ""
     words = (
         f"{count(len(group.neighbours), 'operation')} of these keys and of the processes that took part{left}. "
@@ -60,7 +60,7 @@ def _article(group: Group, faults: Sequence[Fault], colors: Mapping[str, str]) -
     )
 
 
-def _picture(group: Group, faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup:
+def _picture(group: FindingGroup, faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup:
     begin_ns, end_ns = group.around
     of_process = lanes(group.neighbours)
     height = TOP + LANE * len(of_process) + TOP
@@ -95,7 +95,7 @@ def _picture(group: Group, faults: Sequence[Fault], colors: Mapping[str, str]) -
     )  # fmt: skip
 
 
-def _bar(op: Mapping[str, Any], group: Group, top: int, x: Any) -> Markup:
+def _bar(op: Mapping[str, Any], group: FindingGroup, top: int, x: Any) -> Markup:
     begin, end = op["invoke_time"], op["complete_time"]
     last = group.around[1] if end is None else end
     own, here = op["op"] in group.ops, not group.keys.isdisjoint(keys_of(op))
@@ -119,7 +119,7 @@ def _bar(op: Mapping[str, Any], group: Group, top: int, x: Any) -> Markup:
     return join((bar, label))
 
 
-def _table(group: Group) -> Markup:
+def _table(group: FindingGroup) -> Markup:
     header = ("operation", "process", "node", "what", "type", "invoked", "completed", "in an anomaly")
     rows = [
         (

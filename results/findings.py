@@ -125,12 +125,16 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> Markup | None:
 
 MARKS: Mapping[str, tuple[str, str]] = {
     "the write": ("shown", "shown"),
+    "gone": ("shown", "gone"),
     "older": ("older", "older"),
     "newer": ("newer", "newer"),
     "nothing": ("older", "absent"),
     "not asked": ("unasked", ""),
 }
-"""How a cell of a torn write is drawn that a page shows so: its style, and the word in it."""
+"""How a cell of a torn mutation is drawn that a page shows so: its style, and the word in it."""
+
+WRITTEN: Mapping[str, str] = {"the write": "written", "gone": "deleted"}
+"""What stands in the line of the mutation itself."""
 
 
 def _tear(tear: Mapping[str, Any]) -> Markup | None:
@@ -143,7 +147,9 @@ def _tear(tear: Mapping[str, Any]) -> Markup | None:
     for number, line in enumerate(lines):
         name = tag("b", op_name(line.get("op")))
         cells = [MARKS.get(mark, ("unasked", mark)) for mark in _texts(line.get("marks"))]
-        words = ["written"] * len(cells) if number == 0 else [word for _, word in cells]
+        words = [word for _, word in cells]
+        if number == 0:
+            words = [WRITTEN.get(mark, mark) for mark in _texts(line.get("marks"))]
         drawn = (tag("td", word, class_=f"cell {style}") for (style, _), word in zip(cells, words, strict=True))
         torn = "torn" if number == len(lines) - 1 else None
         body.append(tag("tr", tag("td", name, " ", line.get("what", "")), *drawn, class_=torn))

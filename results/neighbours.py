@@ -25,7 +25,7 @@ MOST_NEIGHBOURS = 240
 
 
 @dataclass(slots=True)
-class Group:
+class FindingGroup:
     """What was found wrong about some keys in a window of time (ns): classes with how many, and the operations."""
 
     keys: set[Key]
@@ -43,12 +43,12 @@ class Group:
         margin_ns = max(AROUND_NS, (self.end_ns - self.begin_ns) // 2)
         return max(self.begin_ns - margin_ns, min(self.begin_ns, 0)), self.end_ns + margin_ns
 
-    def meets(self, other: Group) -> bool:
+    def meets(self, other: FindingGroup) -> bool:
         """Whether it is about a key of the other one at about that time."""
         near = self.begin_ns <= other.end_ns + APART_NS and other.begin_ns <= self.end_ns + APART_NS
         return near and bool(self.keys & other.keys)
 
-    def take(self, other: Group) -> None:
+    def take(self, other: FindingGroup) -> None:
         """Become one with it."""
         self.keys |= other.keys
         self.ops |= other.ops
@@ -58,9 +58,9 @@ class Group:
             self.kinds[kind] = self.kinds.get(kind, 0) + number
 
 
-def grouped(checkers: Mapping[str, Mapping[str, Any]]) -> list[Group]:
+def grouped(checkers: Mapping[str, Mapping[str, Any]]) -> list[FindingGroup]:
     """The explained anomalies of all checkers that name operations with keys and times; the first ones in time."""
-    groups: list[Group] = []
+    groups: list[FindingGroup] = []
     for verdict in checkers.values():
         anomalies = verdict.get("anomalies") if isinstance(verdict, Mapping) else None
         for kind, found in anomalies.items() if isinstance(anomalies, Mapping) else ():
@@ -70,14 +70,14 @@ def grouped(checkers: Mapping[str, Mapping[str, Any]]) -> list[Group]:
     return sorted(groups, key=lambda group: (group.begin_ns, sorted(group.keys)))
 
 
-def _merge(groups: list[Group], new: Group) -> None:
+def _merge(groups: list[FindingGroup], new: FindingGroup) -> None:
     for group in [each for each in groups if each.meets(new)]:
         new.take(group)
         groups.remove(group)
     groups.append(new)
 
 
-def _of_one(kind: str, anomaly: Mapping[str, Any]) -> Group | None:
+def _of_one(kind: str, anomaly: Mapping[str, Any]) -> FindingGroup | None:
     told = anomaly.get("ops")
     listed = told if isinstance(told, list | tuple) else ()
     ops = [op for op in listed if isinstance(op, Mapping) and isinstance(op.get("op"), int)]
@@ -88,7 +88,7 @@ def _of_one(kind: str, anomaly: Mapping[str, Any]) -> Group | None:
     begins = [op["invoke_time"] for op in timed]
     ends = [op["complete_time"] for op in timed if isinstance(op.get("complete_time"), int)]
     processes = {op["process"] for op in timed if isinstance(op.get("process"), int)}
-    return Group(keys, min(begins), max([*ends, *begins]), {kind: 1}, {op["op"] for op in timed}, processes)
+    return FindingGroup(keys, min(begins), max([*ends, *begins]), {kind: 1}, {op["op"] for op in timed}, processes)
 
 
 def keys_of(op: Mapping[str, Any]) -> set[Key]:
@@ -101,7 +101,7 @@ def keys_of(op: Mapping[str, Any]) -> set[Key]:
     return found
 
 
-def find_neighbours(groups: Sequence[Group], source: Source) -> None:
+def find_neighbours(groups: Sequence[FindingGroup], source: Source) -> None:
     """Fill in what clients did about each group's keys, and what its processes did, within its window; one reading."""
     if not groups:
         return
@@ -112,7 +112,7 @@ def find_neighbours(groups: Sequence[Group], source: Source) -> None:
         _keep_nearest(group)
 
 
-def _take_from(batch: pa.RecordBatch, group: Group) -> None:
+def _take_from(batch: pa.RecordBatch, group: FindingGroup) -> None:
     first_ns, last_ns = group.around
     open_then = pc.fill_null(pc.greater_equal(batch.column("complete_time"), first_ns), True)
     begun = pc.and_(pc.less_equal(batch.column("invoke_time"), last_ns), pc.greater_equal(batch.column("process"), 0))
@@ -122,7 +122,7 @@ def _take_from(batch: pa.RecordBatch, group: Group) -> None:
             group.neighbours.append(op)
 
 
-def _keep_nearest(group: Group) -> None:
+def _keep_nearest(group: FindingGroup) -> None:
     middle_ns = (group.begin_ns + group.end_ns) // 2
 
     def order(op: Mapping[str, Any]) -> tuple[bool, int]:

@@ -242,7 +242,7 @@ def _strip(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], point
     for row in points.steps:
         kind = str(row["f"]).removeprefix("step-")
         if str(row["f"]).startswith("step-") and kind in lanes:
-            axis.plot([row["invoke_time"] / 1e9], [lanes[kind] + 0.36], "|", color="#20272e", markersize=4)
+            axis.plot([row["invoke_time"] / 1e9], [lanes[kind] - 0.33], "|", color="#20272e", markersize=4)
     axis.set_yticks(list(lanes.values()), [plain(kind) for kind in lanes])
     axis.set_ylim(len(lanes) - 0.4, -0.6)
     axis.tick_params(axis="y", length=0)

@@ -54,7 +54,7 @@ class Series:
 
 
 @dataclass(slots=True)
-class Missed:
+class MissedOperations:
     """Operations of one error class and type: how many by `f`, and what the first of them was told."""
 
     message: str
@@ -75,7 +75,7 @@ class Points:
     stride: int = 1
     phases: dict[str, int] = field(default_factory=dict)
     begins_s: dict[str, float] = field(default_factory=dict)
-    missed: dict[tuple[str, str], Missed] = field(default_factory=dict)
+    missed: dict[tuple[str, str], MissedOperations] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -113,7 +113,7 @@ class Points:
         rows = clients.filter(pc.not_equal(clients["type"].cast(pa.string()), "ok"))
         told = (rows[name].to_pylist() for name in ("error_class", "type", "f", "error"))
         for error_class, type, f, error in zip(*told, strict=True):
-            missed = self.missed.setdefault((error_class or "none", type), Missed(error or ""))
+            missed = self.missed.setdefault((error_class or "none", type), MissedOperations(error or ""))
             missed.by_f[f] += 1
 
 

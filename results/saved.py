@@ -16,7 +16,7 @@ from harness.faults import Fault
 from harness.leaderships import Leadership
 from harness.run_seal import is_verdict_of
 from harness.rundir import RunDir
-from results.neighbours import MOST_GROUPS, Group, find_neighbours, grouped
+from results.neighbours import MOST_GROUPS, FindingGroup, find_neighbours, grouped
 from results.points import Points, read_points
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Saved:
     points: Points | None
     leaders: tuple[Leadership, ...] = ()
     gaps: tuple[str, ...] = field(default=())
-    groups: tuple[Group, ...] = ()
+    groups: tuple[FindingGroup, ...] = ()
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -83,7 +83,7 @@ def _points(rundir: RunDir) -> Points | None:
     return read_points(rundir)
 
 
-def _groups(rundir: RunDir, verdict: Mapping[str, Any]) -> tuple[Group, ...]:
+def _groups(rundir: RunDir, verdict: Mapping[str, Any]) -> tuple[FindingGroup, ...]:
     """The anomalies by key and time, with what happened around them."""
     checkers = verdict.get("checkers")
     groups = grouped(checkers if isinstance(checkers, dict) else {})

@@ -6,17 +6,19 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from checkers.projection import MISMATCH
+from checkers.columns.projection import MISMATCH
 from harness.facts import EACH_NODE
 from harness.faults import Fault
 from harness.protocols import ELSEWHERE
 from results.markup import Markup, join, listing, table, tag
 from results.plots import TYPE_WORDS
-from results.points import TYPES, Missed, Points, decoded
+from results.points import TYPES, MissedOperations, Points, decoded
 from results.saved import Saved
 from results.words import QUESTIONS, VERDICT_WORDS, duration, seconds
 
 MAX_FAULTS = 400
+LONGEST_EVIDENCE = 60
+"""In letters, of evidence that is shown as it stands."""
 
 
 def banner(saved: Saved) -> Markup:
@@ -135,7 +137,8 @@ def _fault_row(fault: Fault) -> tuple[object, ...]:
     missed = fault.observed_ns is None
     lasted = "–"
     if fault.observed_ns is not None and fault.healed_ns is not None:
-        lasted = duration(sum(last - first for first, last in fault.seen(fault.healed_ns)))
+        lasting_ns = sum(last - first for first, last in fault.seen(fault.healed_ns))
+        lasted = duration(lasting_ns) if lasting_ns else "a moment"
     if fault.asked_s:
         lasted += f" of {duration(fault.asked_s * 1e9)}"
     return (
@@ -148,7 +151,7 @@ def _fault_row(fault: Fault) -> tuple[object, ...]:
         seconds(fault.healed_ns),
         seconds(fault.recovered_ns),
         lasted,
-        evidence(fault.evidence),
+        "its core was never reached" if missed and fault.cores == 0 else evidence(fault.evidence),
     )
 
 
@@ -169,9 +172,18 @@ def evidence(found: object) -> str:
     states = found.get("states")
     if isinstance(states, dict):
         words.append(", ".join(f"{node} {state}" for node, state in states.items()))
+    offsets = [each for each in _object(found.get("offsets_s")).values() if isinstance(each, int | float)]
+    if offsets:
+        words.append(f"clocks {min(offsets):+g} to {max(offsets):+g} s ahead, {found.get('bound_s')} s allowed")
     if found.get("reason"):
         words.append(str(found["reason"]))
-    return "; ".join(words)
+    return "; ".join(words or _unnamed(found))
+
+
+def _unnamed(found: dict[str, Any]) -> list[str]:
+    """Evidence that has no words of its own: what is short of it, under its name."""
+    told = {name: _plain(value) for name, value in found.items() if value not in (None, "", [], {})}
+    return [f"{name.replace('_', ' ')} {value}" for name, value in told.items() if len(value) <= LONGEST_EVIDENCE]
 
 
 def operations(saved: Saved) -> Markup:
@@ -210,7 +222,7 @@ def _errors(points: Points) -> Markup | None:
     return join((tag("h3", "Errors"), table(header, rows, "small"), note))
 
 
-def _by_f(missed: Missed) -> str:
+def _by_f(missed: MissedOperations) -> str:
     return ", ".join(f"{count:,} {f}" for f, count in missed.by_f.most_common())
 
 

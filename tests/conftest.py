@@ -1,6 +1,9 @@
-"""The order of tests: those that wait for Docker begin at once, beside all others."""
+"""Which tests are whole runs, which share a Spark session, and that those in containers come first."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,10 +13,35 @@ settings.load_profile("any machine")
 """How long an example takes says how busy the machine is."""
 
 
+HERE: Final = Path(__file__).parent
+
+WHOLE_RUNS: Final = (
+    *("assay/*", "workloads/*", "docker/*", "nemesis/test_nemeses_in_simulator.py"),
+    *("cluster/test_*_sim.py", "cluster/test_*_flaws.py", "cluster/*/test_*_sim.py"),
+)
+"""Whose tests run the command, whole clusters or loads: they have the marker `runs`, and `make test-fast` has none."""
+
+THOUSANDS: Final = (
+    *("checkers/catalog/test_catalog_search.py", "checkers/catalog/test_catalog_plants.py"),
+    *("checkers/catalog/test_altered_rows.py", "checkers/test_every_bound.py", "checkers/test_compile_cache.py"),
+    *("checkers/linearizability/*", "checkers/isolation/*", "checkers/snapshots/*", "checkers/sessions/*"),
+    *("checkers/transactions/test_txn_[cnps]*.py", "checkers/jepsen/test_jepsen_mutations.py", "checkers/quorum/*"),
+    *("checkers/made/*", "checkers/test_growth.py", "checkers/test_*bound*.py", "checkers/test_conformance.py"),
+    *("cluster/raft/test_raft_walks.py", "cluster/test_cluster_determinism.py", "results/test_report.py"),
+)
+"""Whose tests compare thousands of histories with brute force, or make large ones: the marker `thousands`."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Docker's first; tests of a module that share a Spark session stay together, so that it starts once."""
+    """Docker's first; tests of a module that share a Spark session stay together, so that it starts once.
+
+    Marks are added before pytest takes the tests that `-m` asks for."""
     for item in items:
+        place = item.path.relative_to(HERE)
+        for patterns, mark in ((WHOLE_RUNS, pytest.mark.runs), (THOUSANDS, pytest.mark.thousands)):
+            if any(place.match(pattern) for pattern in patterns):
+                item.add_marker(mark)
         shared = {"spark", "engines"}.intersection(getattr(item, "fixturenames", ()))
         if shared and item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group(f"spark of {item.path.stem}"))

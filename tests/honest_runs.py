@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,27 @@ from assay.compose import carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
 from cluster.deploy.database import ReferenceDatabase
-from harness.errors import DefiniteError, HarnessError
+from harness.errors import DefiniteError, HarnessError, UserError
 from harness.ops import Op
 from harness.protocols import Client
-from harness.run import Progress, RunOutcome, Silent
+from harness.run import RunListener, RunOutcome, Silent
+from harness.rundir import open_run
 from nemesis.injectors import Injectors
 
 
 def run(
-    on: str, store: Path, nemesis: str = "kill", progress: Progress | None = None, time_limit: float = 12.0
+    on: str, store: Path, nemesis: str = "kill", progress: RunListener | None = None, time_limit: float = 12.0
 ) -> RunOutcome:
     """A short run of a small cluster."""
     options = RunOptions(
-        "register", on=on, nemesis=(nemesis,), time_limit=time_limit, seed=3, masters=1, nodes=3, store=store
+        "register",
+        on=on,
+        nemesis=tuple(nemesis.split(",")),
+        time_limit=time_limit,
+        seed=3,
+        masters=1,
+        nodes=3,
+        store=store,
     )
     return carry_out(options, judge_saved_run, progress or Silent(), datetime.now(), lambda sentence: None).outcome
 
@@ -63,6 +72,20 @@ class Liar(Wrapped):
         return done
 
 
+class FillsUp(Silent):
+    """Takes what room is left under a store once a fault has begun: how much a run writes by then is up to chance."""
+
+    def __init__(self, store: Path) -> None:
+        self.store, self.filled = store, False
+
+    def event(self, op: Op) -> None:
+        if op.process < 0 and op.type == "info" and not self.filled:
+            self.filled = True
+            with suppress(OSError), (self.store / "filler").open("wb", buffering=0) as filler:
+                while filler.write(bytes(4096)):
+                    pass
+
+
 def with_clients(patch: pytest.MonkeyPatch, wrapper: type[Wrapped]) -> None:
     """All clients of the workload are wrapped."""
     make = ReferenceDatabase.op_client
@@ -92,6 +115,21 @@ def is_vacuous(outcome: RunOutcome) -> None:
     assert verdict.overall == "unknown", verdict.reasons
     assert verdict.adequacy.answer is False
     assert any("never observed in effect" in reason for reason in verdict.reasons), verdict.reasons
+
+
+def is_refused_without_clocks(on: str, store: Path) -> None:
+    """Where clocks can't be set a fault of clocks is refused before anything starts."""
+    with pytest.raises(UserError, match="The nemesis 'clock-jump' can't be used here: no clock fault is offered"):
+        run(on, store, "clock-jump")
+    assert not store.exists()
+
+
+def ran_out_of_room(outcome: RunOutcome) -> None:
+    verdict = outcome.verdict
+    assert verdict.overall == "unknown", verdict.reasons
+    assert verdict.harness.answer is False
+    assert any("No space left on device" in reason for reason in verdict.reasons), verdict.reasons
+    assert open_run(outcome.rundir.path).journal.exists()
 
 
 def serves_nobody(outcome: RunOutcome) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,13 +38,11 @@ BANNED = {
 BANNED_IN_NODES = {"open", "hash", "id"}
 RANDOM_ALLOWED = {"random.Random"}
 
-REAL_WORLD = (
-    "harness/real/",
-    "harness/env/docker/",
-    "harness/env/ssh.py",
-    "harness/env/doctor.py",
-)
-"""Where the real world is touched, besides the rim listed by `is_deterministic`."""
+REAL_WORLD = ("harness/real/", "harness/env/", "cluster/deploy/database_ssh.py")
+"""Where the real world is touched."""
+
+SIMULATED = ("harness/", "harness/env/sim.py", "cluster/", "nemesis/", "workloads/")
+"""What runs in the simulator or decides what does, but for REAL_WORLD; a file that is named wins over its folder."""
 
 
 def sources() -> list[Path]:
@@ -55,13 +54,17 @@ def relative(path: Path) -> str:
 
 
 def is_deterministic(name: str) -> bool:
-    """Code that runs in the simulator: nodes, simulator, generators, interpreter, nemeses, workloads."""
-    if name.startswith(REAL_WORLD) or name == "cluster/deploy/database_docker.py":
-        return False
-    return name.startswith(("cluster/", "nemesis/", "workloads/", "harness/sim/", "harness/generators/")) or name in (
-        "harness/interpreter.py",
-        "harness/run.py",
+    """Code that runs in the simulator: nodes, nemeses, workloads, and all of the harness but its real twins."""
+    return name in SIMULATED or (name.startswith(SIMULATED) and not name.startswith(REAL_WORLD))
+
+
+def test_the_places_of_determinism_are_where_it_lives() -> None:
+    assert all(is_deterministic(name) for name in ("harness/run.py", "harness/interpreter.py", "harness/env/sim.py"))
+    assert not any(
+        is_deterministic(name) for name in ("harness/real/clock.py", "harness/env/ssh.py", "results/report.py")
     )
+    names = {relative(path) for path in sources()}
+    assert all(any(name.startswith(place) for name in names) for place in (*SIMULATED, *REAL_WORLD))
 
 
 def dotted(node: ast.expr) -> str:
@@ -110,6 +113,28 @@ def test_deterministic_code_uses_only_the_ports() -> None:
     assert found == []
 
 
+def names_engine(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Name) and part.id.endswith("Engine") for part in ast.walk(node))
+
+
+def engines_asked_for(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        asks = isinstance(node, ast.Call) and dotted(node.func) in ("isinstance", "issubclass", "type")
+        if asks and names_engine(node):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+        if isinstance(node, ast.Compare) and dotted(node.left).endswith("engine.name"):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def test_nobody_asks_which_engine_there_is() -> None:
+    """What is done otherwise by each is a `Work` (`checkers/engines/api.py`)."""
+    ours = [path for path in sources() if not relative(path).startswith("tests/")]
+    found = [f"{relative(path)}: {asked}" for path in ours for asked in engines_asked_for(ast.parse(path.read_text()))]
+    assert found == []
+    for code in ("isinstance(engine, SparkEngine)", "x = not isinstance(e, A | LocalEngine)", "engine.name == 'spark'"):
+        assert len(list(engines_asked_for(ast.parse(code)))) == 1
+
+
 def test_files_and_functions_stay_small() -> None:
     found = []
     for path in sources():
@@ -140,6 +165,22 @@ def test_files_and_functions_stay_small() -> None:
 )
 def test_the_check_itself_sees_what_is_banned(code: str, count: int) -> None:
     assert len(list(banned_calls(ast.parse(code), node_code=True))) == count
+
+
+def class_names() -> Counter[str]:
+    """The public classes outside of tests."""
+    return Counter(
+        node.name
+        for path in sources()
+        if not relative(path).startswith("tests/")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+
+
+def test_no_class_name_stands_twice() -> None:
+    twice = {name for name, count in class_names().items() if count > 1}
+    assert twice == set(), "a reader who meets the name has to know which of them is meant"
 
 
 @pytest.mark.xdist_group("together")

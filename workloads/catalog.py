@@ -1,12 +1,15 @@
 """The catalog under concurrent changes: tables are created, altered, renamed and deleted under few names.
 
-Meanwhile they are listed, looked at and located, and the rows of one table, whose schema changes too, are read and
-written. Clients mostly change what they believe to be there, and sometimes what is not: refusals are answers as well.
+Meanwhile they are listed, looked at and located, and the rows of one table, whose schema changes too, are read,
+written, scanned and erased. Clients mostly change what they believe to be there, and sometimes what is not: refusals
+are answers as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +36,12 @@ SHARES = (
 )
 """Of the operations on the catalog."""
 
+ROW_SHARES = (("read", 0.45), ("write", 0.42), ("erase", 0.09), ("scan", 0.04))
+"""Of the operations on rows. A scan is some ten calls."""
+
+MOST_SCANNED = 100
+"""Of so many rows a scan tells what it found."""
+
 RARE = "reshape"
 """Has no floor of its own, since half of what it asks makes no sense by then; `stats` wants one that succeeded."""
 
@@ -43,7 +52,7 @@ ADD_FIRST, DROP_FIRST, RENAME_FIRST, DROP_SECOND = range(4)
 MOST_BUCKETS = 2
 
 ALTERED_SHARE = 0.7
-"""Of the reads and writes of rows, those of columns that are altered; the others are of one that stays."""
+"""Of the reads, writes and scans of rows, those of columns that are altered; the others are of one that stays."""
 
 WISHES = 2 * RESHAPED_COLUMNS
 """Each altered column may be asked for by its first name or by its second one first (`cluster.deploy.row_ops`)."""
@@ -73,15 +82,21 @@ class Catalogs(msgspec.Struct, frozen=True):
 
     def _next(self, chance: Chance) -> Op:
         if chance.uniform() < self.options["rows"]:
-            key = chance.below(int(self.options["keys"]))
-            column = -1 - (1 + chance.below(WISHES) if chance.uniform() < ALTERED_SHARE else 0)
-            if chance.uniform() < 0.5:
-                return invoke("read", replace(read(key), column=column))
-            return invoke("write", replace(write(key, self.count + 1), column=column))
-        f = _drawn(chance)
+            return self._of_rows(chance)
+        f = _drawn(chance, SHARES)
         if f in NAMELESS:
             return Op("invoke", 0, f)
         return invoke(f, self._mop(f, chance))
+
+    def _of_rows(self, chance: Chance) -> Op:
+        key = chance.below(int(self.options["keys"]))
+        column = -1 - (1 + chance.below(WISHES) if chance.uniform() < ALTERED_SHARE else 0)
+        f = _drawn(chance, ROW_SHARES)
+        if f == "erase":
+            return invoke(f, Mop(f, key))
+        if f == "scan":
+            return scan(self.options, column)
+        return invoke(f, replace(read(key) if f == "read" else write(key, self.count + 1), column=column))
 
     def _mop(self, f: str, chance: Chance) -> Mop:
         name = self._name(chance, there=f != "create")
@@ -111,13 +126,19 @@ class Catalogs(msgspec.Struct, frozen=True):
         return chance.choice(likely if likely and chance.uniform() < KNOWN_SHARE else list(names))
 
 
-def _drawn(chance: Chance) -> str:
-    at = chance.uniform() * sum(share for _, share in SHARES)
-    for f, share in SHARES:
+def scan(options: Mapping[str, Any], column: int) -> Op:
+    """A scan of the table of rows: a read of each row's wished column."""
+    rows = range(min(int(options["keys"]), MOST_SCANNED))
+    return invoke("scan", *(replace(read(key), column=column) for key in rows))
+
+
+def _drawn(chance: Chance, shares: Sequence[tuple[str, float]]) -> str:
+    at = chance.uniform() * sum(share for _, share in shares)
+    for f, share in shares:
         at -= share
         if at < 0:
             return f
-    return SHARES[-1][0]
+    return shares[-1][0]
 
 
 def _columns(columns: frozenset[tuple[int, int]], event: Op) -> frozenset[tuple[int, int]]:
@@ -184,21 +205,21 @@ def final_questions(options: Options) -> list[Op]:
     ]
     wishes = (-1, *range(-2, -2 - WISHES, -2))
     cells = [invoke("read", replace(read(key), column=wish)) for key in range(keys) for wish in wishes]
-    return [*asked, Op("invoke", 0, "columns"), *cells]
+    return [*asked, Op("invoke", 0, "columns"), *cells, *(scan(options, wish) for wish in wishes)]
 
 
 WORKLOAD = Workload(
     name="catalog",
-    description="tables created, altered, renamed and deleted under few names, beside reads and writes of rows",
+    description="tables created, altered, renamed and deleted under few names, beside rows read, written and erased",
     options=(
         Option("names", 5, 1, 1_000, "how many names of tables there are"),
-        Option("rows", 0.5, 0.01, 0.9, "share of the operations that read or write rows"),
+        Option("rows", 0.5, 0.01, 0.9, "share of the operations that are of rows"),
         Option("keys", 12, 1, 1_000_000, "how many rows there are"),
     ),
     generator=lambda options, entropy: Catalogs(dict(options), entropy.getrandbits(53)),
     final_generator=final_reads,
     checkers=("catalog", "catalog-rows", "stats"),
-    operations=frozenset({"r", "w", *(f for f, _ in SHARES)}),
-    fs=("read", "write", *(f for f, _ in SHARES if f != RARE)),
+    operations=frozenset({"r", "w", "erase", *(f for f, _ in SHARES)}),
+    fs=(*(f for f, _ in ROW_SHARES), *(f for f, _ in SHARES if f != RARE)),
     each_node=False,
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
+from harness.errors import UserError
 from harness.generators.core import Generator, chain, draw
 from harness.generators.timing import sleep
+from harness.levels import ONLY_DATA_CENTRE, demand
 from workloads.api import Option, Options, WordOption, Workload
 from workloads.partitions import (
     DELETE,
@@ -15,6 +17,7 @@ from workloads.partitions import (
     WRITE,
     any_operation,
     at_level,
+    factors,
     level_option,
     load_options,
     whole_partition,
@@ -32,7 +35,9 @@ _FINAL_READS_OF_EACH = 2
 
 
 def one_level(options: Options) -> tuple[Sequence[str], Sequence[str]]:
-    """The levels of reads and of writes that the user has chosen."""
+    """The levels of reads and of writes that the user has chosen; raises UserError where replicas are too few."""
+    for level in (options["read-level"], options["write-level"]):
+        demand(level, ONLY_DATA_CENTRE, factors(options))
     return (options["read-level"],), (options["write-level"],)
 
 
@@ -49,6 +54,8 @@ def load(levels: Levels) -> Callable[[Options, Random], Generator]:
     """The endless mix of operations."""
 
     def generator(options: Options, entropy: Random) -> Generator:
+        if options["table"] == "logged" and options["read-repair"] == "none":
+            raise UserError("A logged table has no read repair to leave out (read-repair=none is for table=legacy).")
         reads_at, writes_at = levels(options)
         return draw(
             entropy.getrandbits(53),

@@ -19,7 +19,7 @@ RECENT = 32  # values seen that are remembered as expectations for a cas
 FRESH_SHARE = 0.85  # of the cas expect the last value seen of the key, the others some older one
 
 
-class Registers(msgspec.Struct, frozen=True):
+class RegisterMix(msgspec.Struct, frozen=True):
     """Endless mix; `recent` holds (key, value) as completions told them, the newest last."""
 
     options: dict[str, float]
@@ -31,13 +31,15 @@ class Registers(msgspec.Struct, frozen=True):
         chance = Chance(child(self.seed, self.count))
         reader = reads_only(context.free_bit() or 0, self.options["readers"])
         op = fill(self._next(chance, reader), context)
-        return (PENDING, self) if op is None else (op, Registers(self.options, self.seed, self.count + 1, self.recent))
+        return (
+            (PENDING, self) if op is None else (op, RegisterMix(self.options, self.seed, self.count + 1, self.recent))
+        )
 
     def update(self, context: Context, event: Op) -> Generator:
         if event.type != "ok" or not event.mops or event.mops[0].value is None:
             return self
         seen = (event.mops[0].partition, event.mops[0].value)
-        return Registers(self.options, self.seed, self.count, (*self.recent[1 - RECENT :], seen))
+        return RegisterMix(self.options, self.seed, self.count, (*self.recent[1 - RECENT :], seen))
 
     def _next(self, chance: Chance, reader: bool) -> Op:
         keys, hot, dwell = (int(self.options[name]) for name in ("keys", "hot", "dwell"))
@@ -77,7 +79,7 @@ WORKLOAD = Workload(
         Option("cas", 0.4, 0.01, 0.99, "share of the changes that compare and set"),
         Option("final", 2, 1, 100, "how often each key is read at the end"),
     ),
-    generator=lambda options, entropy: Registers(dict(options), entropy.getrandbits(53)),
+    generator=lambda options, entropy: RegisterMix(dict(options), entropy.getrandbits(53)),
     final_generator=final_reads,
     checkers=("register", "stats"),
     operations=frozenset({"r", "w", "cas"}),

@@ -20,7 +20,7 @@ RECENT = 64  # times served that are remembered to be looked at
 NEWEST_SHARE = 0.6  # of the looks are at one of the newest times, the others at any that is remembered
 
 
-class Snapshots(msgspec.Struct, frozen=True):
+class SnapshotMix(msgspec.Struct, frozen=True):
     """Endless mix; `served` holds (key, time, value) as completions told them, the newest last."""
 
     options: dict[str, float]
@@ -69,7 +69,7 @@ WORKLOAD = Workload(
         Option("reads", 0.25, 0.01, 0.9, "share of the operations that read what is there now"),
         Option("cas", 0.3, 0.01, 0.99, "share of the changes that compare and set"),
     ),
-    generator=lambda options, entropy: Snapshots(dict(options), entropy.getrandbits(53)),
+    generator=lambda options, entropy: SnapshotMix(dict(options), entropy.getrandbits(53)),
     final_generator=final_reads,
     checkers=("snapshot-reads", "stats"),
     operations=frozenset({"r", "w", "cas"}),

@@ -7,8 +7,8 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
-from bench.quorum.rim import Counts, counted, hint_bytes
-from cluster.client.quorum import QuorumClient, QuorumTable
+from bench.quorum.rim import NodeCounts, counted, hint_bytes
+from cluster.client.quorum import QuorumClient, QuorumClientTable
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.quorum.ids import MutationId
@@ -72,7 +72,7 @@ class BenchCluster:
 
     def __init__(self, world: World, design: str, replication: int, knobs: Knobs) -> None:
         self.world, self.design, self.replication = world, design, replication
-        self.counts = Counts()
+        self.counts = NodeCounts()
         self.database = SimDatabase(
             world, 3, replication + 2, knobs=knobs, through=lambda ports: counted(ports, self.counts)
         )
@@ -101,7 +101,7 @@ class BenchCluster:
     def client(self, timeout_s: float = 4.0, read_repair: str = "blocking") -> QuorumClient:
         """A client as workloads have them: any coordinator, any replicas."""
         masters = [self.database.address(name) for name in ("m1", "m2", "m3")]
-        return QuorumClient(self.ports, masters, timeout_s, QuorumTable(TABLE, read_repair))
+        return QuorumClient(self.ports, masters, timeout_s, QuorumClientTable(TABLE, read_repair))
 
     async def ask(self, node: str, request: QuorumRequest, timeout_s: float = 60.0) -> QuorumReply:
         """One request to one node."""

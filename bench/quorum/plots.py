@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.quorum.lag import Lags
 
 _MIB = 1 << 20
+
+
+class Bars(NamedTuple):
+    """The column that bars show, in words, whether on a logarithmic axis, and where the picture goes."""
+
+    column: str
+    label: str
+    logarithmic: bool
+    path: Path
 
 
 def plot_lag(found: Sequence[Lags], path: Path) -> None:
@@ -56,6 +65,24 @@ def plot_wire(rows: Sequence[dict[str, Any]], path: Path) -> None:
         axes.set_xlabel("unreconciled ids of the partition")
     panels[0].set_ylabel("bytes between nodes for a read")
     _save(figure, panels[0], path)
+
+
+def plot_bars(rows: Sequence[dict[str, Any]], series: str, what: Callable[[dict[str, Any]], str], asked: Bars) -> None:
+    """A group of bars for each `what` that rows are about, in it one for each `series`, a column of the rows."""
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    groups = list(dict.fromkeys(what(row) for row in rows))
+    names = list(dict.fromkeys(row[series] for row in rows))
+    width = 0.8 / len(names)
+    for place, name in enumerate(names):
+        chosen = [row for row in rows if row[series] == name]
+        at = [groups.index(what(row)) + (place - (len(names) - 1) / 2) * width for row in chosen]
+        bars = axes.bar(at, [row[asked.column] for row in chosen], width, label=name)
+        axes.bar_label(bars, fmt="%g", fontsize="small")
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_yscale("log" if asked.logarithmic else "linear")
+    axes.set_ylabel(asked.label)
+    _save(figure, axes, asked.path)
 
 
 def _pyplot() -> Any:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from bench.quorum.cluster import DESIGNS, QUIET, BenchCluster, chance, partition_key, simulated, wrote
-from bench.quorum.rim import Counts
+from bench.quorum.rim import NodeCounts
 from cluster.quorum.keys import encode_key
 from cluster.quorum.mutation import PartitionMutation
 from cluster.quorum.slices import Slice
@@ -95,7 +95,7 @@ class _Wire:
             count *= 10
         return found
 
-    async def _read(self, cluster: BenchCluster, partition: int) -> Counts:
+    async def _read(self, cluster: BenchCluster, partition: int) -> NodeCounts:
         """Of one row, by a coordinator that holds none, from the replica that lacks something and another one."""
         asked = Slice(partition_key(partition), ((encode_key((0,)), encode_key((1,))),))
         before = cluster.counts.copy()

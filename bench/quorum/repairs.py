@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from bench.quorum.cluster import DESIGNS, QUIET, TABLE, BenchCluster, chance, partition_key, simulated, wrote
-from bench.quorum.rim import Counts
+from bench.quorum.rim import NodeCounts
 from cluster.quorum.keys import encode_key
 from cluster.quorum.messages import Repaired, RepairTable
 
@@ -86,7 +86,7 @@ class _Repairing:
             assert first[encode_key((1,))] == "new" and all(each == first for each in others), partition_key(number)
 
 
-def _figures(found: Counts) -> dict[str, int]:
+def _figures(found: NodeCounts) -> dict[str, int]:
     carried = ("TakePartitions", "DeliverMutations")
     return {
         "disk_read_bytes": found.disk_read_bytes,

@@ -20,7 +20,7 @@ FILES = "sorted/"
 
 
 @dataclass
-class Counts:
+class NodeCounts:
     """What all nodes together have done: reads of files of rows, and bytes of calls and answers of quorum tables.
 
     `wire` has these by the kind of the call.
@@ -36,16 +36,16 @@ class Counts:
         """Bytes between nodes."""
         return self.wire.total()
 
-    def since(self, before: Counts) -> Counts:
+    def since(self, before: NodeCounts) -> NodeCounts:
         """What came on top."""
-        return Counts(
+        return NodeCounts(
             self.disk_reads - before.disk_reads,
             self.disk_read_bytes - before.disk_read_bytes,
             self.largest_message,
             self.wire - before.wire,
         )
 
-    def copy(self) -> Counts:
+    def copy(self) -> NodeCounts:
         """As it is now."""
         return replace(self, wire=Counter(self.wire))
 
@@ -53,7 +53,7 @@ class Counts:
 class CountedDisk:
     """A node's disk; reads of files of rows are counted. Implements `harness.ports.Disk`."""
 
-    def __init__(self, disk: Disk, counts: Counts) -> None:
+    def __init__(self, disk: Disk, counts: NodeCounts) -> None:
         self._disk, self._counts = disk, counts
 
     async def append(self, path: str, data: bytes) -> None:
@@ -93,7 +93,7 @@ class CountedDisk:
 class CountedNetwork:
     """A node's network; calls of quorum tables and their answers are counted. Implements `harness.ports.Network`."""
 
-    def __init__(self, network: Network, counts: Counts) -> None:
+    def __init__(self, network: Network, counts: NodeCounts) -> None:
         self._network, self._counts = network, counts
 
     async def listen(self, address: Address, on_call: Handler, on_notify: NotifyHandler) -> Listener:
@@ -120,7 +120,7 @@ class CountedNetwork:
         await self._network.close()
 
 
-def counted(ports: Ports, counts: Counts) -> Ports:
+def counted(ports: Ports, counts: NodeCounts) -> Ports:
     """A node's ports with counters."""
     return replace(ports, disk=CountedDisk(ports.disk, counts), network=CountedNetwork(ports.network, counts))
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from bench.docker_throughput import node_cpu_s
 from bench.quorum.cluster import COLUMNS, DESIGNS, BenchCluster, chance, partition_key, simulated, wrote
-from cluster.client.quorum import QuorumClient, QuorumTable
-from cluster.deploy.database_docker import DockerDatabase
+from cluster.client.quorum import QuorumClient, QuorumClientTable
+from cluster.deploy.database_ssh import SshDatabase
 from cluster.quorum.slices import Slice
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.docker.environment import DockerEnvironment
@@ -90,7 +90,7 @@ def _compared(where: str, what: str, legacy: Sequence[float], logged: Sequence[f
 async def in_docker(seconds: float, pairs: int) -> list[dict[str, Any]]:
     """Processor time of the node programs for an operation: two tables of one cluster, written and read in turns."""
     environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = DockerDatabase(environment, 3, 5)
+    database = SshDatabase(environment, 3, 5)
     try:
         await environment.prepare()
         await environment.setup(database.nodes)
@@ -107,7 +107,7 @@ async def in_docker(seconds: float, pairs: int) -> list[dict[str, Any]]:
 
 
 async def _docker_pairs(
-    environment: DockerEnvironment, database: DockerDatabase, seconds: float, pairs: int
+    environment: DockerEnvironment, database: SshDatabase, seconds: float, pairs: int
 ) -> list[dict[str, Any]]:
     costs: dict[tuple[str, str], list[float]] = {}
     for pair in range(pairs):
@@ -120,7 +120,7 @@ async def _docker_pairs(
     return [_compared("containers", what, *(costs[what, design] for design in DESIGNS)) for what in ("writes", "reads")]
 
 
-async def _docker_load(database: DockerDatabase, table: str, reads: bool, seconds: float, pair: int) -> int:
+async def _docker_load(database: SshDatabase, table: str, reads: bool, seconds: float, pair: int) -> int:
     """Operations by clients in a closed loop for so long; how many there were."""
     masters = [database.address(node.name) for node in database.nodes if node.role == "master"]
     until, from_ns = time.perf_counter() + seconds, time.time_ns()
@@ -128,7 +128,7 @@ async def _docker_load(database: DockerDatabase, table: str, reads: bool, second
     async def one(number: int) -> int:
         with tempfile.TemporaryDirectory() as folder:  # clients write no files
             ports = real_ports(Hello("", f"bench{pair}.{number}", 1, WIRE_VERSION), folder, seed=number)
-            client, done = QuorumClient(ports, masters, 5.0, QuorumTable(table)), 0
+            client, done = QuorumClient(ports, masters, 5.0, QuorumClientTable(table)), 0
             while time.perf_counter() < until:
                 await _operations(client, number * 1_000 + done, reads, 10, from_ns)
                 done += 10

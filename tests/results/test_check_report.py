@@ -89,10 +89,11 @@ def test_a_torn_write_is_drawn_row_by_row() -> None:
         {"op": 1, "what": "process 0's write", "marks": ["the write", "the write", "the write", "the write"]},
         {"op": 2, "what": "process 1's read", "marks": ["the write", "older", "nothing", "not asked"]},
     ]
+    lines[0]["marks"][3] = "gone"
     tear = {"columns": ["row 0", "row 1", "row 2", "row 3"], "lines": lines}
     torn = {"message": "torn", "ops": [], "details": {"tear": tear}}
     page = render_check([{**BAD, "anomalies": {"torn-read": [torn]}, "counts": {"torn-read": 1}}])
     text = visible(page)
-    assert "row 0 row 1 row 2 row 3 T1 process 0's write written written written written" in text
+    assert "row 0 row 1 row 2 row 3 T1 process 0's write written written written deleted" in text
     assert "T2 process 1's read shown older absent" in text
     assert page.count('class="cell unasked"') == 1

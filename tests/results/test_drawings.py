@@ -11,6 +11,7 @@ from harness.faults import Fault
 from results.drawing import LABEL_WIDTH, MAX_ROWS, WIDTH, roles_of, scale_of, timeline
 from results.findings import findings
 from results.graph import MOST_NODES, box_of, cycle_in_words, cycle_order, draw_cycle, layout
+from results.sections import evidence
 from results.words import operation, shown
 
 MS = 1_000_000
@@ -174,6 +175,19 @@ def test_strange_evidence_breaks_nothing(strange: object) -> None:
     anomaly = {"message": 5, "ops": [{"op": strange, "mops": strange, "invoke_time": 1}], "steps": steps}
     anomalies = {"odd": [{**anomaly, "details": strange}]}
     assert "odd" in findings({"m": {"valid": False, "anomalies": anomalies, "not": strange}})
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"offsets_s": {"t1": -0.2, "t2": 0.15}, "bound_s": 0.5}, "clocks -0.2 to +0.15 s ahead, 0.5 s allowed"),
+        ({"states": {"t1": "dead"}, "voters": ["m1"]}, "t1 dead"),
+        ({"voters": ["m1", "m3"], "removed": ["m2"]}, "voters m1, m3; removed m2"),
+        ({"offsets_s": {"t1": "odd"}, "long": "x" * 999}, "offsets s {'t1': 'odd'}"),
+    ],
+)
+def test_what_probes_saw_is_told_in_words(found: dict[str, object], words: str) -> None:
+    assert evidence(found) == words
 
 
 def test_names_of_faults_that_last_at_the_same_time_stand_below_each_other() -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from sample_run import sample_run
 
 from checkers.importers.detect import open_source
-from results.neighbours import Group, find_neighbours, grouped, keys_of
+from results.neighbours import FindingGroup, find_neighbours, grouped, keys_of
 from results.report import render
 
 SECOND = 1_000_000_000
@@ -55,7 +55,7 @@ def test_what_names_no_keys_or_times_is_in_no_group() -> None:
 
 def test_neighbours_are_all_that_keys_and_processes_did_around_it(tmp_path: Path) -> None:
     rundir = sample_run(tmp_path, rate_hz=20)
-    group = Group({(0, 3)}, 4 * SECOND, 5 * SECOND, processes={9})
+    group = FindingGroup({(0, 3)}, 4 * SECOND, 5 * SECOND, processes={9})
     find_neighbours([group], open_source(rundir.history_parquet))
     first_ns, last_ns = group.around
     assert (first_ns, last_ns) == (int(3.5 * SECOND), int(5.5 * SECOND))

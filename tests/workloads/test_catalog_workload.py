@@ -16,7 +16,7 @@ from harness.generators import limit
 from harness.generators.core import Context
 from harness.ops import Op
 from workloads.api import resolve_options
-from workloads.catalog import NAMELESS, RARE, WISHES, WORKLOAD
+from workloads.catalog import NAMELESS, RARE, ROW_SHARES, WISHES, WORKLOAD
 
 
 def played(seed: int, count: int) -> list[Op]:
@@ -37,7 +37,7 @@ def test_every_operation_comes_up_about_names_that_there_are() -> None:
     ops = played(3, 4_000)
     counts = Counter(op.f for op in ops)
     assert set(counts) == {*WORKLOAD.fs, RARE}
-    assert 0.45 < (counts["read"] + counts["write"]) / len(ops) < 0.55
+    assert 0.45 < sum(counts[f] for f, _ in ROW_SHARES) / len(ops) < 0.55
     for op in ops:
         names = [op.mops[0].partition, op.mops[0].row] if op.f == "rename" else [mop.partition for mop in op.mops]
         assert op.f in ROW_OPERATIONS or all(0 <= name < 5 for name in names)
@@ -51,7 +51,7 @@ def test_every_operation_comes_up_about_names_that_there_are() -> None:
 
 def test_clients_and_checker_speak_of_the_same() -> None:
     assert (TABLE_STATES, TABLET_STATES) == (calls.TABLE_STATES, calls.TABLET_STATES)
-    assert {*WORKLOAD.fs, RARE} == {"read", "write", *FS}
+    assert {*WORKLOAD.fs, RARE} == {*(f for f, _ in ROW_SHARES), *FS}
     assert set(calls.MOP_KINDS) == {*FS, "table", "tablet", "known", "unknown", "column"} - {*NAMELESS}
 
 

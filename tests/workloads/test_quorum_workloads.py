@@ -53,3 +53,10 @@ def test_reads_are_of_slices_with_limits_or_of_all_as_they_were_asked_for() -> N
     assert {op.mops[0].values for op in wide if op.f == "read"} == {(None, None, None, None)}
     with pytest.raises(UserError, match="'read-repair' is one of blocking, none, not 'later'"):
         resolve_options(atomicity, {"read-repair": "later"})
+
+
+def test_a_logged_table_has_no_read_repair_to_leave_out() -> None:
+    for workload in WORKLOADS:
+        options = resolve_options(workload, {"table": "logged", "read-repair": "none"})
+        with pytest.raises(UserError, match="read-repair=none is for table=legacy"):
+            workload.generator(options, Random(1))

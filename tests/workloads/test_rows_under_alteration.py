@@ -53,10 +53,41 @@ def no_defaults(patch: Patch) -> None:
     patch.setattr(rules, "_value", lambda column, *more: value(replace(column, default=None), *more))
 
 
+def erasures_leave_cells(patch: Patch) -> None:
+    """Only the marker of a row that is erased goes: what it held is there again when the row is."""
+    decide = rules.decide
+
+    def decided(change: Any, state: Any, timestamp: int) -> Any:
+        puts, done = decide(change, state, timestamp)
+        erased = change.kind == "delete"
+        return tuple(put for put in puts if not erased or put.key[2] == rules.MARKER), done
+
+    def upserted(change: Any, state: Any, timestamp: int) -> Any:
+        puts, done = decided(change, state, timestamp)
+        given = {each for each, _ in change.cells}
+        return tuple(put for put in puts if put.key[2] == rules.MARKER or put.key[2] in given), done
+
+    patch.setattr(rules, "decide", upserted)
+
+
+def pages_lose_their_last_row(patch: Patch) -> None:
+    """A scan that goes on after a page begins one row too late."""
+    scan = rules.scan
+
+    def scanned(read: Any, versions: Any, timestamp: int) -> Any:
+        found = scan(read, versions, timestamp)
+        full = getattr(found, "more", False) and len(found.rows) > 1
+        return replace(found, rows=(*found.rows[:-2], found.rows[-1])) if full else found
+
+    patch.setattr(rules, "scan", scanned)
+
+
 PLANTS: dict[Callable[[Patch], None], set[str]] = {
     cells_by_name: {"read-of-unwritten", "stale-read"},
     ids_by_name: {"column-came-back"},
     no_defaults: {"read-of-unwritten"},
+    erasures_leave_cells: {"stale-read", "nonlinearizable", "overlapping-clusters"},
+    pages_lose_their_last_row: {"stale-read", "nonlinearizable", "overlapping-clusters"},
 }
 
 
