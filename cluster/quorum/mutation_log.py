@@ -44,6 +44,11 @@ class MutationLog:
             hashed = self._hashes[partition] = SetHash()
         hashed.add(each)
 
+    def recovered(self, number: int) -> None:
+        """The log ended with this place when its node restarted. Of an earlier moment nobody can tell what came since:
+        some of it may have been forgotten before the restart, and left no trace here."""
+        self.last = self._forgotten = number
+
     @property
     def needs_from(self) -> int | None:
         """The lowest number of a mutation that somebody may still ask for."""

@@ -74,6 +74,9 @@ class Ledger(Protocol):
     def stored(self, number: int, each: MutationId, partition: KeyBytes) -> None:
         """A mutation became visible just now, or was found at a restart; `number` is its place in the log."""
 
+    def recovered(self, number: int) -> None:
+        """All that was found at a restart was told; the log ends with this place."""
+
     @property
     def needs_from(self) -> int | None:
         """The lowest place that the log must keep; None for none."""

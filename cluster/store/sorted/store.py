@@ -309,6 +309,8 @@ class SortedStore:
             if self._ledger is not None:
                 self._ledger.set_aside([each.number for each in aside])
         await self._in_turns(found, self._replay)
+        if self._ledger is not None:
+            self._ledger.recovered(self._journal.durable)
         self._cut()
 
     async def _in_turns(self, items: Iterable[T], take: Callable[[T], None]) -> None:

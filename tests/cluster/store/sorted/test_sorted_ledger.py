@@ -14,6 +14,7 @@ from cluster.log.view import Quarantined
 from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation
+from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.partition_store import Arrival
 from cluster.store.sorted.records import MutationRecord, NoteRecord, decode_record, encode_record
 from cluster.store.sorted.store import MOST_NOTES
@@ -45,6 +46,9 @@ class Told:
 
     def set_aside(self, numbers: Iterable[int]) -> None:
         raise AssertionError("nothing is set aside")
+
+    def recovered(self, number: int) -> None:
+        assert all(stored <= number for stored, _ in self.stored_ids.values())
 
     def collected(self, number: int) -> None:
         assert number > self.collected_to
@@ -173,6 +177,33 @@ def test_what_stays_unreconciled_is_set_aside_and_served_from_there_until_the_bo
         await machine.restart()
         assert len((await machine.contents(PARTITION)).rows) == 200
         assert not after.aside and len(machine.files()) == len(machine.store.files) + 1
+
+    simulate(scenario)
+
+
+def test_what_came_between_a_snapshot_and_a_restart_is_never_taken_for_nothing() -> None:
+    """A read asks on behind a snapshot; the replica restarts in between, and has forgotten what it was sent (Q5)."""
+
+    async def scenario(machine: StoreMachine) -> None:
+        log = machine.ledger = MutationLog()
+        await machine.start()
+        first, second = MutationId(5, "t1"), MutationId(6, "t1")
+        await machine.do(machine.store.apply(wrote(1, 5), first))
+        as_of = log.last
+        await machine.do(machine.store.apply(wrote(2, 6), second))
+        at_end = log.last
+        log.forget_below(10)
+        await machine.do(machine.store.flush())
+        machine.store.release()
+        await machine.until(lambda: machine.store.logged(at_end) is None, "what all have leaves the log")
+        again = machine.ledger = MutationLog()
+        await machine.restart()
+        again.forget_below(10)
+        assert log.newer(PARTITION, as_of) is None and again.newer(PARTITION, as_of) is None
+        assert again.summary_of(PARTITION, 0, 8, as_of) is None
+        assert again.newer(PARTITION, at_end) == (), "behind the end of its log nothing came"
+        await machine.do(machine.store.apply(wrote(3, 7), MutationId(11, "t1")))
+        assert again.newer(PARTITION, at_end) == (MutationId(11, "t1"),)
 
     simulate(scenario)
 
