@@ -17,6 +17,9 @@ from harness.errors import UserError
 LEVELS: Final = ("ONE", "TWO", "THREE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL")
 """The consistency levels, as `mode` of an operation names them."""
 
+BY_DATA_CENTRE: Final = ("LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM")
+"""Those that ask for replicas in certain data centres."""
+
 _ANYWHERE: Final = {"ONE": 1, "TWO": 2, "THREE": 3}
 
 

@@ -170,7 +170,7 @@ class Bounds:
 
     async def _send(self, request: SendMutations, calls: ReplicaCalls) -> QuorumReply:
         """Send mutations that are here to a replica that lacks them."""
-        target = Endpoint(request.target.node_id, request.target.address, "")
+        target = Endpoint(request.target.node_id, request.target.address)
         batch: list[LoggedMutation] = []
         size = 0
         try:

@@ -82,8 +82,9 @@ class Coordinator:
             wanted = local_demand(request.level, self._data_centre, replicas)
         except (Invalid, NotLocated) as error:
             return error.fault
+        taken_ms = wall_ns // _NS_PER_MS
         if deletes(mutation):
-            taken = encode_mutation(stamped(mutation, wall_ns // _NS_PER_MS))
+            taken = encode_mutation(stamped(mutation, taken_ms))
             request = msgspec.structs.replace(request, mutation=taken)
         await pass_by(self._ports.failpoints, "quorum.before_write", replicas.tablet_id)
         try:
@@ -94,7 +95,7 @@ class Coordinator:
             return ErrorReply("DISK_FULL", "no id can be reserved: the disk is full", definite=True)
         state = WriteState(replicas, wanted)
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        write = partial(self._write_everywhere, state, replicas, request, message, answered)
+        write = partial(self._write_everywhere, state, replicas, request, message, taken_ms, answered)
         self._spawn(self._until_settled(write, answered))
         await answered
         await pass_by(self._ports.failpoints, "quorum.after_write", replicas.tablet_id)
@@ -127,6 +128,7 @@ class Coordinator:
         replicas: ReplicaSet,
         request: WritePartition,
         message: StoreMutation | StoreLogged,
+        taken_ms: int,
         answered: asyncio.Future[None],
     ) -> None:
         """Goes on behind the client's answer, until every replica has acknowledged or is left a hint."""
@@ -147,7 +149,7 @@ class Coordinator:
             self._locator.doubt(request.table)
             await pass_by(self._ports.failpoints, "quorum.before_hint", replicas.tablet_id)
             if not replicas.logged:
-                await self._hinting.leave(replicas, missed, request.mutation)
+                await self._hinting.leave(replicas, missed, request.mutation, taken_ms)
 
     def _fate(self, reply: QuorumReply) -> Delivery:
         """A replica that took nothing below its fence tells where ids have to begin (Q7)."""
@@ -193,7 +195,7 @@ class Coordinator:
                 "UNAVAILABLE", f"{request.level} was not reached: {found.node_id} is missing", definite=True
             )
         await pass_by(self._ports.failpoints, "quorum.after_read", replicas.tablet_id)
-        return PageRead(found.page, found.replicas, page_token(request.slice, found.page))
+        return PageRead(found.page, found.replicas, page_token(request.table, request.slice, found.page))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="quorum.write")

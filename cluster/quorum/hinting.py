@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
 from cluster.quorum.calls import ReplicaCalls, Unanswered
+from cluster.quorum.fence import NS_PER_MS
 from cluster.quorum.hints import Hint, Hints
 from cluster.quorum.journal import Journal, JournalFull
 from cluster.quorum.messages import ANY_EPOCH, StoreMutation
@@ -28,7 +29,8 @@ class Hinting:
     """Leaves hints in the node's log and replays them while their targets answer.
 
     `view` gives the hints' part of the node's log, which begins with the first hint; `address` tells where a server
-    listens.
+    listens. A hint is over `grace_ms` after its mutation was taken: what was deleted everywhere since may be forgotten
+    by then, and the hint would bring it back.
     """
 
     def __init__(
@@ -37,9 +39,11 @@ class Hinting:
         view: Callable[[], GroupLog],
         address: Callable[[str], str | None],
         calls: ReplicaCalls,
+        grace_ms: int,
         flaws: Collection[str] = (),
     ) -> None:
         self._ports, self._view, self._address, self._calls = ports, view, address, calls
+        self._grace_ms = grace_ms
         self._as_new = "hints-replayed-as-new" in flaws
         self.hints = Hints()
         self._journal: Journal | None = None
@@ -58,12 +62,16 @@ class Hinting:
         if self._journal is not None:
             self._journal.close()
 
-    async def leave(self, replicas: ReplicaSet, targets: Sequence[str], mutation: bytes) -> None:
-        """Keep the mutation for servers that may lack it; where the disk is full they have to be repaired."""
+    async def leave(self, replicas: ReplicaSet, targets: Sequence[str], mutation: bytes, taken_ms: int) -> None:
+        """Keep the mutation for servers that may lack it; where the disk is full they have to be repaired.
+
+        `taken_ms` is the coordinator's clock when it took the mutation.
+        """
         try:
             journal = await self._opened()
-            endpoints = [replicas.named(target) for target in targets]
-            await asyncio.gather(*(self.hints.store(journal, each, replicas.tablet_id, mutation) for each in endpoints))
+            tablet_id, endpoints = replicas.tablet_id, [replicas.named(target) for target in targets]
+            storing = [self.hints.store(journal, each, tablet_id, mutation, taken_ms) for each in endpoints]
+            await asyncio.gather(*storing)
         except JournalFull:
             self._log.warning("no room for hints for %s", ", ".join(targets))
 
@@ -91,7 +99,7 @@ class Hinting:
         pending = self.hints.pending(target, _AT_ONCE)
         if not pending:
             return False
-        endpoint = Endpoint(target, self._address(target) or pending[-1].address, "")
+        endpoint = Endpoint(target, self._address(target) or pending[-1].address)
         over = await asyncio.gather(*(self._send(endpoint, hint) for hint in pending))
         done = tuple(hint.number for hint, each in zip(pending, over, strict=True) if each)
         if done:
@@ -99,7 +107,9 @@ class Hinting:
         return len(done) == len(pending)
 
     async def _send(self, endpoint: Endpoint, hint: Hint) -> bool:
-        """Whether the hint is over: taken, or for a replica that is there no more."""
+        """Whether the hint is over: taken, too old, or for a replica that is there no more."""
+        if self._ports.clock.wall_ns() // NS_PER_MS - hint.taken_ms >= self._grace_ms:
+            return True
         try:
             request = StoreMutation(hint.tablet_id, ANY_EPOCH, self._replayed(hint))
             await self._calls.ask(endpoint, request, _CALL_TIMEOUT_S)

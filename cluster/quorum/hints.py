@@ -1,7 +1,8 @@
 """Hints: mutations that a replica missed, kept durably by their coordinator until it takes them (Q2).
 
 A hint names the replica, the tablet and the mutation as it was sent, timestamps included, so that replaying it twice or
-late changes nothing that it should not. Hints are kept for a replica up to a number; beyond it repair has to help.
+late changes nothing that it should not. Hints are kept for a replica up to a number, and until deletions of what they
+say may be forgotten; beyond that repair has to help.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PART = 256
 class Hint(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """A mutation, encoded, that the server `target` may lack; `number` names the hint at this coordinator.
 
-    `address` is where the target listened then.
+    `address` is where the target listened then, `taken_ms` its coordinator's clock when that took the mutation.
     """
 
     number: int
@@ -31,6 +32,7 @@ class Hint(msgspec.Struct, frozen=True, array_like=True, tag=0):
     address: str
     tablet_id: str
     mutation: bytes
+    taken_ms: int
 
 
 class HintsDelivered(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -72,12 +74,13 @@ class Hints:
         self._targets[change.number] = change.target
         self._next = max(self._next, change.number + 1)
 
-    async def store(self, journal: Journal, target: Endpoint, tablet_id: str, mutation: bytes) -> bool:
+    async def store(self, journal: Journal, target: Endpoint, tablet_id: str, mutation: bytes, taken_ms: int) -> bool:
         """Make a hint durable; False if there are too many for this target. Raises JournalFull."""
         if len(self._by_target.get(target.node_id, ())) >= MOST_FOR_ONE:
             self.dropped += 1
             return False
-        hint, self._next = Hint(self._next, target.node_id, target.address, tablet_id, mutation), self._next + 1
+        hint = Hint(self._next, target.node_id, target.address, tablet_id, mutation, taken_ms)
+        self._next += 1
         record = _encode(hint)
         self.written_bytes += len(record)
         await journal.put((record,))

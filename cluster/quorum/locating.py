@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from cluster.client.client import ClusterClient
 from cluster.quorum.keys import KeyBytes, bucket_of, tokens_of
-from cluster.quorum.replica_sets import ReplicaSet, replica_set
+from cluster.quorum.replica_sets import UNPLACED, ReplicaSet, replica_set
 from cluster.wire.messages import ErrorReply, TableLocationsReply, TabletLocation
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ports import Clock
@@ -36,6 +36,7 @@ class ReplicaLocator:
         self._client: ClusterClient | None = None
         self._tables: dict[str, dict[int, ReplicaSet]] = {}
         self._buckets: dict[str, int] = {}
+        self._zones: dict[str, str] = {}
         self._asked_ns: dict[str, int] = {}
         self._asking: dict[str, asyncio.Lock] = {}
         self._doubted: dict[str, None] = {}
@@ -48,6 +49,8 @@ class ReplicaLocator:
         if found is None:
             self.doubt(table)
             raise NotLocated(f"tablet {bucket} of {table!r} is not running")
+        if UNPLACED in found.factors:
+            self.doubt(table)
         return found
 
     async def tablets(self, table: str) -> list[tuple[ReplicaSet, tuple[int, int]]]:
@@ -95,19 +98,20 @@ class ReplicaLocator:
                 raise NotLocated(str(error)) from error
             self._asked(table)
             return
-        zones = {server.node_id: zone for server, zone in zip(servers.servers, servers.zones, strict=True)}
-        self._remember(table, reply, zones)
+        # Masters that were restarted don't know of servers that are down.
+        self._zones |= {server.node_id: zone for server, zone in zip(servers.servers, servers.zones, strict=True)}
+        self._remember(table, reply)
 
     def _asked(self, table: str) -> None:
         self._asked_ns[table] = self._clock.monotonic_ns()
         self._doubted.pop(table, None)
 
-    def _remember(self, table: str, reply: TableLocationsReply, zones: dict[str, str]) -> None:
+    def _remember(self, table: str, reply: TableLocationsReply) -> None:
         self._asked(table)
         self._buckets[table] = max((tablet.partition.buckets for tablet in reply.tablets), default=1)
         running = [tablet for tablet in reply.tablets if tablet.replicas]
         logged = reply.design == "logged"
-        self._tables[table] = {tablet.partition.bucket: _replicas(tablet, zones, logged) for tablet in running}
+        self._tables[table] = {tablet.partition.bucket: _replicas(tablet, self._zones, logged) for tablet in running}
 
 
 def _replicas(tablet: TabletLocation, zones: dict[str, str], logged: bool) -> ReplicaSet:

@@ -143,7 +143,7 @@ class _Streaming:
             self._bytes += len(self._waiting[-1])
 
     async def _send(self, target: Replica, message: TakePartitions) -> None:
-        await self._calls.ask(Endpoint(target.node_id, target.address, ""), message, CALL_TIMEOUT_S)
+        await self._calls.ask(Endpoint(target.node_id, target.address), message, CALL_TIMEOUT_S)
 
 
 # ---- at the coordinator ----

@@ -125,7 +125,7 @@ class PartitionReplica:
     def replica_set(self) -> ReplicaSet:
         """All replicas of the tablet, by their ids."""
         found = sorted(self.created.voters, key=lambda each: each.node_id)
-        endpoints = tuple(Endpoint(each.node_id, each.address, "") for each in found)
+        endpoints = tuple(Endpoint(each.node_id, each.address) for each in found)
         return ReplicaSet(self.created.tablet_id, endpoints, self.epoch)
 
     @property

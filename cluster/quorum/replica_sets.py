@@ -11,18 +11,22 @@ _SMOOTHING = 0.25
 """What the latest round trip counts in the average of them."""
 
 
+UNPLACED = ""
+"""The data centre of replicas of which nobody says where they stand; no data centre is called so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A tablet server that holds a replica: where it listens and where it stands."""
+    """A tablet server that holds a replica: where it listens and where it stands, None where nobody says."""
 
     node_id: str
     address: str
-    zone: str
+    zone: str | None = None
 
     @property
     def data_centre(self) -> str:
-        """The one that its zone belongs to."""
-        return data_centre_of(self.zone)
+        """The one that its zone belongs to, or UNPLACED."""
+        return UNPLACED if self.zone is None else data_centre_of(self.zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class ReplicaSet:
 
     @property
     def factors(self) -> dict[str, int]:
-        """How many replicas each data centre has."""
+        """How many replicas each data centre has, UNPLACED among them if need be."""
         found: dict[str, int] = {}
         for endpoint in self.endpoints:
             found[endpoint.data_centre] = found.get(endpoint.data_centre, 0) + 1
@@ -88,6 +92,6 @@ class Snitch:
 def replica_set(
     tablet_id: str, replicas: Mapping[str, str], zones: Mapping[str, str], logged: bool = False
 ) -> ReplicaSet:
-    """The set of these replicas, addresses by node id, where `zones` says of each where it stands."""
-    found = (Endpoint(node_id, address, zones.get(node_id, "")) for node_id, address in replicas.items())
+    """The set of these replicas, addresses by node id, where `zones` says of each where it stands, if anybody knows."""
+    found = (Endpoint(node_id, address, zones.get(node_id)) for node_id, address in replicas.items())
     return ReplicaSet(tablet_id, tuple(found), logged=logged)

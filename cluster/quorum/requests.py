@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cluster.log.frames import OtherVersion
 from cluster.quorum.messages import READ_REPAIRS, ReadPartition
 from cluster.quorum.mutation import InvalidMutation, PartitionMutation, check_mutation, decode_mutation
-from cluster.quorum.replica_sets import ReplicaSet
+from cluster.quorum.replica_sets import UNPLACED, ReplicaSet
 from cluster.quorum.slices import InvalidToken, Slice, resumed
 from cluster.wire.messages import ErrorReply
 from harness.errors import UserError
-from harness.levels import LEVELS, Demand, demand
+from harness.levels import BY_DATA_CENTRE, LEVELS, Demand, demand
 
 MOST_BYTES = 1 << 20
 """A mutation may be so long, encoded."""
@@ -60,7 +62,7 @@ def checked_slice(request: ReadPartition) -> Slice:
     if request.token is None:
         return request.slice
     try:
-        return resumed(request.slice, request.token)
+        return resumed(request.table, request.slice, request.token)
     except InvalidToken as error:
         raise Invalid("INVALID_TOKEN", str(error)) from error
 
@@ -69,7 +71,23 @@ def local_demand(level: str, data_centre: str, replicas: ReplicaSet) -> Demand:
     """What the level asks of this replica set, from this data centre; raises Invalid."""
     if level not in LEVELS:
         raise Invalid("UNKNOWN_LEVEL", f"there is no consistency level {level!r}")
+    factors = replicas.factors
     try:
-        return demand(level, data_centre, replicas.factors)
+        if UNPLACED in factors and level in BY_DATA_CENTRE:
+            return _cautious_demand(level, data_centre, factors)
+        return demand(level, data_centre, factors)
     except UserError as error:
         raise Invalid("LEVEL_UNSATISFIABLE", str(error)) from error
+
+
+def _cautious_demand(level: str, data_centre: str, factors: Mapping[str, int]) -> Demand:
+    """The same where masters have not heard of some replicas since they started: any of these may stand here too.
+
+    So a local level asks for what it would ask for then, of replicas that are known to stand here.
+    """
+    known = factors.get(data_centre, 0)
+    wanted = demand(level, data_centre, {data_centre: known + factors[UNPLACED]})
+    if level == "EACH_QUORUM" or wanted.total > known:
+        message = f"the masters have not heard of {factors[UNPLACED]} replicas, which may stand in any data centre"
+        raise Invalid("NOT_LOCATED", message)
+    return wanted

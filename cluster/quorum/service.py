@@ -59,7 +59,8 @@ class QuorumService:
         self._locator = ReplicaLocator(ports.clock, self._client)
         snitch = Snitch(ports.node_id, config.zone)
         calls = self._calls = ReplicaCalls(ports.node_id, ports.network, ports.clock, snitch, self._own)
-        self._hinting = Hinting(ports, self._hints_view, self._locator.address, calls, config.flaws)
+        address, grace_ms = self._locator.address, config.knobs.deletion_grace_ms
+        self._hinting = Hinting(ports, self._hints_view, address, calls, grace_ms, config.flaws)
         self._ids = MutationIds(ports.node_id, ports.clock, ports.disk, config.flaws, observer.id_made)
         self._coordinator = Coordinator(ports, config, self._locator, snitch, calls, self._hinting, self._ids)
         self._repairs = Repairs(ports, config.knobs, calls, self._first_of)

@@ -242,24 +242,24 @@ class _Token(msgspec.Struct, frozen=True, array_like=True):
 _tokens = msgspec.msgpack.Decoder(_Token)
 
 
-def _query(asked: Slice) -> bytes:
-    """Which query a token belongs to: the slice, its limit aside."""
-    return blake2b(_encode((asked.partition, asked.spans, asked.columns)), digest_size=8).digest()
+def _query(table: str, asked: Slice) -> bytes:
+    """Which query a token belongs to: the table and the slice, its limit aside."""
+    return blake2b(_encode((table, asked.partition, asked.spans, asked.columns)), digest_size=8).digest()
 
 
-def page_token(asked: Slice, page: Page) -> bytes | None:
+def page_token(table: str, asked: Slice, page: Page) -> bytes | None:
     """What continues the query behind this page; None where the slice is at its end. `asked` is the *first* slice."""
     if page.end is None or not behind(asked, page.end, None).spans:
         return None
-    return encode_versioned(_Token(_query(asked), page.end))
+    return encode_versioned(_Token(_query(table, asked), page.end))
 
 
-def resumed(asked: Slice, token: bytes) -> Slice:
+def resumed(table: str, asked: Slice, token: bytes) -> Slice:
     """The slice that goes on behind a page of the query; raises InvalidToken."""
     try:
         found = decode_versioned(_tokens, token)
     except (OtherVersion, *UNDECODABLE) as error:
         raise InvalidToken("this token continues no page") from error
-    if found.query != _query(asked):
+    if found.query != _query(table, asked):
         raise InvalidToken("this token continues a page of another query")
     return behind(asked, found.end, asked.limit)

@@ -52,7 +52,7 @@ def test_hints_are_kept_in_order_until_delivered_and_found_again_whatever_was_cu
         for number in range(1_500):
             target = TARGETS[number % 2]
             mutation = b"%d" % number
-            assert await hints.store(journal, target, "tablet", mutation)
+            assert await hints.store(journal, target, "tablet", mutation, 0)
             kept[target.node_id].append(mutation)
             if number % 3 == 2:
                 oldest = hints.pending("a", 1)
@@ -64,10 +64,10 @@ def test_hints_are_kept_in_order_until_delivered_and_found_again_whatever_was_cu
             while some := hints.pending(target, 100):
                 await hints.delivered(journal, tuple(hint.number for hint in some))
         while not records.base and records.records:
-            assert await hints.store(journal, TARGETS[0], "tablet", b"again")
+            assert await hints.store(journal, TARGETS[0], "tablet", b"again", 0)
             await hints.delivered(journal, tuple(hint.number for hint in hints.pending("a", 1)))
         assert pending(records.recovered()) == {"a": [], "b": []}
-        assert await hints.store(journal, TARGETS[1], "tablet", b"last")
+        assert await hints.store(journal, TARGETS[1], "tablet", b"last", 0)
         assert pending(records.recovered()) == {"a": [], "b": [b"last"]}
 
     asyncio.run(scenario())
@@ -77,8 +77,8 @@ def test_a_target_that_stays_away_costs_no_more_than_so_many_hints() -> None:
     async def scenario() -> None:
         hints = Hints()
         journal = cast(Journal, Records(hints))
-        stored = [await hints.store(journal, TARGETS[0], "t", b"x") for _ in range(MOST_FOR_ONE + 3)]
+        stored = [await hints.store(journal, TARGETS[0], "t", b"x", 0) for _ in range(MOST_FOR_ONE + 3)]
         assert stored.count(False) == 3 and hints.dropped == 3
-        assert await hints.store(journal, TARGETS[1], "t", b"x")
+        assert await hints.store(journal, TARGETS[1], "t", b"x", 0)
 
     asyncio.run(scenario())

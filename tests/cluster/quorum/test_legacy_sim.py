@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from quorum_play import TABLE, QuorumPlay, deleted, everything, part, play_quorum, rows_of, wrote
 
+from cluster.config import Knobs
 from cluster.failpoints import QUORUM_POINTS
 from cluster.quorum.messages import PageRead, ReadPartition, RepairTable, Written
 from cluster.quorum.slices import Slice
@@ -14,6 +15,8 @@ from cluster.wire.messages import ErrorReply
 from harness.errors import DefiniteError, IndefiniteError
 from harness.failpoints import Arming
 from harness.levels import LEVELS
+
+GRACE_MS = 4_000
 
 
 def test_what_is_written_is_read_at_every_level_and_kept_over_restarts() -> None:
@@ -89,6 +92,27 @@ def test_hints_outlive_their_coordinator() -> None:
         assert await play.held(a) == await play.held(b) == {1: "new", 2: "new"}
 
     play_quorum(scenario)
+
+
+def test_a_hint_is_over_when_deletions_of_what_it_says_may_be_forgotten() -> None:
+    """Replayed after the grace period it would bring back what was deleted everywhere meanwhile."""
+
+    async def scenario(play: QuorumPlay) -> None:
+        c, d = play.replicas[2], play.others[0]
+        play.cut(d, c)
+        assert isinstance(await play.write(d, wrote(2, "early", 1), "QUORUM"), Written)
+        await asyncio.sleep(GRACE_MS / 1e3)
+        assert isinstance(await play.write(d, wrote(3, "late", 2), "QUORUM"), Written)
+        play.heal()
+
+        async def replayed() -> bool:
+            return bool(await play.held(c))
+
+        await play.until(replayed, "the hint that is young enough")
+        await asyncio.sleep(2)
+        assert await play.held(c) == {2: "late"}
+
+    play_quorum(scenario, knobs=Knobs(deletion_grace_ms=GRACE_MS))
 
 
 def test_a_read_goes_on_with_others_where_a_replica_is_away_and_fails_where_none_is_left() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.quorum.mutation import MutationBuilder, encode_mutation
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.requests import MOST_AHEAD_NS, MOST_BYTES, Invalid, checked_mutation, local_demand
 from cluster.quorum.writing import Delivery, WriteOutcome, WriteState
-from harness.levels import Demand
+from harness.levels import Demand, quorum
 
 THREE = ReplicaSet("t", tuple(Endpoint(name, "", "z1") for name in "abc"))
 
@@ -79,3 +81,21 @@ def test_levels_that_there_are_not_or_that_the_replicas_cannot_satisfy_are_refus
     with pytest.raises(Invalid, match="only 2"):
         local_demand("THREE", "dc1", ReplicaSet("t", THREE.endpoints[:2]))
     assert checked_mutation(write(1_000 + MOST_AHEAD_NS), 1_000).partition == b"p"
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(1, 3))
+def test_whatever_the_data_centre_of_a_replica_proves_to_be_a_local_quorum_is_one(
+    here: int, there: int, unplaced: int
+) -> None:
+    zones = [*["dc1/z1"] * here, *["dc2/z1"] * there, *[None] * unplaced]
+    replicas = ReplicaSet("t", tuple(Endpoint(str(at), "", zone) for at, zone in enumerate(zones)))
+    assert local_demand("QUORUM", "dc1", replicas) == Demand(quorum(here + there + unplaced), {})
+    for level, wanted in (("LOCAL_QUORUM", quorum(here + unplaced)), ("LOCAL_ONE", 1)):
+        if wanted <= here:
+            assert local_demand(level, "dc1", replicas) == Demand(0, {"dc1": wanted})
+            continue
+        with pytest.raises(Invalid) as refused:
+            local_demand(level, "dc1", replicas)
+        assert refused.value.fault.kind == "NOT_LOCATED"
+    with pytest.raises(Invalid, match="have not heard"):
+        local_demand("EACH_QUORUM", "dc1", replicas)

@@ -7,6 +7,7 @@ import asyncio
 from quorum_play import QuorumPlay, everything, play_quorum, rows_of, wrote
 
 from cluster.quorum.messages import PageRead, Written
+from cluster.wire.messages import ErrorReply
 from harness.protocols import Impairment
 
 
@@ -36,6 +37,36 @@ def test_coordinators_far_from_the_masters_learn_where_partitions_live() -> None
         assert isinstance(await play.write(coordinator, wrote(5, "far", 1), "QUORUM", 4.0), Written)
 
     play_quorum(scenario)
+
+
+def test_a_local_level_counts_no_data_centre_short_of_replicas_that_new_masters_have_not_heard_of() -> None:
+    """Masters that start while servers are down know where none of these stand; two copies here may be one of three."""
+
+    async def scenario(play: QuorumPlay) -> None:
+        zones = {node.name: node.zone[:3] for node in play.database.nodes}
+        far = [name for name in play.replicas if zones[name] == "dc2"]
+        coordinator = far[0]
+        for name in (*far[1:], "m1", "m2", "m3", coordinator):
+            await play.database.kill(name)
+        for name in ("m1", "m2", "m3", coordinator):
+            await play.database.start(name)
+
+        async def located() -> bool:
+            return isinstance(await play.read(coordinator, everything(), (), "QUORUM"), PageRead)
+
+        await play.until(located, "the coordinator goes by what the masters say")
+        refused = await play.write(coordinator, wrote(5, "here", 1), "LOCAL_QUORUM")
+        assert isinstance(refused, ErrorReply) and (refused.kind, refused.definite) == ("NOT_LOCATED", True), refused
+        assert isinstance(await play.write(coordinator, wrote(6, "one", 1), "LOCAL_ONE"), Written)
+        await play.database.start(far[1])
+        await play.until(lambda: _written(play, coordinator, "LOCAL_QUORUM"), "two of three are here")
+        assert await play.held(far[1]) == await play.held(coordinator)
+
+    play_quorum(scenario, replication=6, data_centres=2, tservers=6)
+
+
+async def _written(play: QuorumPlay, coordinator: str, level: str) -> bool:
+    return isinstance(await play.write(coordinator, wrote(7, "both", 1), level), Written)
 
 
 def test_a_lost_question_to_one_replica_is_asked_again() -> None:

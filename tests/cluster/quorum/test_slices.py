@@ -66,8 +66,8 @@ def test_a_page_shows_the_live_rows_of_the_slice_up_to_the_limit(said: list, ask
 def test_pages_by_their_tokens_are_the_whole_slice(said: list, asked: Slice) -> None:
     contents = in_one(said)
     pages, step = [page_of(contents, asked)], asked
-    while (token := page_token(asked, pages[-1])) is not None:
-        step = resumed(asked, token)
+    while (token := page_token("t", asked, pages[-1])) is not None:
+        step = resumed("t", asked, token)
         pages.append(page_of(contents, step))
     whole = visible_rows(cut_to(contents, Slice(P, asked.spans, None, asked.columns)))
     assert tuple(row for page in pages for row in visible_rows(page.contents)) == whole
@@ -127,15 +127,17 @@ def test_tokens_of_other_queries_and_damaged_ones_are_refused() -> None:
     for number in range(4):
         builder.write(encode_key((number, "x")), {1: number})
     contents, asked = builder.build().contents, Slice(P, limit=2)
-    token = page_token(asked, page_of(contents, asked))
+    token = page_token("t", asked, page_of(contents, asked))
     assert token is not None
-    assert resumed(Slice(P, limit=9), token).limit == 9  # another page size is the same query
+    assert resumed("t", Slice(P, limit=9), token).limit == 9  # another page size is the same query
     for other in (Slice(PARTITIONS[1]), Slice(P, (span_of((1,)),)), Slice(P, columns=(1,))):
         with pytest.raises(InvalidToken):
-            resumed(other, token)
+            resumed("t", other, token)
+    with pytest.raises(InvalidToken, match="another query"):
+        resumed("u", asked, token)
     for bad in (b"", b"\x01", token[:-1], b"\x07" + token[1:]):
         with pytest.raises(InvalidToken):
-            resumed(asked, bad)
+            resumed("t", asked, bad)
 
 
 def test_an_empty_partition_has_an_empty_page() -> None:

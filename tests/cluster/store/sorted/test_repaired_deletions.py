@@ -40,7 +40,7 @@ class Stores:
         self.machines = {
             name: StoreMachine(world, SortedOptions(), self.purgeable, KNOBS, name) for name in ("a", "b", "c")
         }
-        endpoints = tuple(Endpoint(name, name, "") for name in self.machines)
+        endpoints = tuple(Endpoint(name, name) for name in self.machines)
         self.range = RepairRange(ReplicaSet("tablet", endpoints), (0, TOKENS - 1))
         self.repairs = Repairs(self.ports, knobs, cast(ReplicaCalls, self), lambda: ())
 

@@ -82,10 +82,10 @@ def test_slices_limits_columns_and_pages() -> None:
         while True:
             page = await machine.store.read(step)
             found += shown(page)
-            token = page_token(asked, page)
+            token = page_token("t", asked, page)
             if token is None:
                 break
-            step = resumed(asked, token)
+            step = resumed("t", asked, token)
         assert found == [4, 8, 9, *range(11, 33)]
 
     simulate(scenario)
