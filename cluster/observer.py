@@ -148,8 +148,8 @@ class Observer:
     def bound_raised(self, group: str, bound: int) -> None:
         """This replica of a logged tablet knows that all have everything below the bound; also after a restart."""
 
-    def deletion_purged(self, group: str, timestamp: int, low_bound: int) -> None:
-        """This replica of a logged tablet forgets a deletion."""
+    def deletion_purged(self, group: str, taken_ns: int, low_bound: int) -> None:
+        """This replica of a logged tablet forgets a deletion, which counts as taken then."""
 
 
 UNOBSERVED = Observer()

@@ -120,11 +120,11 @@ class ReconciledWatch:
             message = f"the low bound {bound} is above {len(lacking)} mutations that not all have, one only {having}"
             self._findings.tell(RECONCILED, message, (life,), group)
 
-    def purged(self, life: int, group: str, timestamp: int, low_bound: int) -> None:
+    def purged(self, life: int, group: str, taken_ns: int, low_bound: int) -> None:
         """A replica forgets a deletion, its low bound being this."""
         self._findings.checked[PURGED] += 1
-        if timestamp >= low_bound:
-            message = f"a deletion of time {timestamp} is forgotten above the low bound {low_bound}"
+        if taken_ns >= low_bound:
+            message = f"a deletion of time {taken_ns} is forgotten above the low bound {low_bound}"
             self._findings.tell(PURGED, message, (life,), group)
 
     def read(self, life: int, group: str, asked: Slice, summary: Summary, page: Page) -> None:

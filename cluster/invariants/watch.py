@@ -205,5 +205,5 @@ class _Life(Observer):
     def bound_raised(self, group: str, bound: int) -> None:
         self._watch.reconciled.bound_raised(self._life, group, bound)
 
-    def deletion_purged(self, group: str, timestamp: int, low_bound: int) -> None:
-        self._watch.reconciled.purged(self._life, group, timestamp, low_bound)
+    def deletion_purged(self, group: str, taken_ns: int, low_bound: int) -> None:
+        self._watch.reconciled.purged(self._life, group, taken_ns, low_bound)

@@ -37,6 +37,11 @@ def encode_fence(fence: Fence) -> bytes:
     return _encode(fence)
 
 
+def taken_ns(deletion: Deletion) -> int:
+    """When a deletion counts as taken: by its timestamp or by its coordinator's clock, whichever is later."""
+    return max(deletion.timestamp, deletion.local_time_ms * NS_PER_MS)
+
+
 def purgeable_below(deletion: Deletion, low_bound: int, grace_ms: int) -> bool:
     """Whether a deletion may be forgotten: its grace is over at the low bound, by its own timestamp too (Q8).
 
@@ -44,8 +49,7 @@ def purgeable_below(deletion: Deletion, low_bound: int, grace_ms: int) -> bool:
     that of any write. So all that is still to come, being above the bound, is newer than the deletion; the deletion
     itself lies below the bound, and every replica has it.
     """
-    grace_ns = grace_ms * NS_PER_MS
-    return max(deletion.timestamp, deletion.local_time_ms * NS_PER_MS) + grace_ns < low_bound
+    return taken_ns(deletion) + grace_ms * NS_PER_MS < low_bound
 
 
 def too_old(timestamps: Iterable[int], each: MutationId, grace_ms: int) -> bool:

@@ -15,7 +15,7 @@ from cluster.observer import Observer
 from cluster.quorum.bounds import Bounds
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
-from cluster.quorum.fence import NS_PER_MS, purgeable_below
+from cluster.quorum.fence import NS_PER_MS, purgeable_below, taken_ns
 from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.messages import (
@@ -89,7 +89,7 @@ class LoggedReplica:
         else:
             over = purgeable_below(deletion, low_bound, grace_ms)
         if over:
-            self._observer.deletion_purged(self._tablet_id, deletion.timestamp, low_bound)
+            self._observer.deletion_purged(self._tablet_id, taken_ns(deletion), low_bound)
         return over
 
     async def answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from itertools import product
 
+from cluster.config import Knobs
+from cluster.observer import Observer
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.fence import NS_PER_MS, Fence, Gate, purgeable_below, too_old
 from cluster.quorum.ids import MutationId
+from cluster.quorum.logged_replica import LoggedReplica
+from cluster.wire.messages import CreateTablet, Partition
+from harness.sim.world import World
 
 TIMES, GRACES = range(7), range(4)
 
@@ -43,6 +48,28 @@ def test_the_grace_period_counts_from_the_later_of_timestamp_and_clock() -> None
     for deletion in (Deletion(ns(100), 40), Deletion(ns(40), 100)):
         assert not purgeable_below(deletion, ns(110), 10)
         assert purgeable_below(deletion, ns(110) + 1, 10)
+
+
+class Purged(Observer):
+    """Remembers what was forgotten."""
+
+    def __init__(self) -> None:
+        self.taken_ns: list[int] = []
+
+    def deletion_purged(self, group: str, taken_ns: int, low_bound: int) -> None:
+        self.taken_ns.append(taken_ns)
+
+
+def test_a_deletion_with_an_old_timestamp_is_told_of_as_young_as_it_is() -> None:
+    """Its client may have chosen the timestamp long before the bound; it was made above it all the same."""
+    with World(1) as world:
+        ports, told = world.harness_ports("t1"), Purged()
+        now_ms = ports.clock.wall_ns() // NS_PER_MS
+        created = CreateTablet("t1", True, "tablet", "table", "name", Partition(0, 1), (), 0, (), "logged")
+        for flaws, forgotten in (((), []), (("purge-unreconciled",), [ns(now_ms - 5)])):
+            replica = LoggedReplica(ports, created, Knobs(deletion_grace_ms=5), told, flaws)
+            assert replica.purgeable(b"p", Deletion(1, now_ms - 5)) == bool(flaws)
+            assert told.taken_ns == forgotten
 
 
 def test_a_gate_refuses_from_the_moment_a_fence_is_asked_for_and_never_goes_back() -> None:
