@@ -26,17 +26,29 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 20.0
 COMMAND_TIMEOUT_S = 30.0
 RECONNECT_TIMEOUT_S = 3.0
+"""A command whose connection has broken is not to wait long for another one."""
 PREPARED_AT_ONCE = 8
 """Machines that share this one's cores are prepared so many at a time: what takes a second on each would outlast every
 timeout if 59 began it together."""
-"""A command whose connection has broken is not to wait long for another one."""
+LOOK_S = 1.0
+"""A command that takes longer is one whose machine may be gone: every so often its environment is asked."""
 RETRY_S = 0.05
 CHUNK_BYTES = 1 << 20
 NO_STATUS = -1
 """The exit status of a command whose machine went away while it ran."""
 
-Explain: TypeAlias = Callable[[str], str | None]
-"""Why a machine can't be reached any more, if its environment knows: in words that end `t5 is gone: …`; blocking."""
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Why a machine is not the one that was set up, in words that end `t5 is gone: …`; `answers` if commands still run
+    there, as where it was started anew."""
+
+    why: str
+    answers: bool = False
+
+
+Explain: TypeAlias = Callable[[str], Gone | None]
+"""What became of a machine behind the harness's back, if its environment knows; blocking."""
 
 SSH_FAILURES = (paramiko.SSHException, OSError, EOFError)
 """What paramiko raises when a connection fails or ends (its timeouts are OSErrors)."""
@@ -162,10 +174,21 @@ class SshHost:
         except SSH_FAILURES as error:
             raise self._failure(f"SSH to {self.name} failed: {error!r}") from error
 
+    def drop_if_gone(self) -> None:
+        """Drop the connection to a machine that can't answer: a frozen one would leave whoever waits without a word
+        until his time is over."""
+        if self._silenced() is not None:
+            with self._connecting:
+                self._client.close()
+
+    def _silenced(self) -> Gone | None:
+        gone = self._explain(self.name)
+        return None if gone is None or gone.answers else gone
+
     def _failure(self, words: str) -> HarnessError:
         """One sentence for a machine that is gone, whatever was being done there; else what was."""
-        reason = self._explain(self.name)
-        return HarnessError(words if reason is None else f"{self.name} is gone: {reason}")
+        gone = self._explain(self.name)
+        return HarnessError(words if gone is None else f"{self.name} is gone: {gone.why}")
 
     def _failure_of_probe(self, error: BaseException) -> HarnessError:
         return self._failure(f"the probe on {self.name} does not answer: {error!r}")
@@ -176,12 +199,14 @@ class SshHost:
         return channel
 
     def _transport(self) -> Any:
-        """The connection, made anew if it broke: what was done to the machine has to be undone."""
+        """The connection, made anew if it broke: what was done to the machine has to be undone, where it can be."""
         with self._connecting:
             transport = self._client.get_transport()
             if transport is None or not transport.is_active():
                 if self._closed:
                     raise paramiko.SSHException("the connection is closed")
+                if (gone := self._silenced()) is not None:
+                    raise paramiko.SSHException(gone.why)
                 self._connect_once(RECONNECT_TIMEOUT_S)
                 transport = self._client.get_transport()
             return transport
@@ -259,7 +284,17 @@ class SshFleet:
             raise HarnessError(f"there is no machine named {name}")
         if self._closed:
             raise HarnessError(f"the SSH connections to {name} and the others are closed")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, action, host)
+        watch = asyncio.create_task(self._watch(host))
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, action, host)
+        finally:
+            watch.cancel()
+
+    async def _watch(self, host: SshHost) -> None:
+        """For as long as something is being done there."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await asyncio.to_thread(host.drop_if_gone)
 
     async def on_each(self, action: Callable[[SshHost], T]) -> dict[str, T]:
         """Prepare every machine by a blocking action, a few at a time; every one is tried, then the first failure is

@@ -1,4 +1,4 @@
-"""Conversations with programs on machines, on a channel that is none."""
+"""Connections to machines that take their time, break or go away, without any machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from harness.env.ssh import PREPARED_AT_ONCE, Conversation, SshFleet, SshHost, SshTarget, end_programs_command
+from harness.env import ssh
+from harness.env.ssh import PREPARED_AT_ONCE, Conversation, Gone, SshFleet, SshHost, SshTarget, end_programs_command
 from harness.errors import HarnessError
 
 
@@ -93,6 +94,60 @@ def test_a_connection_that_broke_is_made_anew_until_the_machine_is_left(monkeypa
     made[-1].active = False
     with pytest.raises(paramiko.SSHException, match="closed"):
         host._open_channel(1.0)
+
+
+def test_no_new_connection_is_tried_to_a_machine_that_can_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be waited for again and again, by each command."""
+    gone: list[Gone | None] = [Gone("its container is paused")]
+    host = SshHost("t1", SshTarget("192.0.2.1"), lambda name: gone[0])
+    made: list[Transport] = []
+    monkeypatch.setattr(host, "_connect_once", lambda timeout_s: made.append(Transport()))
+    monkeypatch.setattr(host._client, "get_transport", lambda: made[-1] if made else None)
+    with pytest.raises(HarnessError, match="t1 is gone: its container is paused"):
+        host.run("true")
+    assert not made
+    gone[0] = Gone("its container was started anew", answers=True)
+    host._open_channel(1.0)
+    assert made, "what can be undone there is undone"
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_who_waits_for_a_machine_that_is_gone_is_told_before_his_time_is_over(
+    answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "LOOK_S", 0.01)
+    looks, looked_often, dropped = [0], threading.Event(), threading.Event()
+
+    def explain(name: str) -> Gone | None:
+        looks[0] += 1
+        if looks[0] > 3:
+            looked_often.set()
+        return Gone("its container is gone its way", answers) if looks[0] > 2 else None
+
+    def command(host: SshHost) -> str:
+        """Ends when its connection does; on a machine that answers, by itself."""
+        if answers:
+            assert looked_often.wait(60.0)
+            return "done"
+        assert dropped.wait(60.0), "the connection outlives its machine"
+        raise host._failure("the connection ended")
+
+    async def scenario() -> str:
+        fleet = SshFleet({"t1": SshTarget("192.0.2.1")}, explain)
+        monkeypatch.setattr(fleet._hosts["t1"]._client, "close", dropped.set)
+        try:
+            return await fleet.on("t1", command)
+        finally:
+            undropped.append(not dropped.is_set())
+            fleet.close()
+
+    undropped: list[bool] = []
+    if answers:
+        assert asyncio.run(scenario()) == "done"
+    else:
+        with pytest.raises(HarnessError, match="t1 is gone: its container is gone its way"):
+            asyncio.run(scenario())
+    assert undropped == [answers]
 
 
 def test_programs_of_a_file_are_ended_and_the_shell_that_asks_is_not(tmp_path: Path) -> None:

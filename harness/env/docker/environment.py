@@ -24,7 +24,7 @@ from harness.env.docker.machines import (
     run_once,
 )
 from harness.env.reachability import ReachabilityProbe, own_address
-from harness.env.ssh import SshFleet, SshTarget, make_key
+from harness.env.ssh import Gone, SshFleet, SshTarget, make_key
 from harness.errors import HarnessError
 from harness.ports import Clock
 from harness.protocols import CLIENTS, Impairment, Node, ProbeFlow, Skew
@@ -224,16 +224,17 @@ class DockerEnvironment:
         """`harness.protocols.Inspected`: containers that were removed, stopped or started by somebody else."""
         found = await asyncio.gather(*(asyncio.to_thread(self._disturbance, name) for name in self._addresses))
         return tuple(
-            f"{name} is gone: {why}" for name, why in zip(self._addresses, found, strict=True) if why is not None
+            f"{name} is gone: {gone.why}" for name, gone in zip(self._addresses, found, strict=True) if gone is not None
         )
 
-    def _disturbance(self, name: str) -> str | None:
+    def _disturbance(self, name: str) -> Gone | None:
         """What happened to a node's container since setup; None where nothing did, or the engine does not say."""
         try:
             begun = begun_at(self._client, self.run_id, name)
         except HarnessError as error:
-            return str(error)
-        return "its container was started anew" if begun and begun != self._begun.get(name, begun) else None
+            return Gone(str(error))
+        started_anew = begun and begun != self._begun.get(name, begun)
+        return Gone("its container was started anew", answers=True) if started_anew else None
 
     async def teardown(self) -> None:
         """Remove containers, their volumes and the networks; waits for what setup is still making."""
