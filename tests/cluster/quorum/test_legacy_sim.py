@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from quorum_play import TABLE, QuorumPlay, deleted, everything, part, play_quorum, rows_of, wrote
+from quorum_play import FROM_NS, TABLE, VALUE, QuorumPlay, deleted, everything, part, play_quorum, rows_of, wrote
 
 from cluster.config import Knobs
 from cluster.failpoints import QUORUM_POINTS
 from cluster.quorum.messages import PageRead, ReadPartition, RepairTable, Written
-from cluster.quorum.slices import Slice
+from cluster.quorum.slices import Slice, visible_rows
 from cluster.wire.messages import ErrorReply
 from harness.errors import DefiniteError, IndefiniteError
 from harness.failpoints import Arming
@@ -67,6 +67,37 @@ def test_a_write_fails_for_certain_only_if_it_reached_nobody_and_hints_make_up_f
         await play.until(replayed, "hints at the replicas that were away")
 
     play_quorum(scenario)
+
+
+@pytest.mark.parametrize("design", ["legacy", "logged"])
+def test_a_write_that_is_sent_again_is_the_same_write_and_stays_unknown_once_it_was(design: str) -> None:
+    """Whatever became of the first attempt, the second one says the same at the same time: it can't double anything."""
+
+    async def scenario(play: QuorumPlay) -> None:
+        a, b, c = play.replicas
+        client = play.client(timeout_s=6, retry_unknown=True)
+        await client.write(wrote(1, "before", 1), "ALL", "dc1")
+        for name in (b, c):
+            await play.database.kill(name)
+        writing = asyncio.create_task(client.write(wrote(2, "again", 1), "QUORUM", "dc1"))
+        await play.until(lambda: _shows(play, a, "again"), "the first attempt at one replica")
+        await play.database.start(b)
+        assert a in (await writing).reply.replicas
+        for name in (a, b):
+            (row,) = visible_rows((await client.read_at(play.database.address(name), everything())).page.contents)
+            assert (row.values, row.timestamps) == ({VALUE: "again"}, {VALUE: FROM_NS + 2})
+        await play.database.kill(b)
+        writing = asyncio.create_task(client.write(wrote(3, "unknown", 1), "QUORUM", "dc1"))
+        await play.until(lambda: _shows(play, a, "unknown"), "the next one at one replica")
+        await play.database.kill(a)
+        with pytest.raises(IndefiniteError):
+            await writing
+
+    play_quorum(scenario, design=design)
+
+
+async def _shows(play: QuorumPlay, name: str, value: str) -> bool:
+    return await play.held(name) == {1: value}
 
 
 def test_hints_outlive_their_coordinator() -> None:
