@@ -132,6 +132,33 @@ def test_new_mutations_below_a_fence_are_refused_and_delivered_ones_below_the_bo
     play_quorum(scenario, design="logged")
 
 
+def test_a_write_below_a_fence_failed_if_all_refused_it_else_it_is_unknown_and_the_next_one_is_above() -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        a, *others = play.replicas
+        d = play.others[0]
+        assert isinstance(await play.write(d, wrote(1, "first", 1), "ALL"), Written)
+
+        async def fence(*names: str) -> None:
+            told = await play.ask(a, AskLowBound(play.tablet_id, 0))
+            assert isinstance(told, BoundTold)
+            for name in names:
+                raised = RaiseFenceTo(play.tablet_id, 0, told.clock_ns + 450_000_000)
+                assert isinstance(await play.ask(name, raised), BoundTold)
+
+        await fence(*play.replicas)
+        refused = await play.write(d, wrote(2, "nowhere", 1), "ONE")
+        assert isinstance(refused, ErrorReply) and (refused.kind, refused.definite) == ("UNAVAILABLE", True)
+        assert isinstance(await play.write(d, wrote(3, "second", 1), "ALL"), Written), "ids begin above the fence"
+        await asyncio.sleep(1)
+        await fence(a)
+        unknown = await play.write(d, wrote(4, "third", 1), "ALL")
+        assert isinstance(unknown, ErrorReply) and (unknown.kind, unknown.definite) == ("UNAVAILABLE", False)
+        assert [await play.held(name) for name in (a, *others)] == [{1: "second"}, {1: "third"}, {1: "third"}]
+        assert isinstance(await play.write(d, wrote(5, "fourth", 1), "ALL"), Written)
+
+    play_quorum(scenario, design="logged")
+
+
 def test_a_fence_above_the_replica_s_clock_and_the_offset_of_clocks_is_refused_and_shuts_nobody_out() -> None:
     async def scenario(play: QuorumPlay) -> None:
         a, clock = play.replicas[0], play.ports.clock
