@@ -7,12 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.master.alters import lagging, settled
+from cluster.master.caches import Caches
+from cluster.master.manager import LeaderTerm
 from cluster.master.placement import place, replica_load
 from cluster.master.records import (
     TableState,
     TabletConfig,
     TabletRecord,
     TabletState,
+    altered_table,
     changed_table,
     changed_tablet,
     new_table,
@@ -190,3 +194,21 @@ def test_the_leader_hint_follows_the_highest_term() -> None:
     assert next_hint(hint, report(leader="t2", term=2)) == hint
     assert next_hint(hint, report(leader=None, term=3)) == hint
     assert next_hint(hint, report(leader=None, term=4)) == LeaderHint(4, None)
+
+
+# ---- alterations ----
+
+
+def test_a_broken_replica_of_a_table_without_leaders_keeps_no_alteration_waiting() -> None:
+    """It serves nobody, and whoever takes its place is made with the latest schema; if it is whole again it lags."""
+    tablet = changed_tablet(creating(), state=TabletState.RUNNING)
+    altering = altered_table(new_table("table", "a", TABLE.columns, 3, "logged"), "b", TABLE.columns, 2)
+    leadership = LeaderTerm(1, Caches((altering,), (tablet,)))
+    leadership.schema_versions["tablet"] = {"t1": 1, "t2": 1, "t3": 0}
+    assert lagging(leadership, altering) == [tablet]
+    leadership.broken["tablet"] = {"t3": None}
+    assert settled(leadership, altering)
+    leadership.schema_versions["tablet"]["t2"] = 0
+    assert lagging(leadership, altering) == [tablet]
+    leadership.broken["tablet"] = dict.fromkeys(("t1", "t2", "t3"))
+    assert lagging(leadership, altering) == [tablet], "nobody has it"
