@@ -12,6 +12,10 @@ NOTHING_SUCCEEDED = "No operation succeeded, so there was nothing to judge."
 """The reason of an unknown verdict on a history that nothing refutes, because nothing happened in it."""
 
 
+NO_READS = "No read succeeded, so there was nothing to judge."
+"""The same where only reads show whether a promise was kept."""
+
+
 class Undecided(Exception):
     """Why a checker can't decide about a history, in a sentence: its verdict is `unknown`."""
 

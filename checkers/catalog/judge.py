@@ -120,7 +120,8 @@ def _figures(calls: list[Call]) -> dict[str, int]:
 
 
 def judge_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    """Whether operations on rows, beside those of a catalog, are linearizable cell by cell (the model `register`).
+    """Whether operations on rows, beside those of a catalog, are linearizable cell by cell (the model `register`);
+    unknown if there are none.
 
     Each cell is a register, addressed by its row and by its column's id, which is given once (`checkers.catalog.rows`).
     That an erasure takes all of a row's cells at one moment is not judged, nor that a page of a scan is of one.
@@ -132,7 +133,10 @@ def judge_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict
         return [chosen(table.select(columns), wanted)]
 
     rows = replace(source, saved=None, located=located, table=one_each, rows=one_each.num_rows)
-    return msgspec.structs.replace(judge_register("register", rows, engine, options), model="catalog-rows")
+    verdict = msgspec.structs.replace(judge_register("register", rows, engine, options), model="catalog-rows")
+    if verdict.ops:
+        return verdict
+    return msgspec.structs.replace(verdict, valid="unknown", reason="No operation of the history reads or writes rows.")
 
 
 def _rows_of(source: Source) -> pa.Table:

@@ -79,7 +79,8 @@ class MopProjection:
 
     Of `bound_kinds` (`delete` and `page`, `harness.ops`) the list is the bounds. `codes` are extras that number texts:
     by name the columns and the number of each combination of their texts, -1 for others. `initial` is what registers
-    begin as (`columns.codes.began_as`).
+    begin as (`columns.codes.began_as`). Where operations are `single`, on one object each, one that succeeded without
+    any micro-operation, as an answer `{}` comes to, is none that the model knows.
     """
 
     kinds: Mapping[str, int]
@@ -92,6 +93,7 @@ class MopProjection:
     bound_kinds: frozenset[int] = frozenset()
     codes: Mapping[str, TextCodes] = field(default_factory=dict)
     initial: int | None = None
+    single: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -162,12 +164,13 @@ def flatten_mops(batch: pa.RecordBatch, projection: MopProjection) -> Columns:
     An operation without micro-operations whose value did not fit gives one row of kind UNSUPPORTED.
     """
     elements, chosen, op_kind = read_elements(batch, least=1), _chosen(batch, projection), _op_kinds(batch, projection)
-    unfit = chosen & (elements.size == 0) & (valid(batch.column("value")) | (op_kind >= 0))
+    status, lists = outcomes(batch), spans(elements.columns["values"])
+    empty = valid(batch.column("value")) | (op_kind >= 0) | ((status == OK) & projection.single)
+    unfit = chosen & (elements.size == 0) & empty
     sizes = np.where(unfit, 1, np.where(chosen, elements.size, 0))
     op = np.repeat(np.arange(len(sizes)), sizes)
     place = np.arange(len(op)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     at = np.minimum(elements.start[op] + place, len(elements.columns["f"]) - 1)
-    status, lists = outcomes(batch), spans(elements.columns["values"])
     rows: Columns = dict(zip(ADDRESS, (part[at] for part in elements.address()), strict=True))
     rows |= {"invoke": ints(batch.column("invoke_index"))[op], "complete": completions(batch, status)[op]}
     rows |= {"place": place, "size": elements.size[op], "kind": _kinds(elements, lists, projection)[at]}

@@ -52,7 +52,9 @@ class Projection:
 
     def columns(self, key_columns: Sequence[str] = KEY_COLUMNS) -> list[str]:
         """The Parquet columns that are read, with the key columns that can differ from zero."""
-        leaves = [f"mops.list.element.{name}" for name in ("f", *key_columns, "value", "expected")]
+        leaves = [
+            f"mops.list.element.{name}" for name in ("f", *key_columns, "value", "expected", "values.list.element")
+        ]
         always = ["invoke_index", "complete_index", "type", "process", *leaves]
         return [*always, "error_class"] if self.mismatched else always
 
@@ -118,6 +120,12 @@ def _reserved(column: pa.Array, filled: Ints, place: Ints | None) -> Any:
     return (filled == NIL) & _taken(valid(column), place)
 
 
+def _unreadable(fields: Mapping[str, pa.Array], value: Ints, expected: Ints, place: Ints | None) -> Any:
+    """What has another value than one integer or nil: a list, whose `value` is null as well, or a reserved integer."""
+    listed = _taken(valid(fields["values"]), place)
+    return listed | _reserved(fields["value"], value, place) | _reserved(fields["expected"], expected, place)
+
+
 def flatten(batch: pa.RecordBatch, projection: Projection) -> Flat:
     """Evaluate the projection on a batch of the history table; nemesis operations are left out.
 
@@ -132,7 +140,7 @@ def flatten(batch: pa.RecordBatch, projection: Projection) -> Flat:
     if rows is not None:
         kind[elements.size[rows] != 1] = UNSUPPORTED
     value, expected = (_taken(elements.ints(name), place) for name in ("value", "expected"))
-    kind[_reserved(fields["value"], value, place) | _reserved(fields["expected"], expected, place)] = UNSUPPORTED
+    kind[_unreadable(fields, value, expected, place)] = UNSUPPORTED
     value, expected = began_as(value, projection.initial), began_as(expected, projection.initial)
     complete = np.where(outcome == INFO, NEVER, _taken(ints(batch.column("complete_index"), NEVER), rows))
     invoke = _taken(ints(batch.column("invoke_index")), rows)

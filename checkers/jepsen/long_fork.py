@@ -210,6 +210,8 @@ def judge_long_fork(source: Source, engine: Engine, options: CheckOptions) -> Ve
         doubts += (f"Every read should name {wanted} keys, but there are reads of {' and '.join(map(str, sizes))}.",)
     elif len(sizes) > 1:
         doubts += (f"Reads name different numbers of keys ({min(sizes)} to {max(sizes)}), so groups can't be told.",)
+    elif sizes == {1}:
+        doubts += ("Reads name one key each, and one key alone shows no order of two writes.",)
     details = {"group_size": max(sizes)} if len(sizes) == 1 else {}
     return conclude("long-fork", source, engine, part, _SENTENCES, doubts, details)
 

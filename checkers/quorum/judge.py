@@ -18,7 +18,7 @@ from checkers.quorum.kernel import DURABLE_ROWS, MONOTONIC_READS, READ_YOUR_WRIT
 from checkers.quorum.reading import Reading, read_quorum_history
 from checkers.quorum.verdicts import refuse
 from checkers.source import Source
-from checkers.verdict import NOTHING_SUCCEEDED, Validity, Verdict
+from checkers.verdict import NO_READS, NOTHING_SUCCEEDED, Validity, Verdict
 from harness.errors import UserError
 
 _BY_CLIENTS: Final = (
@@ -64,7 +64,7 @@ def judge_quorum(model: str, reading: Reading, source: Source, engine: Engine, o
 def _nothing_compared(figures: Mapping[str, int]) -> str | None:
     """Why a judge that found nothing wrong had nothing to look at, if so."""
     if not figures.get("pages"):
-        return "No read succeeded, so there was nothing to judge."
+        return NO_READS
     if figures.get("comparisons") == 0:
         return "No read is bound by its level to show what another operation did, so nothing was compared."
     return None

@@ -65,7 +65,7 @@ class SessionKernel:
     explain: int
 
     def __call__(self, rows: Columns) -> Findings:
-        """Findings; their figures are comparisons of a read with the read before, and those that were not decided."""
+        """Findings; their figures are reads, comparisons of a read with the read before, and those not decided."""
         strange = strangers(rows, "not reads, writes, compare-and-sets or appends of integers")
         ops = int((rows["kind"] != ELEMENT).sum())
         if strange:
@@ -85,7 +85,8 @@ class SessionKernel:
             if found:
                 counts[CONTRADICTORY] = found
                 kept += cycles
-        figures = {"comparisons": compared, "comparisons_undecided": undecided}
+        reads = int(np.isin(rows["kind"], (READ, LIST_READ)).sum())
+        figures = {"reads": reads, "comparisons": compared, "comparisons_undecided": undecided}
         return Findings(ops, len(table.timed), counts, tuple(kept), figures=figures)
 
 

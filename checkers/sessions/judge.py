@@ -22,7 +22,7 @@ from checkers.sessions.explain import explain_all
 from checkers.sessions.guarantees import SessionKernel
 from checkers.sessions.session_order import GUARANTEES
 from checkers.source import Source
-from checkers.verdict import Verdict
+from checkers.verdict import NO_READS, Verdict
 
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE, "append": APPEND},
@@ -35,7 +35,7 @@ SESSIONS: Final = "sessions"
 
 
 def judge_guarantees(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    """The guarantee of that name, or all of them for `sessions`."""
+    """The guarantee of that name, or all of them for `sessions`; unknown if nothing was read, for all show in reads."""
     wanted = GUARANTEES if model == SESSIONS else (model,)
     kernel = SessionKernel(wanted, options.explain)
     reading = read_quorum_history(source)
@@ -43,12 +43,14 @@ def judge_guarantees(model: str, source: Source, engine: Engine, options: CheckO
         return judge_session_model(model, reading, source, engine, options)
     found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain, SLICES)
     refuse_unsupported(found, source.path, model)
+    shown = bool(found.counts or found.figures.get("reads"))
     return Verdict(
-        not found.counts,
+        not found.counts if shown else "unknown",
         model,
         explain_all(source, found.kept),
         found.counts,
         found.ops,
         engine=engine.name,
+        reason=None if shown else NO_READS,
         details={"cells": found.keys} | found.figures,
     )

@@ -40,7 +40,7 @@ from checkers.sessions.page_lists import Appends, Lengths, torn_lists
 from checkers.sessions.page_reads import Demands, PageVisits, cell_order, cells_written, torn_reads
 from checkers.sessions.version_cycles import SessionEdges, contradictions, make_nodes
 from checkers.source import Source
-from checkers.verdict import Verdict
+from checkers.verdict import NO_READS, Verdict
 
 TORN: Final = "torn-read"
 CIRCULAR: Final = "torn-whichever-order"
@@ -62,13 +62,15 @@ def judge_write_atomicity(source: Source, engine: Engine, options: CheckOptions)
     found = judge_mops(engine, source, PROJECTION, ("table", "partition"), kernel, options.explain, SLICES)
     refuse_unsupported(found, source.path, "write-atomicity")
     details = {"partitions": found.keys} | found.figures
+    shown = bool(found.counts or found.figures.get("reads"))
     return Verdict(
-        not found.counts,
+        not found.counts if shown else "unknown",
         "write-atomicity",
         explain_all(source, found.kept),
         found.counts,
         found.ops,
         engine=engine.name,
+        reason=None if shown else NO_READS,
         details=details,
     )
 
@@ -92,7 +94,13 @@ class PageKernel:
         torn, listed = self._lists(table)
         found, circles = _circles(table, demands, self.explain)
         counts = {TORN: int(out.counts[0]) + torn, CIRCULAR: found}
-        figures = {"pages": reads, "orders_undecided": len(demands.source), "lists_undecided": len(table.off_chain)}
+        shown = int(np.isin(rows["kind"], (READ, LIST_READ)).sum())
+        figures = {
+            "reads": shown,
+            "pages": reads,
+            "orders_undecided": len(demands.source),
+            "lists_undecided": len(table.off_chain),
+        }
         return Findings(
             ops, table.groups, {n: c for n, c in counts.items() if c}, (*kept, *listed, *circles), figures=figures
         )

@@ -68,35 +68,38 @@ _MOST_TOLD: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ObjectModel:
-    """What a model's histories are made of: its operations, in words, how they are projected, and whether each is one
-    operation of one object (else a transaction over any)."""
+    """What a model's histories are made of: its operations, in words, and how they are projected: as one operation of
+    one object each (`single`), or else as transactions over any."""
 
     about: str
     projection: MopProjection
-    single: bool = True
 
 
-_QUEUE: Final = MopProjection({"enqueue": ENQUEUE, "dequeue": DEQUEUE}, keep_failed=False)
+_QUEUE: Final = MopProjection({"enqueue": ENQUEUE, "dequeue": DEQUEUE}, keep_failed=False, single=True)
 
 OBJECT_MODELS: Final[dict[str, ObjectModel]] = {
     "multi-register": ObjectModel(
         "a transaction of reads, writes and compare-and-sets of integers",
         MopProjection({"r": R, "w": W, "cas": C}, extras=("expected",), keep_failed=False),
-        single=False,
     ),
     "mutex": ObjectModel(
         "an acquire or a release",
-        MopProjection({"acquire": ACQUIRE, "release": RELEASE}, keep_failed=False),
+        MopProjection({"acquire": ACQUIRE, "release": RELEASE}, keep_failed=False, single=True),
     ),
     "lin-set": ObjectModel(
         "an add or remove of one element or a read of all",
-        MopProjection({"add": ADD, "remove": REMOVE, "r": NIL_READ}, list_kinds=(MEMBERS, ELEMENT), keep_failed=False),
+        MopProjection(
+            {"add": ADD, "remove": REMOVE, "r": NIL_READ},
+            list_kinds=(MEMBERS, ELEMENT),
+            keep_failed=False,
+            single=True,
+        ),
     ),
     "lin-queue": ObjectModel("an enqueue or dequeue of one element", _QUEUE),
     "fifo-queue": ObjectModel("an enqueue or dequeue of one element", _QUEUE),
     "kv-append": ObjectModel(
         "a get, put or append of one string",
-        MopProjection({"r": GET, "w": PUT, "append": APPEND}, keep_failed=False),
+        MopProjection({"r": GET, "w": PUT, "append": APPEND}, keep_failed=False, single=True),
     ),
 }
 
@@ -132,10 +135,10 @@ class ObjectKernel:
         return found
 
     def _strange(self, rows: Columns) -> Any:
-        if not OBJECT_MODELS[self.model].single:
+        if not OBJECT_MODELS[self.model].projection.single:
             return np.zeros(len(rows["kind"]), np.bool_)
         kind, nothing = rows["kind"], rows["value"] == np.iinfo(np.int64).min
-        needs = np.isin(kind, (ENQUEUE, ADD, REMOVE, PUT, APPEND)) & nothing
+        needs = np.isin(kind, (ENQUEUE, ADD, REMOVE, PUT, APPEND, ELEMENT)) & nothing
         return needs | ((rows["size"] != 1) & (kind != ELEMENT)) | ((kind == NIL_READ) & ~nothing)
 
     def _built(self, rows: Columns) -> tuple[Built, RegisterProjections | None]:
@@ -317,7 +320,7 @@ def judge_objects(model: str, source: Source, engine: Engine, options: CheckOpti
     budget = Budget(options.time_limit_s, options.memory_mib << 20)
     kernel = ObjectKernel(model, options.explain, budget, texts, initial)
     projection = replace(about.projection, initial=initial)
-    keys = ADDRESS if about.single else ()
+    keys = ADDRESS if about.projection.single else ()
     found = judge_mops(engine, source, projection, keys, kernel, options.explain)
     refuse_unsupported(found, source.path, model)
     valid: Validity = not found.counts if found.counts or not found.undecided else "unknown"

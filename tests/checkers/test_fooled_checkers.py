@@ -1,0 +1,147 @@
+"""Histories that might talk a checker into `valid`: answers that nobody can have been given, in values of every kind,
+and histories that say nothing of what the model promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from checkers.api import judge_source
+from checkers.engines.local import LocalEngine
+from checkers.importers.detect import open_source
+from checkers.verdict import Validity
+from harness.errors import UserError
+
+Asked = tuple[str, str, str]
+"""An operation that succeeds: its f, its value when it is invoked and when it completes."""
+
+VALUES = (
+    *("1", "2", "nil", "true", "1.0", "-0.0", '"1"', ":1", "9007199254740993", "9223372036854775808"),
+    *("-4611686018427387905", '"\u00e9"', '"e\u0301"', "[1 2]", "[1 3]", "(5 6 7)", "[]", "#{1}", "{:a [1]}", "{}"),
+)
+"""No two of them are equal."""
+
+
+def edn(*operations: Asked) -> str:
+    """Operations of one process."""
+    lines = []
+    for f, asked, told in operations:
+        lines.append(f"{{:process 0 :type :invoke :f :{f} :value {asked}}}")
+        lines.append(f"{{:process 0 :type :ok :f :{f} :value {told}}}")
+    return "\n".join(lines)
+
+
+def judged(folder: Path, model: str, text: str) -> Validity | None:
+    """The verdict; None if the history is refused."""
+    path = folder / "history.edn"
+    path.write_text(text)
+    try:
+        return judge_source(open_source(path), model, LocalEngine()).valid
+    except UserError:
+        return None
+
+
+def written(put: str, get: str) -> Callable[[str, str], str]:
+    return lambda one, other: edn((put, one, one), (get, "nil", other))
+
+
+def transaction(write: str, read: str) -> Callable[[str, str], str]:
+    """Of which the second reads what the first wrote, in the words of `write` and `read`."""
+    return lambda one, other: edn(
+        ("txn", f"[[{write} 7 {one}]]", f"[[{write} 7 {one}]]"), ("txn", "[[:r 7 nil]]", f"[[:r 7 {read % other}]]")
+    )
+
+
+PUT_AND_GET = {
+    "register": written("write", "read"),
+    "cas-register": written("write", "read"),
+    "kv-append": written("put", "get"),
+    "fifo-queue": written("enqueue", "dequeue"),
+    "lin-queue": written("enqueue", "dequeue"),
+    "total-queue": written("enqueue", "dequeue"),
+    "isolation": transaction(":w", "%s"),
+    "multi-register": transaction(":w", "%s"),
+    "list-append": transaction(":append", "[%s]"),
+    "set": lambda one, other: edn(("add", one, one), ("read", "nil", f"[{other}]")),
+    "lin-set": lambda one, other: edn(("add", one, one), ("read", "nil", f"[{other}]")),
+}
+"""By model, a history in which one value goes in and, later, another comes out."""
+
+STRINGS_ONLY = ("kv-append", {"1", '"1"', ":1"})
+"""A model whose values are strings, and what is the same string to it."""
+
+EMPTY = ("nil", "{}")
+"""What is said of a queue by a dequeue that found nothing: that nobody may have put anything in before."""
+
+
+@pytest.mark.parametrize("model", PUT_AND_GET)
+def test_what_comes_out_is_what_went_in(tmp_path: Path, model: str) -> None:
+    fooled = []
+    for place, one in enumerate(VALUES):
+        for other in VALUES[place % 3 :: 3]:
+            alike = one == other or (model == STRINGS_ONLY[0] and {one, other} <= STRINGS_ONLY[1])
+            if not alike and judged(tmp_path, model, PUT_AND_GET[model](one, other)) is True:
+                fooled.append((one, other))
+    assert [pair for pair in fooled if pair[0] not in EMPTY] == []
+
+
+def test_values_are_told_apart_and_found_again(tmp_path: Path) -> None:
+    """So that the test above tests something: the same histories are valid where the same comes out."""
+    plain = [value for value in VALUES if value[0] not in "[({#n"]
+    for model, history in PUT_AND_GET.items():
+        assert [value for value in plain if judged(tmp_path, model, history(value, value)) is not True] == [], model
+
+
+@pytest.mark.parametrize("shown", ["[1 3]", "[]", "#{1}", "(5 6)", "{}"])
+def test_a_list_is_no_value_of_a_register(tmp_path: Path, shown: str) -> None:
+    """Each was judged as nil: whatever was written and read so was valid."""
+    for text in (edn(("write", "[1 2]", "[1 2]"), ("read", "nil", shown)), edn(("read", "nil", shown))):
+        for model in ("register", "cas-register"):
+            assert judged(tmp_path, model, text) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "operation"),
+    [
+        ("fifo-queue", ("dequeue", "nil", "{}")),
+        ("lin-queue", ("dequeue", "nil", "{}")),
+        ("kv-append", ("get", "nil", "{}")),
+        ("lin-set", ("read", "nil", "{}")),
+    ],
+)
+def test_an_answer_of_nothing_at_all_is_none_that_the_model_knows(tmp_path: Path, model: str, operation: Asked) -> None:
+    assert judged(tmp_path, model, edn(operation)) is None
+
+
+def test_a_read_of_a_set_shows_no_element_that_is_nil(tmp_path: Path) -> None:
+    """Elements that no read shows are all alike to the search, and stood for what a read of nil shows."""
+    two = (("add", "1", "1"), ("add", "2", "2"))
+    assert judged(tmp_path, "lin-set", edn(*two, ("read", "nil", "[2 1]"))) is True
+    for shown in ("[1 nil]", "[nil]", "[nil nil]"):
+        assert judged(tmp_path, "lin-set", edn(*two, ("read", "nil", shown))) is None
+
+
+WRITES = edn(("write", "1", "1"), ("write", "2", "2"))
+PLAIN_READS = edn(("write", "1", "1"), ("read", "nil", "1"))
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        *((model, WRITES) for model in ("monotonic-reads", "read-your-writes", "monotonic-writes", "sessions")),
+        ("writes-follow-reads", WRITES),
+        ("write-atomicity", WRITES),
+        ("snapshot-reads", PLAIN_READS),
+        ("catalog-rows", edn(("enqueue", "1", "1"), ("noop", "nil", "nil"))),
+        ("change-feed", PLAIN_READS),
+        ("catalog", PLAIN_READS),
+        ("long-fork", PLAIN_READS),
+        ("set", edn(("add", "1", "1"), ("read", "nil", "nil"))),
+        ("set-full", edn(("add", "1", "1"))),
+        ("convergence", PLAIN_READS),
+    ],
+)
+def test_a_history_that_says_nothing_of_the_promise_is_unknown(tmp_path: Path, model: str, text: str) -> None:
+    assert judged(tmp_path, model, text) == "unknown"
