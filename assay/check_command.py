@@ -112,13 +112,15 @@ def judged(path: Path, request: CheckRequest) -> dict[str, Any]:
 
 def whole_or_unknown(path: Path, found: dict[str, Any]) -> dict[str, Any]:
     """A verdict by a named model; a run that is not valid as a whole is not valid by that either."""
-    if found["valid"] is not True or not is_run(path):
+    logs = found["model"] == "logs"  # Those of a history within a run are the run's.
+    folder = path.parent if logs and not is_run(path) else path
+    if found["valid"] is not True or not is_run(folder):
         return found
     from harness.facts import conclude_run
     from harness.run_seal import broken_seal
 
-    rundir = open_run(path)
-    if unsealed := broken_seal(rundir) if rundir.outcome_json.exists() else ():
+    rundir = open_run(folder)
+    if unsealed := broken_seal(rundir, logs=logs) if rundir.outcome_json.exists() else ():
         return {
             **found,
             "valid": "unknown",

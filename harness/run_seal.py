@@ -8,7 +8,7 @@ later and has a seal of its own, of what it says and of `seal.json`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +31,29 @@ class RunSeal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def seal_run(rundir: RunDir) -> None:
     """Write the seal of what is saved now; raises HarnessError."""
     try:
-        files = _digests(rundir)
+        files = _digests((*rundir.judged_files, rundir.nodes))
     except OSError as error:
         raise HarnessError(f"{rundir.path} can't be sealed: {error.strerror}") from error
     rundir.write_json(rundir.seal_json, RunSeal(_VERSION, files))
 
 
-def broken_seal(rundir: RunDir) -> tuple[str, ...]:
+def broken_seal(rundir: RunDir, logs: bool = False) -> tuple[str, ...]:
     """A sentence's part for each file that is not as it was when the run was saved; raises UserError for no seal file
-    of ours, or for files that can't be read."""
+    of ours, or for files that can't be read. The nodes' `logs` count where they are judged: those that could not be had
+    before may come later (`harness.env.docker.leftovers`)."""
     saved = rundir.read_json(rundir.seal_json)
     if saved is None:
         return (f"{rundir.seal_json.name} is missing",)
+    files = (*rundir.judged_files, rundir.nodes) if logs else rundir.judged_files
     try:
         was = msgspec.convert(saved, RunSeal).files
-        now = _digests(rundir)
+        now = _digests(files)
     except msgspec.ValidationError as error:
         raise UserError(f"{rundir.seal_json} is not what a run of this version saves: {error}.") from error
     except OSError as error:
         raise UserError(f"{rundir.path} can't be read: {error.strerror}.") from error
-    words = {name: _difference(was.get(name), now.get(name)) for name in {**was, **now}}
+    names = [path.name for path in files]
+    words = {name: _difference(was.get(name), now.get(name)) for name in {**was, **now} if name in names}
     return tuple(f"{name} {word}" for name, word in words.items() if word is not None)
 
 
@@ -81,8 +84,8 @@ def _difference(was: str | None, now: str | None) -> str | None:
     return "is missing" if now is None else "was changed"
 
 
-def _digests(rundir: RunDir) -> dict[str, str]:
-    return {path.name: _digest(path) for path in rundir.judged_files if path.exists()}
+def _digests(files: Iterable[Path]) -> dict[str, str]:
+    return {path.name: _digest(path) for path in files if path.exists()}
 
 
 def _digest(path: Path) -> str:

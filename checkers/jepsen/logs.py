@@ -82,22 +82,27 @@ def _pattern(options: CheckOptions) -> re.Pattern[bytes]:
 
 def log_files(source: Source, options: CheckOptions) -> list[tuple[str, Path]]:
     """The run's log files with the node each is of, in order; raises UserError where there is no run."""
-    path = source.path
-    folder = path if not isinstance(path, Path) or is_run(path) else path.parent
-    if not isinstance(folder, Path) or not is_run(folder):
-        raise UserError(f"{source.path} belongs to no run, so the model logs has no log files to read.")
     names = names_setting(options, "files")
-    nodes = open_run(folder).nodes
+    nodes = open_run(_run_of(source)).nodes
     paths = sorted(path for path in nodes.rglob("*") if path.is_file())
     return [(path.relative_to(nodes).parts[0], path) for path in paths if not names or path.name in names]
 
 
+def _run_of(source: Source) -> Path:
+    path = source.path
+    folder = path if not isinstance(path, Path) or is_run(path) else path.parent
+    if not isinstance(folder, Path) or not is_run(folder):
+        raise UserError(f"{source.path} belongs to no run, so the model logs has no log files to read.")
+    return folder
+
+
 def judge_logs(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    """No line of any node's log matches the patterns (`-o pattern=REGEX`, `-o files=NAME,NAME`)."""
+    """No line of any node's log matches the patterns (`-o pattern=REGEX`, `-o files=NAME,NAME`); unknown if one that
+    served clients left none."""
     pattern, files = _pattern(options), log_files(source, options)
     logs = [searched(path, node, pattern) for node, path in files]
     found = [match for log in logs for match in log.matches]
-    reason = None if found else _doubt(files, logs)
+    reason = None if found else _doubt(files, logs) or _without_logs(source, {node for node, _ in files})
     valid: Validity = False if found else "unknown" if reason else True
     anomalies = tuple(
         Anomaly(f"Node {match.node} wrote in {match.file}, line {match.line}: {match.text}", match.node)
@@ -113,6 +118,14 @@ def judge_logs(source: Source, engine: Engine, options: CheckOptions) -> Verdict
         reason=reason,
         details={"files": len(files), "matches_by_node": by_node},
     )
+
+
+def _without_logs(source: Source, known: set[str]) -> str | None:
+    """Which nodes that served clients left no log, in a sentence; None if all did."""
+    run = open_run(_run_of(source))
+    serving = run.read_json(run.run_json).get("serving_nodes", ())
+    missing = [node for node in serving if node not in known]
+    return f"The run has no log of {', '.join(missing)}." if missing else None
 
 
 def _doubt(files: list[tuple[str, Path]], logs: list[Searched]) -> str | None:

@@ -63,7 +63,7 @@ def test_a_panic_across_the_pieces_of_a_long_line_is_found(
     assert [match.line for match in logs.searched(path, "n1", re.compile(rb"\bPANIC\b")).matches] == [2]
 
 
-def test_what_a_long_line_of_a_log_hides_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_long_line_or_a_missing_log_hides_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pattern may match across more than a piece and the end of the one before."""
     log = tmp_path / "nodes" / "n1" / "node.log"
     log.parent.mkdir(parents=True)
@@ -76,6 +76,9 @@ def test_what_a_long_line_of_a_log_hides_is_unknown(tmp_path: Path, monkeypatch:
     assert verdict.valid == "unknown" and "Line 2 of n1's node.log" in str(verdict.reason)
     log.write_bytes(b"fine\n" + b"." * 60_000 + b"\n")
     assert logs.judge_logs(source, LocalEngine(), CheckOptions()).valid is True
+    (tmp_path / "run.json").write_text('{"serving_nodes": ["n1", "n2"]}')
+    verdict = logs.judge_logs(source, LocalEngine(), CheckOptions())
+    assert verdict.valid == "unknown" and "no log of n2" in str(verdict.reason), "nobody looked at it"
 
 
 @pytest.mark.parametrize("model", ["register", "monotonic-reads", "isolation", "list-append", "queue"])

@@ -147,6 +147,27 @@ def test_by_a_named_model_an_edited_run_is_not_valid_either(run: RunDir) -> None
     assert whole_or_unknown(run.history_parquet, found) == found, "a history by itself has a seal of its own"
 
 
+@pytest.mark.parametrize("change", ["a line is gone", "a log is gone", "a log is another's"])
+def test_logs_that_were_edited_are_not_judged_valid(run: RunDir, change: str) -> None:
+    """A panic could be taken out of a saved log, or a node's log be taken away, and the model `logs` was valid."""
+    folder, found = run.nodes / "n1", {"valid": True, "model": "logs"}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "node.log").write_text("ready\nPANIC: it is over\n")
+    (folder / "other.log").write_text("ready\n")
+    seal_run(run)
+    assert whole_or_unknown(run.path, found) == whole_or_unknown(run.history_parquet, found) == found
+    if change == "a line is gone":
+        (folder / "node.log").write_text("ready\n")
+    elif change == "a log is gone":
+        (folder / "node.log").unlink()
+    else:
+        shutil.copyfile(folder / "other.log", folder / "node.log")
+    for path in (run.path, run.history_parquet):
+        assert whole_or_unknown(path, found)["reason"].endswith("nodes was changed.")
+    assert judged(run) == "valid", "logs are no part of what the run's own checkers judge"
+    assert whole_or_unknown(run.path, {"valid": True, "model": "register"})["valid"] is True
+
+
 def test_by_a_named_model_a_vacuous_run_is_not_valid_either(run: RunDir) -> None:
     """`assay check RUN` said unknown, and with `--model` the same history was valid."""
     value = json.loads(run.run_json.read_text())

@@ -1,0 +1,101 @@
+"""A history told otherwise is judged the same: under other names, side by side with another, in parts, by many tasks,
+and after an export."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from frames_in_memory import engine_in_memory
+
+from checkers.api import judge_source
+from checkers.engines import spark as engine_of_spark
+from checkers.engines.api import Engine
+from checkers.engines.local import LocalEngine
+from checkers.exporters.edn import write_edn
+from checkers.importers.detect import open_source
+from checkers.source import Source
+from harness.errors import UserError
+from harness.history.parts import write_history
+from tests.support.retold import ONE_OBJECT, beside, table_of, ways_of
+from tests.support.small_histories import SMALL
+
+FEW = range(30_000, 30_003)
+MANY = range(40_000, 40_150)
+
+
+def told(source: Source, model: str, engine: Engine) -> tuple[object, object, frozenset[str]]:
+    """The verdict and the kinds of anomalies."""
+    verdict = judge_source(source, model, engine)
+    return verdict.valid, verdict.strongest, frozenset(verdict.counts)
+
+
+def retold(source: Source, rows: list[dict[str, object]]) -> Source:
+    return replace(source, table=table_of(rows), rows=len(rows))
+
+
+@cache
+def small(model: str, seed: int) -> Source:
+    return SMALL[model](seed).source
+
+
+def differences(model: str, seed: int, folder: Path, tasks: Engine) -> list[str]:
+    """In which ways of telling a history it is judged otherwise than as it is."""
+    source, here = small(model, seed), LocalEngine()
+    if source.rows == 0:
+        return []
+    rows, expected = source.table.to_pylist(), told(source, model, here)
+    others = {way.__name__: told(retold(source, way(rows)), model, here) for way in ways_of(model)}
+    others["many tasks"] = told(source, model, tasks)
+    others["in parts"] = told(in_parts(source, folder / f"{model}-{seed}"), model, tasks)
+    if exported := as_edn(source, folder / f"{model}-{seed}.edn"):
+        others["exported"] = told(replace(exported, failed_cas=source.failed_cas), model, here)
+    found = [f"{model}, seed {seed}, {way}: {got}, not {expected}" for way, got in others.items() if got != expected]
+    return found + ([] if model in ONE_OBJECT else side_by_side(model, seed, rows, expected))
+
+
+def side_by_side(
+    model: str, seed: int, rows: list[dict[str, object]], expected: tuple[object, object, object]
+) -> list[str]:
+    source, second = small(model, seed), small(model, seed + 2)
+    both = told(retold(source, beside(rows, second.table.to_pylist())), model, LocalEngine())
+    words = (expected[0], told(second, model, LocalEngine())[0])
+    worse = False if False in words else True if True in words else "unknown"
+    return (
+        [] if both[0] is worse or both[0] == worse else [f"{model}, seeds {seed} and {seed + 2}: {both}, not {worse}"]
+    )
+
+
+def in_parts(source: Source, place: Path) -> Source:
+    """The history saved in parts of three operations."""
+    dictionary = b"[" + b",".join(b'"%s"' % text.encode() for text in source.dictionary) + b"]"
+    write_history(source.table.to_batches(), place, part_rows=3, dictionary=dictionary)
+    return replace(open_source(place), failed_cas=source.failed_cas)
+
+
+def as_edn(source: Source, path: Path) -> Source | None:
+    """The history exported and read again; None if EDN can't say it."""
+    try:
+        write_edn(source, path)
+    except UserError:
+        return None
+    return open_source(path)
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    monkeypatch.setattr(engine_of_spark, "_FEW_ROWS", 0)
+    return engine_in_memory(monkeypatch)
+
+
+@pytest.mark.parametrize("model", SMALL)
+def test_a_history_told_otherwise_is_judged_the_same(model: str, tmp_path: Path, tasks: Engine) -> None:
+    assert [line for seed in FEW for line in differences(model, seed, tmp_path, tasks)] == []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("model", SMALL)
+def test_many_histories_told_otherwise_are_judged_the_same(model: str, tmp_path: Path, tasks: Engine) -> None:
+    assert [line for seed in MANY for line in differences(model, seed, tmp_path, tasks)] == []
