@@ -35,6 +35,12 @@ _SEVERITY: Final = (
 )
 
 
+_UNWRITTEN_NOTE: Final = (
+    "{} found values that no transaction wrote. As in Elle nothing is concluded from that, since registers may begin "
+    "with them; -o initial says what they begin with."
+)
+
+
 def _rank(name: str) -> tuple[int, int, str]:
     for order, suffix in enumerate(("-process", "-realtime")):
         if name.endswith(suffix):
@@ -117,7 +123,8 @@ def _flag(options: CheckOptions, name: str, default: bool) -> bool:
 
 def verdict_of(model: str, source: Source, engine: Engine, consistency: str, found: Found) -> Verdict:
     """Invalid if an anomaly was found that the consistency model prohibits; unknown if nothing relates any two
-    transactions, for then there is nothing to judge."""
+    transactions, for then there is nothing to judge, and if reads found what can't have been there, of which Elle
+    concludes nothing."""
     counts = {name: found.counts[name] for name in sorted(found.counts, key=_rank)}
     prohibited = prohibited_anomalies(consistency)
     allowed = [name for name in counts if name not in prohibited]
@@ -129,6 +136,12 @@ def verdict_of(model: str, source: Source, engine: Engine, consistency: str, fou
         valid, reason = "unknown", "So many transactions are tied by cycles that they were not searched to the end."
     weakest, stronger = ruled_out(counts)
     details = {"consistency": consistency, **found.figures} | ({"allowed": allowed} if allowed else {})
+    if unwritten := found.figures.get("reads_of_unwritten_values"):
+        reads = "1 read" if unwritten == 1 else f"{unwritten} reads"
+        if source.initial is None:
+            details["note"] = _UNWRITTEN_NOTE.format(reads)
+        elif valid is True:
+            valid, reason = "unknown", f"{reads} found values that nobody wrote and that registers do not begin with."
     return Verdict(
         valid,
         model,
