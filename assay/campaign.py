@@ -113,11 +113,6 @@ def flawed_options(flaw: Flaw, seed: int) -> RunOptions:
     return command_of(flaw).options(seed, flaw.name)
 
 
-def clean_options(seed: int) -> RunOptions:
-    """The run of a clean seed; seeds take the commands in turn."""
-    return CLEAN_COMMANDS[seed % len(CLEAN_COMMANDS)].options(seed)
-
-
 def try_seed(options: RunOptions) -> SeedResult:
     """One run in the simulator, saved nowhere."""
     return next(try_seeds([options], jobs=1))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from assay.options import RunOptions
 from assay.swarm import draw_cluster, draw_faults, drawn_words
@@ -241,8 +240,3 @@ def discard_if_empty(directory: RunDir) -> None:
     """Remove a run that ended before it began."""
     if not directory.run_json.exists():
         directory.discard()
-
-
-def run_details(options: RunOptions, finished: Finished) -> dict[str, Any]:
-    """What the summary of a run says beside its verdict."""
-    return {"seed": options.seed, "trace": finished.trace, "command": options.command()}

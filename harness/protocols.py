@@ -453,10 +453,6 @@ class Environment(Protocol):
     def capabilities(self) -> frozenset[str]:
         """Faults it can do: `partition`, …; what it can't is refused in one sentence before the run starts."""
 
-    @property
-    def client_machines(self) -> tuple[str, ...]:
-        """Machines that only clients run on and that `cut` knows too; none where clients can't be cut off."""
-
     async def setup(self, nodes: tuple[Node, ...]) -> None:
         """Make the machines and networks."""
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("harness", "cluster", "checkers", "nemesis", "workloads", "results", "assay", "tests", "bench")
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
+MAX_ARGUMENTS = 7
 
 BANNED = {
     "time.time",
@@ -148,6 +149,27 @@ def test_files_and_functions_stay_small() -> None:
                 if length > MAX_FUNCTION_LINES:
                     found.append(f"{relative(path)}:{node.lineno} {node.name}: {length} lines")
     assert found == []
+
+
+def too_many_arguments(tree: ast.AST) -> Iterator[str]:
+    """Functions whose arguments are more than a reader keeps apart; `self` and `cls` don't count."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            told = len(every) - (bool(every) and every[0].arg in ("self", "cls"))
+            if told > MAX_ARGUMENTS:
+                yield f"line {node.lineno}: {node.name} takes {told} arguments"
+
+
+def test_checkers_take_few_arguments() -> None:
+    found = [
+        f"{relative(path)}: {told}"
+        for path in sorted((ROOT / "checkers").rglob("*.py"))
+        for told in too_many_arguments(ast.parse(path.read_text()))
+    ]
+    assert found == [], "more are a named tuple with documented columns"
+    assert len(list(too_many_arguments(ast.parse("def f(a, b, c, d, *, e, f, g, h): pass")))) == 1
+    assert not list(too_many_arguments(ast.parse("def f(self, b, c, d, e, f, g, h): pass")))
 
 
 @pytest.mark.parametrize(

@@ -89,18 +89,6 @@ def slices(keyed: KeyedOps, rows: int) -> Iterator[KeyedOps]:
         begin = end
 
 
-def split_sorted(flat: Flat) -> KeyedOps:
-    """The same for operations that are already sorted by key and invocation."""
-    size = len(flat.invoke)
-    changes = np.zeros(max(size - 1, 0), bool)
-    for part in flat.address:
-        if not is_zero(part):
-            changes |= part[1:] != part[:-1]
-    starts = [0] if size else []
-    offsets = np.concatenate((starts, np.flatnonzero(changes) + 1, [size])).astype(np.int64)
-    return _gathered(flat, slice(None), offsets)
-
-
 def _gathered(flat: Flat, order: npt.NDArray[np.int64] | slice, offsets: Ints) -> KeyedOps:
     firsts = offsets[:-1] if isinstance(order, slice) else order[offsets[:-1]]
     addresses = np.stack([part[firsts] for part in flat.address], axis=1)

@@ -27,8 +27,8 @@ def make_instances(classes: int, explain: int) -> Instances:
 
 
 @lean
-def record(instances, anomaly, order, key, first, second, third, fourth):
-    """Count an anomaly and keep it if its `order` is among the lowest seen of its class."""
+def record(instances, anomaly, order, key, rows):
+    """Count an anomaly and keep it if its `order` is among the lowest seen of its class; `rows` are four (-1: none)."""
     kept = instances.kept[anomaly]
     place = instances.counts[anomaly]
     instances.counts[anomaly] += 1
@@ -41,7 +41,5 @@ def record(instances, anomaly, order, key, first, second, third, fourth):
             return
     kept[place, 0] = order
     kept[place, 1] = key
-    kept[place, 2] = first
-    kept[place, 3] = second
-    kept[place, 4] = third
-    kept[place, 5] = fourth
+    for i in range(OPS_PER_INSTANCE):
+        kept[place, 2 + i] = rows[i]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from harness.columns import SCHEMA
@@ -105,12 +104,3 @@ def planted_rows(
 def history_of(template: tuple[PlantedTxn, ...]) -> pa.Table:
     """A planted anomaly as a history of its own."""
     return pa.Table.from_batches([planted_rows(template, 0, 0, 0, 0, 1_000_000)])
-
-
-def random_places(count: int, random: np.random.Generator) -> list[tuple[int, int]]:
-    """Event places of invocation and completion of `count` transactions, in invocation order, overlapping at random."""
-    events = random.permutation(np.repeat(np.arange(count), 2))
-    places: dict[int, list[int]] = {}
-    for place, txn in enumerate(events.tolist()):
-        places.setdefault(txn, []).append(place)
-    return sorted((begin, end) for begin, end in places.values())

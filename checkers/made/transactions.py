@@ -50,9 +50,19 @@ class TxnShape:
     seed: int = 0
 
 
+class _Mops(NamedTuple):
+    """The micro-operations of transactions: transaction i's are `offsets[i]:offsets[i + 1]`. Keys are numbered within a
+    stretch; the `value` of a read is the number of elements seen, or with registers the last value."""
+
+    offsets: Ints
+    writes: npt.NDArray[np.bool_]
+    key: Ints
+    value: Ints
+
+
 class _Plan(NamedTuple):
-    """What is done in a stretch, by row in order of invocation; `applied` says which transactions take effect. Keys are
-    numbered within the stretch, and `names` are their numbers in the history; `order` has the values of each key in
+    """What is done in a stretch, by row in order of invocation; `effect` are the rows in order of effect, `applied`
+    says which of them take any. `names` are the keys' numbers in the history, and `order` has the values of each key in
     order of effect."""
 
     invoke: Ints
@@ -61,28 +71,25 @@ class _Plan(NamedTuple):
     process: Ints
     type: npt.NDArray[np.int8]
     applied: npt.NDArray[np.bool_]
-    offsets: Ints
-    writes: npt.NDArray[np.bool_]
-    key: Ints
-    value: Ints
+    mops: _Mops
     names: Ints
     order: Ints
 
 
 @kernel
-def _choose(uniform, offsets, slots, written, per_key, writes, key, value):
+def _choose(mops, uniform, slots, written, per_key):
     """Micro-operations in order of invocation, on the keys in `slots`, of which so many values were `written`; returns
     how many keys there are."""
     active = slots.shape[0]
     keys, place = active, 0
-    for mop in range(offsets[-1]):
+    for mop in range(mops.offsets[-1]):
         slot = int(uniform[place] * active)
-        writes[mop] = uniform[place + 1] < 0.5
+        mops.writes[mop] = uniform[place + 1] < 0.5
         place += 2
-        key[mop] = slots[slot]
-        if writes[mop]:
+        mops.key[mop] = slots[slot]
+        if mops.writes[mop]:
             written[slot] += 1
-            value[mop] = written[slot]
+            mops.value[mop] = written[slot]
             if written[slot] == per_key:
                 slots[slot], written[slot] = keys, 0
                 keys += 1
@@ -90,17 +97,19 @@ def _choose(uniform, offsets, slots, written, per_key, writes, key, value):
 
 
 @kernel
-def _take_effect(effect, applied, offsets, writes, key, value, per_key, order, count):
-    """Apply transactions one by one; reads get the number of elements seen, or with registers the last value."""
-    for row in effect:
-        if not applied[row]:
+def _take_effect(plan, held, per_key):
+    """Apply transactions one by one to keys that hold so many values each; reads get what they see."""
+    mops = plan.mops
+    for row in plan.effect:
+        if not plan.applied[row]:
             continue
-        for mop in range(offsets[row], offsets[row + 1]):
-            if writes[mop]:
-                order[key[mop] * per_key + count[key[mop]]] = value[mop]
-                count[key[mop]] += 1
+        for mop in range(mops.offsets[row], mops.offsets[row + 1]):
+            key = mops.key[mop]
+            if mops.writes[mop]:
+                plan.order[key * per_key + held[key]] = mops.value[mop]
+                held[key] += 1
             else:
-                value[mop] = count[key[mop]]
+                mops.value[mop] = held[key]
 
 
 @kernel
@@ -137,21 +146,18 @@ class _Stretches:
         kind = np.where(chance < shape.info_share, 1, np.where(chance < shape.info_share + shape.fail_share, 2, 0))
         applied = (kind == 0) | ((kind == 1) & (random.random(rows) < 0.5))
         offsets = np.concatenate(([0], np.cumsum(random.integers(1, shape.mops + 1, rows))))
-        mops = int(offsets[-1])
-        writes, key, value = np.empty(mops, bool), np.empty(mops, np.int64), np.zeros(mops, np.int64)
+        count = int(offsets[-1])
+        mops = _Mops(offsets, np.empty(count, bool), np.empty(count, np.int64), np.zeros(count, np.int64))
         slots = np.arange(shape.active_keys)
-        uniform = random.random(2 * mops)
-        keys = _choose(uniform, offsets, slots, self._written, shape.writes_per_key, writes, key, value)
+        keys = _choose(mops, random.random(2 * count), slots, self._written, shape.writes_per_key)
         names, order = self._in_use(keys)
         held = np.concatenate((self._held, np.zeros(keys - shape.active_keys, np.int64)))
-        _take_effect(effect, applied, offsets, writes, key, value, shape.writes_per_key, order, held)
-        self._carry(slots, names, order, held)
         before, process = 2 * self._rows, self._processes(kind == 1, workers)
         type = kind.astype(np.int8)
-        return _Plan(
-            *(before + invoke, before + complete, effect, process, type, applied),
-            *(offsets, writes, key, value, names, order),
-        )
+        plan = _Plan(before + invoke, before + complete, effect, process, type, applied, mops, names, order)
+        _take_effect(plan, held, shape.writes_per_key)
+        self._carry(slots, names, order, held)
+        return plan
 
     def _in_use(self, keys: int) -> tuple[Ints, Ints]:
         """The numbers of so many keys of a stretch, and room for their values, beginning with those that are there."""
@@ -205,10 +211,11 @@ def _lists(shape: TxnShape, key: Ints, seen: Ints, mask: npt.NDArray[np.bool_], 
 
 def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> pa.RecordBatch:
     """Some rows of a stretch, which has so many before it."""
-    begin, end = int(plan.offsets[first]), int(plan.offsets[last])
+    bounds = plan.mops.offsets[first : last + 1]
+    begin, end = int(bounds[0]), int(bounds[-1])
     rows, mops = last - first, end - begin
-    lengths = np.diff(plan.offsets[first : last + 1])
-    writes, key, value = plan.writes[begin:end], plan.key[begin:end], plan.value[begin:end]
+    lengths = np.diff(bounds)
+    writes, key, value = plan.mops.writes[begin:end], plan.mops.key[begin:end], plan.mops.value[begin:end]
     read = ~writes & np.repeat(plan.type[first:last] == 0, lengths)
     lists = shape.model == "list-append"
     shown = writes if lists else writes | (read & (value > 0))
@@ -223,7 +230,7 @@ def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> 
         *(pa.array(value, mask=~shown), pa.nulls(mops, pa.int64()), values),
     ]
     structs = pa.StructArray.from_arrays(fields, fields=list(MOP))
-    offsets = pa.array((plan.offsets[first : last + 1] - begin).astype(np.int32))
+    offsets = pa.array((bounds - begin).astype(np.int32))
     known: dict[str, Any] = {
         "op": pa.array(before + np.arange(first, last)),
         "invoke_index": pa.array(plan.invoke[first:last]),

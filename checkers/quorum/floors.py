@@ -207,7 +207,7 @@ def _judge(sources, cells, table, floors, out):
                 source, kind = floors.told[page, 2], OLDER_THAN_READ
                 if source < -1:
                     kind = OLDER_THAN_WRITE if mutations.value[-2 - source] else OLDER_THAN_DELETION
-                record(out, kind, begin, floors.told[page, 0], page, floors.told[page, 1], source, -1)
+                record(out, kind, begin, floors.told[page, 0], (page, floors.told[page, 1], source, -1))
     return compared
 
 

@@ -155,7 +155,7 @@ def _judge(pages, mutations, deletions, memo, strange, out):
     for page in range(pages.invoke.shape[0]):
         twice = _name(pages, memo, page, strange)
         if twice >= 0:
-            record(out, 1, pages.invoke[page], page, twice, -1, -1, -1)
+            record(out, 1, pages.invoke[page], page, (twice, -1, -1, -1))
             continue
         for place in range(pages.begin[page], pages.begin[page + 1]):
             writer = -1 if strange[place] else pages.shown[place]
@@ -164,7 +164,7 @@ def _judge(pages, mutations, deletions, memo, strange, out):
             seen[writer] = page
             lacking = _lacks(pages, mutations, deletions, memo, page, writer)
             if lacking >= 0:
-                record(out, 0, pages.invoke[page], page, place, lacking, -1, -1)
+                record(out, 0, pages.invoke[page], page, (place, lacking, -1, -1))
                 break
 
 

@@ -168,7 +168,7 @@ def _judge(pages, cell_count, out):
             met[writer] = visit
             edges, count, torn = _against(pages, visit, row, mark, mark_of, edges, count)
             if torn >= 0:
-                record(out, 0, pages.invoke[row], 0, row, torn, pages.begin[writer], -1)
+                record(out, 0, pages.invoke[row], 0, (row, torn, pages.begin[writer], -1))
                 break
     return edges[:count], pages_read
 

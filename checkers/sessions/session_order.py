@@ -112,20 +112,20 @@ def _judge(events, sessions, wanted, out, guilty):
                 if _misses(events, row, my_read):
                     guilty[cell] = True
                     if wanted[0]:
-                        record(out, 0, order, cell, row, my_read, 1, -1)
+                        record(out, 0, order, cell, (row, my_read, 1, -1))
                 elif events.strong[row] and _misses(events, row, newest):
                     guilty[cell] = True
                     if wanted[0]:
-                        record(out, 0, order, cell, row, newest, 0, -1)
+                        record(out, 0, order, cell, (row, newest, 0, -1))
                 if wanted[1] and _misses(events, row, my_write):
-                    record(out, 1, order, cell, row, my_write, 1, -1)
+                    record(out, 1, order, cell, (row, my_write, 1, -1))
                 if _newer(events, row, my_read):
                     sessions.read[mine] = row
             else:
                 if wanted[2] and _misses(events, row, my_write):
-                    record(out, 2, order, cell, row, my_write, 1, -1)
+                    record(out, 2, order, cell, (row, my_write, 1, -1))
                 if wanted[3] and _misses(events, row, my_read):
-                    record(out, 3, order, cell, row, my_read, 1, -1)
+                    record(out, 3, order, cell, (row, my_read, 1, -1))
                 if events.acknowledged[row] and _newer(events, row, my_write):
                     sessions.write[mine] = row
     return compared, undecided

@@ -60,19 +60,19 @@ def _judge_read(snapshots, cell, row, newest, same, other, out):
     version, until = snapshots.version[row], snapshots.until[snapshots.version[row]]
     # One T is one snapshot. Either read may be the wrong one, so nothing more is concluded from this one.
     if same >= 0 and snapshots.version[same] != version:
-        record(out, UNEQUAL, snapshots.invoke[row], cell, row, same, -1, -1)
+        record(out, UNEQUAL, snapshots.invoke[row], cell, (row, same, -1, -1))
         return
     # A commit at or below T whose version is not the one returned, and is newer than it: the returned one was there by
     # `until` at the latest. A commit that began after the answer is no business of the read's (LATE_COMMIT tells it).
     newer = newest >= 0 and snapshots.version[newest] != version and snapshots.stamp[newest] > until
     if newer and snapshots.invoke[newest] < snapshots.complete[row]:
-        record(out, MISSED, snapshots.invoke[row], cell, row, newest, -1, -1)
+        record(out, MISSED, snapshots.invoke[row], cell, (row, newest, -1, -1))
         return
     # Where both stamps are known, `newest` has told what there is to tell. Else: a lower T showed another version, at a
     # time when this one was there, so that one is newer, and it is gone at a higher T.
     known = other >= 0 and snapshots.stamp[row] != NIL and snapshots.stamp[other] != NIL
     if other >= 0 and not known and snapshots.time[other] >= until:
-        record(out, WENT_BACK, snapshots.invoke[row], cell, row, other, -1, -1)
+        record(out, WENT_BACK, snapshots.invoke[row], cell, (row, other, -1, -1))
 
 
 @kernel
@@ -91,7 +91,7 @@ def _judge_cell(snapshots, cell, out):
         if not snapshots.judged[row]:
             continue
         if snapshots.stamp[row] > snapshots.time[row]:
-            record(out, PREMATURE, snapshots.invoke[row], cell, row, -1, -1, -1)
+            record(out, PREMATURE, snapshots.invoke[row], cell, (row, -1, -1, -1))
         other = last if last >= 0 and snapshots.version[last] != snapshots.version[row] else -1
         _judge_read(snapshots, cell, row, newest, same, other, out)
         if same < 0:
@@ -141,7 +141,7 @@ def _late_commits(commits, reads, told, out):
                     highest = done
                 pointer += 1
             if highest >= 0 and told.time[highest] >= told.stamp[row]:
-                record(out, LATE_COMMIT, told.invoke[row], cell, row, highest, -1, -1)
+                record(out, LATE_COMMIT, told.invoke[row], cell, (row, highest, -1, -1))
 
 
 def late_commits(commits: InCells, reads: InCells, told: Answers, out: Instances) -> None:
@@ -176,7 +176,7 @@ def _stale_reads(reads, writes, bounds, out):
                     newest = done
                 pointer += 1
             if newest >= 0 and bounds.settled[bounds.version[row]] < bounds.since[bounds.version[newest]]:
-                record(out, STALE, bounds.invoke[row], cell, row, newest, -1, -1)
+                record(out, STALE, bounds.invoke[row], cell, (row, newest, -1, -1))
 
 
 def stale_reads(reads: InCells, writes: InCells, bounds: BoundedReads, out: Instances) -> None:

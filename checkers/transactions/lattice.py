@@ -155,11 +155,6 @@ def friendly_name(model: str) -> str:
     return names[model]
 
 
-def canonical_name(model: str) -> str:
-    """A model by its canonical name (Adya's, where he has one)."""
-    return MODELS[friendly_name(model)][0]
-
-
 def _closure(start: Iterable[str], edges: Mapping[str, Iterable[str]]) -> frozenset[str]:
     seen, waiting = set(start), list(start)
     while waiting:

@@ -9,16 +9,11 @@ from cluster.wire.messages import ConfigurationReply
 from cluster.wire.operating import ChangeMasters, DecommissionReply, DecommissionServer, GetDecommission
 
 
-async def add_master(client: ClusterClient, server_id: str, address: str) -> ConfigurationReply:
-    """Make a server that was started as a master, on an empty disk, one of the masters; their configuration then.
+async def remove_master(client: ClusterClient, server_id: str) -> ConfigurationReply:
+    """Have a master leave, the leader too; it may be dead as long as a majority of the others lives.
 
     Raises DefiniteError (`change-refused` says why) and IndefiniteError, like all calls here; each may be repeated.
     """
-    return await _change(client, Member(server_id, address), None)
-
-
-async def remove_master(client: ClusterClient, server_id: str) -> ConfigurationReply:
-    """Have a master leave, the leader too; it may be dead as long as a majority of the others lives."""
     return await _change(client, None, server_id)
 
 

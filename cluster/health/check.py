@@ -15,14 +15,12 @@ MASTER, TSERVER = "master", "tserver"
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is wrong: in which part of the cluster (`SECTIONS`), with what, and how, in a sentence."""
+    """One thing that is wrong: in which part of the cluster (masters, tservers, tables, tablets or replicas), with
+    what, and how, in a sentence."""
 
     section: str
     subject: str
     message: str
-
-
-SECTIONS = ("masters", "tservers", "tables", "tablets", "replicas")
 
 
 class HealthRow(msgspec.Struct, frozen=True):

@@ -207,8 +207,6 @@ class FetchMutations(msgspec.Struct, frozen=True, tag="FetchMutations"):
 LoggedRequest: TypeAlias = StoreLogged | DeliverMutations | ReadSnapshot | SummarizePartition | FetchMutations
 """What coordinators ask of replicas of logged tables."""
 
-LOGGED_REQUESTS = (StoreLogged, DeliverMutations, ReadSnapshot, SummarizePartition, FetchMutations)
-
 # ---- reconciliation (Q6) ----
 
 

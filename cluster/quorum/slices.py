@@ -140,11 +140,6 @@ def merge_pages(asked: Slice, pages: Sequence[Page]) -> Page:
     return page_of(merge_contents([page.contents for page in pages]), asked, end)
 
 
-def joined_pages(asked: Slice, first: Page, more: Page) -> Page:
-    """A replica's page and its answer to `behind(asked, first.end, …)`, as one page."""
-    return Page(join_contents([first.contents, more.contents]), more.end)
-
-
 def missing(contents: PartitionContents, held: PartitionContents) -> PartitionContents:
     """What has to be written where `held` is known so that `contents` is; both canonical, and of one span.
 
@@ -209,29 +204,7 @@ def page_digest(page: Page) -> bytes:
     return blake2b(digest_of([page.contents]) + _encode(page.end), digest_size=16).digest()
 
 
-# ---- bytes and tokens ----
-
-_slices, _pages = msgspec.msgpack.Decoder(Slice), msgspec.msgpack.Decoder(Page)
-
-
-def encode_slice(asked: Slice) -> bytes:
-    """For the wire."""
-    return encode_versioned(asked)
-
-
-def decode_slice(data: bytes) -> Slice:
-    """Raises OtherVersion, msgspec.MsgspecError."""
-    return decode_versioned(_slices, data)
-
-
-def encode_page(page: Page) -> bytes:
-    """For the wire."""
-    return encode_versioned(page)
-
-
-def decode_page(data: bytes) -> Page:
-    """Raises OtherVersion, msgspec.MsgspecError."""
-    return decode_versioned(_pages, data)
+# ---- tokens ----
 
 
 class _Token(msgspec.Struct, frozen=True, array_like=True):

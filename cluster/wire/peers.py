@@ -47,13 +47,6 @@ Gathered: TypeAlias = dict[str, list[GroupMessages]]
 """Messages that travel together, by target."""
 
 
-def channel_of(message: Message) -> Channel:
-    """The channel that a message needs."""
-    if isinstance(message, AppendEntries) and message.entries:
-        return Channel.LOG
-    return Channel.BULK if isinstance(message, SnapshotChunk) else Channel.CONTROL
-
-
 def presence(heartbeat: AppendEntries) -> AppendEntries:
     """The heartbeat without its claim about the log."""
     return msgspec.structs.replace(heartbeat, prev_index=0, prev_term=0, commit=0)

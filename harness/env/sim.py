@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from harness.ports import Clock
 from harness.protocols import CLIENTS, Impairment, Node, ProbeFlow, Skew
 from harness.sim.world import World
-from harness.sim.worlds import CLIENT_MACHINES
 
 _CAPABILITIES = frozenset({"partition", "client-cut", "full-disk", "clock", "packets"})
 _ON_ANY_LINK = frozenset({"packet-delay", "packet-loss", "packet-corruption", "packet-rate", "packet-clog"})
@@ -50,10 +49,6 @@ class SimEnvironment:
         self._nodes = nodes
         for node in nodes:
             self._world.node(node.name)
-
-    @property
-    def client_machines(self) -> tuple[str, ...]:
-        return CLIENT_MACHINES
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
         """Drop what goes from source to target, nodes or clients' machines; cuts made on the world by others stay."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -212,12 +212,3 @@ def _cut(batches: Iterable[pa.RecordBatch], part_rows: int) -> Iterator[pa.Recor
         if batch.num_rows:
             yield batch
             room -= batch.num_rows
-
-
-def remove_history(path: Path) -> None:
-    """Remove a saved history, a file or a folder of parts."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        with suppress(FileNotFoundError):
-            path.unlink()

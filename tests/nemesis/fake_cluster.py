@@ -88,10 +88,6 @@ class FakeEnvironment:
     failing: set[str] = field(default_factory=set)
     heals: int = 0
 
-    @property
-    def client_machines(self) -> tuple[str, ...]:
-        return ()
-
     async def setup(self, nodes: tuple[Node, ...]) -> None: ...
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:

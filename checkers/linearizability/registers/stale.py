@@ -46,13 +46,13 @@ def _found(ops, row):
 def _report(ops, key, row, bar, write, value, out):
     """Say why a read is impossible: by rows of the prepared operations."""
     if write >= 0 or value == 0:
-        record(out, STALE_READ, ops.invoke[row], key, row, bar, write, bar)
+        record(out, STALE_READ, ops.invoke[row], key, (row, bar, write, bar))
         return
     for later in range(row + 1, ops.offsets[key + 1]):
         if ops.kind[later] in (WRITE, CAS) and ops.value[later] == value:
-            record(out, READ_BEFORE_WRITE, ops.invoke[later], key, row, later, -1, -1)
+            record(out, READ_BEFORE_WRITE, ops.invoke[later], key, (row, later, -1, -1))
             return
-    record(out, READ_OF_UNWRITTEN, ops.invoke[row], key, row, -1, -1, -1)
+    record(out, READ_OF_UNWRITTEN, ops.invoke[row], key, (row, -1, -1, -1))
 
 
 @lean

@@ -151,7 +151,7 @@ def _attach_operations(ops, key, scratch, out):
             cluster = _cluster_of(scratch, ops.value[row])
             if cluster < 0:
                 failed = _failed_writer(ops, start, stop, ops.value[row])
-                record(out, READ_OF_UNWRITTEN, ops.invoke[row], key, row, failed, -1, -1)
+                record(out, READ_OF_UNWRITTEN, ops.invoke[row], key, (row, failed, -1, -1))
                 continue
             first = clusters.first_read[cluster]
             if first < 0 or ops.complete[row] < ops.complete[first]:
@@ -179,7 +179,7 @@ def _count_clusters(ops, key, count, scratch, out):
                 break
             if clusters.parent[current] < 0:
                 failed = _failed_writer(ops, ops.offsets[key], ops.offsets[key + 1], ops.expected[row])
-                record(out, READ_OF_UNWRITTEN, ops.invoke[row], key, row, failed, clusters.first_read[current], -1)
+                record(out, READ_OF_UNWRITTEN, ops.invoke[row], key, (row, failed, clusters.first_read[current], -1))
                 break
             current = clusters.parent[current]
 
@@ -198,7 +198,7 @@ def _link_chains(ops, key, count, scratch, out):
             continue
         row, rival = clusters.writer[cluster], clusters.writer[other]
         record(
-            out, LOST_UPDATE, ops.invoke[row], key, row, rival, clusters.writer[parent], clusters.first_read[cluster]
+            out, LOST_UPDATE, ops.invoke[row], key, (row, rival, clusters.writer[parent], clusters.first_read[cluster])
         )
         clusters.parent[cluster] = -1
 
@@ -221,10 +221,7 @@ def _check_inside(ops, key, length, scratch, out):
                     STALE_READ,
                     ops.invoke[read],
                     key,
-                    read,
-                    first,
-                    writer,
-                    clusters.writer[clusters.child[cluster]],
+                    (read, first, writer, clusters.writer[clusters.child[cluster]]),
                 )
             if not some or ops.invoke[read] > _invoke_of(ops, last):
                 last = read
@@ -233,7 +230,7 @@ def _check_inside(ops, key, length, scratch, out):
                 first = early
             some = True
         if some and _complete_of(ops, first) < _invoke_of(ops, writer):
-            record(out, READ_BEFORE_WRITE, ops.invoke[writer], key, first, writer, -1, -1)
+            record(out, READ_BEFORE_WRITE, ops.invoke[writer], key, (first, writer, -1, -1))
         if not some or _invoke_of(ops, writer) > _invoke_of(ops, last):
             last = writer
         if not some or _complete_of(ops, writer) < _complete_of(ops, first):
@@ -305,7 +302,7 @@ def _report_cycles(ops, key, count, scratch, out):
             clusters.flags[current] |= _VISITED
             current = clusters.child[current]
         row, before = clusters.writer[cluster], clusters.writer[clusters.parent[cluster]]
-        record(out, CAS_CYCLE, ops.invoke[row], key, row, before, -1, -1)
+        record(out, CAS_CYCLE, ops.invoke[row], key, (row, before, -1, -1))
 
 
 @lean
@@ -329,7 +326,7 @@ def _report_conflict(ops, key, one, other, scratch, out):
         anomaly, begun = STALE_READ, writer
         if ops.complete[writer] < _invoke_of(ops, late):
             done = writer
-    record(out, anomaly, _invoke_of(ops, late), key, late, done, settled, begun)
+    record(out, anomaly, _invoke_of(ops, late), key, (late, done, settled, begun))
 
 
 @lean

@@ -181,17 +181,17 @@ def _judge_read(work, accesses, store, key, read, out):
     wrong = work.trunk_wrong if fork == ON_TRUNK else work.wrong[fork]
     agreed = min(size, orders.trunk[key]) if fork == ON_TRUNK else np.int64(orders.fork[fork])
     if wrong[2] < size:
-        record(out, DUPLICATE_ELEMENTS, txn, key, txn, -1, -1, -1)
+        record(out, DUPLICATE_ELEMENTS, txn, key, (txn, -1, -1, -1))
     if agreed < size:
-        record(out, INCOMPATIBLE_ORDER, txn, key, txn, orders.first[key], -1, -1)
+        record(out, INCOMPATIBLE_ORDER, txn, key, (txn, orders.first[key], -1, -1))
     last = np.int64(lookup(work.values, _last_element(store, key, fork, size))) if size > 0 else np.int64(-1)
     if accesses.read_outcome[read] == OK and size > 0:
         if wrong[0] < size:
-            record(out, G1A, txn, key, txn, accesses.append_txn[base + wrong[3]], -1, -1)
+            record(out, G1A, txn, key, (txn, accesses.append_txn[base + wrong[3]], -1, -1))
         if wrong[1] < size:
-            record(out, GARBAGE_READ, txn, key, txn, -1, -1, -1)
+            record(out, GARBAGE_READ, txn, key, (txn, -1, -1, -1))
         if last >= 0 and accesses.append_flags[base + last] & FINAL == 0 and accesses.append_txn[base + last] != txn:
-            record(out, G1B, txn, key, txn, accesses.append_txn[base + last], -1, -1)
+            record(out, G1B, txn, key, (txn, accesses.append_txn[base + last], -1, -1))
     if agreed == size:
         return size
     return work.place[last] + 1 if last >= 0 and work.place[last] >= 0 else np.int64(-1)
@@ -203,7 +203,7 @@ def _judge_update(work, accesses, read, key, size, out):
     length, fork, txn = accesses.length[read], accesses.fork[read], accesses.read_txn[read]
     known = work.updater[length] if fork == ON_TRUNK else work.fork_updater[fork]
     if known >= 0:
-        record(out, LOST_UPDATE, txn, key, known, txn, -1, -1)
+        record(out, LOST_UPDATE, txn, key, (known, txn, -1, -1))
         known = -2
     elif known == -1:
         known = txn
@@ -227,7 +227,7 @@ def _judge_order(work, accesses, key, size, out):
         elif outcome == OK:
             if aborted >= 0:
                 txn = accesses.append_txn[base + append]
-                record(out, DIRTY_UPDATE, txn, key, accesses.append_txn[base + aborted], txn, -1, -1)
+                record(out, DIRTY_UPDATE, txn, key, (accesses.append_txn[base + aborted], txn, -1, -1))
             aborted = np.int64(-1)
 
 

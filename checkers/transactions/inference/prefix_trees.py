@@ -246,10 +246,10 @@ def _check_alone(batch, scratch, txn, begin, end, out):
             continue
         if batch.f[mop] == READ and not internal and not _agrees(batch, scratch.before, mop):
             internal = True
-            record(out, INTERNAL, txn, batch.key[mop], txn, mop - begin, -1, -1)
+            record(out, INTERNAL, txn, batch.key[mop], (txn, mop - begin, -1, -1))
         if batch.f[mop] == APPEND and not foreseen and _foreseen(batch, scratch.before, mop):
             foreseen = True
-            record(out, FUTURE_READ, txn, batch.key[mop], txn, mop - begin, -1, -1)
+            record(out, FUTURE_READ, txn, batch.key[mop], (txn, mop - begin, -1, -1))
 
 
 @lean

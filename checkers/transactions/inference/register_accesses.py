@@ -331,10 +331,10 @@ def _judge_versions(work, accesses, key, versions, out):
     low = accesses.read_at[key]
     first = accesses.read_txn[low] if accesses.read_at[key + 1] > low else accesses.write_txn[accesses.write_at[key]]
     if one < 0:
-        record(out, CYCLIC_VERSIONS, first, key, first, -1, -1, -1)
+        record(out, CYCLIC_VERSIONS, first, key, (first, -1, -1, -1))
     elif one == versions - 1:
         late, early = work.begun_by[one], work.ended_by[other]
-        record(out, CYCLIC_VERSIONS, late, key, early, late, -1, -1)
+        record(out, CYCLIC_VERSIONS, late, key, (early, late, -1, -1))
     else:
         order = min(work.begun_by[one], work.begun_by[other])
         record(
@@ -342,10 +342,7 @@ def _judge_versions(work, accesses, key, versions, out):
             CYCLIC_VERSIONS,
             order,
             key,
-            work.ended_by[one],
-            work.begun_by[other],
-            work.ended_by[other],
-            work.begun_by[one],
+            (work.ended_by[one], work.begun_by[other], work.ended_by[other], work.begun_by[one]),
         )
 
 
@@ -359,14 +356,14 @@ def _judge_reads(work, accesses, key, versions, out):
         if version < writes:
             writer = accesses.write_txn[base + version]
             if accesses.write_outcome[base + version] == FAIL:
-                record(out, G1A, txn, key, txn, writer, -1, -1)
+                record(out, G1A, txn, key, (txn, writer, -1, -1))
             if accesses.write_flags[base + version] & FINAL == 0 and writer != txn:
-                record(out, G1B, txn, key, txn, writer, -1, -1)
+                record(out, G1B, txn, key, (txn, writer, -1, -1))
         elif version < versions - 1:
-            record(out, UNWRITTEN, txn, key, txn, -1, -1, -1)
+            record(out, UNWRITTEN, txn, key, (txn, -1, -1, -1))
         if accesses.read_flags[read] & UPDATES:
             if work.updater[version] >= 0:
-                record(out, LOST_UPDATE, txn, key, work.updater[version], txn, -1, -1)
+                record(out, LOST_UPDATE, txn, key, (work.updater[version], txn, -1, -1))
                 work.updater[version] = -2
             elif work.updater[version] == -1:
                 work.updater[version] = txn
@@ -409,7 +406,7 @@ def link_registers(batch, by_key, flags, out):
                     flags[mop], known[3] = EXTERNAL, mop
                 elif batch.outcome[row] == OK and not clash and batch.value[mop] != batch.value[known[1]]:
                     clash = True
-                    record(out, INTERNAL, txn, key, txn, mop - batch.offsets[row], -1, -1)
+                    record(out, INTERNAL, txn, key, (txn, mop - batch.offsets[row], -1, -1))
             else:
                 flags[mop] = FINAL
                 if known[2] >= 0:

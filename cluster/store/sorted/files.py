@@ -6,7 +6,7 @@ leaves no half file in use, and a file that is in use and doesn't check was dama
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable
 
 import msgspec
@@ -67,11 +67,6 @@ class SortedFile:
     def first_block(self, low: Place) -> int:
         """The block that holds what lies at a place, if any does."""
         return max(bisect_right(self._begins, low) - 1, 0)
-
-    def bytes_between(self, low: Place, high: Place) -> int:
-        """The size of the blocks that hold anything of a stretch."""
-        first, last = self.first_block(low), bisect_left(self._begins, high)
-        return sum(entry.length for entry in self.footer.blocks[first:last])
 
     async def read(self, number: int) -> list[PackedChunk]:
         """The chunks of a block; raises CorruptLog."""

@@ -119,11 +119,6 @@ class DockerEnvironment:
             output = await self._blocking(lambda: run_once(self._client, image, self.run_id, PROBE_COMMAND))
             self._abilities = parse_abilities(output)
 
-    @property
-    def client_machines(self) -> tuple[str, ...]:
-        """None: clients run on the machine of the harness itself."""
-        return ()
-
     async def setup(self, nodes: tuple[Node, ...]) -> None:
         """Make image (if need be), networks and containers, log in, prepare firewall and probes.
 

@@ -10,19 +10,14 @@ from hypothesis import strategies as st
 
 from cluster.quorum.keys import EVERYTHING, encode_key, span_of
 from cluster.quorum.mutation import MutationBuilder
-from cluster.quorum.rows import PartitionContents, clip_contents, merge_contents
+from cluster.quorum.rows import PartitionContents, clip_contents, join_contents, merge_contents
 from cluster.quorum.slices import (
     InvalidToken,
     Page,
     Slice,
     behind,
     cut_to,
-    decode_page,
-    decode_slice,
     digest_of,
-    encode_page,
-    encode_slice,
-    joined_pages,
     live_rows,
     merge_pages,
     missing,
@@ -93,7 +88,7 @@ def test_asking_for_more_behind_a_page_gives_the_larger_page(said: list, asked: 
     if first.end is not None and behind(asked, first.end, 1).spans:
         more = page_of(contents, behind(asked, first.end, 1))
         larger = page_of(contents, Slice(P, asked.spans, (asked.limit or 0) + 1, asked.columns))
-        assert joined_pages(asked, first, more) == larger
+        assert Page(join_contents([first.contents, more.contents]), more.end) == larger
 
 
 @given(few, few)
@@ -113,13 +108,6 @@ def test_digests_are_equal_for_equal_contents_and_only_for_these(one: list, two:
     assert (digest_of([a]) == digest_of([b])) == same
     assert (page_digest(Page(a)) == page_digest(Page(b))) == same
     assert page_digest(Page(a)) != page_digest(Page(a, b"x"))
-
-
-@given(few, slices)
-def test_slices_and_pages_are_found_again(said: list, asked: Slice) -> None:
-    assert decode_slice(encode_slice(asked)) == asked
-    page = page_of(in_one(said), asked)
-    assert decode_page(encode_page(page)) == page
 
 
 def test_tokens_of_other_queries_and_damaged_ones_are_refused() -> None:

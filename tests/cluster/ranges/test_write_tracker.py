@@ -1,9 +1,48 @@
 from __future__ import annotations
 
+from heapq import heappop, heappush
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.ranges.tracker import Bucket, BucketTracker, ExactTracker, Tracked
+from cluster.ranges.tracker import Bucket, BucketTracker
+
+
+class Tracked:
+    """One entry of the heap."""
+
+    __slots__ = ("gone", "timestamp")
+
+    def __init__(self, timestamp: int) -> None:
+        self.timestamp = timestamp
+        self.gone = False
+
+    def __lt__(self, other: Tracked) -> bool:
+        return self.timestamp < other.timestamp
+
+
+class ExactTracker:
+    """The minimum itself: a heap whose entries are removed when they come up."""
+
+    def __init__(self) -> None:
+        self._heap: list[Tracked] = []
+
+    def enter(self, timestamp: int) -> Tracked:
+        """Track an evaluation; what is returned is its ticket for `leave`."""
+        tracked = Tracked(timestamp)
+        heappush(self._heap, tracked)
+        return tracked
+
+    def leave(self, tracked: Tracked) -> None:
+        """An evaluation's log position is fixed, or it will never have one."""
+        tracked.gone = True
+        while self._heap and self._heap[0].gone:
+            heappop(self._heap)
+
+    @property
+    def bound(self) -> int | None:
+        """The lowest timestamp tracked; None if nothing is."""
+        return self._heap[0].timestamp if self._heap else None
 
 
 @settings(deadline=None, max_examples=300)
