@@ -56,10 +56,11 @@ def _split_a_register() -> None:
 
     from checkers.columns.codes import NIL, WRITE
     from checkers.columns.key_split import Rows
+    from checkers.findings import NO_KEY
     from checkers.linearizability.registers.split import RegisterSplit
 
     one = Rows(*(np.array([number]) for number in (0, 0, 1, WRITE, 7, NIL)))
-    split = RegisterSplit(((0, 0, 0, 0),), 1, 1)
+    split = RegisterSplit((NO_KEY,), 1, 1)
     split.blocks(one)
     split.compare(one, np.zeros(1, np.int64))
 

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import nsmallest
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from harness.errors import UserError
 
-Key: TypeAlias = tuple[int, int, int, int]
-"""An object's address: (table, partition, row, column)."""
+
+class Key(NamedTuple):
+    """An object's address."""
+
+    table: int = 0
+    partition: int = 0
+    row: int = 0
+    column: int = 0
+
+    @classmethod
+    def of(cls, parts: Iterable[int]) -> Key:
+        """The four parts, which may be of numpy."""
+        return cls(*map(int, parts))
+
+
+NO_KEY: Final = Key()
+"""The only object of a history, or none in particular."""
 
 _MOST_TOLD: Final = 8
 """Of reasons and of unsupported operations, so many are kept."""

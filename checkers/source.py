@@ -109,7 +109,7 @@ class Source:
         groups = list(self.saved.groups_with(wanted))
         return [table for group in groups for table in rows_with(self.saved, range(group, group + 1), wanted, columns)]
 
-    def told_key(self, key: tuple[int, int, int, int]) -> Any:
+    def told_key(self, key: Sequence[int]) -> Any:
         """An address as verdicts have it: the partition alone where the rest is zero, foreign parts as text."""
         table, partition, row, column = (self._told(part) for part in key)
         if self.independent:

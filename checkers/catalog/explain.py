@@ -28,7 +28,7 @@ def _first(text: str) -> str:
 
 
 def _name(finding: Finding) -> str:
-    return f"table {finding.key[1]}"
+    return f"table {finding.key.partition}"
 
 
 def _id(facts: dict[str, Any]) -> str:

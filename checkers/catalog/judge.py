@@ -33,7 +33,7 @@ from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
 from checkers.engines.session import machine_memory
 from checkers.explain.conclude import conclude
-from checkers.findings import Finding, Findings, earliest, merged
+from checkers.findings import NO_KEY, Finding, Findings, earliest, merged
 from checkers.linearizability.registers.judge import judge_register
 from checkers.options import CheckOptions
 from checkers.settings import int_setting
@@ -106,7 +106,7 @@ def _stuck(answer: SearchAnswer) -> Iterator[Finding]:
         for state in answer.states
     ]
     facts = {"states": states[:_STATES_TOLD], "more": max(0, len(states) - _STATES_TOLD)}
-    yield Finding("no-order", answer.stuck.order, (0, 0, 0, 0), (answer.stuck.order,), facts)
+    yield Finding("no-order", answer.stuck.order, NO_KEY, (answer.stuck.order,), facts)
 
 
 def _figures(calls: list[Call]) -> dict[str, int]:

@@ -24,7 +24,7 @@ from checkers.catalog.calls import (
     Tablet,
 )
 from checkers.catalog.model import RENAME_ALTERS
-from checkers.findings import Finding
+from checkers.findings import Finding, Key
 
 UNCOMMITTED, HALF_MADE, TWICE, PHANTOM = "uncommitted-record", "half-made-table", "table-twice", "phantom-table"
 FLICKERING, LOST, RETURNED = "flickering-table", "lost-table", "deleted-table-seen"
@@ -89,7 +89,9 @@ def _tables(calls: Sequence[Call]) -> dict[int, _Table]:
 
 
 def _finding(name: str, calls: Sequence[Call], at: int = 0, **facts: Any) -> Finding:
-    return Finding(name, max(call.order for call in calls), (0, at, 0, 0), tuple(call.order for call in calls), facts)
+    return Finding(
+        name, max(call.order for call in calls), Key(partition=at), tuple(call.order for call in calls), facts
+    )
 
 
 # ---- what one answer says ----

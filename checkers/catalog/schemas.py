@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from checkers.catalog.calls import COLUMN, RESHAPE, Call
-from checkers.findings import Finding
+from checkers.findings import NO_KEY, Finding
 
 SCHEMAS_DIFFER, COLUMN_BACK, SCHEMA_BACK = "schemas-differ", "column-came-back", "schema-went-back"
 
@@ -30,7 +30,7 @@ def schema_findings(calls: Sequence[Call]) -> Iterator[Finding]:
 
 def _finding(name: str, calls: Sequence[Call], **facts: int) -> Finding:
     ops = tuple(call.order for call in calls)
-    return Finding(name, max(ops), (0, 0, 0, 0), ops, facts)
+    return Finding(name, max(ops), NO_KEY, ops, facts)
 
 
 def _versions(told: Sequence[Call]) -> Iterator[Finding]:

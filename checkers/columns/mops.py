@@ -29,6 +29,7 @@ from checkers.columns.batches import (
 from checkers.columns.chains import batch_lists
 from checkers.columns.codes import FAIL, NEVER, NIL, OK, UNSUPPORTED, Ints, began_as, unsupported
 from checkers.columns.dense import is_constant, shortened, taken, together
+from checkers.findings import Key
 from checkers.source import KEY_COLUMNS
 
 ADDRESS: Final = KEY_COLUMNS
@@ -55,6 +56,11 @@ EXTRAS: Final = (
 """Further columns: `session` (-1 - process where the history names none), `strong` (1 for reads of STRONG_MODES),
 `first` and `last` (of `bound_kinds`: the rows they are about, NIL and NEVER where open; where a page's limit ended it,
 its end is the last), the others as in the history table with NIL for null."""
+
+
+def key_of(rows: Columns, row: int) -> Key:
+    """The object that a row is about."""
+    return Key.of(rows[name][row] for name in ADDRESS)
 
 
 FEED_EVENTS: Final = frozenset({"feed-row", "feed-resolved"})

@@ -148,5 +148,4 @@ def group_starts(columns: Sequence[Any]) -> Ints:
 
 def key_at(table: pa.Table, row: int) -> Key:
     """The object that a flat row is about."""
-    t, p, r, c = (table.column(name)[row].as_py() for name in OBJECT)
-    return t, p, r, c
+    return Key.of(table.column(name)[row].as_py() for name in OBJECT)

@@ -111,8 +111,7 @@ class KeySieve:
             keyed = group(_flat(united([part], FLAT.names)))
             counts = np.diff(keyed.columns.offsets)
             for place in np.flatnonzero(counts * _LEAST_SHARE >= counts.sum()).tolist():
-                t, p, r, c = keyed.addresses[place].tolist()
-                sizes[t, p, r, c] += len(part) * int(counts[place]) // int(counts.sum())
+                sizes[Key.of(keyed.addresses[place])] += len(part) * int(counts[place]) // int(counts.sum())
         return frozenset(key for key, size in sizes.items() if size >= least)
 
     def without(self, part: bytes, keys: frozenset[Key]) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from checkers.engines.api import Engine
 from checkers.explain.speaker import Speaker
-from checkers.findings import Finding, Findings, Key, refuse_unsupported
+from checkers.findings import NO_KEY, Finding, Findings, Key, refuse_unsupported
 from checkers.source import Source
 from checkers.verdict import Anomaly, Validity, Verdict
 
@@ -74,7 +74,7 @@ def shortened(row: dict[str, Any]) -> dict[str, Any]:
 
 def thing(speaker: Speaker, kind: str, key: Key) -> str:
     """`the set`, or `the set of key 5` where there are several."""
-    return f"the {kind}" if key == (0, 0, 0, 0) else f"the {kind} of {speaker.key(key)}"
+    return f"the {kind}" if key == NO_KEY else f"the {kind} of {speaker.key(key)}"
 
 
 def who(speaker: Speaker, index: int, did: str) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from checkers.findings import Key
 from checkers.source import KEY_COLUMNS, NO_CLOCK, Source
+
+
+def key_in(mop: Mapping[str, Any]) -> Key:
+    """What a micro-operation of a history row is about."""
+    return Key.of(mop[name] or 0 for name in KEY_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +37,19 @@ class Speaker:
         """The same, of operations on several cells only what they did to this one."""
         rows = {}
         for index, row in self.rows.items():
-            mine = [mop for mop in row["mops"] if tuple(mop[name] or 0 for name in KEY_COLUMNS) == key]
+            mine = [mop for mop in row["mops"] if key_in(mop) == key]
             rows[index] = {**row, "mops": mine} if mine and len(row["mops"]) > 1 else row
         return Speaker(self.source, rows)
 
     def key(self, key: Key) -> str:
         """`key 5`, with table, row and column where they are not the first; `key :x of 5` within independent keys."""
-        table, partition, row, column = key
+        row, partition = self.source.shown(key.row), self.source.shown(key.partition)
         if self.source.independent:
-            return f"key {self.source.shown(row)} of {self.source.shown(partition)}"
-        name = f"key {self.source.shown(partition)}"
-        if row or column:
-            name += f" (row {self.source.shown(row)}, column {column})"
-        return name if table == 0 else f"{name} of table {table}"
+            return f"key {row} of {partition}"
+        name = f"key {partition}"
+        if key.row or key.column:
+            name += f" (row {row}, column {key.column})"
+        return name if key.table == 0 else f"{name} of table {key.table}"
 
     def ended(self, index: int) -> str:
         """`had completed at 11.950 s`."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from checkers.explain.speaker import Speaker
-from checkers.findings import Finding
+from checkers.findings import Finding, Key
 from checkers.source import Source
 from checkers.verdict import Anomaly
 
@@ -86,12 +86,12 @@ def _why(speaker: Speaker, step: dict[str, Any]) -> str:
         if step["source"] < 0:
             return f"{source} comes before {target}"
         return f"{source} came before {target} in one session"
-    key, value = speaker.key(tuple(step["key"])), speaker.source.shown(step["value"])
+    key, value = speaker.key(Key(*step["key"])), speaker.source.shown(step["value"])
     if step["kind"] == "wr":
         return f"{target} read {value} of {key} from {source}"
     reader = _name(speaker, step["reader"])
     if step["seen_by"] == "read":
-        seen = f"read {speaker.key(tuple(step['seen_key']))} from it"
+        seen = f"read {speaker.key(Key(*step['seen_key']))} from it"
     elif step["seen_by"] == "session":
         seen = "came behind it in its session"
     else:

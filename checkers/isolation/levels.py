@@ -9,8 +9,8 @@ import numpy as np
 
 from checkers.columns.codes import Ints, told_value
 from checkers.columns.graph import Digraph, cyclic_components, digraph, peel, shortest_cycle
-from checkers.columns.mops import ADDRESS, Columns, strangers
-from checkers.findings import Finding, Findings, Key
+from checkers.columns.mops import Columns, key_of, strangers
+from checkers.findings import NO_KEY, Finding, Findings, Key
 from checkers.isolation.causal_edges import causal_edges
 from checkers.isolation.history import History, read_history, so_wr
 from checkers.isolation.weak_edges import DemandedEdges, Int32s, atomic_edges, committed_edges
@@ -68,7 +68,7 @@ class IsolationKernel:
             counts[name] = counts.get(name, 0) + count
         unclear = int((history.matched.problem == SEVERAL_WRITERS).sum())
         facts = {"level": 0 if kept else level, "unclear_reads": unclear, "sessions": history.chains.total}
-        reached = Finding(REACHED, -1, (0, 0, 0, 0), (), facts)
+        reached = Finding(REACHED, -1, NO_KEY, (), facts)
         return Findings(len(history.invoke), history.keys, counts | {REACHED: 1}, (reached, *kept, *more))
 
     def _bad_reads(self, history: History) -> tuple[dict[str, int], list[Finding]]:
@@ -160,11 +160,6 @@ def _readers(history: History, reads: Ints) -> Ints:
     return np.searchsorted(history.reads.begin, reads, side="right") - 1
 
 
-def _address(history: History, row: int) -> Key:
-    table, partition, line, column = (int(history.rows[name][row]) for name in ADDRESS)
-    return table, partition, line, column
-
-
 def _value(history: History, row: int) -> int | None:
     value = int(history.rows["value"][row])
     return told_value(value, history.initial)
@@ -178,7 +173,7 @@ def _bad_read(history: History, name: str, row: int) -> Finding:
     if witness >= 0:
         facts["written"] = _value(history, witness)
         facts["replaced_by"] = _replacement(history, witness)
-    return Finding(name, reader, _address(history, row), ops, facts)
+    return Finding(name, reader, key_of(history.rows, row), ops, facts)
 
 
 def _replacement(history: History, row: int) -> int | None:
@@ -190,7 +185,7 @@ def _replacement(history: History, row: int) -> int | None:
 def _cycle(history: History, cause: _Cause, name: str, cycle: Ints, size: int) -> Finding:
     steps = [_step(history, cause, int(edge)) for edge in cycle]
     ops = [step["source"] for step in steps] + [step.get("reader", -1) for step in steps]
-    key = next((tuple(step["key"]) for step in steps if "key" in step and step["kind"] == "ww"), (0, 0, 0, 0))
+    key = next((Key(*step["key"]) for step in steps if "key" in step and step["kind"] == "ww"), NO_KEY)
     unique = tuple(dict.fromkeys(op for op in ops if op >= 0))
     facts = {"steps": steps, "level": cause.level, "component": size}
     return Finding(name, max(unique), key, unique, facts)
@@ -208,7 +203,7 @@ def _step(history: History, cause: _Cause, edge: int) -> dict[str, Any]:
     if read < 0:
         return step
     row = int(history.read_row[read])
-    step |= {"kind": "wr", "key": list(_address(history, row)), "value": _value(history, row)}
+    step |= {"kind": "wr", "key": list(key_of(history.rows, row)), "value": _value(history, row)}
     if edge < cause.demanded:
         return step
     reader = int(_readers(history, np.array([read]))[0])
@@ -218,7 +213,7 @@ def _step(history: History, cause: _Cause, edge: int) -> dict[str, Any]:
     stop = read if cause.level == "read-committed" else end
     direct = begin + np.flatnonzero(reads.source[begin:stop] == source)
     if len(direct):
-        step |= {"seen_by": "read", "seen_key": list(_address(history, int(history.read_row[direct[0]])))}
+        step |= {"seen_by": "read", "seen_key": list(key_of(history.rows, int(history.read_row[direct[0]])))}
     else:
         same = history.chains.chain[source] == history.chains.chain[reader]
         step["seen_by"] = "session" if same else "causal"

@@ -22,7 +22,7 @@ from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, run_batches
 from checkers.explain.conclude import conclude, who
 from checkers.explain.speaker import Speaker, listed
-from checkers.findings import Finding, Findings, earliest, merged
+from checkers.findings import NO_KEY, Finding, Findings, earliest, merged
 from checkers.jepsen.numbers import exact, is_foreign, json_able, large_integers, summable
 from checkers.options import CheckOptions
 from checkers.settings import bool_setting, int_setting, names_setting
@@ -36,7 +36,6 @@ _MOST_TOTALS: Final = 256
 """Of so many totals of a bank the reads are counted, those that most show. That hides nothing: where all reads show one
 total there is only one, and where they don't, those that show another than the chosen one are told."""
 
-_NOWHERE: Final = (0, 0, 0, 0)
 
 Totals: TypeAlias = dict[int, tuple[int, int]]
 """How many reads show a total, and the first that does."""
@@ -181,7 +180,7 @@ class BankKernel:
         facts = {"total": json_able(int(reads.total[read])), "expected": json_able(expected), "accounts": balances}
         facts["more"] = int(bad.sum()) - len(balances)
         index = int(reads.operations.invoke[reads.which[read]])
-        return Finding(name, index, _NOWHERE, (index,), facts)
+        return Finding(name, index, NO_KEY, (index,), facts)
 
 
 def _any(of: Ints, flags: Any, count: int) -> Any:

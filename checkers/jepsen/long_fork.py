@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from checkers.columns.codes import FAIL, OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, read_mops, read_operations
+from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
 from checkers.explain.conclude import conclude, who
@@ -183,17 +183,12 @@ def _findings(rows: pa.Table, reads: GroupReads, number: int, explain: int) -> l
         mine = [slice(int(reads.starts[i]), int(reads.starts[i]) + reads.size(i)) for i in (one, other)]
         a, b = (reads.seen[part] for part in mine)
         keys = {
-            "first_only": [_key(rows, mine[0].start + int(i)) for i in np.flatnonzero(a & ~b)[:4]],
-            "second_only": [_key(rows, mine[0].start + int(i)) for i in np.flatnonzero(b & ~a)[:4]],
+            "first_only": [key_at(rows, mine[0].start + int(i)) for i in np.flatnonzero(a & ~b)[:4]],
+            "second_only": [key_at(rows, mine[0].start + int(i)) for i in np.flatnonzero(b & ~a)[:4]],
         }
         ops = (int(reads.invoke[one]), int(reads.invoke[other]))
         kept.append(Finding(LONG_FORK, max(ops), keys["first_only"][0], ops, keys))
     return kept
-
-
-def _key(rows: pa.Table, row: int) -> Key:
-    t, p, r, c = (rows.column(name)[row].as_py() for name in OBJECT)
-    return t, p, r, c
 
 
 def judge_long_fork(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
@@ -230,8 +225,8 @@ def _illegal(source: Source, part: Findings) -> tuple[str, ...]:
 
 def _long_fork(speaker: Speaker, finding: Finding) -> str:
     one, other = finding.ops
-    first = listed([speaker.key(tuple(key)) for key in finding.facts["first_only"]])
-    second = listed([speaker.key(tuple(key)) for key in finding.facts["second_only"]])
+    first = listed([speaker.key(Key(*key)) for key in finding.facts["first_only"]])
+    second = listed([speaker.key(Key(*key)) for key in finding.facts["second_only"]])
     return (
         f"{who(speaker, one, f'saw the write of {first} but not that of {second}')}, so that of {first} came first; "
         f"{who(speaker, other, f'saw the write of {second} but not that of {first}')}, so it came last: "

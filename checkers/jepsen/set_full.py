@@ -234,7 +234,7 @@ def size_of(batch: pa.RecordBatch) -> _Size | None:
     if len(sets) > _MOST_TOLD:
         return None
     shown = found.mops.list_stop[found.reads] - found.mops.list_start[found.reads]
-    keys = frozenset((t, p, r, c) for t, p, r, c in sets.tolist())
+    keys = frozenset(map(Key.of, sets))
     return _Size(keys, len(found.adds), len(found.reads), int(shown.sum()))
 
 

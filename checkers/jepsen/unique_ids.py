@@ -16,7 +16,7 @@ from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
 from checkers.explain.conclude import conclude, who
 from checkers.explain.speaker import Speaker, listed
-from checkers.findings import Finding, Findings, earliest, merged
+from checkers.findings import NO_KEY, Finding, Findings, Key, earliest, merged
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -87,7 +87,7 @@ class UniqueIdsFlow:
             begin = int(starts[group])
             ops = tuple(invoke[begin : begin + min(int(sizes[group]), 4)].tolist())
             facts = {"id": int(value[begin]), "text": text[begin].as_py(), "times": int(sizes[group])}
-            kept.append(Finding(DUPLICATE, ops[1], (0, int(partition[begin]), 0, 0), ops, facts))
+            kept.append(Finding(DUPLICATE, ops[1], Key(partition=int(partition[begin])), ops, facts))
         acknowledged = kind == GENERATE
         numbers = value[acknowledged & (codes < 0)]
         numbers = numbers[(numbers >= FOREIGN_BASE) | (numbers < FOREIGN_BASE - self.dictionary_size)]
@@ -139,7 +139,7 @@ def judge_unique_ids(source: Source, engine: Engine, options: CheckOptions) -> V
 def _duplicate(speaker: Speaker, finding: Finding) -> str:
     facts, ops = finding.facts, finding.ops
     shown = facts["text"] if facts["text"] is not None else speaker.source.shown(facts["id"])
-    of = "" if finding.key == (0, 0, 0, 0) else f" of {speaker.key(finding.key)}"
+    of = "" if finding.key == NO_KEY else f" of {speaker.key(finding.key)}"
     others = [f"process {speaker.rows[i]['process']} at {speaker.when(i, 'invoke')}" for i in ops if i != ops[1]]
     more = facts["times"] - len(ops)
     return (

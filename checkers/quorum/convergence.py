@@ -20,7 +20,7 @@ from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
 from checkers.explain.conclude import shortened
 from checkers.explain.speaker import Speaker, listed
-from checkers.findings import Finding, Findings
+from checkers.findings import NO_KEY, Finding, Findings
 from checkers.options import CheckOptions
 from checkers.quorum.explain import LEVEL_COLUMNS, cell_words
 from checkers.quorum.reading import Reading
@@ -56,7 +56,7 @@ class QuorumConvergence:
         table = make_table(rows)
         if table.refused is not None:
             key, ops = table.refused
-            finding = Finding(f"refused:{key}", min(ops), (0, 0, 0, 0), ops)
+            finding = Finding(f"refused:{key}", min(ops), NO_KEY, ops)
             return Findings(len(table.rows["kind"]), counts={finding.anomaly: 1}, kept=(finding,))
         partitions = len(table.cells.begin) - 1
         if table.undecided:

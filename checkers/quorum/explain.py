@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from checkers.explain.conclude import shortened
 from checkers.explain.speaker import Speaker
-from checkers.findings import Finding
+from checkers.findings import Finding, Key
 from checkers.quorum.kernel import LOST, MISSED, OLDER, RETURNED, TORN, TWOFOLD, UNWRITTEN
 from checkers.quorum.tears import picture, why_torn
 from checkers.source import Source
@@ -35,10 +35,10 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
 
 def cell_words(speaker: Speaker, cell: Sequence[int]) -> str:
     """`row 2 of key 14`."""
-    table, partition, row, column = cell
-    line = speaker.source.shown(row)
-    name = f"row {line}" if column == 0 else f"row {line}, column {column}"
-    return f"{name} of {speaker.key((table, partition, 0, 0))}"
+    key = Key(*cell)
+    line = speaker.source.shown(key.row)
+    name = f"row {line}" if key.column == 0 else f"row {line}, column {key.column}"
+    return f"{name} of {speaker.key(Key(key.table, key.partition))}"
 
 
 def _at(speaker: Speaker, index: int) -> str:

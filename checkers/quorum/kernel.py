@@ -10,7 +10,7 @@ import numpy as np
 from checkers.columns.codes import NIL
 from checkers.columns.instances import Instances, make_instances
 from checkers.columns.mops import Columns, strangers
-from checkers.findings import Finding, Findings
+from checkers.findings import NO_KEY, Finding, Findings
 from checkers.quorum.floors import Sources, by_partition, by_session, too_old_reads
 from checkers.quorum.pages import torn_pages
 from checkers.quorum.table import (
@@ -65,7 +65,7 @@ class QuorumKernel:
         table = make_table(rows)
         if table.refused is not None:
             key, ops = table.refused
-            finding = Finding(f"refused:{key}", min(ops), (0, 0, 0, 0), ops)
+            finding = Finding(f"refused:{key}", min(ops), NO_KEY, ops)
             return Findings(len(table.rows["kind"]), counts={finding.anomaly: 1}, kept=(finding,))
         partitions = len(table.cells.begin) - 1
         if table.undecided:
@@ -153,7 +153,7 @@ def _written(table: QuorumTable, touch: int) -> dict[str, Any]:
     if not mutations.value[touch]:
         return told | {"value": None}
     mine = table.rows["invoke"] == mutations.invoke[m]
-    for name, part in zip(("table", "partition", "row", "column"), cell_key(table.cells, cell), strict=True):
+    for name, part in cell_key(table.cells, cell)._asdict().items():
         mine = mine & (table.rows[name] == part)
     row = np.flatnonzero(mine & (table.rows["kind"] == 1))[0]
     return told | {"value": int(table.rows["value"][row])}

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from checkers.columns.codes import FAIL, NIL, OK, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import ADDRESS, Columns, selected
+from checkers.findings import Key
 
 READ: Final = 0
 WRITE: Final = 1
@@ -340,10 +341,9 @@ def _nothing(rows: Columns, cells: Cells, refused: tuple[str, tuple[int, ...]] |
     return QuorumTable(rows, cells, mutations, Deletions(zero, none, none), pages, refused, undecided)
 
 
-def cell_key(cells: Cells, cell: int) -> tuple[int, int, int, int]:
+def cell_key(cells: Cells, cell: int) -> Key:
     """The address of a cell."""
-    table, partition, row, column = (int(part[cell]) for part in cells.address)
-    return table, partition, row, column
+    return Key.of(part[cell] for part in cells.address)
 
 
 def garbage(table: QuorumTable) -> Ints:

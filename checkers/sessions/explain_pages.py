@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from checkers.explain.speaker import Speaker, listed
-from checkers.findings import Finding
+from checkers.findings import Finding, Key
 from checkers.source import Source
 from checkers.verdict import Anomaly
 
@@ -29,9 +29,9 @@ def _value(speaker: Speaker, told: dict[str, Any]) -> str:
 
 def _cell(speaker: Speaker, cell: Sequence[int]) -> str:
     """`row 2 of key 14`."""
-    table, partition, row, column = cell
-    name = f"row {row}" if column == 0 else f"row {row}, column {column}"
-    return f"{name} of {speaker.key((table, partition, 0, 0))}"
+    key = Key(*cell)
+    name = f"row {key.row}" if key.column == 0 else f"row {key.row}, column {key.column}"
+    return f"{name} of {speaker.key(Key(key.table, key.partition))}"
 
 
 def _torn(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:

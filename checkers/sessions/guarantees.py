@@ -11,7 +11,7 @@ from checkers.columns.chains import Chains, chain_of, find_chains, positions
 from checkers.columns.codes import NEVER, NIL, OK, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
-from checkers.columns.mops import ADDRESS, Columns, selected, strangers
+from checkers.columns.mops import Columns, key_of, selected, strangers
 from checkers.columns.versions import (
     APPEND,
     ELEMENT,
@@ -25,7 +25,7 @@ from checkers.columns.versions import (
     ordered_versions,
     sorted_cells,
 )
-from checkers.findings import Finding, Findings, Key
+from checkers.findings import Finding, Findings
 from checkers.sessions.off_chain import omissions
 from checkers.sessions.session_order import GUARANTEES, Events, judge_sessions
 from checkers.sessions.version_cycles import (
@@ -167,11 +167,6 @@ def _events(rows: Columns, cell: Ints, begin: Ints, version: Ints, since: Ints, 
     )
 
 
-def _address(rows: Columns, row: int) -> Key:
-    table, partition, line, column = (int(rows[name][row]) for name in ADDRESS)
-    return table, partition, line, column
-
-
 def _shown(table: Table, row: int) -> dict[str, Any]:
     value = int(table.rows["value"][row])
     return {
@@ -199,7 +194,7 @@ def _direct(table: Table, out: Instances) -> list[Finding]:
             facts = {"mine": mine, "earlier": other, "in_session": bool(scope), "timed": bool(table.timed[cell])}
             facts["listed"] = bool(table.listed[cell])
             ops = (int(order), int(table.rows["invoke"][earlier]), mine["writer"], other["writer"])
-            found.append(Finding(name, int(order), _address(table.rows, int(row)), ops, facts))
+            found.append(Finding(name, int(order), key_of(table.rows, int(row)), ops, facts))
     return found
 
 
@@ -207,7 +202,7 @@ def _omission(table: Table, row: int, earlier: int, in_session: bool, element: i
     facts = {"mine": _shown(table, row), "earlier": _shown(table, earlier), "in_session": in_session}
     facts |= {"timed": False, "listed": True, "element": element}
     ops = (int(table.rows["invoke"][row]), int(table.rows["invoke"][earlier]), -1, -1)
-    return Finding(ANOMALIES[0], ops[0], _address(table.rows, row), ops, facts)
+    return Finding(ANOMALIES[0], ops[0], key_of(table.rows, row), ops, facts)
 
 
 def _contradictions(table: Table, guilty: Bools, explain: int) -> tuple[int, list[Finding]]:
@@ -255,7 +250,7 @@ def _contradiction(table: Table, picked: Ints, shown: Ints, asked: Ints, cycle: 
         )
     ops = tuple(dict.fromkeys(op for step in steps for op in (step["source"], step["target"]) if op >= 0))
     row = int(np.flatnonzero(table.events.version == versions[0])[0])
-    return Finding(CONTRADICTORY, max(ops), _address(table.rows, row), ops, {"steps": steps})
+    return Finding(CONTRADICTORY, max(ops), key_of(table.rows, row), ops, {"steps": steps})
 
 
 def _value_of(table: Table, version: int) -> int | None:

@@ -17,7 +17,7 @@ from checkers.columns.chains import Chains, chain_of, find_chains, positions
 from checkers.columns.codes import NEVER, NIL, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
-from checkers.columns.mops import ADDRESS, Columns, MopProjection, selected, strangers
+from checkers.columns.mops import ADDRESS, Columns, MopProjection, key_of, selected, strangers
 from checkers.columns.versions import (
     APPEND,
     ELEMENT,
@@ -31,7 +31,7 @@ from checkers.columns.versions import (
 )
 from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
-from checkers.findings import Finding, Findings, Key, refuse_unsupported
+from checkers.findings import Finding, Findings, refuse_unsupported
 from checkers.options import CheckOptions
 from checkers.quorum.judge import judge_quorum
 from checkers.quorum.reading import read_quorum_history
@@ -218,15 +218,10 @@ def _on_lists(rows: Columns, cell: Ints, chains: Chains, listed: np.ndarray) -> 
     return length, place, read[~fits]
 
 
-def _address(rows: Columns, row: int) -> Key:
-    table, partition, line, column = (int(rows[name][row]) for name in ADDRESS)
-    return table, partition, line, column
-
-
 def _cell_facts(table: _Table, row: int) -> dict[str, Any]:
     value = int(table.rows["value"][row])
     listed = bool(table.rows["kind"][row] == LIST_READ)
-    return {"cell": list(_address(table.rows, row)), "value": None if value == NIL else value, "list": listed}
+    return {"cell": list(key_of(table.rows, row)), "value": None if value == NIL else value, "list": listed}
 
 
 def _finding(table: _Table, name: str, shown: int, lacking: int, written: int, unwritten: int) -> Finding:
@@ -239,7 +234,7 @@ def _finding(table: _Table, name: str, shown: int, lacking: int, written: int, u
         facts["settled"] = int(table.pages.settled[origin])
         facts["since"] = int(table.pages.since[table.visit[written]])
     older = int(table.rows["invoke"][table.pages.begin[origin]]) if origin >= 0 else -1
-    return Finding(name, reader, _address(table.rows, lacking), (reader, writer, older), facts)
+    return Finding(name, reader, key_of(table.rows, lacking), (reader, writer, older), facts)
 
 
 def _torn(table: _Table, out: Instances, place: int) -> Finding:

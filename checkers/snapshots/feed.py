@@ -28,11 +28,11 @@ import numpy as np
 
 from checkers.columns.codes import FAIL, NIL, OK, Ints
 from checkers.columns.dense import together
-from checkers.columns.mops import ADDRESS, Columns, MopProjection, joined, selected, strangers
+from checkers.columns.mops import ADDRESS, Columns, MopProjection, joined, key_of, selected, strangers
 from checkers.engines.api import Engine
 from checkers.engines.exchange import buckets_of, split
 from checkers.engines.grouped import Sharing, judge_mops
-from checkers.findings import Finding, Findings, Key, refuse_unsupported
+from checkers.findings import Finding, Findings, refuse_unsupported
 from checkers.options import CheckOptions
 from checkers.snapshots.explain import explain_feed
 from checkers.source import Source
@@ -274,11 +274,6 @@ class _Table:
         return by_value | np.isin(ids[: len(due)], ids[len(due) :])
 
 
-def _address(rows: Columns, row: int) -> Key:
-    table, partition, line, column = (int(rows[name][row]) for name in ADDRESS)
-    return table, partition, line, column
-
-
 def _finding(table: _Table, name: str, row: int, other: int) -> Finding:
     def told(place: int) -> dict[str, Any] | None:
         if place < 0:
@@ -288,6 +283,4 @@ def _finding(table: _Table, name: str, row: int, other: int) -> Finding:
 
     feed = int(table.rows["session"][row if table.feed[row] >= 0 else other])
     ops = (int(table.rows["invoke"][row]), int(table.rows["invoke"][other]) if other >= 0 else -1)
-    return Finding(
-        name, ops[0], _address(table.rows, row), ops, {"mine": told(row), "other": told(other), "feed": feed}
-    )
+    return Finding(name, ops[0], key_of(table.rows, row), ops, {"mine": told(row), "other": told(other), "feed": feed})

@@ -20,11 +20,11 @@ import numpy as np
 from checkers.columns.codes import NEVER, NIL, OK, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
-from checkers.columns.mops import ADDRESS, Columns, MopProjection, strangers
+from checkers.columns.mops import ADDRESS, Columns, MopProjection, key_of, strangers
 from checkers.columns.versions import READ, WRITE, Versions, grouped_order, ordered_versions, sorted_cells
 from checkers.engines.api import Engine
 from checkers.engines.grouped import judge_mops
-from checkers.findings import Finding, Findings, Key, refuse_unsupported
+from checkers.findings import Finding, Findings, refuse_unsupported
 from checkers.options import CheckOptions
 from checkers.snapshots.explain import explain_reads
 from checkers.snapshots.snapshot_order import (
@@ -165,11 +165,6 @@ class _Table:
         stale_reads(reads, writes, BoundedReads(*by_row, self.versions.since, self.versions.settled), out)
 
 
-def _address(rows: Columns, row: int) -> Key:
-    table, partition, line, column = (int(rows[name][row]) for name in ADDRESS)
-    return table, partition, line, column
-
-
 def _told(table: _Table, row: int) -> dict[str, Any]:
     names = ("requested_ts", "served_ts", "bound", "value")
     told = {name: int(table.rows[name][row]) for name in names}
@@ -189,5 +184,5 @@ def _findings(table: _Table, out: Instances) -> list[Finding]:
             facts = {"mine": _told(table, row), "other": _told(table, other) if other >= 0 else None}
             stamp = int(table.stamp[table.version[row]])
             facts["committed"] = None if stamp == NIL else stamp  # type: ignore[assignment]
-            found.append(Finding(name, int(order), _address(table.rows, row), ops, facts))
+            found.append(Finding(name, int(order), key_of(table.rows, row), ops, facts))
     return found

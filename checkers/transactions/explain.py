@@ -49,7 +49,7 @@ def _cycle(speaker: TxnSpeaker, finding: Finding) -> tuple[str, tuple[dict[str, 
     for source, target, kind, address in zip(
         ops, (*ops[1:], ops[0]), finding.facts["kinds"], finding.facts["keys"], strict=True
     ):
-        key: Key | None = tuple(address) if address is not None else None
+        key = Key(*address) if address is not None else None
         why = (
             f"{_why(speaker, source, target, kind, key)}, so {speaker.name(source)} comes before {speaker.name(target)}"
         )

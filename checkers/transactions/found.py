@@ -7,11 +7,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from checkers.columns.instances import Instances
-from checkers.findings import Finding, Key
+from checkers.findings import NO_KEY, Finding, Key
 from checkers.transactions.graph.cycles import Cycles
 from checkers.transactions.mops import Ints, Txns
-
-NO_KEY: Final[Key] = (0, 0, 0, 0)
 
 OWN: Final = frozenset({"internal", "future-read"})
 """Anomalies that one transaction shows by itself."""
@@ -39,12 +37,6 @@ class Inferred(Protocol):
         """Anomalies by dependencies and so many orders besides (`judge.orders_of`), some to be explained."""
 
 
-def address_of(addresses: Ints, key: int) -> Key:
-    """A key's address by its number."""
-    table, partition, row, column = (int(part) for part in addresses[key])
-    return table, partition, row, column
-
-
 def instance_findings(
     out: Instances, names: tuple[str, ...], addresses: Ints, txns: Txns, plain_facts: frozenset[str]
 ) -> tuple[Finding, ...]:
@@ -57,7 +49,7 @@ def instance_findings(
             if name in plain_facts:
                 facts, rows = {"mop": int(rows[1])}, rows[:1]
             ops = tuple(int(txns.invoke[row]) for row in rows if row >= 0)
-            found.append(Finding(name, int(txns.invoke[order]), address_of(addresses, int(key)), ops, facts))
+            found.append(Finding(name, int(txns.invoke[order]), Key.of(addresses[key]), ops, facts))
     return tuple(sorted(found, key=lambda finding: finding.order))
 
 
@@ -67,7 +59,7 @@ def cycle_findings(cycles: Cycles, addresses: Ints, txns: Txns) -> tuple[Finding
     for name, kept in cycles.kept.items():
         for cycle in kept:
             ops = tuple(int(txns.invoke[txn]) for txn in cycle.txns)
-            keys = [list(address_of(addresses, key)) if key >= 0 else None for key in cycle.keys]
+            keys = [list(Key.of(addresses[key])) if key >= 0 else None for key in cycle.keys]
             found.append(Finding(name, min(ops), NO_KEY, ops, {"kinds": list(cycle.kinds), "keys": keys}))
     return tuple(found)
 

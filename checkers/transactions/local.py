@@ -8,12 +8,12 @@ import numpy as np
 
 from checkers.columns.instances import Instances
 from checkers.explain.speaker import Speaker
+from checkers.findings import Key
 from checkers.source import Source
 from checkers.transactions.found import (
     OWN,
     UNWRITTEN,
     Found,
-    address_of,
     cycle_findings,
     instance_findings,
     orderless,
@@ -35,7 +35,7 @@ def edge_counts(edges: Edges) -> dict[str, int]:
     return {name: int(counts[code]) for code, name in enumerate(("ww", "wr", "rw"))}
 
 
-def refuse_copies(source: Source, verb: str, key: tuple[int, int, int, int], events: tuple[int, int]) -> None:
+def refuse_copies(source: Source, verb: str, key: Key, events: tuple[int, int]) -> None:
     """Raise UserError: two transactions write the same value, so nobody can tell who read whom."""
     where = Speaker(source, {}).key(key)
     first, second = sorted(events)
@@ -97,7 +97,7 @@ def _in_registers(source: Source, sources: int, explain: int) -> InProcess:
 def _refuse_problem(source: Source, verb: str, inferred: InProcess, problem: Ints) -> None:
     if problem[0] >= 0:
         events = (int(inferred.txns.invoke[problem[1]]), int(inferred.txns.invoke[problem[2]]))
-        refuse_copies(source, verb, address_of(inferred.addresses, int(problem[0])), events)
+        refuse_copies(source, verb, Key.of(inferred.addresses[problem[0]]), events)
 
 
 def _found(inferred: InProcess, orders: int, explain: int) -> Found:

@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from checkers.explain.speaker import Speaker
+from checkers.explain.speaker import Speaker, key_in
 from checkers.findings import Key
-from checkers.source import KEY_COLUMNS, Source
+from checkers.source import Source
 
 _SHOWN: Final = 6
 """Lists longer than this are shown by their ends."""
-
-
-def _at(mop: dict[str, Any], key: Key) -> bool:
-    return tuple(mop[name] for name in KEY_COLUMNS) == key
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +55,7 @@ class TxnSpeaker:
         return f"[{' '.join(items)}]"
 
     def mops(self, index: int, key: Key) -> list[dict[str, Any]]:
-        return [mop for mop in self.rows[index]["mops"] or () if _at(mop, key)]
+        return [mop for mop in self.rows[index]["mops"] or () if key_in(mop) == key]
 
     def written(self, index: int, key: Key) -> list[str]:
         """The values that a transaction wrote or appended to a key, in order."""
@@ -132,7 +128,7 @@ class TxnSpeaker:
 
     def history_in(self, index: int, key: Key, place: int) -> tuple[str, str]:
         """What a transaction did with a key before the micro-operation at `place`, and what it read there."""
-        before = [mop for mop in self.rows[index]["mops"][:place] if _at(mop, key)]
+        before = [mop for mop in self.rows[index]["mops"][:place] if key_in(mop) == key]
         verbs = {"r": "read", "w": "wrote", "append": "appended"}
         told = [
             f"{verbs[mop['f']]} {self.read_shown(mop) if mop['f'] == 'r' else self.shown(mop['value'])}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,6 @@ from checkers.columns.dense import together
 from checkers.columns.grouping import KeyedOps
 from checkers.columns.mops import ADDRESS, Columns
 from checkers.linearizability.objects.kinds import OBSERVERS, ROW, SET, STRING, ObjectOps
-
-Key: TypeAlias = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)

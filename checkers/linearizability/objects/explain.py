@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from checkers.explain.speaker import Speaker, listed
-from checkers.findings import Finding
+from checkers.explain.speaker import Speaker, key_in, listed
+from checkers.findings import Finding, Key
 from checkers.linearizability.objects.queue_order import COVERED, MISSING, OVERTAKEN, STUCK_IN
 from checkers.source import Source
 from checkers.verdict import Anomaly
@@ -86,14 +86,14 @@ class _Teller:
         return "[" + ", ".join(self._mop(mop) for mop in row["mops"][:8]) + "]"
 
     def _mop(self, mop: Mapping[str, Any]) -> str:
-        where = self._speaker.key((mop["table"], mop["partition"], mop["row"], mop["column"]))
+        where = self._speaker.key(key_in(mop))
         value, expected = self._shown(mop["value"]), self._shown(mop["expected"])
         return {"r": f"reads {value} of {where}", "w": f"writes {value} to {where}"}.get(
             mop["f"], f"changes {where} from {expected} to {value}"
         )
 
     def _of_register(self, finding: Finding) -> str:
-        register = self._speaker.key(_as_key(finding.facts["register"]))
+        register = self._speaker.key(Key(*finding.facts["register"]))
         ops = [self._noun(index) for index in dict.fromkeys(finding.ops) if index >= 0]
         return (
             f"Already by itself {register} is not linearizable: {finding.facts['because']}, shown by "
@@ -199,7 +199,7 @@ class _Teller:
         if self._model == "kv-append":
             return "a string that no get returns" if state is None else f'"{_shortened(state)}"'
         if self._model == "multi-register":
-            cells = [(self._speaker.key(_as_key(cell)), self._cell(value, gone)) for cell, value, gone in state[:8]]
+            cells = [(self._speaker.key(Key(*cell)), self._cell(value, gone)) for cell, value, gone in state[:8]]
             return listed([f"{name} = {value}" for name, value in sorted(cells)])
         unseen = "an element that no read shows" if self._model == "lin-set" else "an element that nobody returns"
         shown = [self._shown(value) if value is not None else unseen for value in state]
@@ -240,10 +240,10 @@ class _Teller:
         return " and ".join(parts)
 
     def _why_registers(self, mops: Sequence[Mapping[str, Any]], state: Sequence[Any]) -> str:
-        held = {tuple(cell): self._cell(value, gone) for cell, value, gone in state}
+        held = {Key(*cell): self._cell(value, gone) for cell, value, gone in state}
         wrong = []
         for mop in mops:
-            cell = (mop["table"], mop["partition"], mop["row"], mop["column"])
+            cell = key_in(mop)
             wanted = self._shown(mop["value"] if mop["f"] == "r" else mop["expected"])
             if mop["f"] != "w" and held.get(cell, wanted) != wanted:
                 wrong.append(f"{wanted} in {self._speaker.key(cell)}, which has {held[cell]}")
@@ -273,11 +273,6 @@ class _Teller:
         if not left:
             return f"{why}, and nothing else is open"
         return f"{why}, and {self._listed(left)} can't be put before it so that it fits"
-
-
-def _as_key(parts: Sequence[int]) -> tuple[int, int, int, int]:
-    table, partition, row, column = parts
-    return table, partition, row, column
 
 
 def _shortened(text: str) -> str:

@@ -13,7 +13,7 @@ from checkers.columns.grouping import KeyedOps
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, strangers
 from checkers.engines.api import Engine
 from checkers.engines.grouped import judge_mops
-from checkers.findings import Finding, Findings, refuse_unsupported
+from checkers.findings import Finding, Findings, Key, refuse_unsupported
 from checkers.linearizability.driver import Budget
 from checkers.linearizability.objects.build import ELEMENT, NIL_READ, build_mutex, build_queue, build_set
 from checkers.linearizability.objects.built import Built, RegisterProjections, only, sorted_rows, without
@@ -209,7 +209,9 @@ class ObjectJudgement:
         if stuck is not None:
             facts |= self._stuck_facts(key, alone, stuck)
             ops = (facts["stuck"], *facts["open"], *facts["before"], *facts["changes"], *ops)
-        return Finding(NONLINEARIZABLE, first.order, self._key(key), tuple(dict.fromkeys(ops)), facts)
+        return Finding(
+            NONLINEARIZABLE, first.order, Key.of(self.built.addresses[key]), tuple(dict.fromkeys(ops)), facts
+        )
 
     def search(self) -> None:
         """Decide all objects that are not decided yet: queues by their order, what is left by search."""
@@ -249,7 +251,7 @@ class ObjectJudgement:
         if found is not None:
             facts |= self._stuck_facts(key, ops, found)
             shown = [facts["stuck"], *facts["open"], *facts["before"], *facts["changes"], *shown]
-        return Finding(NONLINEARIZABLE, order, self._key(key), tuple(dict.fromkeys(shown)), facts)
+        return Finding(NONLINEARIZABLE, order, Key.of(self.built.addresses[key]), tuple(dict.fromkeys(shown)), facts)
 
     def _stuck_facts(self, key: int, ops: ObjectOps, found: StuckAt) -> dict[str, Any]:
         def named(rows: Sequence[int]) -> list[int]:
@@ -282,10 +284,6 @@ class ObjectJudgement:
         """What a register that holds this letter holds, as the history has it."""
         value = self.built.values.get(letter)
         return told_value(NIL if value is None else value, self.kernel.initial)
-
-    def _key(self, key: int) -> tuple[int, int, int, int]:
-        table, partition, row, column = (int(part) for part in self.built.addresses[key])
-        return table, partition, row, column
 
     def findings(self, operations: int) -> Findings:
         """What is to be told."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from checkers.columns.codes import Ints
 from checkers.columns.grouping import KeyedOps
 from checkers.columns.instances import Instances
 from checkers.findings import Finding, Findings, Key
@@ -30,11 +29,5 @@ def zone_findings(keyed: KeyedOps, out: Instances) -> Findings:
     for code, name in enumerate(ZONE_ANOMALIES):
         for order, key, *rows in out.kept[code, : out.counts[code]]:
             ops = tuple(int(keyed.columns.invoke[row]) if row >= 0 else -1 for row in rows)
-            found.append(Finding(name, int(order), key_of(keyed.addresses[key]), ops))
+            found.append(Finding(name, int(order), Key.of(keyed.addresses[key]), ops))
     return Findings(counts=counts, kept=tuple(found))
-
-
-def key_of(address: Ints) -> Key:
-    """A row of addresses as findings have it."""
-    table, partition, row, column = (int(part) for part in address)
-    return table, partition, row, column

@@ -26,7 +26,7 @@ from checkers.engines.api import Engine
 from checkers.findings import Finding, Findings, Key, merged, refuse_unsupported
 from checkers.linearizability.driver import Budget, SearchAnswers
 from checkers.linearizability.registers.explain import explain_all
-from checkers.linearizability.registers.findings import NO_REGISTER, ZONE_ANOMALIES, key_of, zone_findings
+from checkers.linearizability.registers.findings import NO_REGISTER, ZONE_ANOMALIES, zone_findings
 from checkers.linearizability.registers.linear import explain_stuck, search_prepared
 from checkers.linearizability.registers.prepare import prepare
 from checkers.linearizability.registers.split import RegisterSplit
@@ -124,7 +124,7 @@ class RegisterKernel:
                 "configurations": stuck.configurations,
                 "placed": int((one.complete < columns.complete[begin + stuck.row]).sum()),
             }
-        return Finding(NONLINEARIZABLE, ops[0], key_of(addresses[key]), ops, facts)
+        return Finding(NONLINEARIZABLE, ops[0], Key.of(addresses[key]), ops, facts)
 
 
 def _part(keyed: KeyedOps, keys: Ints) -> KeyedOps:

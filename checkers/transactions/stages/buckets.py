@@ -15,8 +15,8 @@ from checkers.columns.codes import NEVER
 from checkers.columns.instances import Instances, make_instances
 from checkers.compiled import lean
 from checkers.engines.shuffle import TOO_LARGE
-from checkers.findings import Findings
-from checkers.transactions.found import OWN, address_of, instance_findings
+from checkers.findings import Findings, Key
+from checkers.transactions.found import OWN, instance_findings
 from checkers.transactions.graph.edges import Edges
 from checkers.transactions.inference.keys import KeyTable, make_key_table, number_keys
 from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSES
@@ -108,7 +108,7 @@ class BucketJudge:
     def _judge(self, bucket: int, parts: list[list[Any]], usual: int) -> Iterator[Row]:
         judged = _judge_lists(parts, self.explain) if self.model == "list-append" else self._judge_registers(parts)
         if judged.problem[0] >= 0:
-            key = address_of(judged.addresses, int(judged.problem[0]))
+            key = Key.of(judged.addresses[judged.problem[0]])
             told = [*key, *(int(judged.txns.invoke[txn]) for txn in judged.problem[1:])]
             yield Row(COPIES, bucket, pack([np.array(told)]))
             return

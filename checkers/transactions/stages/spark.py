@@ -14,9 +14,9 @@ import pyarrow as pa
 from checkers.columns.codes import NEVER
 from checkers.engines.shuffle import most_bytes
 from checkers.engines.spark import SparkEngine, mapped
-from checkers.findings import Finding, Findings, merged
+from checkers.findings import NO_KEY, Finding, Findings, Key, merged
 from checkers.source import Source, rows_with
-from checkers.transactions.found import NO_KEY, UNWRITTEN, Found
+from checkers.transactions.found import UNWRITTEN, Found
 from checkers.transactions.local import refuse_copies
 from checkers.transactions.mops import Txns
 from checkers.transactions.stages.buckets import COPIES, SKIPPED, TIMES, BucketJudge
@@ -120,7 +120,7 @@ def _alone(source: Source, rows: list[Row], model: str, explain: int) -> Finding
     copies = [unpack(row.data)[0].tolist() for row in rows if row.bucket == COPIES]
     if copies:
         *key, one, other = min(copies, key=lambda told: (min(told[4:]), told))
-        refuse_copies(source, "append" if model == "list-append" else "write", tuple(key), (one, other))
+        refuse_copies(source, "append" if model == "list-append" else "write", Key(*key), (one, other))
     parts = [msgspec.msgpack.decode(row.data, type=Findings) for row in rows if row.bucket == FINDINGS]
     return merged(parts, max(1, explain))
 

@@ -27,7 +27,7 @@ def guilty(table):
         findings = QuorumKernel(model, reading.binding, MANY)(rows)
         assert findings.undecided == 0 and not any(name.startswith("refused") for name in findings.counts)
         for finding in findings.kept:
-            found.setdefault(finding.key[1], set()).add(model)
+            found.setdefault(finding.key.partition, set()).add(model)
     return found
 
 
@@ -66,7 +66,7 @@ def test_many_small_histories_on_spark(spark, tmp_path):
         findings = judge_mops(spark, source, reading.projection, ("table", "partition"), kernel, MANY, SLICES)
         assert findings.undecided == 0 and not any(name.startswith("refused") for name in findings.counts)
         for finding in findings.kept:
-            found.setdefault(finding.key[1], set()).add(model)
+            found.setdefault(finding.key.partition, set()).add(model)
     for number, history in enumerate(histories):
         assert found.get(number, set()) == faults(history), (number, history)
     assert SMALL_HISTORIES // 5 < len(found) < SMALL_HISTORIES * 4 // 5

@@ -21,7 +21,7 @@ def guilty_cells(histories):
     found = SnapshotKernel(MANY)(joined(parts, PROJECTION))
     guilty = {}
     for finding in found.kept:
-        guilty.setdefault(finding.anomaly, set()).add(finding.key[1])
+        guilty.setdefault(finding.anomaly, set()).add(finding.key.partition)
     return guilty
 
 
