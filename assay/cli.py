@@ -212,7 +212,7 @@ def generate(
     operations: Annotated[int, typer.Option(min=1, help="How many operations.")] = 10_000,
     keys: Annotated[int | None, typer.Option(min=1, help="On how many keys (accounts, partitions, tables).")] = None,
     anomaly: Annotated[
-        str | None, typer.Option(help="NAME, planted once, or NAME,RATE: in that share of the operations, evenly.")
+        str | None, typer.Option(help="NAME, injected once, or NAME,RATE: in that share of the operations, evenly.")
     ] = None,
     info: Annotated[float, typer.Option(help="The share of changes whose outcome is unknown.")] = 0.01,
     seed: Annotated[int, typer.Option(help="Of all choices.")] = 0,

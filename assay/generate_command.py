@@ -1,4 +1,4 @@
-"""`assay generate`: makes a history of any model, valid by construction or with anomalies planted in it."""
+"""`assay generate`: makes a history of any model, valid by construction or with anomalies injected in it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ WHOLE_RUNS: Final = (
 """Whose tests run the command, whole clusters or loads: they have the marker `runs`, and `make test-fast` has none."""
 
 THOUSANDS: Final = (
-    *("checkers/catalog/test_catalog_search.py", "checkers/catalog/test_catalog_plants.py"),
+    *("checkers/catalog/test_catalog_search.py", "checkers/catalog/test_catalog_injected.py"),
     *("checkers/catalog/test_altered_rows.py", "checkers/test_every_bound.py", "checkers/test_compile_cache.py"),
     *("checkers/linearizability/*", "checkers/isolation/*", "checkers/snapshots/*", "checkers/sessions/*"),
     *("checkers/transactions/test_txn_[cnps]*.py", "checkers/jepsen/test_jepsen_mutations.py", "checkers/quorum/*"),

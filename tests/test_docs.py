@@ -116,6 +116,41 @@ def test_documents_and_sections_that_the_code_names_exist() -> None:
                 assert not section or f"# {section}" in text, f"{path}: {document}, {section}"
 
 
+def names_in(path: Path) -> set[str]:
+    """What a module's code says by name."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name | ast.arg | ast.Attribute):
+            names.add(node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else node.attr)
+    return names
+
+
+def test_places_in_the_code_that_checkers_cite_exist() -> None:
+    """`room.module` and `module.name` lead somewhere; Jepsen's own namespaces are elsewhere."""
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in ROOT.glob("[a-z]*/**/*.py")}
+    names = {module: names_in(path) for module, path in modules.items() if module.split(".")[0] in PACKAGES}
+
+    def leads_somewhere(cited: str) -> bool:
+        parts = cited.split(".")
+        return any(
+            f".{module}".endswith("." + ".".join(parts[:count])) and (count == len(parts) or parts[count] in known)
+            for count in range(1, len(parts) + 1)
+            for module, known in names.items()
+        )
+
+    lost = [
+        f"{module}: {cited}"
+        for module in names
+        if module.startswith("checkers.")
+        for cited in re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)(?:\([^`]*)?`", remarks(modules[module]))
+        if cited.split(".")[0] not in names[module] and not cited.startswith("jepsen.") and not leads_somewhere(cited)
+    ]
+    assert lost == []
+    assert leads_somewhere("registers.zones") and not leads_somewhere("kernels.zones")
+
+
 def test_the_page_on_invariants_names_each_of_them() -> None:
     text = (DESIGN / "invariants.md").read_text()
     named = [

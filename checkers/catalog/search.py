@@ -104,7 +104,7 @@ class Config(NamedTuple):
     done: int
 
 
-class _Book(NamedTuple):
+class _Checkpoint(NamedTuple):
     """A moment of the search that it can go back to: after so many events and completions, what was open then, and
     the configurations; `left_out` says whether anything was left out until then."""
 
@@ -146,7 +146,7 @@ class _Search:
         self._none: State = (None,) * names
         self._configs = [Config(self._none, 0)]
         self._events = self._in_order()
-        self._books = [self._book(0, 0)]
+        self._checkpoints = [self._checkpoint(0, 0)]
 
     def run(self) -> SearchAnswer:
         at = completions = 0
@@ -168,7 +168,7 @@ class _Search:
                     states = tuple(dict.fromkeys(config.state for config in before))
                     return SearchAnswer(STUCK, self._work, call, states)
                 back, level = RETREATS[retreats]
-                at, completions = self._go_back(completions + 1 - back)
+                at, completions = self._backtrack(completions + 1 - back)
                 self._limits, retreats = LEVELS[level], retreats + 1
                 continue
             self._forget(call)
@@ -176,7 +176,7 @@ class _Search:
             if completions > wide_until:
                 self._limits = LEVELS[0]
             if completions % CHECKPOINT == 0:
-                self._keep(self._book(at, completions))
+                self._keep(self._checkpoint(at, completions))
         return SearchAnswer(LINEARIZABLE, self._work)
 
     def run_from(self, state: State, opened: Sequence[Call], until: Call) -> bool:
@@ -221,29 +221,29 @@ class _Search:
     def _tables(self) -> tuple[dict[Any, Any], ...]:
         return self._open, self._slots, self._names, self._certain, self._equal, self._equal_names, self._tellers
 
-    def _book(self, event: int, completions: int) -> _Book:
+    def _checkpoint(self, event: int, completions: int) -> _Checkpoint:
         copies = tuple(dict(table) for table in self._tables())
         bits = self._reads, self._unknown, self._plain_reads
-        return _Book(event, completions, self._left_out, self._configs, copies, list(self._vacant), bits)
+        return _Checkpoint(event, completions, self._left_out, self._configs, copies, list(self._vacant), bits)
 
-    def _keep(self, book: _Book) -> None:
+    def _keep(self, checkpoint: _Checkpoint) -> None:
         """Of those that are not recent every other one goes, again and again."""
-        self._books.append(book)
-        if len(self._books) > 2 * RECENT:
-            old = self._books[:-RECENT]
-            self._books = [old[0], *old[1::2], *self._books[-RECENT:]]
+        self._checkpoints.append(checkpoint)
+        if len(self._checkpoints) > 2 * RECENT:
+            old = self._checkpoints[:-RECENT]
+            self._checkpoints = [old[0], *old[1::2], *self._checkpoints[-RECENT:]]
 
-    def _go_back(self, completions: int) -> tuple[int, int]:
+    def _backtrack(self, completions: int) -> tuple[int, int]:
         """To the last moment that was kept with at most so many completions: its event and completions."""
-        while len(self._books) > 1 and self._books[-1].completions > completions:
-            self._books.pop()
-        book = self._books[-1]
-        for table, copy in zip(self._tables(), book.tables, strict=True):
+        while len(self._checkpoints) > 1 and self._checkpoints[-1].completions > completions:
+            self._checkpoints.pop()
+        checkpoint = self._checkpoints[-1]
+        for table, copy in zip(self._tables(), checkpoint.tables, strict=True):
             table.clear()
             table.update(copy)
-        self._reads, self._unknown, self._plain_reads = book.bits
-        self._vacant, self._configs, self._left_out = list(book.vacant), book.configs, book.left_out
-        return book.event, book.completions
+        self._reads, self._unknown, self._plain_reads = checkpoint.bits
+        self._vacant, self._configs, self._left_out = list(checkpoint.vacant), checkpoint.configs, checkpoint.left_out
+        return checkpoint.event, checkpoint.completions
 
     def _cut_off(self, stuck: Call) -> bool:
         """Whether no way leads to a call from one of the last lists before it, see the module."""

@@ -80,7 +80,7 @@ class MopProjection:
     gives one row all the same.
 
     With `list_kinds` reads of lists are understood: they get the first kind, their length as `value` and the name of
-    their chain (`kernels.chains`) as `chain`; rows of the second kind are the chains' elements (`value`, in order of
+    their chain (`columns.chains`) as `chain`; rows of the second kind are the chains' elements (`value`, in order of
     `place`), for the same address.
 
     Of `bound_kinds` (`delete` and `page`, `harness.ops`) the list is the bounds. `codes` are extras that number texts:

@@ -28,7 +28,7 @@ READ_ANOMALIES: Final = (
     "NotMyLastWrite",
     "IntermediateRead",
 )
-"""By the codes of `kernels.wr`; the names are Plume's."""
+"""By the codes of `isolation.wr`; the names are Plume's."""
 
 CYCLIC_CO: Final = "CyclicCO"
 NON_REPEATABLE_READ: Final = "NonRepeatableRead"

@@ -3,8 +3,8 @@
 A search takes the completions of a key in order while a set of configurations (`frontier`) says all that may be true.
 Where the sets grow a *beam* comes first: only so many configurations are followed. What is left at the end of a key is
 a witness that it is valid, however much was dropped; where nothing is left the search is taken up again a while before
-(`marks`), and ever longer before, with another beam (`wider`). Only a search from the beginning that dropped nothing
-refutes.
+(`checkpoints`), and ever longer before, with another beam (`wider`). Only a search from the beginning that dropped
+nothing refutes.
 """
 
 from __future__ import annotations

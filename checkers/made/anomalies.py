@@ -1,4 +1,4 @@
-"""Tiny transactional histories, each of which shows one anomaly: planted in synthetic histories, or worked examples."""
+"""Tiny transactional histories, each of which shows one anomaly: injected into made ones, or worked examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.columns import SCHEMA
 from harness.history.parts import schema
 
 
-class PlantedTxn(NamedTuple):
+class InjectedTxn(NamedTuple):
     """One transaction: a session, `type`, event places of invocation and completion, and micro-operations as words:
     `a:x:1` appends 1 to x, `w:x:1` writes it, `r:x:1,2` reads a list, `r:x:1` a value and `r:x:` nothing."""
 
@@ -22,20 +22,20 @@ class PlantedTxn(NamedTuple):
     mops: str
 
 
-def _overlapping(*mops: str, types: tuple[str, ...] = ()) -> tuple[PlantedTxn, ...]:
+def _overlapping(*mops: str, types: tuple[str, ...] = ()) -> tuple[InjectedTxn, ...]:
     """Transactions of different sessions, all open at once."""
     count = len(mops)
     kinds = (*types, *("ok",) * count)
-    return tuple(PlantedTxn(i, kinds[i], i, count + i, mop) for i, mop in enumerate(mops))
+    return tuple(InjectedTxn(i, kinds[i], i, count + i, mop) for i, mop in enumerate(mops))
 
 
-def _successive(*mops: str, sessions: tuple[int, ...] = ()) -> tuple[PlantedTxn, ...]:
+def _successive(*mops: str, sessions: tuple[int, ...] = ()) -> tuple[InjectedTxn, ...]:
     """One after the other, of different sessions unless told."""
     who = sessions or tuple(range(len(mops)))
-    return tuple(PlantedTxn(who[i], "ok", 2 * i, 2 * i + 1, mop) for i, mop in enumerate(mops))
+    return tuple(InjectedTxn(who[i], "ok", 2 * i, 2 * i + 1, mop) for i, mop in enumerate(mops))
 
 
-_APPEND: Final[Mapping[str, tuple[PlantedTxn, ...]]] = {
+_APPEND: Final[Mapping[str, tuple[InjectedTxn, ...]]] = {
     "G0": _overlapping("a:x:1 a:y:1", "a:x:2 a:y:2", "r:x:1,2 r:y:2,1"),
     "G0-realtime": _successive("a:x:1", "a:x:2", "r:x:2,1"),
     "G1a": _overlapping("a:x:1", "r:x:1", types=("fail",)),
@@ -55,7 +55,7 @@ _APPEND: Final[Mapping[str, tuple[PlantedTxn, ...]]] = {
     "garbage-read": _overlapping("r:x:9"),
 }
 
-_REGISTER: Final[Mapping[str, tuple[PlantedTxn, ...]]] = {
+_REGISTER: Final[Mapping[str, tuple[InjectedTxn, ...]]] = {
     "G1a": _overlapping("w:x:1", "r:x:1", types=("fail",)),
     "G1b": _overlapping("w:x:1 w:x:2", "r:x:1"),
     "G1c": _overlapping("w:x:1 r:y:1", "w:y:1 r:x:1"),
@@ -68,7 +68,7 @@ _REGISTER: Final[Mapping[str, tuple[PlantedTxn, ...]]] = {
     "cyclic-versions": _successive("w:x:1", "w:x:2", "r:x:1", "r:x:2", "r:x:1"),
 }
 
-PLANTED: Final[Mapping[str, Mapping[str, tuple[PlantedTxn, ...]]]] = {
+INJECTED: Final[Mapping[str, Mapping[str, tuple[InjectedTxn, ...]]]] = {
     "list-append": _APPEND,
     "rw-register": _REGISTER,
 }
@@ -85,10 +85,10 @@ def _mop(word: str, first_key: int, lists: bool) -> dict[str, Any]:
     return mop | {"value": numbers[0] if numbers and not is_list else None, "values": numbers if is_list else None}
 
 
-def planted_rows(
-    template: tuple[PlantedTxn, ...], op: int, event: int, first_key: int, first_process: int, tick_ns: int
+def injected_rows(
+    template: tuple[InjectedTxn, ...], op: int, event: int, first_key: int, first_process: int, tick_ns: int
 ) -> pa.RecordBatch:
-    """The rows of a planted anomaly, in invocation order: ops from `op`, events from `event`, keys from `first_key`."""
+    """The rows of an injected anomaly, by invocation: ops from `op`, events from `event`, keys from `first_key`."""
     lists = not any(word.startswith("w:") for txn in template for word in txn.mops.split())
     rows = []
     for i, txn in enumerate(sorted(template, key=lambda txn: txn.invoke)):
@@ -101,6 +101,6 @@ def planted_rows(
     return pa.RecordBatch.from_arrays(arrays, schema=schema())
 
 
-def history_of(template: tuple[PlantedTxn, ...]) -> pa.Table:
-    """A planted anomaly as a history of its own."""
-    return pa.Table.from_batches([planted_rows(template, 0, 0, 0, 0, 1_000_000)])
+def history_of(template: tuple[InjectedTxn, ...]) -> pa.Table:
+    """An injected anomaly as a history of its own."""
+    return pa.Table.from_batches([injected_rows(template, 0, 0, 0, 0, 1_000_000)])

@@ -154,12 +154,12 @@ def _feeds(wanted: ValidHistory) -> Batches:
 
 
 def _catalog(wanted: ValidHistory) -> Batches:
-    """Calls on a few names for a while, then on others. Nobody asks for a list, for what is planted is in it."""
+    """Calls on a few names for a while, then on others. Nobody asks for a list, for what is injected is in it."""
     return batches_of(interleaved(_plays(wanted), 1, Random(wanted.seed)))
 
 
 def empty_catalogs(wanted: ValidHistory) -> list[int]:
-    """Events of a catalog's history before which there is no table, so that a list may show what is planted alone."""
+    """Events of a catalog's history before which there is no table, so that a list may show what is injected alone."""
     return [0, *accumulate(sum(1 for _ in play) for play in _plays(wanted))]
 
 

@@ -1,4 +1,4 @@
-"""Made histories of every model: valid by construction, or with anomalies of one name planted in them."""
+"""Made histories of every model: valid by construction, or with anomalies of one name injected in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checkers.made.anomalies import PLANTED, PlantedTxn, history_of
+from checkers.made.anomalies import INJECTED, InjectedTxn, history_of
 from checkers.made.bases import BASES, HistoryMaker, ValidHistory, empty_catalogs
 from checkers.made.examples import ExampleGroup, groups, open_example
 from checkers.made.splice import Renamed, Template, spliced
@@ -29,7 +29,7 @@ _RENAMED: Final = {
     "catalog": Renamed(values=True),
     "change-feed": Renamed(keys=False, tables=True),
 }
-"""What is planted has keys of its own, unless a model's keys mean more than themselves."""
+"""What is injected has keys of its own, unless a model's keys mean more than themselves."""
 
 _GUARANTEES: Final = ("monotonic-reads", "read-your-writes", "monotonic-writes", "writes-follow-reads")
 _SHARES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
@@ -69,12 +69,12 @@ def base_of(model: str) -> HistoryMaker:
 
 @cache
 def anomalies(model: str) -> tuple[str, ...]:
-    """The anomalies that can be planted in a history of the model."""
+    """The anomalies that can be injected in a history of the model."""
     return tuple(_sources(model))
 
 
 def settings_of(wanted: MadeHistory) -> dict[str, str]:
-    """The settings of the model with which it finds the planted anomaly, if by default it passes it over."""
+    """The settings of the model with which it finds the injected anomaly, if by default it passes it over."""
     mine = [example for group in groups() for example in group.examples if example.model == wanted.model]
     settings = [setting for example in mine if example.anomaly == wanted.anomaly for setting in example.settings]
     told = dict(setting.split("=", 1) for setting in settings)
@@ -117,7 +117,7 @@ def made_batches(wanted: MadeHistory, texts: dict[str, int]) -> Iterator[pa.Reco
 
 
 def _places(wanted: MadeHistory) -> np.ndarray:
-    """Before which events anomalies are planted; an operation has two events."""
+    """Before which events anomalies are injected; an operation has two events."""
     rate = wanted.rate
     count = 1 if rate is None else max(1, round(rate * wanted.operations))
     return np.unique((np.arange(count) * 2 + 1) * wanted.operations // count)
@@ -129,7 +129,7 @@ def _template(wanted: MadeHistory, keys: int, texts: dict[str, int]) -> Template
     known = _sources(wanted.model)
     if wanted.anomaly not in known:
         raise UserError(
-            f"{wanted.anomaly!r} can't be planted in a history of {wanted.model}; "
+            f"{wanted.anomaly!r} can't be injected in a history of {wanted.model}; "
             + (f"what can: {', '.join(known)}." if known else "nothing can, for it knows no anomalies.")
         )
     source = known[wanted.anomaly]()
@@ -158,8 +158,8 @@ def _of_all_accounts(rows: pa.Table, accounts: int) -> pa.Table:
 def _sources(model: str) -> dict[str, Callable[[], Source]]:
     """Tiny histories by the name of the anomaly that they show."""
     found: dict[str, Callable[[], Source]] = {}
-    for name, planted in PLANTED.get(model, {}).items():
-        found[name] = partial(_of_table, planted)
+    for name, injected in INJECTED.get(model, {}).items():
+        found[name] = partial(_of_table, injected)
     for group in groups():
         for example in group.examples if model in group.models else ():
             if example.model == model or (example.model, example.anomaly) in _shared(model, group):
@@ -174,6 +174,6 @@ def _shared(model: str, group: ExampleGroup) -> set[tuple[str, str]]:
     return {pair for pair in told if pair[0] in others and pair[1] not in besides}
 
 
-def _of_table(planted: tuple[PlantedTxn, ...]) -> Source:
-    rows = history_of(planted)
-    return Source(Path("planted"), "parquet", rows.num_rows, table=rows)
+def _of_table(injected: tuple[InjectedTxn, ...]) -> Source:
+    rows = history_of(injected)
+    return Source(Path("injected"), "parquet", rows.num_rows, table=rows)

@@ -1,7 +1,7 @@
-"""Transactions that are serializable by construction, at any size, or with one planted anomaly.
+"""Transactions that are serializable by construction, at any size, or with one injected anomaly.
 
 Each transaction of a session reads and writes a few keys, one after the other in one global order; written values are
-unique. Nothing is planted for "none"; see `TransactionShape`.
+unique. Nothing is injected for "none"; see `TransactionShape`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def transactions(shape: TransactionShape) -> Transactions:
     session = np.concatenate(([0], 1 + random.integers(0, shape.sessions, count)))
     _fill_reads(shape.size, key, write, value, np.zeros(shape.keys, np.int64))
     told = Transactions(sizes, session, np.zeros(count + 1, np.bool_), write, key, value)
-    return told if shape.anomaly == "none" else _planted(shape, told)
+    return told if shape.anomaly == "none" else _injected(shape, told)
 
 
 def _appended(told: Transactions, more: list[tuple[int, bool, list[tuple[bool, int, int]]]]) -> Transactions:
@@ -76,7 +76,7 @@ def _appended(told: Transactions, more: list[tuple[int, bool, list[tuple[bool, i
     )
 
 
-def _planted(shape: TransactionShape, told: Transactions) -> Transactions:
+def _injected(shape: TransactionShape, told: Transactions) -> Transactions:
     """A few transactions of new keys and sessions at the end that break one rule and no weaker one."""
     new, base = shape.keys, 10 * len(told.key)
     session = shape.sessions + 1

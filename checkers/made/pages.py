@@ -1,4 +1,4 @@
-"""Histories of partition writes and page reads: valid by construction at any size, or with one planted anomaly.
+"""Histories of partition writes and page reads: valid by construction at any size, or with one injected anomaly.
 
 Made a batch at a time with numpy, as `made.registers` does: clients take turns in rounds, operations of a round
 overlap, and they take effect in the order of their clients. Values count up, so they are unique.
@@ -84,7 +84,7 @@ def _make(shape: PageShape, first: int, count: int, held: Ints, random: np.rando
     return _Batch(partition, write, touched, value, write & (random.random(count) < shape.info_share))
 
 
-def _plant(shape: PageShape, batch: _Batch, first: int) -> None:
+def _inject(shape: PageShape, batch: _Batch, first: int) -> None:
     """Make one read past the middle show a row as it was before everything: alone, or with all others of its page."""
     middle = shape.operations // 2
     if shape.anomaly == "none" or not first <= middle < first + len(batch.write):
@@ -155,7 +155,7 @@ def page_batches(shape: PageShape) -> Iterator[pa.RecordBatch]:
     for first in range(0, shape.operations, _OPS_PER_GROUP // shape.clients * shape.clients):
         count = min(_OPS_PER_GROUP // shape.clients * shape.clients, shape.operations - first)
         batch = _make(shape, first, count, held, random)
-        _plant(shape, batch, first)
+        _inject(shape, batch, first)
         yield _record_batch(shape, batch, first, lost)
 
 

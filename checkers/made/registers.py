@@ -1,4 +1,4 @@
-"""Histories that are valid by construction, at any size, and with one planted anomaly on request.
+"""Histories that are valid by construction, at any size, and with one injected anomaly on request.
 
 Made a batch at a time with numpy and written straight to Parquet: clients take turns in rounds; in each round every
 client has one operation in flight, all of them overlap, and they take effect in the order of their clients.
@@ -86,7 +86,7 @@ def _make(shape: RegisterShape, rows: int, held: Ints, random: np.random.Generat
     return _Batch(kind, key, value, expected, (kind > 0) & (random.random(rows) < shape.info_share))
 
 
-def _plant(shape: RegisterShape, batch: _Batch, done: int) -> None:
+def _inject(shape: RegisterShape, batch: _Batch, done: int) -> None:
     """Spoil one operation past the middle of the history."""
     middle = shape.operations // 2
     if shape.anomaly == "none" or not done <= middle < done + len(batch.kind):
@@ -154,7 +154,7 @@ def register_batches(shape: RegisterShape) -> Iterator[pa.RecordBatch]:
     while done < shape.operations:
         rows = min(_ROWS_PER_GROUP // shape.clients * shape.clients, shape.operations - done)
         batch = _make(shape, rows, held, random)
-        _plant(shape, batch, done)
+        _inject(shape, batch, done)
         yield _record_batch(shape, batch, done, lost)
         done += rows
 

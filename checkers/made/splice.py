@@ -1,6 +1,6 @@
-"""Plants anomalies: copies of a tiny history, each on keys and by processes of its own, within a longer one.
+"""Injects anomalies: copies of a tiny history, each on keys and by processes of its own, within a longer one.
 
-What is planted can't make the rest wrong: it shares no cell, no process and (where values are told apart in all of a
+What is injected can't make the rest wrong: it shares no cell, no process and (where values are told apart in all of a
 history) no value with anything else, and the order of all other events stays as it was.
 """
 
@@ -28,7 +28,7 @@ _SESSIONS: Final = 10**9
 _KEYS: Final = 10**12
 _VALUES: Final = 10**12
 _TABLES: Final = 10**6
-"""Numbers from here on are of what is planted."""
+"""Numbers from here on are of what is injected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,20 @@ def spliced(batches: Iterable[pa.RecordBatch], template: Template, places: Ints)
     """The batches of a history with a copy of the template before each of these events (sorted, each once); what comes
     behind the last of its events stands at its end."""
     room = _Room(places, template.events, template.lasts_ns)
-    planted, rows = 0, 0
+    injected, rows = 0, 0
     for batch in batches:
         if not batch.num_rows:
             continue
         last = batch.column("invoke_index")[-1].as_py()
         until = int(np.searchsorted(places, last, "right"))
         whole = [_moved(batch, room)]
-        if until > planted:
-            whole.append(_copies(template, room, planted, until))
+        if until > injected:
+            whole.append(_copies(template, room, injected, until))
         made = _ordered(whole, rows)
-        planted, rows = until, rows + made.num_rows
+        injected, rows = until, rows + made.num_rows
         yield made
-    if planted < len(places):
-        yield _ordered([_copies(template, room, planted, len(places))], rows)
+    if injected < len(places):
+        yield _ordered([_copies(template, room, injected, len(places))], rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Transactional histories of any size that are strictly serializable by construction, with planted anomalies if asked.
+"""Transactional histories of any size that are strictly serializable by construction, with injected anomalies if asked.
 
 Each worker runs one transaction after the other; a transaction takes effect at a random moment between its invocation
 and its completion, so order of effect, of invocation and of completion all differ. Compiled, and made stretch by
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checkers.compiled import kernel
-from checkers.made.anomalies import PLANTED, PlantedTxn, planted_rows
+from checkers.made.anomalies import INJECTED, InjectedTxn, injected_rows
 from harness.columns import MOP, SCHEMA
 from harness.history.parts import schema
 from harness.history.table import write_batches
@@ -36,7 +36,7 @@ _STRETCH: Final = 1 << 19
 @dataclass(frozen=True, slots=True)
 class TxnShape:
     """A transactional history: each transaction has 1 to `mops` micro-operations, half of them writes, on one of
-    `active_keys` keys, each retired after `writes_per_key` writes. `anomaly` is one of `PLANTED` or None."""
+    `active_keys` keys, each retired after `writes_per_key` writes. `anomaly` is one of `INJECTED` or None."""
 
     transactions: int
     model: Literal["list-append", "rw-register"] = "list-append"
@@ -247,7 +247,7 @@ def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> 
 
 
 def _shifted(batch: pa.RecordBatch, events_at: int, events: int, rows_at: int, rows: int) -> pa.RecordBatch:
-    """Make room for planted events and rows."""
+    """Make room for injected events and rows."""
 
     def moved(name: str, at: int, by: int, scale: int = 1) -> pa.Array:
         column = batch.column(name).to_numpy(zero_copy_only=False)
@@ -265,9 +265,9 @@ def _shifted(batch: pa.RecordBatch, events_at: int, events: int, rows_at: int, r
 
 
 def txn_batches(shape: TxnShape) -> Iterator[pa.RecordBatch]:
-    """The history in pieces of the table, in invocation order; a planted anomaly comes half-way, on keys of its own."""
+    """The history in pieces of the table, in invocation order; an injected anomaly comes half-way, on its own keys."""
     middle, before = shape.transactions // 2, 0
-    template: tuple[PlantedTxn, ...] = PLANTED[shape.model][shape.anomaly] if shape.anomaly else ()
+    template: tuple[InjectedTxn, ...] = INJECTED[shape.model][shape.anomaly] if shape.anomaly else ()
     keys, processes = shape.active_keys + shape.transactions * shape.mops, shape.workers * (shape.transactions + 1)
     at = 2 * shape.transactions
     for plan in _Stretches(shape):
@@ -276,7 +276,7 @@ def txn_batches(shape: TxnShape) -> Iterator[pa.RecordBatch]:
         at = int(plan.invoke[inside]) if before + inside == middle else at
         for first, last in pairwise(sorted({*range(0, rows, _ROWS_PER_GROUP), rows, inside})):
             if template and before + first == middle:
-                yield planted_rows(template, middle, at, keys, processes, _TICK_NS)
+                yield injected_rows(template, middle, at, keys, processes, _TICK_NS)
             yield _shifted(_batch(shape, plan, before, first, last), at, 2 * len(template), middle, len(template))
         before += rows
 

@@ -38,7 +38,7 @@ from checkers.sessions.version_cycles import (
 )
 
 ANOMALIES: Final = ("non-monotonic-read", "missed-own-write", "non-monotonic-write", "write-before-what-was-read")
-"""By the codes of `kernels.session_order`."""
+"""By the codes of `session_order`."""
 
 CONTRADICTORY: Final = "contradictory-reads"
 """Strong reads, or one session's, that fit no order of the versions, whichever it is."""

@@ -1,7 +1,7 @@
 """The model `write-atomicity`: a partition write is seen whole or not at all within one page of a read.
 
 A partition write is one operation that writes (or appends to) several cells of one partition, a page one operation that
-reads several. Which writes are older is read from the data, see `kernels.versions`: commit timestamps where all writes
+reads several. Which writes are older is read from the data, see `columns.versions`: commit timestamps where all writes
 of the partition that matter have one, else real time. Different pages of one read are different operations, and promise
 nothing together (CEP-45).
 """

@@ -5,7 +5,7 @@ set writes too); `bound` (ns) of a read is how old its answer may be. Writes wit
 have a commit timestamp that is not known: of their versions only what reads themselves show is concluded.
 
 The bound is judged on the harness's clock alone, `invoke_time` and `complete_time`: a read with bound B must not
-certainly miss a write that completed B or longer before the read began (order of versions: `kernels.versions`). Nodes'
+certainly miss a write that completed B or longer before the read began (order of versions: `columns.versions`). Nodes'
 HLC times (`served_ts` of reads) are not compared with it: an HLC may run ahead of its node's clock and nodes' clocks
 apart, so that a low reading proves nothing by itself. Operations without times (`clock` none) have no bound to judge.
 """

@@ -26,7 +26,7 @@ from checkers.made.registers import RegisterShape, register_batches
 from checkers.made.transactions import TxnShape, txn_batches
 from harness.columns import MOP, SCHEMA
 from harness.history.table import to_table
-from tests.support.planting import ANOMALIES, plant
+from tests.support.injecting import ANOMALIES, inject
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -97,7 +97,7 @@ def _jepsen(model: str) -> Kind:
         return history(model, Shape(_TILE, info_share=INFO), seed=3)
 
     def wrong() -> pa.Table:
-        return to_table(plant(model, next(iter(ANOMALIES[model])), events()))
+        return to_table(inject(model, next(iter(ANOMALIES[model])), events()))
 
     return _tiled(lambda: to_table(events()), wrong)
 

@@ -21,7 +21,7 @@ from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.isolation.judge import EXPANDED
 from checkers.jepsen import logs
-from checkers.made.anomalies import PLANTED, history_of
+from checkers.made.anomalies import INJECTED, history_of
 from checkers.made.registers import RegisterShape, register_batches
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -33,12 +33,12 @@ CONSISTENCIES = ("read-committed", "snapshot-isolation", "serializable", "strict
 
 
 def judged(anomaly: str, consistency: str) -> object:
-    table = history_of(PLANTED["list-append"][anomaly])
-    source = Source(Path("planted"), "test", table.num_rows, table=table)
+    table = history_of(INJECTED["list-append"][anomaly])
+    source = Source(Path("injected"), "test", table.num_rows, table=table)
     return judge_list_append(source, LocalEngine(), CheckOptions(consistency=consistency)).valid
 
 
-@pytest.mark.parametrize("anomaly", PLANTED["list-append"])
+@pytest.mark.parametrize("anomaly", INJECTED["list-append"])
 def test_a_cycle_search_that_ends_early_never_makes_valid(anomaly: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told = {name: judged(anomaly, name) for name in CONSISTENCIES}
     monkeypatch.setattr(cycles, "_MOST_WORK", -1)
@@ -47,10 +47,10 @@ def test_a_cycle_search_that_ends_early_never_makes_valid(anomaly: str, monkeypa
             assert judged(anomaly, name) is not True, f"{anomaly} is hidden from {name}"
 
 
-def test_some_planted_anomaly_was_hidden_by_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_injected_anomaly_was_hidden_by_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the test above tests something: with nothing searched there are unknown verdicts."""
     monkeypatch.setattr(cycles, "_MOST_WORK", -1)
-    assert "unknown" in {judged(anomaly, name) for anomaly in PLANTED["list-append"] for name in CONSISTENCIES}
+    assert "unknown" in {judged(anomaly, name) for anomaly in INJECTED["list-append"] for name in CONSISTENCIES}
 
 
 @pytest.mark.parametrize("before", range((1 << 16) - 6, 1 << 16))

@@ -156,7 +156,7 @@ def build_set(rows: Columns) -> Built:
 
 
 def _names(ids: Ints, values: Ints) -> dict[int, int | None]:
-    """What each letter stands for."""
+    """What each symbol stands for."""
     return {i: None if v == NIL else v for i, v in zip(ids.tolist(), values.tolist(), strict=True)}
 
 

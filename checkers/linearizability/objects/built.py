@@ -17,7 +17,7 @@ from checkers.linearizability.objects.kinds import OBSERVERS, ROW, SET, STRING, 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """`ops` for the search; `addresses[k]` names object k; `values` says what a letter of a state stands for (None:
+    """`ops` for the search; `addresses[k]` names object k; `values` says what a symbol of a state stands for (None:
     nothing in particular) and `nodes` which string a node is; `cells` are the addresses of registers, row by row."""
 
     ops: ObjectOps

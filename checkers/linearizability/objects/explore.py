@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from checkers.columns.codes import NEVER
 from checkers.compiled import lean, lean_inline
+from checkers.linearizability.checkpoints import Checkpoints, backtrack, checkpoint, forget
 from checkers.linearizability.cursor import (
     DONE,
     NO_ROOM,
@@ -43,7 +44,6 @@ from checkers.linearizability.frontier import (
     set_bit,
     unset_bit,
 )
-from checkers.linearizability.marks import Marks, forget, go_back, mark
 from checkers.linearizability.objects.foresight import (
     blocked,
     forgive,
@@ -88,7 +88,7 @@ class ObjectSearch(NamedTuple):
     visited: ConfigSet
     after: ConfigSet
     stack: npt.NDArray[np.int32]
-    marks: Marks
+    checkpoints: Checkpoints
     goals: Goals
 
 
@@ -101,7 +101,7 @@ def _begin_key(search):
     empty(search.store)
     clear(frontier)
     add(frontier, first_state(search.ops, search.cursor.key, search.store), window.available, window.owed, 0)
-    forget(search.marks)
+    forget(search.checkpoints)
 
 
 @lean
@@ -326,22 +326,22 @@ def explore_key(search, budget):
         close_slot(slot, window)
         cursor.next_complete += 1
         relax(cursor)
-        mark(search.marks, cursor, window, frontier)
+        checkpoint(search.checkpoints, cursor, window, frontier)
         row = completing(ops, cursor)
     return DONE, np.int64(-1)
 
 
 @lean
 def _try_again(search):
-    """After a beam that found no way: a wider one from a mark, or, if it follows everything, from the beginning."""
-    window, marks = search.window, search.marks
-    level = go_back(marks, search.cursor, search.frontier, wider(search.cursor.beam))
+    """After a beam that found no way: a wider one from a checkpoint, or if it follows everything from the start."""
+    window, checkpoints = search.window, search.checkpoints
+    level = backtrack(checkpoints, search.cursor, search.frontier, wider(search.cursor.beam))
     if level < 0:
         return
     vacate(window)
     for slot in range(window.row.shape[0]):
-        if marks.row[level, slot] >= 0:
-            enter(search.ops, marks.row[level, slot], slot, window)
+        if checkpoints.row[level, slot] >= 0:
+            enter(search.ops, checkpoints.row[level, slot], slot, window)
 
 
 @lean

@@ -26,7 +26,7 @@ from checkers.linearizability.objects.kinds import (
     R,
 )
 from checkers.linearizability.objects.models import hides, lacks, makes, needs
-from checkers.linearizability.objects.states import letter
+from checkers.linearizability.objects.states import symbol
 
 
 @lean_inline
@@ -182,7 +182,7 @@ def is_fatal(search, row, place, event):
         # Only what the transaction leaves there counts, not what it overwrites itself.
         if rows.items[item + 1] == R or makes(rows, row, register) != new:
             continue
-        old = letter(search.store, search.visited.state[place], register)
+        old = symbol(search.store, search.visited.state[place], register)
         if old != new and _is_kept(search, row, register, old, place, event):
             return True
         if _is_too_early(search, row, register, new, place):

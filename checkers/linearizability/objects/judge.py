@@ -275,14 +275,14 @@ class ObjectJudgement:
         if built.ops.model == STRING:
             return built.nodes[word[0]] if word[0] else None
         if built.ops.model != ROW:
-            return [built.values.get(letter) for letter in word[:_MOST_TOLD]]
+            return [built.values.get(symbol) for symbol in word[:_MOST_TOLD]]
         first = int(built.ops.rows.width[:key].sum())
         cells = built.cells[first : first + min(len(word), _MOST_TOLD)].tolist()
-        return [[cell, self._value(letter), letter == FADED] for cell, letter in zip(cells, word, strict=False)]
+        return [[cell, self._value(symbol), symbol == FADED] for cell, symbol in zip(cells, word, strict=False)]
 
-    def _value(self, letter: int) -> int | None:
-        """What a register that holds this letter holds, as the history has it."""
-        value = self.built.values.get(letter)
+    def _value(self, symbol: int) -> int | None:
+        """What a register that holds this symbol holds, as the history has it."""
+        value = self.built.values.get(symbol)
         return told_value(NIL if value is None else value, self.kernel.initial)
 
     def findings(self, operations: int) -> Findings:

@@ -31,13 +31,13 @@ UNSEEN: Final = 0
 """The node of all strings that are no prefix of a read one."""
 
 FADED: Final = 1
-"""The letter of whatever nobody looks at any more in a register."""
+"""The symbol of whatever nobody looks at any more in a register."""
 
 Ints = npt.NDArray[np.int64]
-Letters = npt.NDArray[np.int32]
+Symbols = npt.NDArray[np.int32]
 
 _NONE: Final = np.empty(0, np.int64)
-_NO_LETTERS: Final = np.empty(0, np.int32)
+_NO_SYMBOLS: Final = np.empty(0, np.int32)
 
 
 class QueueColumns(NamedTuple):
@@ -59,7 +59,7 @@ class SetColumns(NamedTuple):
 
     first: Ints = _NONE
     last: Ints = _NONE
-    members: Letters = _NO_LETTERS
+    members: Symbols = _NO_SYMBOLS
     removed: Ints = _NONE
     last_lacking: Ints = _NONE
 
@@ -73,15 +73,15 @@ class StringColumns(NamedTuple):
     root: Ints = _NONE
     last_seen: Ints = _NONE
     edge_first: Ints = _NONE
-    edge_piece: Letters = _NO_LETTERS
-    edge_target: Letters = _NO_LETTERS
+    edge_piece: Symbols = _NO_SYMBOLS
+    edge_target: Symbols = _NO_SYMBOLS
     next_put: Ints = _NONE
     next_get: Ints = _NONE
 
 
 class RowColumns(NamedTuple):
     """Of rows of registers. By object: `width` is how many registers there are. By row: `items[first:last]` is what a
-    transaction does, ITEM numbers an item. By letter, which is a value of one register (0 nil, FADED whatever nobody
+    transaction does, ITEM numbers an item. By symbol, which is a value of one register (0 nil, FADED whatever nobody
     looks at any more): `last_needed` and `last_written` are the last invocations of a definite transaction that has to
     find it and of one that writes it, or -1; `first_needed` is the first completion of one that has to find it if only
     one writes it, else NEVER; `gone` the last completion of what depends on it."""
@@ -89,7 +89,7 @@ class RowColumns(NamedTuple):
     width: Ints = _NONE
     first: Ints = _NONE
     last: Ints = _NONE
-    items: Letters = _NO_LETTERS
+    items: Symbols = _NO_SYMBOLS
     last_needed: Ints = _NONE
     last_written: Ints = _NONE
     first_needed: Ints = _NONE
@@ -109,7 +109,7 @@ class ObjectOps(NamedTuple):
     model: int
     offsets: Ints
     kind: npt.NDArray[np.uint8]
-    value: Letters
+    value: Symbols
     invoke: Ints
     complete: Ints
     order: Ints

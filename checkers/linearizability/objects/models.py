@@ -1,7 +1,7 @@
 """What objects do: one step of a lock, queue, bag, set, string or row of registers, for the search in `explore`.
 
 A state is a number: of an interned word (`states`) for queues (the elements, first to last), bags (sorted), sets
-(sorted) and rows of registers (a letter each); 0 or 1 for a lock; for strings a node of the trie of all prefixes of
+(sorted) and rows of registers (a symbol each); 0 or 1 for a lock; for strings a node of the trie of all prefixes of
 what was ever read, node 0 standing for every other string: nobody ever sees one of those.
 
 Steps know what the history says later and refuse what it rules out, so that hopeless orders are not followed:
@@ -45,7 +45,7 @@ from checkers.linearizability.objects.kinds import (
     R,
     W,
 )
-from checkers.linearizability.objects.states import intern, letter, spell, with_last, without_first
+from checkers.linearizability.objects.states import intern, spell, symbol, with_last, without_first
 
 IMPOSSIBLE: Final = -1
 """Instead of a state: the operation can't be next."""
@@ -132,7 +132,7 @@ def first_state(ops, key, store):
 def _enqueue(queues, element, state, store):
     for place in range(store.size[state]):
         # What is in front of the newcomer leaves first.
-        if queues.out_by[element] < queues.first_out[letter(store, state, place)]:
+        if queues.out_by[element] < queues.first_out[symbol(store, state, place)]:
             return np.int32(IMPOSSIBLE)
     return with_last(store, state, element)
 
@@ -143,7 +143,7 @@ def _place_of(store, state, element):
     low, high = 0, store.size[state]
     while low < high:
         middle = (low + high) // 2
-        if letter(store, state, middle) < element:
+        if symbol(store, state, middle) < element:
             low = middle + 1
         else:
             high = middle
@@ -171,7 +171,7 @@ def _deleted(store, state, place):
 def holds(store, state, element):
     """Whether a sorted word has an element."""
     place = _place_of(store, state, element)
-    return place < store.size[state] and letter(store, state, place) == element
+    return place < store.size[state] and symbol(store, state, place) == element
 
 
 @lean_inline
@@ -189,9 +189,9 @@ def _queue_step(ops, row, state, store):
     if ops.model == FIFO:
         if kind == ENQUEUE:
             return _enqueue(queues, element, state, store)
-        if size == 0 or (kind == DEQUEUE and letter(store, state, 0) != element):
+        if size == 0 or (kind == DEQUEUE and symbol(store, state, 0) != element):
             return np.int32(IMPOSSIBLE)
-        if kind == TAKE and is_claimed(queues, letter(store, state, 0)):
+        if kind == TAKE and is_claimed(queues, symbol(store, state, 0)):
             return np.int32(IMPOSSIBLE)
         return without_first(store, state)
     if kind == ENQUEUE:
@@ -202,7 +202,7 @@ def _queue_step(ops, row, state, store):
         return _deleted(store, state, _place_of(store, state, element))
     # A take from a bag can wait until a look is to find nothing. All that is claimed is out by then, and of the rest it
     # does not matter which goes first.
-    if size == 0 or is_claimed(queues, letter(store, state, 0)):
+    if size == 0 or is_claimed(queues, symbol(store, state, 0)):
         return np.int32(IMPOSSIBLE)
     return _deleted(store, state, 0)
 
@@ -215,7 +215,7 @@ def _set_step(ops, row, state, store):
         if store.size[state] != sets.last[row] - sets.first[row]:
             return np.int32(IMPOSSIBLE)
         for place in range(store.size[state]):
-            if letter(store, state, place) != sets.members[sets.first[row] + place]:
+            if symbol(store, state, place) != sets.members[sets.first[row] + place]:
                 return np.int32(IMPOSSIBLE)
         return state
     there = holds(store, state, element)
@@ -244,7 +244,7 @@ def _string_step(ops, row, state, event):
 
 @lean_inline
 def needs(rows, row, register):
-    """The letter that a transaction has to find in a register, or -1."""
+    """The symbol that a transaction has to find in a register, or -1."""
     for item in range(rows.first[row], rows.last[row], ITEM):
         if rows.items[item] == register:
             action = rows.items[item + 1]
@@ -254,7 +254,7 @@ def needs(rows, row, register):
 
 @lean_inline
 def makes(rows, row, register):
-    """The letter that a transaction leaves in a register it writes, or -1."""
+    """The symbol that a transaction leaves in a register it writes, or -1."""
     made = np.int32(-1)
     for item in range(rows.first[row], rows.last[row], ITEM):
         if rows.items[item] == register and rows.items[item + 1] != R:
@@ -297,7 +297,7 @@ def step(ops, row, state, store, event):
 def _has_letter(store, state, element):
     found = False
     for place in range(store.size[state]):
-        found |= letter(store, state, place) == element
+        found |= symbol(store, state, place) == element
     return found
 
 
@@ -324,7 +324,7 @@ def is_useful(ops, row, target, state, store, seen_empty):
         return seen_empty or (ops.kind[target] == DEQUEUE and _has_letter(store, state, goal))
     if not seen_empty or store.size[state] == 0:
         return False
-    return ops.kind[row] == TAKE or letter(store, state, 0) == ops.value[row]
+    return ops.kind[row] == TAKE or symbol(store, state, 0) == ops.value[row]
 
 
 @lean_inline

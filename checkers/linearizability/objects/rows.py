@@ -51,9 +51,9 @@ def build_rows(rows: Columns) -> tuple[Built, RegisterProjections]:
     pairs, local = np.unique(np.stack((component, register), axis=1), axis=0, return_inverse=True)
     width = np.bincount(pairs[:, 0], minlength=len(objects)) if len(pairs) else np.empty(0, np.int64)
     begin = np.cumsum(width) - width
-    letters, values = _letters(rows, register)
+    symbols, values = _symbols(rows, register)
     items = np.stack(
-        (local.reshape(-1) - begin[component], rows["kind"], letters[: len(component)], letters[len(component) :]),
+        (local.reshape(-1) - begin[component], rows["kind"], symbols[: len(component)], symbols[len(component) :]),
         axis=1,
     )
     _, start, op = np.unique(
@@ -66,7 +66,7 @@ def build_rows(rows: Columns) -> tuple[Built, RegisterProjections]:
     heads = taken(rows | {"object": component}, start)
     ends = np.append(start[1:], len(component)) if len(start) else start
     slices = Slices(start * ITEM, ends * ITEM, items.reshape(-1).astype(np.int32))
-    columns = RowColumns(width.astype(np.int64), *slices, *_look_ahead(rows, op, register, letters, max(values) + 1))
+    columns = RowColumns(width.astype(np.int64), *slices, *_look_ahead(rows, op, register, symbols, max(values) + 1))
     ops = make_ops(ROW, heads, kind, np.zeros(len(start), np.int64), slices)._replace(rows=columns)
     addresses = np.stack([rows[name][first_register] for name in ADDRESS], axis=1)
     _, of_register = np.unique(register, return_index=True)
@@ -74,23 +74,23 @@ def build_rows(rows: Columns) -> tuple[Built, RegisterProjections]:
     return Built(ops, addresses, values, cells=cells), _registers(rows, register, component, width)
 
 
-def _letters(rows: Columns, register: Ints) -> tuple[Ints, dict[int, int | None]]:
-    """Values and then expected values as letters, one for each value of each register, and what letters stand for."""
+def _symbols(rows: Columns, register: Ints) -> tuple[Ints, dict[int, int | None]]:
+    """Values and then expected values as symbols, one for each value of each register, and what symbols stand for."""
     both = np.concatenate((rows["value"], rows["expected"]))
     some = both != NIL
     ids, _ = together([np.concatenate((register, register))[some], both[some]])
-    letters = np.zeros(len(both), np.int64)
-    letters[some] = ids + FADED + 1
+    symbols = np.zeros(len(both), np.int64)
+    symbols[some] = ids + FADED + 1
     values: dict[int, int | None] = {0: None, FADED: None}
-    values.update(zip(letters[some].tolist(), both[some].tolist(), strict=True))
-    return letters, values
+    values.update(zip(symbols[some].tolist(), both[some].tolist(), strict=True))
+    return symbols, values
 
 
-def _look_ahead(rows: Columns, op: Ints, register: Ints, letters: Ints, count: int) -> tuple[Ints, ...]:
-    """What the search may know of what comes later, by letter: the last columns of `RowColumns`. Only the first thing
+def _look_ahead(rows: Columns, op: Ints, register: Ints, symbols: Ints, count: int) -> tuple[Ints, ...]:
+    """What the search may know of what comes later, by symbol: the last columns of `RowColumns`. Only the first thing
     that a transaction does to a register needs anything of what was there."""
     kind, size = rows["kind"], len(op)
-    value, expected = letters[:size], letters[size:]
+    value, expected = symbols[:size], symbols[size:]
     pair, _ = together([op, register])
     _, first = np.unique(pair, return_index=True)
     wanted = np.where(kind == R, value, expected)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkers.columns.codes import NEVER, Ints
+from checkers.linearizability.checkpoints import LEVELS, make_checkpoints
 from checkers.linearizability.cursor import FIRST_BEAM, FULL, make_cursor
 from checkers.linearizability.driver import (
     FIRST_CONFIGURATIONS,
@@ -22,7 +23,6 @@ from checkers.linearizability.driver import (
     with_wide,
 )
 from checkers.linearizability.frontier import ConfigSet, make_config_set
-from checkers.linearizability.marks import LEVELS, make_marks
 from checkers.linearizability.objects.built import only
 from checkers.linearizability.objects.explore import ObjectSearch, explore_keys
 from checkers.linearizability.objects.kinds import MUTEX, OBSERVERS, STRING, ObjectOps, longest_word
@@ -72,12 +72,12 @@ class ObjectRun:
         return True
 
     def _forget_states(self, memory_bytes: int) -> bool:
-        """Keep only the states of frontier and marks, with more room if these are many or nothing was done since the
-        last time."""
-        frontier, marks, store = self.search.frontier, self.search.marks, self.search.store
-        marked = [level for level in range(LEVELS) if marks.next_complete[level] >= 0]
+        """Keep only the states of frontier and checkpoints, with more room if these are many or nothing was done since
+        the last time."""
+        frontier, checkpoints, store = self.search.frontier, self.search.checkpoints, self.search.store
+        levels = [level for level in range(LEVELS) if checkpoints.next_complete[level] >= 0]
         states = [frontier.state[: frontier.tally.used]]
-        states += [marks.state[level, : marks.size[level]] for level in marked]
+        states += [checkpoints.state[level, : checkpoints.size[level]] for level in levels]
         words = sorted({int(state) for one in states for state in one if state >= 0})
         refilled = self.last_room == int(self.cursor.next_complete)
         room = len(store.start) * (4 if 4 * len(words) > len(store.start) or refilled else 1)
@@ -103,7 +103,7 @@ def _start(ops: ObjectOps, beam: int) -> ObjectRun:
         visited,
         after,
         np.empty(FIRST_CONFIGURATIONS, np.int32),
-        make_marks(slots),
+        make_checkpoints(slots),
         make_goals(slots),
     )
     return ObjectRun(search)

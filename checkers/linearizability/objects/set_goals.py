@@ -21,7 +21,7 @@ from checkers.linearizability.frontier import has_bit, unset_bit
 from checkers.linearizability.objects.foresight import forgive
 from checkers.linearizability.objects.kinds import ADD, MEMBERS, REMOVE
 from checkers.linearizability.objects.models import IMPOSSIBLE, is_plain_add, step
-from checkers.linearizability.objects.states import letter
+from checkers.linearizability.objects.states import symbol
 
 FAR: Final = 1 << 40
 """Instead of a distance: nothing to go to."""
@@ -66,11 +66,11 @@ def _difference(ops, goal, state, store, walk):
     # Both are sorted, and what was walked past is equal or told: the smaller of the next two is in one only.
     while walk.in_state < size or walk.in_read < last:
         if walk.in_read >= last or (
-            walk.in_state < size and letter(store, state, walk.in_state) < ops.sets.members[walk.in_read]
+            walk.in_state < size and symbol(store, state, walk.in_state) < ops.sets.members[walk.in_read]
         ):
             walk.in_state += 1
-            return letter(store, state, walk.in_state - 1), REMOVE
-        if walk.in_state >= size or letter(store, state, walk.in_state) > ops.sets.members[walk.in_read]:
+            return symbol(store, state, walk.in_state - 1), REMOVE
+        if walk.in_state >= size or symbol(store, state, walk.in_state) > ops.sets.members[walk.in_read]:
             walk.in_read += 1
             return ops.sets.members[walk.in_read - 1], ADD
         walk.in_state += 1

@@ -6,7 +6,7 @@ whose values are these strings: such a put is a write, such an append a compare-
 read, and whatever else changes the string writes a value that nobody reads. Orders are right for the one as for the
 other: by induction the register holds one of these strings exactly if it is the string. An operation that would have to
 make two of these strings makes only one of the register's, which is refuted by the other. Written values are unique, so
-zones decide (`kernels.zones`), however many operations are open at once.
+zones decide (`registers.zones`), however many operations are open at once.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from checkers.columns.codes import Ints, RegisterColumns
+from checkers.linearizability.checkpoints import make_checkpoints
 from checkers.linearizability.cursor import FIRST_BEAM, make_cursor
 from checkers.linearizability.driver import (
     FIRST_CONFIGURATIONS,
@@ -21,7 +22,6 @@ from checkers.linearizability.driver import (
     with_wide,
 )
 from checkers.linearizability.frontier import make_config_set
-from checkers.linearizability.marks import make_marks
 from checkers.linearizability.registers.prepare import Prepared, prepare, prepared_part
 from checkers.linearizability.registers.search import RegisterSearch, make_open, search_keys
 
@@ -54,7 +54,7 @@ def _start(prepared: Prepared, beam: int) -> RegisterRun:
     ops, slots = prepared.ops, slots_for(int(prepared.slots.max(initial=0)))
     frontier, visited, after = (make_config_set(FIRST_CONFIGURATIONS, slots // 64) for _ in range(3))
     opened = make_open(slots, int(ops.values.max(initial=1)), len(ops.kind))
-    search = RegisterSearch(ops, make_cursor(beam), opened, frontier, visited, after, make_marks(slots))
+    search = RegisterSearch(ops, make_cursor(beam), opened, frontier, visited, after, make_checkpoints(slots))
     return RegisterRun(search)
 
 

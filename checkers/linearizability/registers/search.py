@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE
 from checkers.compiled import lean, lean_inline
+from checkers.linearizability.checkpoints import Checkpoints, backtrack, checkpoint, forget
 from checkers.linearizability.cursor import (
     DONE,
     OUT_OF_WORK,
@@ -49,7 +50,6 @@ from checkers.linearizability.frontier import (
     set_bit,
     unset_bit,
 )
-from checkers.linearizability.marks import Marks, forget, go_back, mark
 from checkers.linearizability.window import Window, close_slot, enter, free_slot, make_window, vacate
 
 Ints = npt.NDArray[np.int64]
@@ -103,7 +103,7 @@ class RegisterSearch(NamedTuple):
     frontier: ConfigSet
     visited: ConfigSet
     after: ConfigSet
-    marks: Marks
+    checkpoints: Checkpoints
 
 
 def make_open(slots: int, values: int, rows: int) -> Open:
@@ -133,7 +133,7 @@ def _begin_key(search):
     _clear_slots(search.ops, search.cursor.key, search.opened)
     clear(search.frontier)
     add(search.frontier, np.int32(0), search.opened.window.available, search.opened.window.owed, 0)
-    forget(search.marks)
+    forget(search.checkpoints)
 
 
 @lean
@@ -337,22 +337,22 @@ def search_key(search, budget):
         _drop_useless(ops, event, opened, frontier)
         cursor.next_complete += 1
         relax(cursor)
-        mark(search.marks, cursor, opened.window, frontier)
+        checkpoint(search.checkpoints, cursor, opened.window, frontier)
         row = completing(ops, cursor)
     return DONE, np.int64(-1)
 
 
 @lean
 def _try_again(search):
-    """After a beam that found no way: a wider one from a mark, or, if it follows everything, from the beginning."""
-    cursor, opened, marks = search.cursor, search.opened, search.marks
-    level = go_back(marks, cursor, search.frontier, wider(cursor.beam))
+    """After a beam that found no way: a wider one from a checkpoint, or if it follows everything from the start."""
+    cursor, opened, checkpoints = search.cursor, search.opened, search.checkpoints
+    level = backtrack(checkpoints, cursor, search.frontier, wider(cursor.beam))
     if level < 0:
         return
     _clear_slots(search.ops, cursor.key, opened)
     for slot in range(opened.window.row.shape[0]):
-        if marks.row[level, slot] >= 0:
-            _fill_slot(search.ops, marks.row[level, slot], slot, opened)
+        if checkpoints.row[level, slot] >= 0:
+            _fill_slot(search.ops, checkpoints.row[level, slot], slot, opened)
 
 
 @lean

@@ -9,30 +9,32 @@ all fail, and the history is refuted. The unset register is a write of nil befor
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE
 from checkers.columns.instances import Instances, record
-from checkers.compiled import lean
+from checkers.compiled import lean, make_record
 from checkers.linearizability.registers.prepare import Prepared
 from checkers.linearizability.registers.zones import READ_BEFORE_WRITE, READ_OF_UNWRITTEN, STALE_READ
 
-NEWEST, OTHER = range(2)
-"""Among completed operations the one that began last, and the one of another value that began last."""
+LAST_BEGUN: Final = ("newest", "other")
+"""Among completed operations the one that began last, and the one of another value that began last; -1: none."""
 
 
 @lean
-def _note(ops, row, tops):
+def _note(ops, row, last):
     """An operation that found or left a value completes."""
-    newest = tops[NEWEST]
+    newest = last.newest
     if newest < 0 or ops.value[row] == ops.value[newest]:
         if newest < 0 or ops.invoke[row] > ops.invoke[newest]:
-            tops[NEWEST] = row
+            last.newest = row
     elif ops.invoke[row] > ops.invoke[newest]:
-        tops[NEWEST], tops[OTHER] = row, newest
-    elif tops[OTHER] < 0 or ops.invoke[row] > ops.invoke[tops[OTHER]]:
-        tops[OTHER] = row
+        last.newest, last.other = row, newest
+    elif last.other < 0 or ops.invoke[row] > ops.invoke[last.other]:
+        last.other = row
 
 
 @lean
@@ -56,12 +58,12 @@ def _report(ops, key, row, bar, write, value, out):
 
 
 @lean
-def _judge_key(ops, key, bars, latest, tops, out):
+def _judge_key(ops, key, bars, latest, last, out):
     """Events in order: at its invocation a read learns what completed before, at its completion what was written."""
-    # `begun` is the next row to begin; `tops` are of what completed so far;
+    # `begun` is the next row to begin; `last` is of what completed so far;
     # `latest[v]` completes last of the writes of v that have begun.
     start, stop = ops.offsets[key], ops.offsets[key + 1]
-    tops[:] = -1
+    last.newest, last.other = -1, -1
     latest[: ops.values[key]] = -1
     begun, wrong = start, False
     for place in range(start, stop):
@@ -71,7 +73,7 @@ def _judge_key(ops, key, bars, latest, tops, out):
         while begun < stop and ops.invoke[begun] < ops.complete[row]:
             # Of what found or left another value and completed before a read began, the one that began last.
             found, kind = _found(ops, begun), ops.kind[begun]
-            bars[begun] = tops[OTHER] if tops[NEWEST] >= 0 and ops.value[tops[NEWEST]] == found else tops[NEWEST]
+            bars[begun] = last.other if last.newest >= 0 and ops.value[last.newest] == found else last.newest
             if kind in (WRITE, CAS):
                 before = latest[ops.value[begun]]
                 if before < 0 or ops.complete[begun] > ops.complete[before]:
@@ -87,14 +89,14 @@ def _judge_key(ops, key, bars, latest, tops, out):
                 wrong = True
                 _report(ops, key, row, bar, write, value, out)
         if ops.kind[row] != FAILED_CAS:
-            _note(ops, row, tops)
+            _note(ops, row, last)
     return wrong
 
 
 @lean
-def _judge_keys(ops, bars, latest, tops, out, refuted):
+def _judge_keys(ops, bars, latest, last, out, refuted):
     for key in range(refuted.shape[0]):
-        refuted[key] = _judge_key(ops, key, bars, latest, tops, out)
+        refuted[key] = _judge_key(ops, key, bars, latest, last, out)
 
 
 def judge_stale(prepared: Prepared, out: Instances) -> npt.NDArray[np.bool_]:
@@ -102,7 +104,7 @@ def judge_stale(prepared: Prepared, out: Instances) -> npt.NDArray[np.bool_]:
     ops = prepared.ops
     refuted = np.zeros(len(ops.offsets) - 1, np.bool_)
     bars, latest = np.empty(len(ops.kind), np.int64), np.empty(int(ops.values.max(initial=1)), np.int64)
-    _judge_keys(ops, bars, latest, np.empty(2, np.int64), out, refuted)
+    _judge_keys(ops, bars, latest, make_record(LAST_BEGUN), out, refuted)
     rows = out.kept[:, :, 2:]
     rows[rows >= 0] = prepared.rows[rows[rows >= 0]]
     return refuted

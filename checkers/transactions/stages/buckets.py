@@ -203,7 +203,7 @@ def _rebase(forks, trunk_became, fork_became, key, length, fork):
 
 
 class _Merger:
-    """Puts the lists of several pieces together; see `kernels.txn_lists`."""
+    """Puts the lists of several pieces together; see `inference.lists`."""
 
     def __init__(self, keys: int) -> None:
         self.trunks = no_trunks(keys)

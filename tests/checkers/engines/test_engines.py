@@ -43,7 +43,7 @@ def both(source: Source, model: str, spark: SparkEngine, options: CheckOptions =
 
 @pytest.mark.spark
 @pytest.mark.parametrize("anomaly", ["none", "stale-read", "read-of-unwritten", "lost-update"])
-def test_planted_anomalies_are_found_by_both(tmp_path: Path, spark: SparkEngine, anomaly: Anomaly) -> None:
+def test_injected_anomalies_are_found_by_both(tmp_path: Path, spark: SparkEngine, anomaly: Anomaly) -> None:
     path = tmp_path / "h.parquet"
     write_register_history(RegisterShape(20_000, keys=50, anomaly=anomaly), path)
     source = open_source(path)

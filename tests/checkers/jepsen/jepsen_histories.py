@@ -17,7 +17,7 @@ from checkers.source import Source
 from checkers.verdict import Verdict
 from harness.history.table import to_table
 from harness.ops import Mop, Op
-from tests.support.planting import with_mops, without
+from tests.support.injecting import with_mops, without
 
 
 def source_of(events: Sequence[Op]) -> Source:

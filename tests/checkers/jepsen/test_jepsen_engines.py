@@ -28,7 +28,7 @@ from harness.history.parts import write_history
 from harness.history.table import to_table, write_parquet
 from harness.ops import Op, read
 from harness.rundir import create
-from tests.support.planting import ANOMALIES, plant
+from tests.support.injecting import ANOMALIES, inject
 
 
 def comparable(verdict: Verdict) -> Verdict:
@@ -153,7 +153,7 @@ def test_one_big_set_is_judged_by_many_tasks(corrupt: bool, tmp_path: Path, monk
     """By element, of which no task takes all; the same is said as in-process."""
     big = history("set", Shape(700, info_share=0.05, key=1), 3)
     for anomaly in ANOMALIES["set"] if corrupt else ():
-        big = plant("set", anomaly, big)
+        big = inject("set", anomaly, big)
     events = joined([big, history("set", Shape(60, key=2), 4)])
     table = to_table(events)
     place = tmp_path / "set.parquet"

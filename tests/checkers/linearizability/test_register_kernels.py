@@ -96,8 +96,8 @@ def test_a_narrow_beam_that_goes_back_is_right(monkeypatch: pytest.MonkeyPatch, 
         answers = judge_search(columns(rows), Budget()).answers
         assert answers.tolist() == [VALID if truth else INVALID], rows
     assert min(seen[True], seen[False]) > count // 6, seen
-    assert back[0] > 0, "never taken up again from a mark"
-    print(f"{seen[True]} valid and {seen[False]} invalid; back to marks {back[0]} times, to the start {back[1]}")
+    assert back[0] > 0, "never taken up again from a checkpoint"
+    print(f"{seen[True]} valid and {seen[False]} invalid; back to checkpoints {back[0]} times, to the start {back[1]}")
 
 
 @settings(deadline=None, max_examples=150)

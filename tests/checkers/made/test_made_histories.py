@@ -1,4 +1,4 @@
-"""Made histories: valid ones are judged valid, what is planted is found by name, at any rate and in parts."""
+"""Made histories: valid ones are judged valid, what is injected is found by name, at any rate and in parts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_model_of_histories_has_made_ones() -> None:
 
 
 @pytest.mark.parametrize("model", sorted(BASES))
-def test_valid_histories_are_valid_and_planted_anomalies_found(model: str, tmp_path: Path) -> None:
+def test_valid_histories_are_valid_and_injected_anomalies_found(model: str, tmp_path: Path) -> None:
     wanted = MadeHistory(model, 300, info=0.05, seed=3)
     write_made(wanted, tmp_path / "valid")
     verdict = check(tmp_path / "valid", model, engine="local")
@@ -53,12 +53,12 @@ def test_valid_histories_are_valid_and_planted_anomalies_found(model: str, tmp_p
 @pytest.mark.parametrize(
     ("model", "anomaly"), [("register", "stale-read"), ("set", "lost"), ("unique-ids", "duplicate-id")]
 )
-def test_a_rate_plants_so_many(model: str, anomaly: str, tmp_path: Path) -> None:
+def test_a_rate_injects_so_many(model: str, anomaly: str, tmp_path: Path) -> None:
     found = counts(MadeHistory(model, 2_000, anomaly=anomaly, rate=0.01), tmp_path / "corrupted")
     assert found == {anomaly: 20}
 
 
-def test_planting_leaves_all_else_as_it_was() -> None:
+def test_injecting_leaves_all_else_as_it_was() -> None:
     wanted = MadeHistory("register", 500, keys=3, info=0.1)
     plain = pa.Table.from_batches(made_batches(wanted, {}))
     template = Template(to_table([Op("invoke", 0, "read", (Mop("r", 5),), index=0, time=0)]))
@@ -149,7 +149,7 @@ def test_the_command_writes_parts_and_edn(tmp_path: Path) -> None:
     [
         (MadeHistory("logs", 10), None, "h", "there is nothing to generate"),
         (MadeHistory("nothing", 10), None, "h", "There is no model 'nothing'"),
-        (MadeHistory("register", 10), "G0", "h", "'G0' can't be planted in a history of register; what can: read-of-"),
+        (MadeHistory("register", 10), "G0", "h", "'G0' can't be injected in a history of register; what can: read-of-"),
         (MadeHistory("stats", 10), "G0", "h", "knows no anomalies"),
         (MadeHistory("register", 10), "stale-read,2", "h", "NAME,RATE"),
         (MadeHistory("register", 10), "stale-read,x", "h", "NAME,RATE"),

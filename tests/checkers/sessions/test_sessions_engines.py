@@ -1,4 +1,4 @@
-"""The same verdicts on both engines: planted anomalies, valid histories, and what must not hurt."""
+"""The same verdicts on both engines: injected anomalies, valid histories, and what must not hurt."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ def verdicts(path, models=MODELS):
 
 
 @pytest.mark.parametrize("stamped", [False, True])
-def test_synthetic_pages_are_valid_until_something_is_planted(stamped, tmp_path):
+def test_synthetic_pages_are_valid_until_something_is_injected(stamped, tmp_path):
     path = tmp_path / "history.parquet"
     shape = PageShape(6000, partitions=40, stamped=stamped)
     write_page_history(shape, path)
@@ -45,7 +45,7 @@ def msgspec_replace(shape, **changes):
     return type(shape)(**(fields | changes))
 
 
-PLANTED = {
+INJECTED = {
     "none": ("causal", set()),
     "causal": ("read-atomic", {"COConflictAO"}),
     "fractured": ("read-committed", {"FracturedReadCO"}),
@@ -54,12 +54,12 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("anomaly", PLANTED)
-def test_synthetic_transactions_break_just_what_was_planted(anomaly, tmp_path):
+@pytest.mark.parametrize("anomaly", INJECTED)
+def test_synthetic_transactions_break_just_what_was_injected(anomaly, tmp_path):
     path = tmp_path / "history.parquet"
     write_transaction_history(TransactionShape(3000, keys=100, anomaly=anomaly), path)
     verdict = verdicts(path, ("isolation",))["isolation"]
-    assert (verdict.strongest, set(verdict.counts)) == PLANTED[anomaly]
+    assert (verdict.strongest, set(verdict.counts)) == INJECTED[anomaly]
 
 
 def history(*ops):

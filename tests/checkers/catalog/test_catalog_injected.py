@@ -1,4 +1,4 @@
-"""What a catalog must never do, planted into long histories with many changes of unknown outcome: found every time."""
+"""What a catalog must never do, injected into long histories with many changes of unknown outcome: found every time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A, B = 900_001, 900_002
 """Ids that no table of the long histories has."""
 
 
-class Plant:
+class Injection:
     """Calls one after the other, behind all others, about names that no other call is about."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
@@ -36,47 +36,47 @@ class Plant:
         self.add(kind, seen=seen)
 
 
-def vanishes_and_comes_back(plant: Plant) -> None:
-    plant.add(CREATE, id=A)
-    plant.sees(TableSeen(50, False, A, 0))
-    plant.sees(TableSeen(50, True))
-    plant.sees(TableSeen(50, False, A, 0))
+def vanishes_and_comes_back(injection: Injection) -> None:
+    injection.add(CREATE, id=A)
+    injection.sees(TableSeen(50, False, A, 0))
+    injection.sees(TableSeen(50, True))
+    injection.sees(TableSeen(50, False, A, 0))
 
 
-def renamed_and_seen_under_both_names(plant: Plant) -> None:
-    plant.add(CREATE, id=A)
-    plant.add(RENAME, new=51, id=A)
-    plant.sees(TableSeen(51, False, A, 1))
-    plant.sees(TableSeen(50, False, A, 1))
+def renamed_and_seen_under_both_names(injection: Injection) -> None:
+    injection.add(CREATE, id=A)
+    injection.add(RENAME, new=51, id=A)
+    injection.sees(TableSeen(51, False, A, 1))
+    injection.sees(TableSeen(50, False, A, 1))
 
 
-def version_goes_down(plant: Plant) -> None:
-    plant.add(CREATE, id=A)
-    plant.add(ALTER, id=A)
-    plant.sees(TableSeen(50, False, A, 1))
-    plant.sees(TableSeen(50, False, A, 0))
+def version_goes_down(injection: Injection) -> None:
+    injection.add(CREATE, id=A)
+    injection.add(ALTER, id=A)
+    injection.sees(TableSeen(50, False, A, 1))
+    injection.sees(TableSeen(50, False, A, 0))
 
 
-def retried_creation_makes_two(plant: Plant) -> None:
-    plant.add(CREATE, id=A)
-    plant.add(DELETE, id=A)
-    plant.sees(TableSeen(50, False, B, 0))
+def retried_creation_makes_two(injection: Injection) -> None:
+    injection.add(CREATE, id=A)
+    injection.add(DELETE, id=A)
+    injection.sees(TableSeen(50, False, B, 0))
 
 
-def deleted_table_is_located(plant: Plant) -> None:
-    plant.add(CREATE, id=A)
-    plant.add(DELETE, id=A)
-    plant.sees(TableSeen(50, False, A), kind=LOCATIONS)
+def deleted_table_is_located(injection: Injection) -> None:
+    injection.add(CREATE, id=A)
+    injection.add(DELETE, id=A)
+    injection.sees(TableSeen(50, False, A), kind=LOCATIONS)
 
 
-def name_is_free_and_taken(plant: Plant) -> None:
+def name_is_free_and_taken(injection: Injection) -> None:
     """Nothing that any single rule forbids: only that no order has both."""
-    plant.add(CREATE, id=A)
-    plant.sees(TableSeen(50, True), kind=ALTER)
-    plant.sees(TableSeen(50, False), kind=CREATE)
+    injection.add(CREATE, id=A)
+    injection.sees(TableSeen(50, True), kind=ALTER)
+    injection.sees(TableSeen(50, False), kind=CREATE)
 
 
-PLANTS: dict[str, tuple[Callable[[Plant], None], set[str]]] = {
+INJECTIONS: dict[str, tuple[Callable[[Injection], None], set[str]]] = {
     "vanishes": (vanishes_and_comes_back, {"no-order"}),
     "both-names": (renamed_and_seen_under_both_names, {"no-order"}),
     "version-down": (version_goes_down, {"version-went-back", "version-without-alter"}),
@@ -86,22 +86,22 @@ PLANTS: dict[str, tuple[Callable[[Plant], None], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", INJECTIONS)
 @pytest.mark.parametrize("unknown", [0.0, 0.1])
-def test_what_is_planted_into_a_long_history_is_found(name: str, unknown: float) -> None:
-    plant = Plant(catalog_calls(CatalogShape(300, 8, 4, unknown), 3))
-    assert judged(plant.calls, 8, PLENTY, WORK).counts == {}
-    make, allowed = PLANTS[name]
-    make(plant)
-    part = judged(plant.calls, 8, PLENTY, WORK)
+def test_what_is_injected_into_a_long_history_is_found(name: str, unknown: float) -> None:
+    injection = Injection(catalog_calls(CatalogShape(300, 8, 4, unknown), 3))
+    assert judged(injection.calls, 8, PLENTY, WORK).counts == {}
+    make, allowed = INJECTIONS[name]
+    make(injection)
+    part = judged(injection.calls, 8, PLENTY, WORK)
     assert part.counts and set(part.counts) <= allowed and part.reasons == ()
 
 
 def test_a_list_that_shows_one_table_twice_is_wrong_by_itself() -> None:
-    plant = Plant([])
-    plant.add(CREATE, id=A)
-    plant.add(LIST, total=True, seen=(TableSeen(50, False, A, 0), TableSeen(51, False, A, 0)))
-    assert "table-twice" in judged(plant.calls, 8, PLENTY, WORK).counts
+    injection = Injection([])
+    injection.add(CREATE, id=A)
+    injection.add(LIST, total=True, seen=(TableSeen(50, False, A, 0), TableSeen(51, False, A, 0)))
+    assert "table-twice" in judged(injection.calls, 8, PLENTY, WORK).counts
 
 
 def test_a_long_history_with_a_tenth_of_doubt_is_decided() -> None:

@@ -211,8 +211,8 @@ def _taken(events: Events) -> int:
     return events[_done(events, "dequeue")[0]].mops[0].value or 0
 
 
-def plant(model: str, anomaly: str, events: Events) -> list[Op]:
+def inject(model: str, anomaly: str, events: Events) -> list[Op]:
     """The history with one anomaly of that class; raises UserError where it is too short for one."""
     if anomaly not in ANOMALIES.get(model, {}):
-        raise UserError(f"The model {model} has no anomaly {anomaly!r} that can be planted.")
+        raise UserError(f"The model {model} has no anomaly {anomaly!r} that can be injected.")
     return ANOMALIES[model][anomaly](events)

@@ -1,4 +1,4 @@
-"""Synthetic histories: valid by construction, and with each planted anomaly; what is said of it."""
+"""Synthetic histories: valid by construction, and with each injected anomaly; what is said of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from checkers.engines.local import LocalEngine
 from checkers.importers.parquet import open_parquet
-from checkers.made.anomalies import PLANTED, history_of
+from checkers.made.anomalies import INJECTED, history_of
 from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -16,7 +16,7 @@ from checkers.transactions.judge import judge_list_append, judge_rw_register
 from checkers.verdict import Verdict
 
 JUDGES = {"list-append": judge_list_append, "rw-register": judge_rw_register}
-EVERY = [(model, anomaly) for model, planted in PLANTED.items() for anomaly in planted]
+EVERY = [(model, anomaly) for model, injected in INJECTED.items() for anomaly in injected]
 
 
 def judge(model: str, source: Source, consistency: str | None = None) -> Verdict:
@@ -24,12 +24,12 @@ def judge(model: str, source: Source, consistency: str | None = None) -> Verdict
 
 
 def alone(model: str, anomaly: str) -> Source:
-    table = history_of(PLANTED[model][anomaly])
-    return Source(Path("planted"), "test", table.num_rows, table=table)
+    table = history_of(INJECTED[model][anomaly])
+    return Source(Path("injected"), "test", table.num_rows, table=table)
 
 
 @pytest.mark.parametrize(("model", "anomaly"), EVERY)
-def test_each_planted_anomaly_is_found_and_explained(model, anomaly):
+def test_each_injected_anomaly_is_found_and_explained(model, anomaly):
     verdict = judge(model, alone(model, anomaly))
     assert verdict.valid is False
     assert anomaly in verdict.counts
@@ -52,7 +52,7 @@ def test_a_healthy_history_is_valid(model, tmp_path):
 
 
 @pytest.mark.parametrize(("model", "anomaly"), EVERY)
-def test_a_planted_anomaly_is_all_that_is_wrong(model, anomaly, tmp_path):
+def test_a_injected_anomaly_is_all_that_is_wrong(model, anomaly, tmp_path):
     shape = TxnShape(400, model, active_keys=4, writes_per_key=30, anomaly=anomaly, seed=5)
     write_txn_history(shape, tmp_path / "h.parquet")
     assert judge(model, open_parquet(tmp_path / "h.parquet")).counts == judge(model, alone(model, anomaly)).counts

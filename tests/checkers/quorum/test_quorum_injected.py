@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from planted_quorum import Plan, history
+from injected_quorum import Plan, history
 from quorum_histories import events_of
 
 from checkers.api import check_run
@@ -50,7 +50,7 @@ def test_each_model_finds_what_it_is_about(anomaly, seed, tmp_path):
 
 
 @pytest.mark.parametrize("anomaly", ["none", "torn-read", "non-monotonic-read"])
-def test_synthetic_pages_are_valid_until_something_is_planted(anomaly, tmp_path):
+def test_synthetic_pages_are_valid_until_something_is_injected(anomaly, tmp_path):
     path = tmp_path / "history.parquet"
     write_page_history(PageShape(6000, partitions=40, quorum=True, anomaly=anomaly), path)
     found = check_run(path, JUDGED, engine="local")

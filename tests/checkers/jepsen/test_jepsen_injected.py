@@ -1,4 +1,4 @@
-"""Each anomaly by its name: planted in a valid history it is found, told in words, and nothing else is."""
+"""Each anomaly by its name: injected in a valid history it is found, told in words, and nothing else is."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from jepsen_histories import judge
 
 from checkers.made.jepsen import MODELS, Shape, history
 from harness.errors import UserError
-from tests.support.planting import ANOMALIES, plant
+from tests.support.injecting import ANOMALIES, inject
 
 SETTINGS = {
     "unexpected-key": {"accounts": "0,1,2"},
     "stale": {"linearizable": "true"},
 }
-PLANTED = [(model, anomaly) for model, anomalies in ANOMALIES.items() for anomaly in anomalies]
+INJECTED = [(model, anomaly) for model, anomalies in ANOMALIES.items() for anomaly in anomalies]
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -24,9 +24,9 @@ def test_histories_are_valid_by_construction(model: str, seed: int) -> None:
     assert verdict.counts == {} and verdict.ops >= (12 if model == "convergence" else 120)
 
 
-@pytest.mark.parametrize(("model", "anomaly"), PLANTED)
-def test_a_planted_anomaly_is_found_and_explained(model: str, anomaly: str) -> None:
-    events = plant(model, anomaly, history(model, Shape(120, clients=6), 3))
+@pytest.mark.parametrize(("model", "anomaly"), INJECTED)
+def test_a_injected_anomaly_is_found_and_explained(model: str, anomaly: str) -> None:
+    events = inject(model, anomaly, history(model, Shape(120, clients=6), 3))
     verdict = judge(model, events, **SETTINGS.get(anomaly, {}))
     assert verdict.valid is False
     assert verdict.counts[anomaly] >= 1
@@ -38,11 +38,11 @@ def test_a_planted_anomaly_is_found_and_explained(model: str, anomaly: str) -> N
         assert verdict.counts[anomaly] == 1
 
 
-def test_what_cannot_be_planted_is_refused_in_a_sentence() -> None:
+def test_what_cannot_be_injected_is_refused_in_a_sentence() -> None:
     with pytest.raises(UserError, match="no anomaly"):
-        plant("bank", "lost", [])
+        inject("bank", "lost", [])
     with pytest.raises(UserError, match="too short"):
-        plant("set", "lost", [])
+        inject("set", "lost", [])
     with pytest.raises(UserError, match="no generator"):
         history("catalog", Shape(), 0)
 
@@ -56,13 +56,13 @@ def test_at_most_so_many_instances_are_explained_but_all_are_counted() -> None:
 
 
 def test_settings_change_what_counts() -> None:
-    stale = plant("set-full", "stale", history("set-full", Shape(120), 3))
+    stale = inject("set-full", "stale", history("set-full", Shape(120), 3))
     assert judge("set-full", stale).valid is True
     assert judge("set-full", stale).details["stale"] >= 1
-    overdrawn = plant("bank", "negative-value", history("bank", Shape(120), 3))
+    overdrawn = inject("bank", "negative-value", history("bank", Shape(120), 3))
     assert judge("bank", overdrawn, **{"negative-balances": "yes"}).valid is True
     assert judge("bank", history("bank", Shape(120), 3), total="31").counts["wrong-total"] > 5
-    twice = plant("queue", "duplicated", history("queue", Shape(120), 3))
+    twice = inject("queue", "duplicated", history("queue", Shape(120), 3))
     assert judge("total-queue", twice).valid is True
     assert judge("counter", history("counter", Shape(60), 3), initial="1000").valid is False
     assert judge("long-fork", history("long-fork", Shape(120), 3), **{"group-size": "2"}).valid == "unknown"
