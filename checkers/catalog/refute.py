@@ -40,7 +40,7 @@ _TABLET_RUNS: Final = TABLET_STATES.index("RUNNING")
 
 
 @dataclass(slots=True)
-class _Table:
+class _TableFacts:
     """All that is told of one table, by its id: where it was seen, at which version, and the changes that name it."""
 
     sightings: list[tuple[Call, int | None]] = field(default_factory=list)
@@ -69,11 +69,11 @@ def refutations(calls: Sequence[Call], budget_ns: int) -> Iterator[Finding]:
     yield from _at_the_end(calls, budget_ns)
 
 
-def _tables(calls: Sequence[Call]) -> dict[int, _Table]:
-    tables: dict[int, _Table] = {}
+def _tables(calls: Sequence[Call]) -> dict[int, _TableFacts]:
+    tables: dict[int, _TableFacts] = {}
     for call in calls:
         if call.changes and call.id is not None:
-            table = tables.setdefault(call.id, _Table())
+            table = tables.setdefault(call.id, _TableFacts())
             if call.kind == CREATE:
                 table.makers.append(call)
             if _raises(call):
@@ -84,7 +84,7 @@ def _tables(calls: Sequence[Call]) -> dict[int, _Table]:
                 table.sightings.append((call, 0 if call.kind == CREATE else None))
         for seen in call.seen:
             if seen.id is not None:
-                tables.setdefault(seen.id, _Table()).sightings.append((call, seen.version))
+                tables.setdefault(seen.id, _TableFacts()).sightings.append((call, seen.version))
     return tables
 
 
@@ -129,13 +129,13 @@ def _named(names: Sequence[str], state: int) -> str:
 # ---- tables that nobody made, or that were made twice ----
 
 
-def _made_once(tables: dict[int, _Table]) -> Iterator[Finding]:
+def _made_once(tables: dict[int, _TableFacts]) -> Iterator[Finding]:
     for table_id, table in tables.items():
         if len(table.makers) > 1:
             yield _finding(TWICE, table.makers[:2], table.makers[0].name, what="created", id=table_id)
 
 
-def _phantoms(calls: Sequence[Call], tables: dict[int, _Table]) -> Iterator[Finding]:
+def _phantoms(calls: Sequence[Call], tables: dict[int, _TableFacts]) -> Iterator[Finding]:
     """Tables seen before anybody can have made them. The k-th that no acknowledged creation accounts for needs k
     creations whose table is not known that began before it was seen."""
     unclaimed = []
@@ -175,7 +175,7 @@ class _Spans:
         return place > 0 and self.latest[place - 1] > begin
 
 
-def _absences(table_id: int, table: _Table, lists: Sequence[Call], unnamed: _Spans) -> Iterator[Finding]:
+def _absences(table_id: int, table: _TableFacts, lists: Sequence[Call], unnamed: _Spans) -> Iterator[Finding]:
     """A list without a table that was there before and is there again, or that nobody can have deleted since."""
     sightings = sorted((call for call, _ in table.sightings), key=lambda call: call.complete)
     if not sightings:
@@ -203,7 +203,7 @@ def _later(one: Call, other: Call) -> Call:
     return max(one, other, key=lambda call: call.order)
 
 
-def _returned(table_id: int, table: _Table) -> Iterator[Finding]:
+def _returned(table_id: int, table: _TableFacts) -> Iterator[Finding]:
     if not table.deletions:
         return
     gone = min(table.deletions, key=lambda call: call.complete)
@@ -222,7 +222,7 @@ def _name_of(call: Call) -> int:
 # ---- schema versions ----
 
 
-def _versions(table_id: int, table: _Table) -> Iterator[Finding]:
+def _versions(table_id: int, table: _TableFacts) -> Iterator[Finding]:
     told = [(call, version) for call, version in table.sightings if version is not None]
     ordered = sorted(told, key=lambda each: each[0].complete)
     ends = [call.complete for call, _ in ordered]
@@ -239,7 +239,7 @@ def _higher(one: tuple[Call, int], other: tuple[Call, int]) -> tuple[Call, int]:
     return other if other[1] > one[1] else one
 
 
-def _unasked(table_id: int, table: _Table, unnamed: Sequence[int]) -> Iterator[Finding]:
+def _unasked(table_id: int, table: _TableFacts, unnamed: Sequence[int]) -> Iterator[Finding]:
     """A version higher than all changes that had begun by then can make it, or lower than those that were over did.
 
     `unnamed` are the invocations of those that do not tell their table.

@@ -120,7 +120,7 @@ def run_sieved(
 
 def _run(engine: SparkEngine, source: Source, reader: HistoryReader, plan: Plan, judge: _Judge, buckets: int) -> Told:
     pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
-    split = mapped(engine.numbers(pieces, pieces), _Split(reader, plan, pieces, buckets), SCHEMA)
+    split = mapped(engine.numbers(pieces, pieces), _SplitPieces(reader, plan, pieces, buckets), SCHEMA)
     return answer(engine, mapped(split.repartition(buckets, "bucket"), judge, "found binary"), plan.combine, buckets)
 
 
@@ -164,7 +164,7 @@ def combined(told: list[Told], combine: Callable[[list[Any]], Any]) -> Told:
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
+class _SplitPieces:
     reader: HistoryReader
     plan: Plan
     pieces: int

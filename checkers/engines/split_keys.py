@@ -53,7 +53,7 @@ def judge_split(engine: SparkEngine, reader: HistoryReader, how: Splitter, bucke
     """What there is to find in these keys; `engine.skipped` says what could not be looked at."""
     pieces = max(1, min(4 * engine.cores, reader.manifest.groups))
     parts = max(buckets, engine.cores)
-    read = mapped(engine.numbers(pieces, pieces), _Read(reader, how, pieces, parts), SCHEMA)
+    read = mapped(engine.numbers(pieces, pieces), _ReadPieces(reader, how, pieces, parts), SCHEMA)
     zones = mapped(read.repartition(parts, "bucket"), _Gather(how.split), SCHEMA)
     linked = mapped(zones.repartition(parts, "bucket"), _Link(how.split, most_bytes(engine)), SCHEMA)
     found = mapped(linked.repartition(parts, "bucket"), _Compare(how.split), "found binary")
@@ -65,7 +65,7 @@ def judge_split(engine: SparkEngine, reader: HistoryReader, how: Splitter, bucke
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _ReadPieces:
     reader: HistoryReader
     how: Splitter
     pieces: int

@@ -56,7 +56,7 @@ class _Span(msgspec.Struct, frozen=True, array_like=True):
     last: int
 
 
-class _Told(msgspec.Struct, frozen=True, array_like=True):
+class _StatedSums(msgspec.Struct, frozen=True, array_like=True):
     sums: tuple[_Sum, ...]
     spans: tuple[_Span, ...]
 
@@ -93,7 +93,7 @@ class BucketVerifier:
         rows = (row for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
         for bucket, group in groupby(rows, key=lambda row: row[0]):
             if bucket == TOLD:
-                told = [msgspec.msgpack.decode(data, type=_Told) for _, _, data in group]
+                told = [msgspec.msgpack.decode(data, type=_StatedSums) for _, _, data in group]
                 count = _require_whole(self.reader, told)
                 yield _batch([(JUDGED, 0, str(count).encode())])
             else:
@@ -102,7 +102,7 @@ class BucketVerifier:
                     raise twice_used(self.reader.place, bucket * _EVENTS + twice)
 
 
-def _looked_at(reader: HistoryReader, piece: int, pieces: int) -> tuple[_Told, SeenEvents]:
+def _looked_at(reader: HistoryReader, piece: int, pieces: int) -> tuple[_StatedSums, SeenEvents]:
     """What a piece tells; raises UserError for what it finds wrong by itself."""
     sums = tuple(_sum(reader, *span) for span in _ranges(reader.manifest, piece, pieces))
     groups = reader.groups_of(piece, pieces)
@@ -117,7 +117,7 @@ def _looked_at(reader: HistoryReader, piece: int, pieces: int) -> tuple[_Told, S
                 first = first if rows else invoke[0].as_py()
                 rows, last = rows + batch.num_rows, invoke[-1].as_py()
         spans.append(_Span(number, rows, first, last))
-    return _Told(sums, tuple(spans)), order.seen()
+    return _StatedSums(sums, tuple(spans)), order.seen()
 
 
 def _ranges(manifest: Manifest, piece: int, pieces: int) -> Iterator[tuple[int, int, int]]:
@@ -149,7 +149,7 @@ def _sum(reader: HistoryReader, number: int, begin: int, end: int) -> _Sum:
         raise UserError(f"{place} can't be read: {one_line(error)}.") from error
 
 
-def _require_whole(reader: HistoryReader, told: list[_Told]) -> int:
+def _require_whole(reader: HistoryReader, told: list[_StatedSums]) -> int:
     """How many operations the pieces looked at; raises UserError unless these are all of all parts, in order."""
     sums = sorted((each for one in told for each in one.sums), key=lambda each: (each.part, each.begin))
     spans = sorted((each for one in told for each in one.spans), key=lambda each: (each.part, each.first))

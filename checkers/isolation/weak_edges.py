@@ -69,7 +69,7 @@ class _Accesses(NamedTuple):
     writes: Writes
 
 
-class _Latest(NamedTuple):
+class _LatestReads(NamedTuple):
     """By key: two reads of one transaction with different sources, the one met last first; `of` marks whose. `keys` are
     those of the transaction at hand, in the order in which they were met."""
 
@@ -211,9 +211,9 @@ def _atomic_edges(accesses, chains, in_order, latest, sources, last_writer):
     return edges
 
 
-def _scratch(reads: Reads, keys: int) -> tuple[_Latest, _Sources]:
+def _scratch(reads: Reads, keys: int) -> tuple[_LatestReads, _Sources]:
     longest = np.empty(int(np.diff(reads.begin).max(initial=0)), np.int32)
-    latest = _Latest(np.full(keys, -1, np.int32), np.empty(keys, np.int64), np.empty(keys, np.int64), longest)
+    latest = _LatestReads(np.full(keys, -1, np.int32), np.empty(keys, np.int64), np.empty(keys, np.int64), longest)
     return latest, _Sources(np.full(len(reads.begin), -1, np.int32), np.zeros(len(reads.key), np.bool_))
 
 

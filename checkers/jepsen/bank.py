@@ -42,7 +42,7 @@ Totals: TypeAlias = dict[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Reads:
+class _BankReads:
     """The successful reads of a batch: the `bank` and `total` of each (64-bit or object), its mops, which read each of
     these belongs to and its account."""
 
@@ -65,11 +65,11 @@ class _Reader:
     dictionary_size: int
     independent: bool
 
-    def __call__(self, batch: pa.RecordBatch) -> _Reads:
+    def __call__(self, batch: pa.RecordBatch) -> _BankReads:
         return _reads(batch, self.large, self.dictionary_size, self.independent)
 
 
-def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int, independent: bool) -> _Reads:
+def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int, independent: bool) -> _BankReads:
     operations = read_operations(batch)
     chosen = operations.named(_FS) & (operations.outcome == OK)
     mops = read_mops(batch, operations, chosen, {"r": 0, "read": 0})
@@ -88,7 +88,7 @@ def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int
     if independent:
         bank[of] = mops.address[1]
     account = mops.address[2 if independent else 1]
-    return _Reads(operations, which, bank, total, mops, of, account, balance, problems)
+    return _BankReads(operations, which, bank, total, mops, of, account, balance, problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class BankKernel:
             highest=highest,
         )
 
-    def _blame(self, reads: _Reads) -> Any:
+    def _blame(self, reads: _BankReads) -> Any:
         """The class of what is wrong with each read, or the number of classes."""
         count = len(reads.which)
         blame = np.full(count, len(CLASSES))
@@ -157,14 +157,14 @@ class BankKernel:
             blame[_any(reads.of, strange, count)] = 0
         return blame
 
-    def _expected(self, reads: _Reads) -> Any:
+    def _expected(self, reads: _BankReads) -> Any:
         """The total that each read should show."""
         if self.total is not None:
             return self.total
         banks, which = np.unique(reads.bank, return_inverse=True)
         return np.array([self.totals[bank] for bank in banks.tolist()], reads.total.dtype)[which]
 
-    def _finding(self, reads: _Reads, name: str, read: int) -> Finding:
+    def _finding(self, reads: _BankReads, name: str, read: int) -> Finding:
         mine = np.flatnonzero(reads.of == read)
         bad = {
             "unexpected-key": ~np.isin(reads.account[mine], list(self.accounts or ())),

@@ -153,14 +153,14 @@ class CounterFlow:
             found[key_at(rows, start), column(rows, "range")[start].item()] = sums
         return found
 
-    def _events(self, rows: pa.Table) -> _Events:
+    def _events(self, rows: pa.Table) -> _CounterEvents:
         value, kind = column(rows, "value"), column(rows, "kind").copy()
         unreadable = is_foreign(value, self.dictionary_size) & ~np.isin(value, list(self.large) or [0])
         kind[unreadable] = UNSUPPORTED
         amount = summable(exact(value, self.large)) * column(rows, "sign")
-        return _Events(kind, amount, group_starts([column(rows, name) for name in self.keys]))
+        return _CounterEvents(kind, amount, group_starts([column(rows, name) for name in self.keys]))
 
-    def _bounds(self, rows: pa.Table, events: _Events) -> _Bounds:
+    def _bounds(self, rows: pa.Table, events: _CounterEvents) -> _Bounds:
         """The sums at every event, beginning with what came before its range."""
         bases = [Sums()] * len(events.starts)
         if self.before:
@@ -181,7 +181,7 @@ class CounterFlow:
         return _Bounds(begun_rise, begun_fall, done_rise, done_fall, latest)
 
     def _told(
-        self, rows: pa.Table, events: _Events, bounds: _Bounds, begins: Ints, ends: Ints
+        self, rows: pa.Table, events: _CounterEvents, bounds: _Bounds, begins: Ints, ends: Ints
     ) -> tuple[dict[str, int], list[Finding]]:
         """What is wrong with reads of which both events are here. Those of one read are at the same place among them in
         order of invocation, for reads that one operation begins and ends have the same bounds."""
@@ -202,7 +202,7 @@ class CounterFlow:
                 kept.append(found_of(name, key_at(rows, row), int(invoke[row]), int(bounds.latest[row]), numbers))
         return {name: int(flags.sum()) for name, flags in blame.items()}, kept
 
-    def _half(self, rows: pa.Table, events: _Events, bounds: _Bounds, row: int) -> Half:
+    def _half(self, rows: pa.Table, events: _CounterEvents, bounds: _Bounds, row: int) -> Half:
         key, invoke, value = key_at(rows, row), column(rows, "invoke")[row].item(), int(events.amount[row])
         if events.kind[row] == ENDS:
             return Half(key, invoke, value, False, int(bounds.begun_rise[row]), int(bounds.begun_fall[row]))
@@ -215,7 +215,7 @@ class CounterFlow:
         return np.int64 if largest < _SAFE else object
 
 
-class _Events(NamedTuple):
+class _CounterEvents(NamedTuple):
     """Sorted rows: what each is, how much it adds or shows, and where those of a counter in a range begin."""
 
     kind: Any
@@ -233,7 +233,7 @@ class _Bounds(NamedTuple):
     latest: Ints
 
 
-def _amounts(events: _Events, kind: int) -> tuple[Any, Any]:
+def _amounts(events: _CounterEvents, kind: int) -> tuple[Any, Any]:
     """By how much each row of that kind makes the counter rise, and fall."""
     amount = np.where(events.kind == kind, events.amount, 0)
     return np.maximum(amount, 0), np.minimum(amount, 0)

@@ -69,7 +69,7 @@ class Model:
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningOp:
     op: Op
     fate: str
     takes_effect: bool
@@ -93,7 +93,7 @@ def stream(model: str, shape: Shape, seed: int) -> Iterator[Op]:
 
 def _unplaced(model: str, store: AtomicStore, random: Random) -> Iterator[Op]:
     clients = store.shape.clients
-    running: dict[int, _Running] = {}
+    running: dict[int, _RunningOp] = {}
     free, begun = list(range(clients)), 0
     while begun < store.shape.operations or running:
         if free and begun < store.shape.operations and (not running or random.random() < 0.5):
@@ -110,7 +110,7 @@ def _unplaced(model: str, store: AtomicStore, random: Random) -> Iterator[Op]:
             free.append(process + clients if fate == "info" else process)
     for f, mops in _MODELS[model].last(store):
         for process in sorted(free):
-            last = _Running(Op("invoke", process, f, mops, phase="final"), "ok", True)
+            last = _RunningOp(Op("invoke", process, f, mops, phase="final"), "ok", True)
             yield last.op
             _advance(store, last)
             done = _advance(store, last)
@@ -120,7 +120,7 @@ def _unplaced(model: str, store: AtomicStore, random: Random) -> Iterator[Op]:
                 break
 
 
-def _begin(store: AtomicStore, process: int) -> _Running:
+def _begin(store: AtomicStore, process: int) -> _RunningOp:
     f, mops, value = store.next()
     draw = store.random.random()
     fate = "info" if draw < store.shape.info_share else "ok"
@@ -128,10 +128,10 @@ def _begin(store: AtomicStore, process: int) -> _Running:
         fate = "fail"
     lasting = fate == "info" and f != "dequeue"
     takes_effect = fate == "ok" or (lasting and store.random.random() < 0.5)
-    return _Running(Op("invoke", process, f, mops, value=value, phase="main"), fate, takes_effect)
+    return _RunningOp(Op("invoke", process, f, mops, value=value, phase="main"), fate, takes_effect)
 
 
-def _advance(store: AtomicStore, running: _Running) -> Op | None:
+def _advance(store: AtomicStore, running: _RunningOp) -> Op | None:
     """The operation's next step: its effect (None), then its completion."""
     if running.takes_effect and not running.done:
         running.done, running.mops = True, store.effect(running.op)

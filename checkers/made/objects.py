@@ -182,7 +182,7 @@ MODELS: Final = tuple(_MODELS)
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningCall:
     op: Op
     info: bool
     seen: tuple[Mop, ...] | None = None
@@ -203,7 +203,7 @@ def object_events(shape: ObjectShape, texts: dict[str, int]) -> Iterator[Op]:
     store, place = _Store(shape, Random(shape.seed), texts=texts), count()
     random = store.random
     following, effect = _MODELS[shape.model]
-    free, running, begun = list(range(shape.clients)), list[_Running](), 0
+    free, running, begun = list(range(shape.clients)), list[_RunningCall](), 0
     while begun < shape.operations or running:
         if free and begun < shape.operations and (not running or random.random() < 0.5):
             process = free.pop(random.randrange(len(free)))
@@ -211,7 +211,7 @@ def object_events(shape: ObjectShape, texts: dict[str, int]) -> Iterator[Op]:
             changes = f not in ("read", "get", "acquire", "release") and mops[0].f != "r"
             at = next(place)
             op = Op("invoke", process, f, mops, index=at, time=at * 1000)
-            running.append(_Running(op, changes and random.random() < shape.info_share))
+            running.append(_RunningCall(op, changes and random.random() < shape.info_share))
             yield op
             begun += 1
             store.corrupt |= shape.corrupted and begun == shape.operations // 2

@@ -46,7 +46,7 @@ class PageShape:
 
 
 @dataclass(slots=True)
-class _Batch:
+class _PageBatch:
     """By operation: its partition, whether it writes, and by row whether it touches it and the value there (0: nil)."""
 
     partition: Ints
@@ -70,7 +70,7 @@ def _held_after(partition: Ints, written: Ints, held: Ints) -> Ints:
     return out
 
 
-def _make(shape: PageShape, first: int, count: int, held: Ints, random: np.random.Generator) -> _Batch:
+def _make(shape: PageShape, first: int, count: int, held: Ints, random: np.random.Generator) -> _PageBatch:
     write = random.random(count) >= shape.read_share
     partition = random.integers(0, shape.partitions, count)
     touched = random.random((count, shape.rows)) < 0.7
@@ -81,10 +81,10 @@ def _make(shape: PageShape, first: int, count: int, held: Ints, random: np.rando
     for row in range(shape.rows):
         written = np.where(write & touched[:, row], number, 0)
         value[:, row] = _held_after(partition, written, held[row])
-    return _Batch(partition, write, touched, value, write & (random.random(count) < shape.info_share))
+    return _PageBatch(partition, write, touched, value, write & (random.random(count) < shape.info_share))
 
 
-def _inject(shape: PageShape, batch: _Batch, first: int) -> None:
+def _inject(shape: PageShape, batch: _PageBatch, first: int) -> None:
     """Make one read past the middle show a row as it was before everything: alone, or with all others of its page."""
     middle = shape.operations // 2
     if shape.anomaly == "none" or not first <= middle < first + len(batch.write):
@@ -100,7 +100,7 @@ def _inject(shape: PageShape, batch: _Batch, first: int) -> None:
             return
 
 
-def _mops(shape: PageShape, batch: _Batch) -> pa.Array:
+def _mops(shape: PageShape, batch: _PageBatch) -> pa.Array:
     op, row = np.nonzero(batch.touched)
     value = batch.value[op, row]
     zeros = np.zeros(len(op), np.int32)
@@ -120,7 +120,7 @@ def _mops(shape: PageShape, batch: _Batch) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), structs, type=pa.list_(MOP))
 
 
-def _record_batch(shape: PageShape, batch: _Batch, first: int, lost: Ints) -> pa.RecordBatch:
+def _record_batch(shape: PageShape, batch: _PageBatch, first: int, lost: Ints) -> pa.RecordBatch:
     count = len(batch.write)
     op = np.arange(first, first + count)
     invoke = op // shape.clients * 2 * shape.clients + op % shape.clients

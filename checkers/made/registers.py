@@ -45,7 +45,7 @@ class RegisterShape:
 
 
 @dataclass(slots=True)
-class _Batch:
+class _RegisterBatch:
     kind: npt.NDArray[np.int8]
     key: Ints
     value: Ints
@@ -75,7 +75,7 @@ def processes(op: Ints, info: npt.NDArray[np.bool_], lost: Ints) -> Ints:
     return process
 
 
-def _make(shape: RegisterShape, rows: int, held: Ints, random: np.random.Generator) -> _Batch:
+def _make(shape: RegisterShape, rows: int, held: Ints, random: np.random.Generator) -> _RegisterBatch:
     """The next operations in the order in which they take effect; `held` is each key's value, updated."""
     draw = random.random(rows)
     kind = np.where(draw < 0.5, 0, np.where(draw < 0.5 + 0.5 * (1 - shape.cas_share), 1, 2)).astype(np.int8)
@@ -83,10 +83,10 @@ def _make(shape: RegisterShape, rows: int, held: Ints, random: np.random.Generat
     value = held[key] + _by_key(key, (kind > 0).astype(np.int64))
     np.maximum.at(held, key, value)
     expected = np.where(kind == 2, value - 1, 0)
-    return _Batch(kind, key, value, expected, (kind > 0) & (random.random(rows) < shape.info_share))
+    return _RegisterBatch(kind, key, value, expected, (kind > 0) & (random.random(rows) < shape.info_share))
 
 
-def _inject(shape: RegisterShape, batch: _Batch, done: int) -> None:
+def _inject(shape: RegisterShape, batch: _RegisterBatch, done: int) -> None:
     """Spoil one operation past the middle of the history."""
     middle = shape.operations // 2
     if shape.anomaly == "none" or not done <= middle < done + len(batch.kind):
@@ -115,7 +115,7 @@ def _dictionary(codes: npt.NDArray[np.int8], names: tuple[str, ...]) -> pa.Array
     return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(names)).cast(pa.string())
 
 
-def _record_batch(shape: RegisterShape, batch: _Batch, first: int, lost: Ints) -> pa.RecordBatch:
+def _record_batch(shape: RegisterShape, batch: _RegisterBatch, first: int, lost: Ints) -> pa.RecordBatch:
     rows = len(batch.kind)
     invoke, complete = _event_indices(first, rows, shape.clients)
     op = np.arange(first, first + rows)

@@ -50,7 +50,7 @@ class TxnShape:
     seed: int = 0
 
 
-class _Mops(NamedTuple):
+class _MadeMops(NamedTuple):
     """The micro-operations of transactions: transaction i's are `offsets[i]:offsets[i + 1]`. Keys are numbered within a
     stretch; the `value` of a read is the number of elements seen, or with registers the last value."""
 
@@ -71,7 +71,7 @@ class _Plan(NamedTuple):
     process: Ints
     type: npt.NDArray[np.int8]
     applied: npt.NDArray[np.bool_]
-    mops: _Mops
+    mops: _MadeMops
     names: Ints
     order: Ints
 
@@ -147,7 +147,7 @@ class _Stretches:
         applied = (kind == 0) | ((kind == 1) & (random.random(rows) < 0.5))
         offsets = np.concatenate(([0], np.cumsum(random.integers(1, shape.mops + 1, rows))))
         count = int(offsets[-1])
-        mops = _Mops(offsets, np.empty(count, bool), np.empty(count, np.int64), np.zeros(count, np.int64))
+        mops = _MadeMops(offsets, np.empty(count, bool), np.empty(count, np.int64), np.zeros(count, np.int64))
         slots = np.arange(shape.active_keys)
         keys = _choose(mops, random.random(2 * count), slots, self._written, shape.writes_per_key)
         names, order = self._in_use(keys)

@@ -59,7 +59,7 @@ def _pairs(visit: Ints) -> tuple[Ints, Ints]:
     return first[keep], second[keep]
 
 
-class _Latest(NamedTuple):
+class _LatestPlaces(NamedTuple):
     """By pair of cells (coded) and place in the first: the latest place in the second so far, and by which write."""
 
     code: Ints
@@ -69,7 +69,7 @@ class _Latest(NamedTuple):
     first: Ints
 
 
-def _latest(appends: Appends, cells: int, end: int) -> _Latest:
+def _latest(appends: Appends, cells: int, end: int) -> _LatestPlaces:
     first, second = _pairs(appends.visit)
     seen = appends.place[first] != NEVER
     first, second = first[seen], second[seen]
@@ -84,7 +84,7 @@ def _latest(appends: Appends, cells: int, end: int) -> _Latest:
     is_new[1:] = latest[1:] != latest[:-1]
     is_new[begin] = True
     at = np.maximum.accumulate(np.where(is_new, np.arange(len(code)), 0)) if len(code) else code
-    return _Latest(code, place, latest, second[at], first[at])
+    return _LatestPlaces(code, place, latest, second[at], first[at])
 
 
 def torn_lists(appends: Appends, lengths: Lengths, cells: int) -> TornLists:
@@ -106,7 +106,9 @@ def torn_lists(appends: Appends, lengths: Lengths, cells: int) -> TornLists:
     return TornLists(lengths.row[shown], lengths.row[lacking], appends.row[first], appends.row[by])
 
 
-def _search(table: _Latest, lengths: Lengths, chosen: Ints, cells: int, end: int) -> tuple[Ints, Ints, Ints, Ints]:
+def _search(
+    table: _LatestPlaces, lengths: Lengths, chosen: Ints, cells: int, end: int
+) -> tuple[Ints, Ints, Ints, Ints]:
     first, second = _pairs(lengths.visit[chosen])
     first, second = chosen[first], chosen[second]
     code = lengths.cell[first] * cells + lengths.cell[second]

@@ -87,7 +87,7 @@ class PageKernel:
         ops = int((rows["kind"] != ELEMENT).sum())
         if strange:
             return Findings(ops=ops, unsupported=strange)
-        table = _Table.of(rows)
+        table = _PageTable.of(rows)
         out = make_instances(1, self.explain)
         demands, reads = torn_reads(table.pages, table.cells, out)
         kept = [_torn(table, out, place) for place in range(min(int(out.counts[0]), out.kept.shape[1]))]
@@ -105,7 +105,7 @@ class PageKernel:
             ops, table.groups, {n: c for n, c in counts.items() if c}, (*kept, *listed, *circles), figures=figures
         )
 
-    def _lists(self, table: _Table) -> tuple[int, list[Finding]]:
+    def _lists(self, table: _PageTable) -> tuple[int, list[Finding]]:
         if not table.listed.any():
             return 0, []
         found = torn_lists(table.appends(), table.lengths(), table.cells)
@@ -114,7 +114,7 @@ class PageKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _PageTable:
     """Rows sorted by partition and operation, without elements."""
 
     rows: Columns
@@ -130,7 +130,7 @@ class _Table:
     off_chain: Ints
 
     @staticmethod
-    def of(rows: Columns) -> _Table:
+    def of(rows: Columns) -> _PageTable:
         rows, group, begin = sorted_cells(rows, ("table", "partition"))
         cell, cells = together([rows[name] for name in ADDRESS])
         elements = rows["kind"] == ELEMENT
@@ -149,7 +149,7 @@ class _Table:
         listed[cell[(rows["kind"] == LIST_READ) | (rows["kind"] == APPEND)]] = True
         pages = _pages(rows, cell, version, versions, np.flatnonzero(fresh), visit, listed)
         length, place, off_chain = _on_lists(rows, cell, chains, listed)
-        return _Table(rows, pages, versions, visit, group, len(begin) - 1, cells, listed, length, place, off_chain)
+        return _PageTable(rows, pages, versions, visit, group, len(begin) - 1, cells, listed, length, place, off_chain)
 
     def appends(self) -> Appends:
         """Appends of operations that append to several cells of a partition."""
@@ -218,13 +218,13 @@ def _on_lists(rows: Columns, cell: Ints, chains: Chains, listed: np.ndarray) -> 
     return length, place, read[~fits]
 
 
-def _cell_facts(table: _Table, row: int) -> dict[str, Any]:
+def _cell_facts(table: _PageTable, row: int) -> dict[str, Any]:
     value = int(table.rows["value"][row])
     listed = bool(table.rows["kind"][row] == LIST_READ)
     return {"cell": list(key_of(table.rows, row)), "value": None if value == NIL else value, "list": listed}
 
 
-def _finding(table: _Table, name: str, shown: int, lacking: int, written: int, unwritten: int) -> Finding:
+def _finding(table: _PageTable, name: str, shown: int, lacking: int, written: int, unwritten: int) -> Finding:
     """`written` and `unwritten` are the write's rows in the cell where it is seen and where it is not."""
     reader, writer = int(table.rows["invoke"][shown]), int(table.rows["invoke"][written])
     origin = int(table.pages.writer[table.pages.version[lacking]])
@@ -237,19 +237,19 @@ def _finding(table: _Table, name: str, shown: int, lacking: int, written: int, u
     return Finding(name, reader, key_of(table.rows, lacking), (reader, writer, older), facts)
 
 
-def _torn(table: _Table, out: Instances, place: int) -> Finding:
+def _torn(table: _PageTable, out: Instances, place: int) -> Finding:
     _, _, shown, lacking, first, _ = (int(i) for i in out.kept[0, place])
     return _finding(table, TORN, shown, lacking, *_written(table, table.visit[first], shown, lacking))
 
 
-def _written(table: _Table, visit: int, shown: int, lacking: int) -> tuple[int, int]:
+def _written(table: _PageTable, visit: int, shown: int, lacking: int) -> tuple[int, int]:
     rows = np.arange(table.pages.begin[visit], table.pages.begin[visit + 1])
     rows = rows[table.pages.write[rows]]
     found = [int(rows[table.pages.cell[rows] == table.pages.cell[row]][-1]) for row in (shown, lacking)]
     return found[0], found[1]
 
 
-def _circles(table: _Table, demands: Demands, explain: int) -> tuple[int, list[Finding]]:
+def _circles(table: _PageTable, demands: Demands, explain: int) -> tuple[int, list[Finding]]:
     """Partitions whose reads' demands no order of the writes fulfils."""
     if not len(demands.source):
         return 0, []

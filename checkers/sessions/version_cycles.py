@@ -247,7 +247,7 @@ def shown_and_asked(events: Events, versions: int) -> tuple[Ints, Ints]:
     return shown, asked
 
 
-class _Latest(NamedTuple):
+class _LatestRead(NamedTuple):
     """By session: the last read met, and the cell that it was of (-1: none yet)."""
 
     row: Ints
@@ -279,6 +279,6 @@ def session_edges(events: Events, chosen: npt.NDArray[np.bool_], sessions: int) 
     """Versions that one session read one after the other, in the chosen cells."""
     rows = len(events.invoke)
     source, target = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    latest = _Latest(np.full(sessions, -1), np.full(sessions, -1))
+    latest = _LatestRead(np.full(sessions, -1), np.full(sessions, -1))
     count = _session_edges(events, chosen, latest, source, target)
     return source[:count], target[:count]

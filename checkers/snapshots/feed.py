@@ -131,7 +131,7 @@ class FeedKernel:
         strange = strangers(rows, "not reads, writes or appends of integers, nor events of a feed")
         if strange:
             return Findings(ops=len(rows["kind"]), unsupported=strange)
-        table = _Table.of(rows)
+        table = _FeedTable.of(rows)
         found = {
             "resolved-went-back": table.marks_back(),
             "row-below-resolved": table.rows_below(),
@@ -155,7 +155,7 @@ Pairs = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _FeedTable:
     """Rows in order of events. `is_mine` are those that are judged here; of others this task is only told. `feed`
     numbers the sessions of feeds (-1 elsewhere), `cell` and `version` cells and their values; `write` is by row of a
     feed the row of the client's write of that value (-1 none, -2 several)."""
@@ -172,7 +172,7 @@ class _Table:
     write: Ints
 
     @staticmethod
-    def of(rows: Columns) -> _Table:
+    def of(rows: Columns) -> _FeedTable:
         rows = rows if "copy" in rows else _with_naming(rows)
         order = np.lexsort((rows["place"], rows["invoke"]))
         rows = selected(rows, order)
@@ -190,7 +190,7 @@ class _Table:
         writer[several] = -2
         write = np.where(is_row, writer[version], -1)
         is_mine = rows["copy"] == 0
-        return _Table(rows, feed, len(names), cell, cells, version, is_row, is_mark, is_mine, write)
+        return _FeedTable(rows, feed, len(names), cell, cells, version, is_row, is_mark, is_mine, write)
 
     def _highest_before(self) -> Ints:
         """By event of a feed: the row of the highest mark of the feed before it, -1 if there is none."""
@@ -274,7 +274,7 @@ class _Table:
         return by_value | np.isin(ids[: len(due)], ids[len(due) :])
 
 
-def _finding(table: _Table, name: str, row: int, other: int) -> Finding:
+def _finding(table: _FeedTable, name: str, row: int, other: int) -> Finding:
     def told(place: int) -> dict[str, Any] | None:
         if place < 0:
             return None

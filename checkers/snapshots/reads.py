@@ -76,7 +76,7 @@ class SnapshotKernel:
         strange = strangers(rows, "not reads, writes or compare-and-sets of integers")
         if strange:
             return Findings(ops=len(rows["kind"]), unsupported=strange)
-        table = _Table.of(rows)
+        table = _ReadTable.of(rows)
         out = make_instances(len(ANOMALIES), self.explain)
         table.judge_snapshots(out)
         table.judge_late_commits(out)
@@ -91,7 +91,7 @@ class SnapshotKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _ReadTable:
     """Rows sorted by cell and invocation; `asked` are reads at a timestamp, `bounded` reads with a bound, `commits`
     acknowledged writes with a timestamp; `stamp` is by version its commit timestamp, NIL if not known."""
 
@@ -106,7 +106,7 @@ class _Table:
     commits: np.ndarray
 
     @staticmethod
-    def of(rows: Columns) -> _Table:
+    def of(rows: Columns) -> _ReadTable:
         rows, cell, begin = sorted_cells(rows)
         version, count = together([cell, rows["value"]])
         versions, _ = ordered_versions(rows, cell, len(begin) - 1, version, count, cell)
@@ -116,7 +116,7 @@ class _Table:
         known = commits & ~versions.unclear[version]
         stamp[version[known]] = rows["served_ts"][known]
         asked, bounded = read & (rows["requested_ts"] != NIL), read & (rows["bound"] != NIL)
-        return _Table(rows, cell, len(begin) - 1, version, versions, stamp, asked, bounded, commits)
+        return _ReadTable(rows, cell, len(begin) - 1, version, versions, stamp, asked, bounded, commits)
 
     def _sorted(self, chosen: np.ndarray, by: Ints) -> InCells:
         """The chosen rows by cell and the given column."""
@@ -165,13 +165,13 @@ class _Table:
         stale_reads(reads, writes, BoundedReads(*by_row, self.versions.since, self.versions.settled), out)
 
 
-def _told(table: _Table, row: int) -> dict[str, Any]:
+def _told(table: _ReadTable, row: int) -> dict[str, Any]:
     names = ("requested_ts", "served_ts", "bound", "value")
     told = {name: int(table.rows[name][row]) for name in names}
     return {name: None if value == NIL else value for name, value in told.items()}
 
 
-def _findings(table: _Table, out: Instances) -> list[Finding]:
+def _findings(table: _ReadTable, out: Instances) -> list[Finding]:
     found = []
     for code, name in enumerate(ANOMALIES):
         for order, _, row, other, _, _ in out.kept[code, : out.counts[code]].tolist():

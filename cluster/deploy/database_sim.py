@@ -61,7 +61,7 @@ class SimDatabase(ReferenceDatabase):
         )
         self._masters = tuple(Replica(node.name, _address(node)) for node in self._nodes if node.role == MASTER_ROLE)
         self._configs = {node.name: self._config(node, tuple(flaws), self._knobs) for node in self._nodes}
-        self._logs = {node.name: _Log(world, node.name) for node in self._nodes}
+        self._logs = {node.name: _NodeLog(world, node.name) for node in self._nodes}
         self._told: list[BaseException] = []
         self._set_aside: dict[str, SimDisk] = {}
         self._admin = world.harness_ports(ADMIN)
@@ -252,7 +252,7 @@ def _address(node: Node) -> str:
     return f"{node.name}:{port_of(node)}"
 
 
-class _Log:
+class _NodeLog:
     """What one node wrote to its logger, stamped with the node's own clock."""
 
     def __init__(self, world: World, node: str) -> None:

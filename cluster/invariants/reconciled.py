@@ -28,7 +28,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _Said: TypeAlias = tuple[KeyBytes, int, int, bytes]
 
 
-class _Tablet:
+class _TabletLogs:
     """Who has had each mutation durably, and what rows went with a summary. What a life has told binds later ones of
     its node."""
 
@@ -41,7 +41,7 @@ class _Tablet:
         self.said: dict[_Said, tuple[int, bytes]] = {}
 
 
-class _Log:
+class _ReplicaLog:
     """What the log of one replica holds, in one life: ids by place, those aside that are kept elsewhere too."""
 
     __slots__ = ("aside", "bound", "places")
@@ -57,8 +57,8 @@ class ReconciledWatch:
 
     def __init__(self, findings: BreachLog) -> None:
         self._findings = findings
-        self._tablets: dict[str, _Tablet] = {}
-        self._logs: dict[tuple[int, str], _Log] = {}
+        self._tablets: dict[str, _TabletLogs] = {}
+        self._logs: dict[tuple[int, str], _ReplicaLog] = {}
         self._made: dict[str, tuple[int, int]] = {}
 
     def made(self, life: int, each: MutationId) -> None:
@@ -72,10 +72,10 @@ class ReconciledWatch:
 
     def stored(self, life: int, group: str, replicas: Collection[str], each: MutationId, number: int) -> None:
         """A mutation is durable at a replica, at this place of its log; `replicas` are all that there are."""
-        log = self._logs.setdefault((life, group), _Log())
+        log = self._logs.setdefault((life, group), _ReplicaLog())
         if number not in log.aside:
             log.places[number] = each
-        tablet = self._tablets.setdefault(group, _Tablet())
+        tablet = self._tablets.setdefault(group, _TabletLogs())
         if each in tablet.everywhere:
             return
         self._findings.checked[RECONCILED] += 1
@@ -90,7 +90,7 @@ class ReconciledWatch:
 
     def set_aside(self, life: int, group: str, numbers: Collection[int]) -> None:
         """The mutations of these places are kept elsewhere too."""
-        log = self._logs.setdefault((life, group), _Log())
+        log = self._logs.setdefault((life, group), _ReplicaLog())
         for number in numbers:
             log.aside[number] = None
             log.places.pop(number, None)
@@ -98,7 +98,7 @@ class ReconciledWatch:
     def collected(self, life: int, group: str, number: int) -> None:
         """A log keeps nothing up to this place any more."""
         self._findings.checked[COLLECTED] += 1
-        log = self._logs.setdefault((life, group), _Log())
+        log = self._logs.setdefault((life, group), _ReplicaLog())
         gone = [place for place in log.places if place <= number]
         lost = [each for place in gone if (each := log.places.pop(place)).time >= log.bound]
         if lost:
@@ -107,9 +107,9 @@ class ReconciledWatch:
 
     def bound_raised(self, life: int, group: str, bound: int) -> None:
         """A low bound is durable at a replica: all have everything below it."""
-        log = self._logs.setdefault((life, group), _Log())
+        log = self._logs.setdefault((life, group), _ReplicaLog())
         log.bound = max(log.bound, bound)
-        tablet = self._tablets.setdefault(group, _Tablet())
+        tablet = self._tablets.setdefault(group, _TabletLogs())
         self._findings.checked[RECONCILED] += 1
         if bound <= tablet.highest:
             return
@@ -136,7 +136,7 @@ class ReconciledWatch:
         if asked.spans != (EVERYTHING,) or asked.limit is not None or asked.columns or page.end is not None:
             return
         self._findings.checked[SUMMARIES] += 1
-        said = self._tablets.setdefault(group, _Tablet()).said
+        said = self._tablets.setdefault(group, _TabletLogs()).said
         rows = blake2b(_encode(visible_rows(page.contents)), digest_size=16).digest()
         other, before = said.setdefault((asked.partition, summary.bound, summary.count, summary.set_hash), (life, rows))
         if before != rows:

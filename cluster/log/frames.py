@@ -107,7 +107,7 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class _FrameHead:
     offset: int
     index_length: int
     body_length: int
@@ -223,7 +223,7 @@ def _folded(payload: bytes) -> int:
     return folded
 
 
-def _head_at(data: bytes, position: int, salt: int) -> _Head | None:
+def _head_at(data: bytes, position: int, salt: int) -> _FrameHead | None:
     """The frame that a valid header or trailer at this position belongs to."""
     if position + _FIELDS.size > len(data):
         return None
@@ -234,11 +234,11 @@ def _head_at(data: bytes, position: int, salt: int) -> _Head | None:
         return None
     if version != LOG_VERSION:
         raise OtherVersion(f"The node's log has format version {version}; this program reads {LOG_VERSION}.")
-    head = _Head(offset, index_length, body_length, index_crc)
+    head = _FrameHead(offset, index_length, body_length, index_crc)
     return head if position == (offset if magic == _HEAD else head.trailer) else None
 
 
-def _next_head(data: bytes, position: int, salt: int) -> tuple[int, _Head] | None:
+def _next_head(data: bytes, position: int, salt: int) -> tuple[int, _FrameHead] | None:
     """The first valid header or trailer at or behind `position`, and where it stands."""
     probe = data.find(_MARK, position)
     while probe >= 0:
@@ -249,7 +249,7 @@ def _next_head(data: bytes, position: int, salt: int) -> tuple[int, _Head] | Non
     return None
 
 
-def _head_of(data: bytes, position: int, salt: int) -> _Head | None:
+def _head_of(data: bytes, position: int, salt: int) -> _FrameHead | None:
     """Header or else trailer of the frame that begins at `position`."""
     found = _next_head(data, position, salt)
     return found[1] if found is not None and found[1].offset == position else None
@@ -263,7 +263,7 @@ def _next_start(data: bytes, position: int, salt: int) -> int | None:
     return None if found is None else found[1].offset
 
 
-def _read(data: bytes, head: _Head) -> Frame | Hole:
+def _read(data: bytes, head: _FrameHead) -> Frame | Hole:
     """The frame of a valid header, as it is or repaired; a Hole with what can be read of it otherwise."""
     start = head.offset + _FIELDS.size
     payload = data[start : start + head.payload_length]
@@ -278,7 +278,7 @@ def _read(data: bytes, head: _Head) -> Frame | Hole:
     return Hole(head.offset, head.end, lost, good)
 
 
-def _records(payload: bytes, head: _Head) -> tuple[tuple[LogRecord, ...], tuple[tuple[str, int], ...] | None]:
+def _records(payload: bytes, head: _FrameHead) -> tuple[tuple[LogRecord, ...], tuple[tuple[str, int], ...] | None]:
     """Records whose bodies are whole, and (group, number) of those that are not; None if the index is damaged."""
     index = payload[: head.index_length]
     if zlib.crc32(index) != head.index_crc:

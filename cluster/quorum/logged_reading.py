@@ -112,7 +112,7 @@ LoggedQuestion: TypeAlias = AskForSnapshot | AskForSummary | FetchFrom | Deliver
 LoggedInstruction: TypeAlias = LoggedQuestion | PageFound | GiveUp
 
 
-class _Stage(Enum):
+class _LoggedStage(Enum):
     SUMMARIES = "summaries, and the first data"
     MUTATIONS = "mutations that some lack"
     DELIVERY = "acknowledgements of mutations that were delivered"
@@ -138,7 +138,7 @@ class LoggedReadState:
         self._slice, self._wanted, self._first_cells, self._flaws = slice, wanted, first_cells, flaws
         self._asked = {endpoint.node_id: endpoint for endpoint in chosen}
         self._spares = list(spares)
-        self._stage = _Stage.OVER
+        self._stage = _LoggedStage.OVER
         self._awaited: dict[str, LoggedQuestion] = {}
         self._summaries: dict[str, Summary] = {}
         self._detail = 0
@@ -153,7 +153,7 @@ class LoggedReadState:
         self._summaries, self._mutations, self._due = {}, {}, {}
         first, *others = self._asked.values()
         asks = [AskForSummary(endpoint, self._slice.partition) for endpoint in others]
-        return self._ask(_Stage.SUMMARIES, [AskForSnapshot(first, self._slice), *asks])
+        return self._ask(_LoggedStage.SUMMARIES, [AskForSnapshot(first, self._slice), *asks])
 
     # ---- events ----
 
@@ -181,9 +181,9 @@ class LoggedReadState:
         if not self._expected(asked):
             return []
         failed = self._asked[node_id]
-        other = None if self._stage is _Stage.DELIVERY else stand_in(failed, self._spares, self._wanted)
+        other = None if self._stage is _LoggedStage.DELIVERY else stand_in(failed, self._spares, self._wanted)
         if other is None:
-            self._ask(_Stage.OVER, ())
+            self._ask(_LoggedStage.OVER, ())
             return [GiveUp(node_id)]
         self._spares.remove(other)
         del self._asked[node_id]
@@ -205,14 +205,14 @@ class LoggedReadState:
         del self._awaited[node_id]
         return True
 
-    def _ask(self, stage: _Stage, questions: Sequence[LoggedQuestion]) -> list[LoggedInstruction]:
+    def _ask(self, stage: _LoggedStage, questions: Sequence[LoggedQuestion]) -> list[LoggedInstruction]:
         """These, and nothing else, are waited for now; one for each replica."""
         self._stage, self._awaited = stage, {each.endpoint.node_id: each for each in questions}
         return list(questions)
 
     def _take_snapshot(self, node_id: str, reply: SnapshotRead) -> None:
         self._as_of = reply.as_of
-        if self._stage is _Stage.SUMMARIES:
+        if self._stage is _LoggedStage.SUMMARIES:
             self._page, self._summaries[node_id] = reply.page, reply.summary
             return
         newer = {each.id: each.mutation for each in reply.newer if each.id not in self._mutations}
@@ -223,15 +223,15 @@ class LoggedReadState:
         self._due = {node: tuple(newer) for node in self._asked if node != node_id and newer}
 
     def _go_on(self) -> list[LoggedInstruction]:
-        if self._stage is _Stage.SUMMARIES:
+        if self._stage is _LoggedStage.SUMMARIES:
             return self._compare()
-        if self._stage is _Stage.MUTATIONS:
+        if self._stage is _LoggedStage.MUTATIONS:
             wanted = dict.fromkeys(each for ids in self._due.values() for each in ids)
             if any(each not in self._mutations for each in wanted):
                 return self.begin()  # it was reconciled meanwhile, so that everybody has it by now
             self._apply(self._due.get(self._first, ()))
             return self._deliver()
-        if self._stage is _Stage.FOLLOW_UP:
+        if self._stage is _LoggedStage.FOLLOW_UP:
             return self._deliver()
         return self._answer()
 
@@ -270,7 +270,7 @@ class LoggedReadState:
             AskForSummary(self._asked[node], self._slice.partition, bound, self._detail, as_of.get(node))
             for node in nodes
         ]
-        return self._ask(_Stage.SUMMARIES, questions)
+        return self._ask(_LoggedStage.SUMMARIES, questions)
 
     def _fetch(self, differences: dict[str, Difference]) -> list[LoggedInstruction]:
         """What somebody lacks, from one that has it."""
@@ -290,7 +290,9 @@ class LoggedReadState:
         wanted: dict[str, list[MutationId]] = {}
         for id in sorted(holders):
             wanted.setdefault(holders[id], []).append(id)
-        return self._ask(_Stage.MUTATIONS, [FetchFrom(self._asked[node], tuple(ids)) for node, ids in wanted.items()])
+        return self._ask(
+            _LoggedStage.MUTATIONS, [FetchFrom(self._asked[node], tuple(ids)) for node, ids in wanted.items()]
+        )
 
     def _apply(self, ids: Iterable[MutationId]) -> None:
         """Let mutations take part in the page, as far as it goes."""
@@ -301,7 +303,7 @@ class LoggedReadState:
     def _deliver(self) -> list[LoggedInstruction]:
         due, self._due = {node: ids for node, ids in self._due.items() if ids}, {}
         sent = self._ask(
-            _Stage.DELIVERY,
+            _LoggedStage.DELIVERY,
             [Deliver(self._asked[node], tuple(map(self._delivered, ids))) for node, ids in due.items()],
         )
         if not sent or "repair-reply-first" in self._flaws:
@@ -322,8 +324,8 @@ class LoggedReadState:
         limit = self._slice.limit
         lack = 0 if limit is None else limit - live_rows(page.contents)
         if page.end is not None and lack > 0 and (rest := behind(self._slice, page.end, lack)).spans:
-            return self._ask(_Stage.FOLLOW_UP, [AskForSnapshot(self._asked[self._first], rest, self._as_of)])
-        self._ask(_Stage.OVER, ())
+            return self._ask(_LoggedStage.FOLLOW_UP, [AskForSnapshot(self._asked[self._first], rest, self._as_of)])
+        self._ask(_LoggedStage.OVER, ())
         return [PageFound(page, tuple(self._asked))]
 
 

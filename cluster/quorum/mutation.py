@@ -192,13 +192,13 @@ _encode = msgspec.msgpack.Encoder().encode
 _mutations = msgspec.msgpack.Decoder(PartitionMutation)
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _MutationHead(msgspec.Struct, frozen=True, array_like=True):
     """The beginning of an encoded `PartitionMutation`."""
 
     partition: KeyBytes
 
 
-_heads = msgspec.msgpack.Decoder(_Head)
+_heads = msgspec.msgpack.Decoder(_MutationHead)
 
 
 def encode_mutation(mutation: PartitionMutation) -> bytes:

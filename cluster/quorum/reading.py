@@ -100,7 +100,7 @@ LegacyQuestion: TypeAlias = AskForData | AskForDigest | SendRepair
 Instruction: TypeAlias = LegacyQuestion | PageFound | GiveUp
 
 
-class _Stage(Enum):
+class _ReadStage(Enum):
     DIGESTS = "one replica's data, the others' digests"
     DATA = "everybody's data"
     REPAIR = "acknowledgements of repairs"
@@ -116,7 +116,7 @@ class ReadState:
         self._slice, self._wanted, self._repair = slice, wanted, repair
         self._asked = {endpoint.node_id: endpoint for endpoint in chosen}
         self._spares = list(spares)
-        self._stage = _Stage.DIGESTS
+        self._stage = _ReadStage.DIGESTS
         self._awaited: dict[str, None] = {}
         self._pages: dict[str, Page] = {}
         self._digests: dict[str, bytes] = {}
@@ -168,9 +168,9 @@ class ReadState:
         node_id = asked.endpoint.node_id
         if not self._expected(node_id):
             return []
-        other = None if self._stage is _Stage.REPAIR else stand_in(self._asked[node_id], self._spares, self._wanted)
+        other = None if self._stage is _ReadStage.REPAIR else stand_in(self._asked[node_id], self._spares, self._wanted)
         if other is None:
-            self._stage = _Stage.OVER
+            self._stage = _ReadStage.OVER
             return [GiveUp(node_id)]
         self._spares.remove(other)
         del self._asked[node_id]
@@ -185,22 +185,22 @@ class ReadState:
 
     def _expected(self, node_id: str) -> bool:
         """Whether an answer of this replica is due; from now on it is not."""
-        if node_id not in self._awaited or self._stage is _Stage.OVER:
+        if node_id not in self._awaited or self._stage is _ReadStage.OVER:
             return False
         del self._awaited[node_id]
         return True
 
     def _ask(self, endpoint: Endpoint) -> Instruction:
         """The first question to a replica in this stage."""
-        digest = self._stage is _Stage.DIGESTS and endpoint.node_id != self._data_from
+        digest = self._stage is _ReadStage.DIGESTS and endpoint.node_id != self._data_from
         return AskForDigest(endpoint, self._slice) if digest else AskForData(endpoint, self._slice)
 
     def _go_on(self) -> list[Instruction]:
         if self._awaited:
             return []
-        if self._stage is _Stage.DIGESTS:
+        if self._stage is _ReadStage.DIGESTS:
             return self._compare()
-        if self._stage is _Stage.DATA:
+        if self._stage is _ReadStage.DATA:
             return self._resolve()
         return self._end()
 
@@ -210,7 +210,7 @@ class ReadState:
         if all(digest == expected for digest in self._digests.values()):
             self._found = PageFound(page, tuple(self._asked))
             return self._end()
-        self._stage, self._pages = _Stage.DATA, {}
+        self._stage, self._pages = _ReadStage.DATA, {}
         self._awaited = dict.fromkeys(self._asked)
         return [self._ask(endpoint) for endpoint in self._asked.values()]
 
@@ -241,11 +241,11 @@ class ReadState:
                 due.append(SendRepair(endpoint, self._slice.partition, lacks))
         if not due:
             return self._end()
-        self._stage = _Stage.REPAIR
+        self._stage = _ReadStage.REPAIR
         self._awaited = dict.fromkeys(each.endpoint.node_id for each in due)
         return list(due)
 
     def _end(self) -> list[Instruction]:
         assert self._found is not None
-        self._stage = _Stage.OVER
+        self._stage = _ReadStage.OVER
         return [self._found]

@@ -101,7 +101,7 @@ def backdated(now: int, write_timeout_ns: int, margin_ns: int) -> int:
     return max(now - write_timeout_ns - margin_ns, 0)
 
 
-class _Stage(Enum):
+class _ReconcileStage(Enum):
     FENCING = "fences, or bounds"
     COMPARING = "hashes"
     COLLECTING = "ids"
@@ -115,7 +115,7 @@ class Reconciliation:
 
     def __init__(self, replicas: Sequence[str], time: int, fenced: bool = True) -> None:
         self._replicas, self._time, self._fenced = list(replicas), time, fenced
-        self._stage = _Stage.FENCING
+        self._stage = _ReconcileStage.FENCING
         self._awaited = dict.fromkeys(self._replicas)
         self._bounds: dict[str, int] = {}
         self._hashes: dict[str, bytes] = {}
@@ -132,21 +132,21 @@ class Reconciliation:
 
     def on_bound(self, node: str, low_bound: int) -> list[Instruction]:
         """A replica has told its low bound, and (with a fence) its fence is durable and nothing below it under way."""
-        if not self._expected(node, _Stage.FENCING):
+        if not self._expected(node, _ReconcileStage.FENCING):
             return []
         self._bounds[node] = low_bound
         return self._go_on()
 
     def on_compared(self, node: str, hashed: bytes) -> list[Instruction]:
         """A replica has hashed its ids."""
-        if not self._expected(node, _Stage.COMPARING):
+        if not self._expected(node, _ReconcileStage.COMPARING):
             return []
         self._hashes[node] = hashed
         return self._go_on()
 
     def on_collected(self, node: str, ids: Iterable[MutationId], complete_below: int) -> list[Instruction]:
         """A replica has listed its ids below `complete_below`; if that is not all, it is asked on."""
-        if self._stage is not _Stage.COLLECTING or node not in self._awaited:
+        if self._stage is not _ReconcileStage.COLLECTING or node not in self._awaited:
             return []
         self._ids[node].update(dict.fromkeys(ids))
         if complete_below < self._time:
@@ -156,7 +156,7 @@ class Reconciliation:
 
     def on_delivered(self, delivery: SendMissing) -> list[Instruction]:
         """Mutations are durable where they were missing."""
-        if self._stage is not _Stage.DELIVERING or delivery not in self._due:
+        if self._stage is not _ReconcileStage.DELIVERING or delivery not in self._due:
             return []
         del self._due[delivery]
         self._delivered += len(delivery.ids)
@@ -164,31 +164,31 @@ class Reconciliation:
 
     def on_raised(self, node: str) -> list[Instruction]:
         """A replica has made the bound durable."""
-        return self._go_on() if self._expected(node, _Stage.RAISING) else []
+        return self._go_on() if self._expected(node, _ReconcileStage.RAISING) else []
 
     def on_missed(self, step: Step, reason: str) -> list[Instruction]:
         """A step was not carried out, or nobody knows."""
-        if self._stage is _Stage.OVER:
+        if self._stage is _ReconcileStage.OVER:
             return []
         node = step.target if isinstance(step, SendMissing) else step.node
-        if self._stage is not _Stage.RAISING and self._fenced:
+        if self._stage is not _ReconcileStage.RAISING and self._fenced:
             return self.abandon(f"{node}: {reason}")
         if isinstance(step, SendMissing):
             self._due.pop(step, None)
         else:
             self._awaited.pop(node, None)
-            if self._stage is not _Stage.RAISING and node in self._replicas:
+            if self._stage is not _ReconcileStage.RAISING and node in self._replicas:
                 self._replicas.remove(node)
         return self._go_on()
 
     def abandon(self, reason: str) -> list[Instruction]:
         """End it, as where the epoch has changed."""
-        self._stage = _Stage.OVER
+        self._stage = _ReconcileStage.OVER
         return [Abandoned(reason)]
 
     # ---- decisions ----
 
-    def _expected(self, node: str, stage: _Stage) -> bool:
+    def _expected(self, node: str, stage: _ReconcileStage) -> bool:
         """Whether this answer of the replica is due; from now on it is not."""
         if self._stage is not stage or node not in self._awaited:
             return False
@@ -201,13 +201,13 @@ class Reconciliation:
         if not self._fenced and len(self._replicas) < 2:
             return self._end(None)
         match self._stage:
-            case _Stage.FENCING:
+            case _ReconcileStage.FENCING:
                 return self._compare()
-            case _Stage.COMPARING:
+            case _ReconcileStage.COMPARING:
                 return self._raise() if len(set(self._hashes.values())) == 1 else self._collect()
-            case _Stage.COLLECTING:
+            case _ReconcileStage.COLLECTING:
                 return self._deliver()
-            case _Stage.DELIVERING:
+            case _ReconcileStage.DELIVERING:
                 return self._raise()
             case _:
                 return self._end(self._time if self._fenced else None)
@@ -219,10 +219,12 @@ class Reconciliation:
             self._time = low
             return self._raise()
         self._low = low
-        return self._enter(_Stage.COMPARING, [Compare(node, low, self._time) for node in self._replicas])
+        return self._enter(_ReconcileStage.COMPARING, [Compare(node, low, self._time) for node in self._replicas])
 
     def _collect(self) -> list[Instruction]:
-        return self._enter(_Stage.COLLECTING, [Collect(node, self._low, self._time) for node in self._replicas])
+        return self._enter(
+            _ReconcileStage.COLLECTING, [Collect(node, self._low, self._time) for node in self._replicas]
+        )
 
     def _deliver(self) -> list[Instruction]:
         """Each mutation comes from the first replica that has it; whoever lacks it gets it."""
@@ -239,18 +241,18 @@ class Reconciliation:
                 ids.sort()
                 some = (tuple(ids[at : at + MOST_AT_ONCE]) for at in range(0, len(ids), MOST_AT_ONCE))
                 self._due.update((SendMissing(source, target, each), None) for each in some)
-        self._stage = _Stage.DELIVERING
+        self._stage = _ReconcileStage.DELIVERING
         return list(self._due) if self._due else self._go_on()
 
     def _raise(self) -> list[Instruction]:
         if not self._fenced:
             return self._end(None)
-        return self._enter(_Stage.RAISING, [RaiseBound(node, self._time) for node in self._replicas])
+        return self._enter(_ReconcileStage.RAISING, [RaiseBound(node, self._time) for node in self._replicas])
 
-    def _enter(self, stage: _Stage, steps: list[Instruction]) -> list[Instruction]:
+    def _enter(self, stage: _ReconcileStage, steps: list[Instruction]) -> list[Instruction]:
         self._stage, self._awaited = stage, dict.fromkeys(self._replicas)
         return steps
 
     def _end(self, bound: int | None) -> list[Instruction]:
-        self._stage = _Stage.OVER
+        self._stage = _ReconcileStage.OVER
         return [Reconciled(bound, self._delivered)]

@@ -90,7 +90,7 @@ def summarize(ids: Iterable[MutationId], bound: int, detail: int = 0) -> Summary
         return msgspec.structs.replace(plain, ids=tuple(chosen))
     if detail == 0:
         return plain
-    cells = _Cells.empty(detail)
+    cells = _SketchCells.empty(detail)
     for each in chosen:
         cells.add(encode_id(each), 1)
     return msgspec.structs.replace(plain, sketch=cells.packed())
@@ -106,8 +106,8 @@ def difference(one: Summary, other: Summary, overflow_is_equal: bool = False) ->
         return _of_lists(one.ids, other.ids)
     if not one.sketch or len(one.sketch) != len(other.sketch):
         return None
-    cells = _Cells.unpacked(one.sketch)
-    cells.subtract(_Cells.unpacked(other.sketch))
+    cells = _SketchCells.unpacked(one.sketch)
+    cells.subtract(_SketchCells.unpacked(other.sketch))
     found = cells.take_apart()
     if overflow_is_equal or _explains(found, one, other):
         return Difference(tuple(sorted(found.only_one)), tuple(sorted(found.only_other)))
@@ -159,18 +159,18 @@ def _hashed(encoded: bytes) -> _Hashed:
     return _Hashed(int.from_bytes(digest[16:24], "big"), struct.unpack_from(">QQQ", digest, 24))
 
 
-class _Cells:
+class _SketchCells:
     """Cells of a sketch: how many ids lie in each (of the one set less those of the other), their sum and checks."""
 
     def __init__(self, counts: list[int], sums: list[int], checks: list[int]) -> None:
         self._counts, self._sums, self._checks = counts, sums, checks
 
     @classmethod
-    def empty(cls, size: int) -> _Cells:
+    def empty(cls, size: int) -> _SketchCells:
         return cls([0] * size, [0] * size, [0] * size)
 
     @classmethod
-    def unpacked(cls, data: bytes) -> _Cells:
+    def unpacked(cls, data: bytes) -> _SketchCells:
         found = list(_CELL.iter_unpack(data))
         numbers = ([int.from_bytes(each[at], "big") for each in found] for at in (1, 2))
         return cls([each[0] for each in found], *numbers)
@@ -191,7 +191,7 @@ class _Cells:
             self._checks[at] ^= hashed.check
         return touched
 
-    def subtract(self, other: _Cells) -> None:
+    def subtract(self, other: _SketchCells) -> None:
         for at in range(len(self._counts)):
             self._counts[at] -= other._counts[at]
             self._sums[at] ^= other._sums[at]

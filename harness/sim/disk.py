@@ -67,7 +67,7 @@ class _Episodes:
         self._well_until_ns = self.until_ns + length_ns
 
 
-class _File:
+class _SimFile:
     __slots__ = ("before", "data", "named", "synced")
 
     def __init__(self, data: bytes, synced: int, named: bool) -> None:
@@ -96,7 +96,7 @@ class SimDisk:
         self._entropy = entropy
         self._trace = trace
         self._decisions = decisions
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _SimFile] = {}
         self._pending: dict[int, Callable[[], None]] = {}
         self._fsyncs: dict[int, None] = {}
         self._next_token = 0
@@ -170,7 +170,7 @@ class SimDisk:
             self._decisions.note(FLIPPED, bit)
             self.flip_bit(path, bit)
 
-    def _tear(self, path: str, file: _File) -> None:
+    def _tear(self, path: str, file: _SimFile) -> None:
         options = self.options
         choice = self._entropy.random()
         if choice < options.lose_tail:
@@ -186,7 +186,7 @@ class SimDisk:
 
     # ---- what ports do ----
 
-    def file(self, path: str) -> _File:
+    def file(self, path: str) -> _SimFile:
         try:
             return self._files[path]
         except KeyError:
@@ -199,7 +199,7 @@ class SimDisk:
         self._require_space(len(data))
         file = self._files.get(path)
         if file is None:
-            file = self._files[path] = _File(b"", 0, named=False)
+            file = self._files[path] = _SimFile(b"", 0, named=False)
         file.data += data
         self._trace.record(APPEND, tag, data)
 
@@ -251,7 +251,7 @@ class SimDisk:
         await future
 
     def put(self, path: str, data: bytes) -> None:
-        self._files[path] = _File(data, len(data), named=True)
+        self._files[path] = _SimFile(data, len(data), named=True)
 
     def move(self, source: str, target: str) -> None:
         file = self.file(source)

@@ -93,7 +93,7 @@ def reading_of(
 
 
 @dataclass(slots=True)
-class _Instance:
+class _SkewInstance:
     """What one instance does: the skew of each node, how and whether they are strobed, and what was read of them.
 
     `touched` are all nodes whose clock it ever set, with the offset that was due of each when it was last set right.
@@ -119,8 +119,8 @@ class ClockFaults:
     def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer = observer
         self._claims = claims
-        self._instances: dict[int, _Instance] = {}
-        self._gone: dict[int, _Instance] = {}
+        self._instances: dict[int, _SkewInstance] = {}
+        self._gone: dict[int, _SkewInstance] = {}
 
     @property
     def _control(self) -> ClockControl:
@@ -138,7 +138,7 @@ class ClockFaults:
         skews = {name: skew for name, skew in action.skews if name not in taken}
         if not skews and instance not in self._instances:
             return
-        begun = self._instances.setdefault(instance, _Instance({}))
+        begun = self._instances.setdefault(instance, _SkewInstance({}))
         right = [name for name in begun.skews if name not in skews]
         begun.touched |= dict.fromkeys(skews, 0)
         begun.skews.update(skews)
@@ -151,14 +151,14 @@ class ClockFaults:
             begun.period_s = action.period_s
             begun.strobing = asyncio.create_task(self._strobe(begun, action.period_s))
 
-    async def _set(self, instance: _Instance, wrong: bool) -> None:
+    async def _set(self, instance: _SkewInstance, wrong: bool) -> None:
         instance.wrong, instance.turns = None, instance.turns + 1
         await all_to_the_end(
             [self._control.skew_clock(name, skew if wrong else None) for name, skew in instance.skews.items()]
         )
         instance.wrong = wrong
 
-    async def _strobe(self, instance: _Instance, period_s: float) -> None:
+    async def _strobe(self, instance: _SkewInstance, period_s: float) -> None:
         while True:
             await self._observer.environment.clock.sleep(period_s)
             await self._set(instance, wrong=not instance.wrong)
@@ -179,7 +179,7 @@ class ClockFaults:
         met = None if None in told or missing or not told else True
         return Sight(False if False in told else met, _evidence(readings, missing))
 
-    async def _look_at_strobe(self, instance: _Instance, period_s: float) -> Sight:
+    async def _look_at_strobe(self, instance: _SkewInstance, period_s: float) -> Sight:
         seen: dict[str, set[bool]] = {}
         readings: dict[str, ClockReading] = {}
         met: bool | None = None
@@ -197,7 +197,7 @@ class ClockFaults:
         return Sight(met, _evidence(readings, [name for name in instance.skews if name not in readings]))
 
     async def _read(
-        self, instance: _Instance, otherwise_ns: Mapping[str, int | None], attempts: int = ATTEMPTS
+        self, instance: _SkewInstance, otherwise_ns: Mapping[str, int | None], attempts: int = ATTEMPTS
     ) -> dict[str, ClockReading]:
         """What those of the clocks show whose nodes answer before the instance sets its clocks again; `otherwise_ns` is
         what each would show if it were not as it is due. Nodes that other faults hold may answer, if their process is
@@ -215,7 +215,7 @@ class ClockFaults:
         return readings
 
     async def _read_patiently(
-        self, instance: _Instance, name: str, otherwise_ns: int | None, attempts: int
+        self, instance: _SkewInstance, name: str, otherwise_ns: int | None, attempts: int
     ) -> ClockReading | None:
         """The first reading that tells something, else the most precise one; None if there was none."""
         unsure: list[ClockReading] = []
@@ -264,11 +264,11 @@ class ClockFaults:
         evidence = _evidence(readings, silent) | {"readings": _curves(gone)}
         return Sight(not silent and not wrong, evidence, "harness" if wrong else "database")
 
-    def _shown_wrong_ns(self, instance: _Instance, name: str) -> int:
+    def _shown_wrong_ns(self, instance: _SkewInstance, name: str) -> int:
         """What the fault has the clock show; that of a strobe may be right just now."""
         return self._control.due_offset_ns(name) if instance.period_s is None else instance.skews[name].offset_ns
 
-    def _left_ns(self, gone: _Instance, name: str) -> int | None:
+    def _left_ns(self, gone: _SkewInstance, name: str) -> int | None:
         """What the clock would show if it had not been set right; None where that can't be told from what is right."""
         left_ns = gone.touched[name]
         return left_ns if abs(left_ns - self._control.due_offset_ns(name)) > 2 * SLACK_NS else None
@@ -289,7 +289,7 @@ def _evidence(readings: dict[str, ClockReading], missing: Iterable[str]) -> dict
     return {"offsets_s": offsets, "errors_s": errors, "due_s": due, **({"silent": sorted(missing)} if missing else {})}
 
 
-def _curves(instance: _Instance) -> dict[str, list[list[int]]]:
+def _curves(instance: _SkewInstance) -> dict[str, list[list[int]]]:
     """For each node the time, ns, and the offset, ns, of everything that was read."""
     return {name: [[each.at_ns, each.offset_ns] for each in read] for name, read in instance.readings.items()}
 

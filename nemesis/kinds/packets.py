@@ -89,7 +89,7 @@ def _spread_s(flow: ProbeFlow) -> float:
 
 
 @dataclass(slots=True)
-class _Instance:
+class _PacketInstance:
     action: Impair
     usual: Mapping[Link, ProbeFlow]
 
@@ -102,8 +102,8 @@ class Packets:
     def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._environment = observer.environment
         self._nodes = names(observer.database.nodes)
-        self._instances: dict[int, _Instance] = {}
-        self._gone: dict[int, _Instance] = {}
+        self._instances: dict[int, _PacketInstance] = {}
+        self._gone: dict[int, _PacketInstance] = {}
 
     @property
     def _shaping(self) -> PacketShaping:
@@ -121,7 +121,7 @@ class Packets:
             return
         imposed = Impair(free, action.impairment)
         usual = await self._flows(self._probed(free))
-        self._instances[instance] = _Instance(imposed, usual)
+        self._instances[instance] = _PacketInstance(imposed, usual)
         await self._apply()
 
     async def look(self, instance: int) -> Sight:

@@ -82,7 +82,7 @@ def _first_to_end(waiting, count, complete):
     return best
 
 
-class _Events(NamedTuple):
+class _ElementEvents(NamedTuple):
     """The events of each element, in order: the element, the row that completes at `time` or else begins."""
 
     element: npt.NDArray[np.int32]
@@ -160,7 +160,7 @@ def _swept(ops: ObjectOps, key: Ints, last: int) -> tuple[Ints, _Inside]:
     row, time = row[order], time[order]
     puts, begin, end, of = (np.empty(count + 1, np.int64) for _ in range(4))
     missing = np.zeros(len(ops.kind), np.bool_)
-    events = _Events(ops.value[row], row, time)
+    events = _ElementEvents(ops.value[row], row, time)
     found = _sweep(events, ops.kind, ops.complete, puts, missing, _Inside(of, begin, end))
     key_of = np.zeros(int(ops.value.max(initial=0)) + 1, np.int64)
     key_of[ops.value[rows]] = key[rows]

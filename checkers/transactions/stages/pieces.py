@@ -137,7 +137,7 @@ def _txn_columns(txns: Txns, txn: Any) -> tuple[Any, Any]:
     return txns.invoke[txn], txns.complete[txn]
 
 
-class _Split(NamedTuple):
+class _KeysByBucket(NamedTuple):
     """Keys by bucket: `mine[b]` are bucket b's keys, `place[key]` a key's number among them."""
 
     mine: list[Any]
@@ -145,16 +145,16 @@ class _Split(NamedTuple):
     bucket: Any
 
 
-def _split(addresses: Ints, buckets: int) -> _Split:
+def _split(addresses: Ints, buckets: int) -> _KeysByBucket:
     bucket = (address_hashes(addresses).view(np.uint64) % np.uint64(buckets)).astype(np.int64)
     place = np.empty(len(addresses), np.int32)
     mine = [np.flatnonzero(bucket == number) for number in range(buckets)]
     for keys in mine:
         place[keys] = np.arange(len(keys), dtype=np.int32)
-    return _Split(mine, place, bucket)
+    return _KeysByBucket(mine, place, bucket)
 
 
-def _by_bucket(split: _Split, columns: list[Any], buckets: int) -> list[list[Any]]:
+def _by_bucket(split: _KeysByBucket, columns: list[Any], buckets: int) -> list[list[Any]]:
     """Rows (the first column is the key) by bucket, keys renumbered, else in order."""
     owner = split.bucket[columns[0]] if len(columns[0]) else np.empty(0, np.int64)
     order = np.argsort(owner, kind="stable")
