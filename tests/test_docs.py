@@ -116,6 +116,43 @@ def test_documents_and_sections_that_the_code_names_exist() -> None:
                 assert not section or f"# {section}" in text, f"{path}: {document}, {section}"
 
 
+def documents() -> list[Path]:
+    return [*sorted(ROOT.glob("*.md")), ROOT / "tests" / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+
+
+def anchors(path: Path) -> set[str]:
+    """Headings as links name them."""
+    titles = re.findall(r"^#+ (.+)$", path.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_of_documents_lead_somewhere() -> None:
+    links = [
+        (path, *target.partition("#")[::2])
+        for path in documents()
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```|`[^`]*`", "", path.read_text(), flags=re.S))
+        if "://" not in target
+    ]
+    assert len(links) > 40
+    lost = [
+        f"{path.relative_to(ROOT)}: {place}#{section}"
+        for path, place, section in links
+        if not (at := path.parent / place if place else path).exists() or (section and section not in anchors(at))
+    ]
+    assert lost == []
+
+
+def test_places_that_documents_name_exist() -> None:
+    folders = "|".join((*PACKAGES, "tests", "docs", "bench"))
+    lost = [
+        f"{path.relative_to(ROOT)}: {place}"
+        for path in documents()
+        for place in re.findall(rf"`((?:{folders})/[\w./*-]+)(?:::\w+)?`", path.read_text())
+        if not any(ROOT.glob(place.rstrip("/")))
+    ]
+    assert lost == []
+
+
 def names_in(path: Path) -> set[str]:
     """What a module's code says by name."""
     names: set[str] = set()
