@@ -156,6 +156,8 @@ class ReferenceDatabase(ABC):
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
         found = (CAPABILITIES - RAFT_ONLY) | {"leaderless"} if quorum else CAPABILITIES
+        if quorum and len(masters) == 1:
+            found -= {"leadership"}  # No group has a second voter to hand over to.
         extra = {
             "zones": len(zones) > 1,
             "tables-made": self.workload in TABLE_MAKERS,
