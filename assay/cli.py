@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from assay.loading import loading
 from assay.telling import Untold, print_any_name
 from harness.errors import HarnessError, UnwritableError, UserError
 
@@ -94,8 +95,9 @@ def run(
 ) -> int:
     """Start a cluster, throw faults at it while clients work, save the history and judge it."""
     state_debug(debug)
-    from assay.options import RunOptions, fault_names, key_values, split_names
-    from assay.run_command import Many, run_or_runs
+    with loading(_process.is_program):
+        from assay.options import RunOptions, fault_names, key_values, split_names
+        from assay.run_command import Many, run_or_runs
 
     options = RunOptions(
         workload=workload,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from assay import subprocesses
+from assay.loading import loading
 from harness.errors import HarnessError
 from harness.rundir import RunDir
 
@@ -60,12 +61,13 @@ def _may_fork() -> bool:
 def _load() -> None:
     from harness.arrow import without_pandas
 
-    without_pandas()
-    for module in ("assay.judging", "assay.reporting", "results.report"):
-        importlib.import_module(module)
-    numba = importlib.import_module("numba.core.registry")
-    numba.cpu_target.typing_context.refresh()  # as its first kernel would, which is called once the run is over
-    numba.cpu_target.target_context.refresh()
+    with loading(for_good=True):
+        without_pandas()
+        for module in ("assay.judging", "assay.reporting", "results.report"):
+            importlib.import_module(module)
+        numba = importlib.import_module("numba.core.registry")
+        numba.cpu_target.typing_context.refresh()  # as its first kernel would, which is called once the run is over
+        numba.cpu_target.target_context.refresh()
 
 
 def _judge(rundir: RunDir) -> Mapping[str, Any]:

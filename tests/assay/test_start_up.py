@@ -85,6 +85,23 @@ def test_the_documented_program_judges(tmp_path: Path) -> None:
     assert "stale-read" in ran.stdout and "False" in ran.stdout
 
 
+LOADS = """
+import gc
+from assay.loading import loading
+for for_good, enabled in ((False, True), (True, True), (True, False)):
+    gc.unfreeze()
+    (gc.enable if enabled else gc.disable)()
+    with loading(for_good):
+        assert not gc.isenabled()
+    assert gc.isenabled() == enabled and (gc.get_freeze_count() > 0) == for_good
+"""
+
+
+def test_nothing_is_collected_while_modules_are_loaded_and_all_is_as_before_afterwards() -> None:
+    ran = run(LOADS)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_a_process_that_judges_is_forked_only_where_no_thread_may_hold_a_lock() -> None:
     asked = "from assay.judge_process import _may_fork\nimport sys, threading\n"
     alone = run(asked + "sys.exit(_may_fork() is not (sys.platform == 'linux'))")
