@@ -32,6 +32,7 @@ class Many:
 
 def run_or_runs(options: RunOptions, one_seed: bool, many: Many, json_output: bool) -> int:
     """One run, or one for each seed of a range; returns the exit code. `one_seed` says that a seed was named."""
+    without_pandas()
     if many.seeds is None:
         if many.jobs != 1 or many.keep_valid:
             raise UserError("--jobs and --keep-valid go with --seeds.")
@@ -46,7 +47,6 @@ def run_or_runs(options: RunOptions, one_seed: bool, many: Many, json_output: bo
 
 def run_and_report(options: RunOptions, json_output: bool) -> int:
     """Make one run, print its verdict and where it is saved, and return its exit code."""
-    without_pandas()
     with judge_process() as process:
         with RunProgress(options.time_limit) as progress:
             finished = carry_out(options, process.judge, progress, datetime.now(), tell)

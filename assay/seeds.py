@@ -20,6 +20,7 @@ from typing import Any
 
 from assay import subprocesses
 from assay.options import RunOptions
+from harness.arrow import without_pandas
 from harness.errors import UserError
 from harness.invariants import CHECKER
 from harness.rundir import RunDir, adopt
@@ -221,6 +222,7 @@ def _begin() -> None:
     """How a process of the pool begins: what it is told to end, it ends at once."""
     subprocesses.begin()
     end_runs_from_now_on()
+    without_pandas()
 
 
 def worst(results: Iterable[SeedResult]) -> str:

@@ -85,6 +85,12 @@ def test_the_documented_program_judges(tmp_path: Path) -> None:
     assert "stale-read" in ran.stdout and "False" in ran.stdout
 
 
+def test_a_run_of_seeds_loads_no_pandas(tmp_path: Path) -> None:
+    ran = run(PROGRAM, "run", "register", "--seeds", "1..1", "--time-limit", "1", "--store", str(tmp_path))
+    assert "1 of 1 seeds" in ran.stdout, ran.stderr
+    assert "pandas" not in ast.literal_eval(ran.stderr.strip().splitlines()[-1])
+
+
 LOADS = """
 import gc
 from assay.loading import loading
