@@ -47,12 +47,15 @@ class DurableLog:
         """Entries replace everything from the first one's index on."""
         if not entries:
             return
-        first = entries[0].index
-        if first <= self.last:
-            keep = bisect_right(self._firsts, first - 1)
+        first, last = entries[0], entries[-1]
+        if first.index == self.last + 1 and self._terms and self._terms[-1] == first.term == last.term:
+            self.last = last.index  # what nearly every write does
+            return
+        if first.index <= self.last:
+            keep = bisect_right(self._firsts, first.index - 1)
             del self._firsts[keep:], self._terms[keep:]
-        for entry in (entries[0], entries[-1]) if entries[0].term == entries[-1].term else entries:
+        for entry in (first, last) if first.term == last.term else entries:
             if not self._terms or self._terms[-1] != entry.term:
                 self._firsts.append(entry.index)
                 self._terms.append(entry.term)
-        self.last = entries[-1].index
+        self.last = last.index

@@ -68,22 +68,20 @@ class AnyOf(msgspec.Struct, frozen=True):
     def step(self, context: Context) -> Step:
         parts: list[Generator | None] = list(self.parts)
         pending: Pending | None = None
-        count = len(parts)
+        count, same = len(parts), True
         for offset in range(count):
             index = (self.turn + offset) % count
             part = self.parts[index]
             op, after = part.step(context)
             if after is not part:
-                parts[index] = after
+                parts[index], same = after, False
             if isinstance(op, Pending):
                 pending = op.before(pending.until_ns if pending else None)
             elif op is not None:
                 return op, _any_of_rest(parts, index + 1)
         if pending is None:
             return DONE
-        return pending, self if all(a is b for a, b in zip(parts, self.parts, strict=True)) else _any_of_rest(
-            parts, self.turn
-        )
+        return pending, self if same else _any_of_rest(parts, self.turn)
 
     def update(self, context: Context, event: Op) -> Generator:
         parts = update_all(self.parts, context, event)

@@ -43,9 +43,11 @@ class SimClock:
 
     __slots__ = (
         "_entropy",
+        "_look_holds_until_ns",
         "_loop",
         "_mono_ahead_ns",
         "_mono_base",
+        "_mono_lead_ns",
         "_mono_ppb",
         "_mono_since",
         "_options",
@@ -54,6 +56,7 @@ class SimClock:
         "_skewed_since",
         "_turn_ns",
         "_wall_base",
+        "_wall_lead_ns",
         "_wall_ppb",
         "_wall_since",
     )
@@ -65,6 +68,9 @@ class SimClock:
         self._options = options if options is not None else ClockOptions()
         self._entropy = entropy if entropy is not None else random.Random(0)
         self._turn_ns = NO_LIMIT
+        self._look_holds_until_ns = 0
+        """Until when both clocks are ahead of virtual time by what the last look at both found, unless one is set."""
+        self._wall_lead_ns = self._mono_lead_ns = 0
         self._wall_base = EPOCH_NS + loop.now_ns
         self._wall_since = loop.now_ns
         self._wall_ppb = 0
@@ -109,12 +115,13 @@ class SimClock:
 
     def times_ns(self) -> tuple[int, int]:
         now_ns = self._loop.now_ns
-        if self._mono_ppb or self._wall_ppb or self._skew is not None or now_ns >= self._turn_ns:
-            return self.wall_ns(), self.monotonic_ns()
-        wall_ns = self._wall_base + now_ns - self._wall_since
-        if wall_ns - now_ns > self._peak_ns:
-            self._peak_ns = wall_ns - now_ns
-        return wall_ns, now_ns + self._mono_ahead_ns
+        if now_ns < self._look_holds_until_ns:
+            return now_ns + self._wall_lead_ns, now_ns + self._mono_lead_ns
+        wall_ns, monotonic_ns = self.wall_ns(), self.monotonic_ns()
+        self._wall_lead_ns, self._mono_lead_ns = wall_ns - now_ns, monotonic_ns - now_ns
+        steady = not (self._mono_ppb or self._wall_ppb or self._skew is not None)
+        self._look_holds_until_ns = self._turn_ns if steady else now_ns + 1
+        return wall_ns, monotonic_ns
 
     def true_ns(self, monotonic_ns: int) -> int:
         """The virtual time at which `monotonic_ns` is shown, at the rate the monotonic clock has now."""
@@ -182,10 +189,12 @@ class SimClock:
     def skew(self, skew: Skew | None) -> None:
         """Let the wall clock go like this from now on, whatever it would do by itself; None: as it goes by itself."""
         self._skew, self._skewed_since = skew, self._loop.now_ns
+        self._look_holds_until_ns = 0
 
     def jump(self, delta_ns: int) -> None:
         """Move the wall clock, at once."""
         self._wall_base += delta_ns
+        self._look_holds_until_ns = 0
 
     def set_offset(self, offset_ns: int) -> None:
         """Set the wall clock to true time plus this much; its drift goes on from there."""
@@ -195,6 +204,7 @@ class SimClock:
         """Let the wall clock run `1 + rate` times as fast as time, from now on, without a jump."""
         self._wall_base, self._wall_since = self._own_wall_ns(), self._loop.now_ns
         self._wall_ppb = round(rate * BILLION)
+        self._look_holds_until_ns = 0
 
     def set_monotonic_drift(self, rate: float) -> None:
         """Let the monotonic clock run `1 + rate` times as fast as time, from now on, without a jump."""
@@ -203,6 +213,7 @@ class SimClock:
         self._mono_base, self._mono_since = self.monotonic_ns(), self._loop.now_ns
         self._mono_ahead_ns = self._mono_base - self._mono_since
         self._mono_ppb = round(rate * BILLION)
+        self._look_holds_until_ns = 0
 
 
 def _end(sleep: asyncio.Future[None]) -> None:

@@ -27,7 +27,7 @@ Due: TypeAlias = SimHandle | tuple[Callable[..., object], tuple[Any, ...], Conte
 
 NO_LIMIT = 1 << 62
 STALL_STEPS = 5_000_000
-"""Steps at one instant of virtual time after which the run is called stuck."""
+"""Steps at one instant of virtual time after which the run is called stuck, at the latest after twice as many."""
 
 
 class SimulationStuck(HarnessError):
@@ -169,11 +169,13 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _drive(self) -> None:
         ready, heap, words, observers = self._ready, self._heap, self._trace.words, self.observers
-        limit = min(self._step_limit, self.steps + STALL_STEPS)
+        limit, limited_ns = self._limit(), self.now_ns
         while not self._stopping:
-            self.steps += 1
-            if self.steps > limit:
-                raise self._stuck_by_limit()
+            self.steps = steps = self.steps + 1
+            if steps > limit:
+                if steps > self._step_limit or self.now_ns == limited_ns:
+                    raise self._stuck_by_limit()
+                limit, limited_ns = self._limit(), self.now_ns
             if ready:
                 due = ready.popleft()
             else:
@@ -183,7 +185,6 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if when_ns > self.now_ns:
                     self.now_ns = when_ns
                     words.append(when_ns)
-                    limit = min(self._step_limit, self.steps + STALL_STEPS)
                     if len(words) > FLUSH_WORDS:
                         self._trace.flush_if_full()
                 if timer is None:
@@ -215,6 +216,10 @@ class SimLoop(asyncio.AbstractEventLoop):
                 self.fail(owner, error)
             for observer in observers:
                 observer(self.subject)
+
+    def _limit(self) -> int:
+        """After how many steps it is looked whether time has advanced meanwhile."""
+        return min(self._step_limit, self.steps + STALL_STEPS)
 
     def run_handle(self, handle: SimHandle) -> None:
         """Run one step for an incarnation that works its steps off by itself."""

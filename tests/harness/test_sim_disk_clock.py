@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.ports import DiskFull, Ports
+from harness.protocols import Skew
 from harness.sim import DiskOptions, SimNode, World
+from harness.sim.clock import ClockOptions, SimClock
 
 SECOND = 1_000_000_000
 
@@ -298,7 +301,9 @@ def test_monotonic_time_never_goes_back_and_offsets_are_exact(changes: list[tupl
         last_ns = clock.monotonic_ns()
         for wait_ns, change, amount in changes:
             await asyncio.sleep(wait_ns / SECOND)
+            both_ns = clock.times_ns()
             wall_ns, monotonic_ns = clock.wall_ns(), clock.monotonic_ns()
+            assert both_ns == (wall_ns, monotonic_ns)
             assert monotonic_ns >= last_ns
             if change == "jump":
                 clock.jump(round(amount * SECOND))
@@ -314,6 +319,29 @@ def test_monotonic_time_never_goes_back_and_offsets_are_exact(changes: list[tupl
             assert clock.monotonic_ns() == monotonic_ns
             assert clock.times_ns() == (clock.wall_ns(), monotonic_ns)
             last_ns = monotonic_ns
+
+    with World(seed=1) as world:
+        world.run(main())
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from([ClockOptions(), ClockOptions(wander_ns=SECOND // 10, jump_ns=SECOND)]),
+    st.integers(0, 1 << 32),
+    st.lists(st.tuples(st.integers(0, 6 * SECOND), st.sampled_from(["look", "skew", "as it is"])), min_size=1),
+)
+def test_a_look_at_both_clocks_shows_what_each_shows(
+    options: ClockOptions, seed: int, looks: list[tuple[int, str]]
+) -> None:
+    async def main() -> None:
+        both, one_by_one = (SimClock(world.loop, options, random.Random(seed)) for _ in range(2))
+        for wait_ns, change in looks:
+            await asyncio.sleep(wait_ns / SECOND)
+            if change != "look":
+                for clock in (both, one_by_one):
+                    clock.skew(Skew(SECOND // 5) if change == "skew" else None)
+            assert both.times_ns() == (one_by_one.wall_ns(), one_by_one.monotonic_ns())
+            assert both.peak_offset_ns() == one_by_one.peak_offset_ns()
 
     with World(seed=1) as world:
         world.run(main())
