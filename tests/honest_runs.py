@@ -23,9 +23,14 @@ from nemesis.injectors import Injectors
 
 
 def run(
-    on: str, store: Path, nemesis: str = "kill", progress: RunListener | None = None, time_limit: float = 12.0
+    on: str,
+    store: Path,
+    nemesis: str = "kill",
+    progress: RunListener | None = None,
+    time_limit: float = 12.0,
+    **others: Any,
 ) -> RunOutcome:
-    """A short run of a small cluster."""
+    """A short run of a small cluster; `others` are options of the run too."""
     options = RunOptions(
         "register",
         on=on,
@@ -35,6 +40,7 @@ def run(
         masters=1,
         nodes=3,
         store=store,
+        **others,
     )
     return carry_out(options, judge_saved_run, progress or Silent(), datetime.now(), lambda sentence: None).outcome
 
@@ -92,11 +98,14 @@ def with_clients(patch: pytest.MonkeyPatch, wrapper: type[Wrapped]) -> None:
     patch.setattr(ReferenceDatabase, "op_client", lambda self, *told: wrapper(make(self, *told)))
 
 
-def without_hands(patch: pytest.MonkeyPatch) -> None:
-    """The nemesis does nothing of what it says."""
+def without_hands(patch: pytest.MonkeyPatch, *actions: type) -> None:
+    """The nemesis does nothing of what it says, or nothing of these classes of actions."""
+    able = Injectors.carry_out
 
     async def carry_out(injectors: Injectors, instance: int, action: Any) -> None:
         await asyncio.sleep(0)
+        if actions and not isinstance(action, actions):
+            await able(injectors, instance, action)
 
     patch.setattr(Injectors, "carry_out", carry_out)
 
@@ -115,6 +124,14 @@ def is_vacuous(outcome: RunOutcome) -> None:
     assert verdict.overall == "unknown", verdict.reasons
     assert verdict.adequacy.answer is False
     assert any("never observed in effect" in reason for reason in verdict.reasons), verdict.reasons
+
+
+def never_saw(outcome: RunOutcome, kind: str) -> None:
+    """It was tried, and what the verdict says of it stands beside whatever else the run is found to be."""
+    verdict = outcome.verdict
+    assert verdict.adequacy.details["faults"][kind]["requested"] >= 1
+    assert verdict.adequacy.answer is False
+    assert f"the fault {kind} was never observed in effect" in verdict.reasons, verdict.reasons
 
 
 def is_refused_without_clocks(on: str, store: Path) -> None:
@@ -145,9 +162,10 @@ def is_refuted(outcome: RunOutcome) -> None:
     assert verdict.safety.answer is False and verdict.checkers["register"]["valid"] is False
 
 
-def lost_only_the_teardown(outcome: RunOutcome) -> None:
+def lost_only_the_teardown(outcome: RunOutcome, overall: str = "valid") -> None:
+    """It is told, and changes nothing of what was to be said without."""
     verdict = outcome.verdict
-    assert verdict.overall == "valid", verdict.reasons
+    assert verdict.overall == overall, verdict.reasons
     assert [(failure.stage, failure.error) for failure in verdict.aftermath] == [
         ("tear down", "HarnessError: the way to the nodes is lost")
     ]

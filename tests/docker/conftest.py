@@ -22,12 +22,25 @@ from harness.env.docker.environment import DockerEnvironment
 from harness.env.firewall import CHAIN
 from harness.env.reachability import AGENT_PATH as PROBE_AGENT
 from harness.errors import UserError
-from harness.protocols import Node
-from harness.real.clock import RealClock
-from tests.docker.shared_cluster import Cluster
+from tests.docker.shared_cluster import REGISTERS, Cluster, Nodes, OneAtATime
 
 LOOKS = 10
-THREE_NODES = (Node("t1", "tserver"), Node("t2", "tserver"), Node("t3", "tserver"))
+
+
+@pytest.hookimpl
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share nothing come first, then those that share nodes, then those that share a cluster."""
+
+    def shares(item: pytest.Item) -> int:
+        names = getattr(item, "fixturenames", ())
+        return 2 if "cluster" in names else int("environment" in names)
+
+    ours = iter(sorted((item for item in items if is_ours(item)), key=shares))
+    items[:] = [next(ours) if is_ours(item) else item for item in items]
+
+
+def is_ours(item: pytest.Item) -> bool:
+    return item.path.is_relative_to(Path(__file__).parent)
 
 
 @pytest.fixture(scope="session")
@@ -111,23 +124,42 @@ def folder_traces() -> Iterator[str]:
     yield from (f"folder {path}" for path in Path(tempfile.gettempdir()).glob("assay-clients-*"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def runner() -> Iterator[asyncio.Runner]:
-    """One event loop for a module's tests."""
+    """The event loop of what tests share."""
     with asyncio.Runner() as runner:
         yield runner
 
 
+@pytest.fixture(scope="session")
+def shared(nothing_of_ours_is_left: None, runner: asyncio.Runner) -> Iterator[OneAtATime]:
+    """What tests share, which is torn down when something else is asked for, and before it is looked what is left."""
+    shared = OneAtATime(runner)
+    yield shared
+    shared.clear()
+
+
+@pytest.fixture(autouse=True)
+def mended(shared: OneAtATime, request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that fails leaves what it shares whole for the next one."""
+    failed = request.session.testsfailed
+    yield
+    if request.session.testsfailed > failed:
+        shared.mend()
+
+
 @pytest.fixture(scope="module")
-def environment(engine: Any, runner: asyncio.Runner) -> Iterator[DockerEnvironment]:
-    """Three nodes, set up once per module and removed after it."""
-    environment = DockerEnvironment(RealClock())
-    try:
-        runner.run(environment.prepare(try_out=True))
-        runner.run(environment.setup(THREE_NODES))
-        yield environment
-    finally:
-        runner.run(environment.teardown())
+def environment(shared: OneAtATime) -> DockerEnvironment:
+    """Three nodes on which nothing runs."""
+    return shared.get(Nodes, Nodes).environment
+
+
+@pytest.fixture
+def cluster(shared: OneAtATime, runner: asyncio.Runner, request: pytest.FixtureRequest) -> Cluster:
+    """The reference cluster, with the module's `TABLE` if it has any, else with registers."""
+    cluster = shared.get(Cluster, lambda: Cluster(runner))
+    cluster.run(cluster.turn_to(*getattr(request.module, "TABLE", REGISTERS)))
+    return cluster
 
 
 @pytest.fixture(scope="session")
@@ -140,23 +172,3 @@ def left_of(engine: Any) -> Callable[[str], list[str]]:
         return [each.name for each in (*containers, *engine.networks.list(filters=filters))]
 
     return find
-
-
-@pytest.fixture
-def cluster(module_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The module's cluster, which a test that fails leaves whole for the next one."""
-    failed = request.session.testsfailed
-    yield module_cluster
-    if request.session.testsfailed > failed:
-        module_cluster.run(module_cluster.mend())
-
-
-@pytest.fixture(scope="module")
-def module_cluster(engine: Any, runner: asyncio.Runner, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The reference cluster, set up once per module, with the module's `KNOBS` and `TABLE` if it has any."""
-    cluster = Cluster(runner, getattr(request.module, "KNOBS", None), *getattr(request.module, "TABLE", ()))
-    try:
-        runner.run(cluster.set_up())
-        yield cluster
-    finally:
-        runner.run(cluster.tear_down())

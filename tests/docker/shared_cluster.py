@@ -1,12 +1,12 @@
-"""The reference cluster in containers, as the tests of `tests/docker` share it."""
+"""What the tests of `tests/docker` share, since it takes long to set up: nodes, and the reference cluster on nodes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cluster.config import Knobs
 from cluster.deploy.database_ssh import SshDatabase
@@ -14,40 +14,113 @@ from cluster.deploy.readiness import leaders, ready_timeout_s
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ops import CellAddress, Mop, Op
-from harness.protocols import Client, DiskState, GroupStatus
+from harness.protocols import Client, DiskState, Node
 from harness.real.clock import RealClock
 
 T = TypeVar("T")
 
-MASTERS, TSERVERS = 3, 4
-"""A tablet of three replicas has a server to spare."""
+THREE_NODES = (Node("t1", "tserver"), Node("t2", "tserver"), Node("t3", "tserver"))
+
+MASTERS, TSERVERS = 3, 5
+"""A tablet of three replicas has servers to spare."""
+
+KNOBS = Knobs(snapshot_entries=100, retained_entries=50)
+"""Followers that were away for a while need a snapshot."""
+
+REGISTERS: tuple[str, Mapping[str, Any]] = ("register", {})
 
 VOLUME_MIB = 64
 WRITES = 30
 WRITE_GAP_S = 0.1
 QUORUM_CLIENTS, QUORUM_GAP_S = 4, 0.02
 OPERATION_S = 5.0
+WHOLE_S = 240.0
+"""A replica that says nothing is taken for dead after a minute, and a busy machine is slow."""
+
 LOOKS = 10
 """So often a node that says nothing is asked: on a busy machine its answer may come too late."""
+
+
+class Shared(Protocol):
+    """What tests share: `mend` leaves it whole for the next one, whatever a test that failed has done to it."""
+
+    async def set_up(self) -> None: ...
+
+    async def mend(self) -> None: ...
+
+    async def tear_down(self) -> None: ...
+
+
+S = TypeVar("S", bound=Shared)
+
+
+class OneAtATime:
+    """Keeps what was set up for as long as the tests that follow ask for the same; two never stand side by side."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self._runner = runner
+        self._standing: Shared | None = None
+
+    def get(self, kind: type[S], make: Callable[[], S]) -> S:
+        """The one of this kind that stands, or one that is made now."""
+        if not isinstance(self._standing, kind):
+            self.clear()
+            self._standing = made = make()
+            try:
+                self._runner.run(made.set_up())
+            except BaseException:
+                self.clear()
+                raise
+        return self._standing  # type: ignore[return-value]
+
+    def mend(self) -> None:
+        """What can't be mended is replaced by who asks next."""
+        if self._standing is not None:
+            try:
+                self._runner.run(self._standing.mend())
+            except BaseException:
+                self.clear()
+                raise
+
+    def clear(self) -> None:
+        standing, self._standing = self._standing, None
+        if standing is not None:
+            self._runner.run(standing.tear_down())
+
+
+class Nodes:
+    """Three nodes on which nothing runs."""
+
+    def __init__(self) -> None:
+        self.environment = DockerEnvironment(RealClock())
+
+    async def set_up(self) -> None:
+        await self.environment.prepare(try_out=True)
+        await self.environment.setup(THREE_NODES)
+
+    async def mend(self) -> None:
+        """Nobody is cut off, no link is bad, no clock is wrong."""
+        await self.environment.heal_network()
+        await self.environment.impair({})
+        if "clock" in self.environment.capabilities:
+            for node in THREE_NODES:
+                await self.environment.skew_clock(node.name, None)
+
+    async def tear_down(self) -> None:
+        await self.environment.teardown()
 
 
 class Cluster:
     """Masters and tablet servers with a workload's table, on small volumes, whose clocks can be set; and a client.
 
-    `options` are those of a quorum workload; without, the table is one of registers.
+    `options` are those of a quorum workload; without, the table is one of registers, which is always there.
     """
 
-    def __init__(
-        self,
-        runner: asyncio.Runner,
-        knobs: Knobs | None = None,
-        workload: str = "register",
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner
-        self.knobs = knobs
-        self.workload, self.options = workload, options or {}
+        self.options = REGISTERS[1]
         self.environment = DockerEnvironment(RealClock(), volume_mib=VOLUME_MIB)
+        self._tables: list[str] = []
         self.database: SshDatabase
         self.client: Client
 
@@ -55,16 +128,22 @@ class Cluster:
         await self.environment.prepare(try_out=True)
         clock = "clock" in self.environment.capabilities
         variables = self.environment.program_environment if clock else {}
-        self.database = SshDatabase(self.environment, MASTERS, TSERVERS, knobs=self.knobs, environment=variables)
-        self.database.workload, self.database.workload_options = self.workload, self.options
+        self.database = SshDatabase(self.environment, MASTERS, TSERVERS, knobs=KNOBS, environment=variables)
         await self.environment.setup(self.database.nodes)
         await self.database.install()
         await asyncio.gather(*(self.database.start(node.name) for node in self.database.nodes))
         await self.serves()
-        await self.database.setup_workload(self.workload, self.options)
+        await self.turn_to(*REGISTERS)
         self.client = await self.database.open_client(0, OPERATION_S)
-        if not self.options:
-            await self.write()
+        await self.write()
+
+    async def turn_to(self, workload: str, options: Mapping[str, Any]) -> None:
+        """Have this workload's table, which is made once, and faults that fit it."""
+        self.options = self.database.workload_options = options
+        self.database.workload = workload
+        if workload not in self._tables:
+            await self.database.setup_workload(workload, options)
+            self._tables.append(workload)
 
     async def tear_down(self) -> None:
         try:
@@ -81,12 +160,14 @@ class Cluster:
         return self.runner.run(awaited())
 
     async def mend(self) -> None:
-        """No disk is full, nothing is armed, every process runs, and the cluster serves."""
+        """Nobody is cut off, no disk is full, nothing is armed, every process runs, and the cluster is whole."""
+        await self.environment.heal_network()
         for node in self.database.nodes:
             await self.database.free_disk(node.name)
             await self.database.disarm(node.name)
             await self.database.start(node.name)
         await self.serves()
+        await self.whole()
 
     async def serves(self) -> None:
         await self.database.await_ready(ready_timeout_s(len(self.database.nodes)))
@@ -132,14 +213,16 @@ class Cluster:
         await self.write()
 
     async def whole(self) -> None:
-        """Wait until every tablet has three voters again: masters replace a damaged replica, one change at a time."""
-        async with asyncio.timeout(ready_timeout_s(len(self.database.nodes))):
-            while not all(len(group.voters) == 3 for group in await self.tablets()):
+        """Wait until every tablet has three voters that live: masters replace a damaged one, a change at a time."""
+        async with asyncio.timeout(WHOLE_S):
+            while not await self._is_whole():
                 await self.environment.clock.sleep(0.2)
 
-    async def tablets(self) -> list[GroupStatus]:
-        statuses = (await self.database.statuses()).values()
-        return [group for status in statuses if status for group in status.groups if group.group != "catalog"]
+    async def _is_whole(self) -> bool:
+        statuses = [status for status in (await self.database.statuses()).values() if status is not None]
+        live = {status.details["server_id"] for status in statuses}
+        groups = [group for status in statuses for group in status.groups if group.role == "leader"]
+        return all(len(group.voters) == 3 and live.issuperset(group.voters) for group in groups)
 
     def leader_of_a(self, role: str) -> str:
         """A node of this role that leads a group."""

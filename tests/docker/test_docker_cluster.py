@@ -127,29 +127,17 @@ def test_a_held_node_stops_and_goes_on(cluster: Cluster) -> None:
     cluster.run(scenario())
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_flipped_bit_is_read_back_and_loses_nothing(cluster: Cluster, seed: int) -> None:
+def test_flipped_bits_are_read_back_and_lose_nothing(cluster: Cluster) -> None:
     async def scenario() -> None:
         with pytest.raises(HarnessError, match="t1 runs"):
-            await cluster.database.damage("t1", "bit-flip", seed)
+            await cluster.database.damage("t1", "bit-flip", 0)
         await cluster.database.kill("t1")
-        done = await cluster.database.damage("t1", "bit-flip", seed)
-        assert done is not None
-        before, after = done[1].split(" became ")
-        assert (int(before, 16) ^ int(after, 16)).bit_count() == 1
+        for seed in range(3):
+            done = await cluster.database.damage("t1", "bit-flip", seed)
+            assert done is not None
+            before, after = done[1].split(" became ")
+            assert (int(before, 16) ^ int(after, 16)).bit_count() == 1
         await cluster.back("t1")
-
-    cluster.run(scenario())
-
-
-def test_a_wiped_node_is_another_server(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        assert await cluster.database.server_id("t3") == "t3"
         await cluster.whole()
-        await cluster.database.kill("t3")
-        await cluster.database.wipe("t3")
-        await cluster.back("t3")
-        server = await cluster.database.server_id("t3")
-        assert server is not None and server.startswith("t3.")
 
     cluster.run(scenario())

@@ -1,7 +1,7 @@
 """Kinds of fault on the reference cluster in containers: seen in effect from inside, and seen to be gone.
 
 One cluster serves them all, one kind after the other. Kinds of clocks, packets and lost data have tests of their own
-(`test_docker_clock_and_packet_kinds.py`, `test_docker_disk_nemeses.py`).
+(`test_docker_clock_and_packet_kinds.py`, `test_docker_runs.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.config import Knobs
 from harness.ops import Op
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.quorum import LEADERLESS
@@ -22,14 +21,11 @@ from tests.docker.shared_cluster import Cluster
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
-KNOBS = Knobs(snapshot_entries=100, retained_entries=50)
-"""Followers that were away for a while need a snapshot."""
-
 LASTS_S = 1.2
 PATIENCE = Patience(choose_s=20.0, observe_s=20.0, recover_s=60.0)
 """A busy machine is slow, and a replica that lost its disk takes some time to be a voter again."""
 
-CORE_S = 60.0
+CORE_S = 120.0
 """For so long a script may look for its core."""
 
 ROLLING_S = 6.0
@@ -46,6 +42,7 @@ class Stand:
         self.load: asyncio.Task[None]
 
     async def __aenter__(self) -> Stand:
+        await self.cluster.whole()
         load = self.cluster.quorum_load if self.cluster.options else self.cluster.load
         self.load = asyncio.create_task(load())
         return self

@@ -8,11 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.env import reachability
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import HarnessError
 from harness.protocols import Impairment, PacketShaping, ProbeFlow
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
+
+UNCLOGGED_S = 3.0
+"""By then a clog is surely gone that was to last for 0.8 s, also where a command takes a second."""
 
 NAMES = ("t1", "t2", "t3")
 LEAVING = [("t1", "t2"), ("t1", "t3")]
@@ -58,9 +62,12 @@ def test_an_impairment_is_seen_where_it_was_asked_for_and_ends(
     assert "netem" not in runner.run(environment.fleet.check("t1", "tc qdisc show"))
 
 
-def test_what_waited_in_a_clog_arrives_in_a_burst(runner: asyncio.Runner, environment: DockerEnvironment) -> None:
+def test_what_waited_in_a_clog_arrives_in_a_burst(
+    runner: asyncio.Runner, environment: DockerEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if "packet-clog" not in environment.capabilities:
         pytest.skip("this kernel can't clog")
+    monkeypatch.setattr(reachability, "FLOW_WAIT_S", UNCLOGGED_S)
 
     async def scenario() -> ProbeFlow:
         await environment.impair(dict.fromkeys(LEAVING, Impairment(clogged=True)))

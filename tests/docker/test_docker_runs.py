@@ -22,11 +22,13 @@ def carry(store: Path, seed: int, nemesis: tuple[str, ...], flaw: tuple[str, ...
     return carry_out(options, judge_saved_run, Silent(), datetime.now(), lambda sentence: None)
 
 
-def test_partitions_and_kills_are_survived_and_observed(engine: Any, tmp_path: Path) -> None:
-    verdict = carry(tmp_path, 1, ("partition", "kill")).outcome.verdict
+def test_faults_of_links_processes_and_disks_are_survived_and_observed(engine: Any, tmp_path: Path) -> None:
+    """What disks lose is replaced. The load goes on for as long as some kind was not seen in effect."""
+    kinds = ("partition", "kill", "bit-flip", "truncate", "wipe")
+    verdict = carry(tmp_path, 1, kinds).outcome.verdict
     assert verdict.overall == "valid", verdict.reasons
     faults = verdict.adequacy.details["faults"]
-    assert all(faults[kind]["observed"] >= 1 for kind in ("partition", "kill"))
+    assert all(faults[kind]["observed"] >= 1 for kind in kinds)
     assert verdict.aftermath == ()
     reads = verdict.adequacy.details["each_node"]["reads"]
     assert sorted(reads) == ["t1", "t2", "t3", "t4", "t5"] and all(answered for _, answered in reads.values())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from cluster.client.quorum import QuorumClient, QuorumClientTable
 from cluster.config import Knobs
 from cluster.deploy.database import ReferenceDatabase
@@ -26,7 +28,7 @@ from cluster.store.schema import Column
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.ports import CallLost, Ports, Unreachable
-from harness.protocols import Environment, ProcessState
+from harness.protocols import Environment, ProcessState, node_of
 from harness.sim.clock import EPOCH_NS
 from harness.sim.world import World
 
@@ -40,6 +42,9 @@ PARTITION = encode_key((7,))
 VALUE = 2
 FROM_NS = EPOCH_NS
 """Tests count timestamps from here; 0 stays 0."""
+
+READY_S = 60.0
+"""For so long a cluster in containers may be busy before it makes a table and serves it."""
 
 assert token_of(PARTITION) >= 0 and bucket_of(PARTITION, 1) == 0
 
@@ -75,7 +80,7 @@ def everything(limit: int | None = None) -> Slice:
 
 
 class Stage:
-    """Five tablet servers of any kind; `replicas` of the table are on three, the `others` only coordinate."""
+    """Five tablet servers of any kind; `replicas` of the table are on three nodes, the `others` only coordinate."""
 
     def __init__(
         self,
@@ -88,6 +93,7 @@ class Stage:
     ) -> None:
         self.database, self.environment, self.ports = database, environment, ports
         self.replication, self.design, self.table = replication, design, table
+        self._servers: dict[str, str] = {}
         self.replicas: list[str] = []
         self.others: list[str] = []
 
@@ -95,16 +101,17 @@ class Stage:
         await self.database.install()
         for node in self.database.nodes:
             await self.database.start(node.name)
-        await self.database.await_ready(30)
+        await self.database.await_ready(READY_S)
         await self.make_table()
 
     async def make_table(self) -> None:
-        client = self.database.admin_client(10)
+        client = self.database.admin_client(READY_S)
         await client.create_table(self.table, COLUMNS, 1, self.replication, self.design)
-        await self.database.await_ready(30)
+        await self.database.await_ready(READY_S)
         (tablet,) = (await client.table_locations(self.table)).tablets
         self.tablet_id = tablet.tablet_id
-        self.replicas = [replica.node_id for replica in tablet.replicas]
+        self._servers = {node_of(replica.node_id): replica.node_id for replica in tablet.replicas}
+        self.replicas = list(self._servers)
         servers = [node.name for node in self.database.nodes if node.role == "tserver"]
         self.others = [name for name in servers if name not in self.replicas]
 
@@ -130,9 +137,14 @@ class Stage:
         repair: str = "blocking",
         timeout_s: float = 3.0,
     ) -> QuorumReply:
-        """Have a node coordinate a read from these replicas."""
-        request = ReadPartition(self.table, asked, level, timeout_s, repair, None, prefer)
-        return await self.ask(node, request, 2 * timeout_s)
+        """Have a node coordinate a read from these replicas, which the answer names as nodes too."""
+        servers = tuple(self._servers.get(name, name) for name in prefer)
+        reply = await self.ask(
+            node, ReadPartition(self.table, asked, level, timeout_s, repair, None, servers), 2 * timeout_s
+        )
+        if isinstance(reply, PageRead):
+            return replace(reply, replicas=tuple(map(node_of, reply.replicas)))
+        return reply
 
     async def held(self, node: str) -> dict[int, str]:
         """The rows of the replica on a node, as it holds them."""
