@@ -154,8 +154,8 @@ def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> Si
 def tell_workload(database: ReferenceDatabase, options: RunOptions) -> None:
     """Tell the database what is to be run on it; raises UserError."""
     database.workload = options.workload
-    database.workload_options = values = resolve_options(workload(options.workload), options.workload_options)
-    wanted, places = int(values.get("replication", 1)), data_centres(options)
+    database.workload_options = resolve_options(workload(options.workload), options.workload_options)
+    wanted, places = replication(options), data_centres(options)
     if wanted > (there := options.nodes // places):
         where = "there" if places == 1 else f"in the smallest of {places} data centres"
         raise UserError(
@@ -165,8 +165,22 @@ def tell_workload(database: ReferenceDatabase, options: RunOptions) -> None:
 
 def data_centres(options: RunOptions) -> int:
     """Over how many the workload wants the nodes to be spread; raises UserError."""
-    values = resolve_options(workload(options.workload), options.workload_options)
-    return int(values.get("data-centres", 1))
+    return _number(options, "data-centres")
+
+
+def swarmed(options: RunOptions) -> RunOptions:
+    """The options with a cluster that the seed draws, with room for the workload's replicas; raises UserError."""
+    return draw_cluster(options, replication(options) * data_centres(options))
+
+
+def replication(options: RunOptions) -> int:
+    """How many replicas the workload wants in each of them; raises UserError."""
+    return _number(options, "replication")
+
+
+def _number(options: RunOptions, name: str) -> int:
+    """A setting of the workload; 1 of one that has no such setting."""
+    return int(resolve_options(workload(options.workload), options.workload_options).get(name, 1))
 
 
 def run_simulated(
@@ -226,7 +240,7 @@ def carry_out(
     """One run from start to end, saved in the store (its options' own, unless another is given); what the user can't
     have leaves nothing there."""
     directory = rundirs.create(store or options.store, options.workload, started)
-    options = draw_cluster(options) if options.swarm else options
+    options = swarmed(options) if options.swarm else options
     try:
         if options.on == "docker":
             return run_in_docker(options, directory, judge, progress, started, tell)

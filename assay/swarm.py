@@ -26,13 +26,14 @@ PACED_SHARE = 0.4
 """How often a kind has a pace of its own."""
 
 
-def draw_cluster(options: RunOptions) -> RunOptions:
-    """The options with cluster and load as the seed has them; the world is drawn from it anyway."""
+def draw_cluster(options: RunOptions, least_nodes: int = 1) -> RunOptions:
+    """The options with cluster and load as the seed has them, of so many nodes as the workload needs; the world is
+    drawn from the seed anyway."""
     entropy = Random(f"swarm/{options.seed}")
     return replace(
         options,
         masters=entropy.choice(MASTERS),
-        nodes=entropy.choice(NODES),
+        nodes=max(entropy.choice(NODES), least_nodes),
         rate=entropy.choice(RATES_HZ),
         concurrency=entropy.choice(CONCURRENCY),
     )

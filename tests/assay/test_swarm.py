@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from assay.compose import swarmed
 from assay.options import RunOptions, validate
 from assay.swarm import draw_cluster, draw_faults
 from nemesis.asked import parse, parse_all
@@ -26,6 +27,16 @@ def test_seeds_differ_and_each_draws_the_same_again() -> None:
     assert len(set(drawn.values())) > 90
     kinds = {parse(part).name for *_, faults in drawn.values() for part in faults}
     assert kinds == {name for name, info in NEMESES.items() if info.needs <= EVERYTHING} - set(AIMED)
+
+
+def test_a_cluster_has_the_nodes_that_the_workload_needs() -> None:
+    """Two data centres of three replicas each take six tablet servers: runs that drew fewer were refused."""
+    two = replace(OPTIONS, workload="monotonic-reads", workload_options={"data-centres": "2"})
+    drawn = {seed: swarmed(replace(two, seed=seed)).nodes for seed in range(20)}
+    assert min(drawn.values()) == 6
+    for seed, nodes in drawn.items():
+        alone = swarmed(replace(OPTIONS, seed=seed)).nodes
+        assert nodes == max(6, alone), "else as the seed has them"
 
 
 def test_every_kind_that_is_drawn_has_time_for_its_turn() -> None:
