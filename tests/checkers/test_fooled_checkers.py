@@ -11,8 +11,11 @@ import pytest
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
+from checkers.made.examples import events_of
+from checkers.source import Source
 from checkers.verdict import Validity
 from harness.errors import UserError
+from harness.history.table import to_table
 
 Asked = tuple[str, str, str]
 """An operation that succeeds: its f, its value when it is invoked and when it completes."""
@@ -145,3 +148,61 @@ PLAIN_READS = edn(("write", "1", "1"), ("read", "nil", "1"))
 )
 def test_a_history_that_says_nothing_of_the_promise_is_unknown(tmp_path: Path, model: str, text: str) -> None:
     assert judged(tmp_path, model, text) == "unknown"
+
+
+def found_in(model: str, text: str) -> set[str]:
+    """The anomalies of a history in the words of `checkers.made.examples`."""
+    table = to_table([op.complete(op.type, index=index) for index, op in enumerate(events_of(text))])
+    source = Source(Path("worked"), "journal", table.num_rows, table=table)
+    return set(judge_source(source, model, LocalEngine()).counts)
+
+
+STALE_IN_ONE_CELL = """
+0-1 0 ok write w(1)=1
+2-3 0 ok write w(2)=1
+4-5 0 ok write w(3)=1
+6-7 0 ok write w(STALE)=2
+50-51 1 ok read r(1)=ONE bound=1000000
+52-53 1 ok read r(2)=TWO bound=1000000
+54-55 1 ok read r(3)=THREE bound=1000000
+"""
+
+
+@pytest.mark.parametrize("stale", ["1", "2", "3"])
+def test_a_bound_is_judged_in_every_cell(stale: str) -> None:
+    """A cell's reads are compared with its own writes, whichever of several it is."""
+    shown = {"1": "ONE", "2": "TWO", "3": "THREE"}
+    text = STALE_IN_ONE_CELL.replace("STALE", stale)
+    fresh = text
+    for cell, word in shown.items():
+        text, fresh = text.replace(word, "1"), fresh.replace(word, "2" if cell == stale else "1")
+    assert (found_in("snapshot-reads", text), found_in("snapshot-reads", fresh)) == ({"stale-beyond-bound"}, set())
+
+
+FEED = """
+0-1 0 ok write w(1)=5 served_ts=10
+2-3 0 ok write w(2)=6 served_ts=20
+4-4 -2 info feed-row w(1)=5 session=1 served_ts=10 requested_ts=BEGIN
+5-5 -2 info feed-resolved session=1 served_ts=MARK requested_ts=BEGIN
+"""
+
+
+@pytest.mark.parametrize(("begin", "mark", "missing"), [(9, 20, True), (9, 19, False), (9, 21, True), (0, 20, True)])
+def test_a_commit_at_the_mark_itself_is_due(begin: int, mark: int, missing: bool) -> None:
+    text = FEED.replace("BEGIN", str(begin)).replace("MARK", str(mark))
+    assert found_in("change-feed", text) == ({"missing-row"} if missing else set())
+
+
+def test_a_commit_at_the_beginning_of_a_feed_is_not_due() -> None:
+    text = "\n".join(line for line in FEED.splitlines() if "feed-row" not in line)
+    due = text.replace("MARK", "15")
+    assert found_in("change-feed", due.replace("BEGIN", "10")) == set()
+    assert found_in("change-feed", due.replace("BEGIN", "9")) == {"missing-row"}
+
+
+def test_what_a_session_saw_in_one_cell_says_nothing_of_another() -> None:
+    """And what it saw in a cell is remembered while it looks at others."""
+    seen = "0-1 0 ok write w(2)=1\n2-3 0 ok write w(2)=2\n4-5 0 ok write w(1)=1\n6-7 0 ok write w(1)=2\n"
+    looks = "8-9 1 ok read r(1)=2 mode=one\n10-11 1 ok read r(2)=1 mode=one\n12-13 1 ok read r(2)=2 mode=one\n"
+    assert found_in("monotonic-reads", seen + looks) == set()
+    assert found_in("monotonic-reads", seen + looks + "14-15 1 ok read r(1)=1 mode=one\n") == {"non-monotonic-read"}
