@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from cluster.quorum.messages import QuorumReply, QuorumRequest
 from cluster.wire.messages import WIRE_VERSION
-from harness.ports import Hello
+from harness.ports import Hello, Unreachable
 from harness.real.ports import real_ports
 from tests.cluster.quorum.quorum_play import Stage
 from tests.cluster.quorum.tear_stories import torn_by_read_repair, torn_by_short_read_protection
@@ -17,12 +20,26 @@ from tests.docker.shared_cluster import Cluster
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
 
+TRIES, TRY_GAP_S = 20, 0.2
+
+
+class PatientStage(Stage):
+    """Who could not be reached was asked nothing, and is asked again: a busy node is slow to shake hands."""
+
+    async def ask(self, node: str, request: QuorumRequest, timeout_s: float = 6.0) -> QuorumReply:
+        for _ in range(TRIES):
+            with suppress(Unreachable):
+                return await super().ask(node, request, timeout_s)
+            await asyncio.sleep(TRY_GAP_S)
+        return await super().ask(node, request, timeout_s)
+
+
 @pytest.mark.parametrize("story", [torn_by_read_repair, torn_by_short_read_protection])
 def test_legacy_replication_tears_a_write(cluster: Cluster, story: Any) -> None:
     async def play() -> None:
         with tempfile.TemporaryDirectory() as folder:  # whoever tests writes no files
             ports = real_ports(Hello("", "tester", 1, WIRE_VERSION), folder, seed=1)
-            stage = Stage(cluster.database, cluster.environment, ports, table=story.__name__)
+            stage = PatientStage(cluster.database, cluster.environment, ports, table=story.__name__)
             await stage.make_table()
             try:
                 await story(stage)
