@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from harness.errors import IndefiniteError
 from harness.protocols import GroupStatus, ProcessState, Reconfigurable, node_of
 from nemesis.observe import DatabaseObserver
-from nemesis.view import View, names
+from nemesis.view import Leader, View, names
 
 CHANGE_S = 3.0
 POLL_S = 0.1
@@ -44,23 +44,33 @@ def spareable(view: View, node: str) -> bool:
     return node in view.statuses
 
 
+def grown(view: View, duty: Duty) -> Duty:
+    """The duty with the groups made since whose leader names a server that the node is no more: of tables that were
+    created while masters took the lost one for live."""
+    since = [leader.group for leader in view.leaders() if _lost(view, duty.node, leader)]
+    return Duty(duty.node, tuple(dict.fromkeys((*duty.groups, *since))))
+
+
 def lacking(view: View, duty: Duty) -> dict[str, str]:
     """The groups in which the node is not the voter that it was, each with why."""
     return {group: step[0] for group in duty.groups if (step := _next_step(view, duty.node, group)) is not None}
 
 
-async def replace_lost(observer: DatabaseObserver, duty: Duty, timeout_s: float) -> None:
-    """Do what is lacking, group by group, until nothing is or time is over; statuses tell what was done."""
+async def replace_lost(observer: DatabaseObserver, duty: Duty, timeout_s: float) -> Duty:
+    """Do what is lacking, group by group, until nothing is or time is over; statuses tell what was done. The duty
+    grows meanwhile (`grown`), and is returned."""
     clock = observer.environment.clock
     deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
     while clock.monotonic_ns() < deadline_ns:
         view = await observer.view()
+        duty = grown(view, duty)
         left = lacking(view, duty)
         if not left:
-            return
+            break
         for group in left:
             await _do(observer, view, duty.node, group)
         await clock.sleep(POLL_S)
+    return duty
 
 
 async def _do(observer: DatabaseObserver, view: View, node: str, group: str) -> None:
@@ -74,20 +84,30 @@ def _next_step(view: View, node: str, group: str) -> tuple[str, str | None, str]
     status, leader = view.statuses.get(node), view.leader(group)
     if status is None:
         return f"{node} does not answer", None, ""
+    if view.dropped(group):
+        return None
     if leader is None:
         return f"{group} has no leader", None, ""
     server = str(status.details.get("server_id", node))
     replicas: Mapping[str, GroupStatus] = view.replicas(group)
     voters, learners = replicas[leader.node].voters, replicas[leader.node].learners
-    gone = [each for each in (*voters, *learners) if node_of(each) == node and each != server]
     mine = replicas.get(node)
-    if gone:
+    if gone := _lost(view, node, leader):
         return f"{gone[0]} is lost", "remove", gone[0]
     if server in (*voters, *learners) and mine is not None and mine.role in BROKEN:
         return f"{server} is {mine.role}", "remove", server
     if server not in (*voters, *learners) or mine is None:
         return f"{server} has no replica", "add-learner", server
     return (f"{server} is a learner", "promote", server) if server in learners else None
+
+
+def _lost(view: View, node: str, leader: Leader) -> list[str]:
+    """The members of the leader's group that are servers which the node is no more."""
+    if (status := view.statuses.get(node)) is None:
+        return []
+    server, configured = status.details.get("server_id", node), view.replicas(leader.group)[leader.node]
+    members = (*configured.voters, *configured.learners)
+    return [each for each in members if node_of(each) == node and each != server]
 
 
 def voters_of(view: View, group: str) -> tuple[str, ...]:
@@ -109,7 +129,9 @@ async def make_whole(observer: DatabaseObserver, group: str, before: Sequence[st
 
 
 def unlike(view: View, group: str, before: Sequence[str]) -> str | None:
-    """How the group differs from one with as many voters and no learners; None where it does not."""
+    """How the group differs from one with as many voters and no learners; None where it does not, or was dropped."""
+    if view.dropped(group):
+        return None
     leader = view.leader(group)
     if leader is None:
         return f"{group} has no leader"

@@ -61,6 +61,13 @@ class View:
         }
         return tuple(sorted(held))
 
+    def dropped(self, group: str) -> bool:
+        """Whether there is no such group any more: every node answers, and none holds a replica of it.
+
+        Workloads drop tables. That a group was lost that should be there shows when the whole is examined.
+        """
+        return all(node.name in self.statuses for node in self.nodes) and not self.replicas(group)
+
     def voters(self, group: str) -> tuple[str, ...]:
         """The group's voters as its most advanced replica (by term, then commit index) names them."""
         replicas = self.replicas(group)

@@ -21,11 +21,14 @@ class ServerEntry:
 
 
 class ServerMap:
-    """Tservers by node id; one is live while its last heartbeat is younger than `live_ns`."""
+    """Tservers by node id; one is live while its last heartbeat is younger than `live_ns`, and nobody else was heard of
+    at its address since: a node whose disk was lost begins anew as another server, and the one before won't return.
+    """
 
     def __init__(self, live_ns: int) -> None:
         self._live_ns = live_ns
         self._servers: dict[str, ServerEntry] = {}
+        self._last_at: dict[str, str] = {}
 
     def observe(self, heartbeat: Heartbeat, now_ns: int) -> bool:
         """Take a heartbeat's identity and time; False for one of an earlier incarnation, which changes nothing."""
@@ -35,6 +38,7 @@ class ServerMap:
         self._servers[heartbeat.node_id] = ServerEntry(
             heartbeat.node_id, heartbeat.address, heartbeat.zone, heartbeat.incarnation, now_ns
         )
+        self._last_at[heartbeat.address] = heartbeat.node_id
         return True
 
     def entries(self) -> list[ServerEntry]:
@@ -42,11 +46,13 @@ class ServerMap:
 
     def live(self, now_ns: int) -> list[ServerEntry]:
         """Live tservers by node id."""
-        return [entry for entry in self.entries() if now_ns - entry.heard_ns <= self._live_ns]
+        return [entry for entry in self.entries() if self.is_live(entry.node_id, now_ns)]
 
     def is_live(self, node_id: str, now_ns: int) -> bool:
         entry = self._servers.get(node_id)
-        return entry is not None and now_ns - entry.heard_ns <= self._live_ns
+        if entry is None or self._last_at[entry.address] != node_id:
+            return False
+        return now_ns - entry.heard_ns <= self._live_ns
 
     def addresses(self) -> dict[str, str]:
         """The address that each tserver last stated, by node id."""

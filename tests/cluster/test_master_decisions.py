@@ -61,6 +61,17 @@ def test_a_tserver_is_live_until_its_last_heartbeat_is_too_old() -> None:
     assert servers.live(1_101) == []
 
 
+def test_a_server_that_began_anew_with_an_empty_disk_replaces_the_one_before() -> None:
+    """Tables were placed on both, which are one machine, and on the one that never returns."""
+    servers = ServerMap(live_ns=100)
+    servers.observe(heartbeat("t1"), 1_000)
+    servers.observe(heartbeat("t2", address="elsewhere"), 1_000)
+    servers.observe(heartbeat("t1.anew"), 1_001)
+    assert [entry.node_id for entry in servers.live(1_001)] == ["t1.anew", "t2"]
+    assert not servers.is_live("t1", 1_001)
+    assert servers.located(Replica("t1", "catalog")) == Replica("t1", heartbeat().address), "it is still known"
+
+
 def test_a_heartbeat_of_an_earlier_incarnation_changes_nothing() -> None:
     servers = ServerMap(live_ns=100)
     assert servers.observe(heartbeat(incarnation=2, address="new"), 1_000)

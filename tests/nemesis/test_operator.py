@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.ops import CellAddress
+from harness.protocols import GroupStatus, Node, NodeStatus
 from harness.sim.world import World
 from nemesis.observe import DatabaseObserver
-from nemesis.operator import duty_of, lacking, replace_lost, spareable
+from nemesis.operator import Duty, duty_of, grown, lacking, replace_lost, spareable, unlike
+from nemesis.view import View
 
 
 def test_quarantined_replicas_begin_anew_and_break_no_invariant() -> None:
@@ -50,6 +53,40 @@ def test_quarantined_replicas_begin_anew_and_break_no_invariant() -> None:
     with World(3, version=WIRE_VERSION) as world:
         world.run(scenario(world))
     assert b": quarantined: " in log, "masters remove such a replica as soon as they hear of it; the log tells"
+
+
+def test_nothing_is_lacking_in_a_group_that_was_dropped() -> None:
+    """A run of catalog was invalid: its workload had dropped a table while a node of it was wiped."""
+    nodes = tuple(Node(name, "tserver") for name in ("t1", "t2", "t3"))
+    holding = GroupStatus("tablet", "follower", 1, None, 1, 1, 1, 1, False, ("t1", "t2", "t3"))
+
+    def view(**held: tuple[GroupStatus, ...]) -> View:
+        return View(nodes, {name: NodeStatus(name, "tserver", 1, groups) for name, groups in held.items()})
+
+    duty, everywhere = Duty("t1", ("tablet",)), {"t1": (holding,), "t2": (holding,), "t3": (holding,)}
+    assert lacking(view(t1=(), t2=(), t3=()), duty) == {}
+    assert unlike(view(t1=(), t2=(), t3=()), "tablet", ("t1", "t2", "t3")) is None
+    for there in (everywhere, everywhere | {"t1": ()}, {"t1": (), "t2": ()}):
+        assert lacking(view(**there), duty) == {"tablet": "tablet has no leader"}, "a node may have it"
+        assert unlike(view(**there), "tablet", ("t1", "t2", "t3")) == "tablet has no leader"
+
+
+def test_a_group_made_with_a_lost_server_is_to_be_replaced_too() -> None:
+    """A table was created while its masters still took the server for live whose disk had just been wiped."""
+    nodes = tuple(Node(name, "tserver") for name in ("t1", "t2", "t3"))
+    group = GroupStatus("since", "leader", 1, "t2", 1, 1, 1, 1, False, ("t1", "t2", "t3"))
+
+    def view(server: str, members: tuple[str, ...]) -> View:
+        leading = replace(group, voters=members)
+        anew = NodeStatus("t1", "tserver", 2, (replace(leading, role="follower"),), details={"server_id": server})
+        return View(nodes, {"t1": anew, "t2": NodeStatus("t2", "tserver", 1, (leading,))})
+
+    wiped = view("t1.anew", ("t1", "t2", "t3"))
+    duty = grown(wiped, Duty("t1", ()))
+    assert lacking(wiped, duty) == {"since": "t1 is lost"}
+    assert lacking(view("t1.anew", ("t2", "t3")), duty) == {"since": "t1.anew has no replica"}
+    assert lacking(view("t1.anew", ("t1.anew", "t2", "t3")), duty) == {}
+    assert grown(view("t1", ("t1", "t2", "t3")), Duty("t1", ())) == Duty("t1", ()), "it is the server that it was"
 
 
 def test_masters_replace_a_replica_whose_own_record_is_damaged() -> None:
