@@ -124,10 +124,6 @@ def _pages(n: int) -> Batches:
     return page_batches(PageShape(n, partitions=max(20, n // 100), info_share=INFO))
 
 
-def _stamped(n: int) -> Batches:
-    return page_batches(PageShape(n, partitions=max(20, n // 100), info_share=INFO, stamped=True))
-
-
 def _quorum(n: int) -> Batches:
     return page_batches(PageShape(n, partitions=max(20, n // 100), info_share=INFO, quorum=True))
 
@@ -183,8 +179,7 @@ KINDS: dict[str, Kind] = {
     **{model: _jepsen(model) for model in JEPSEN},
     "write-atomicity": _streamed(_pages, lower_by_one, refuted=False),
     "durable-rows": _streamed(_quorum, lower_by_one),
-    "snapshot-reads": _streamed(_stamped, lower_by_one, refuted=False),
-    **{model: _made(model) for model in ("kv-append", "catalog", "catalog-rows", "change-feed")},
+    **{model: _made(model) for model in ("kv-append", "catalog", "catalog-rows", "change-feed", "snapshot-reads")},
     "stats": Kind(lambda n, share: _registers(n), refuted=False),
 }
 """By model, of which `logs` has none: it judges what nodes wrote, no history."""
