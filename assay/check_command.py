@@ -117,7 +117,7 @@ def whole_or_unknown(path: Path, found: dict[str, Any]) -> dict[str, Any]:
     if found["valid"] is not True or not is_run(folder):
         return found
     from harness.facts import conclude_run
-    from harness.run_seal import broken_seal
+    from harness.run_seal import broken_seal, is_verdict_of
 
     rundir = open_run(folder)
     if unsealed := broken_seal(rundir, logs=logs) if rundir.outcome_json.exists() else ():
@@ -127,9 +127,16 @@ def whole_or_unknown(path: Path, found: dict[str, Any]) -> dict[str, Any]:
             "reason": f"The saved files are not those of one whole run: {unsealed[0]}.",
         }
     whole = conclude_run(rundir, {str(found["model"]): found})
-    if whole.overall == "valid":
+    if whole.overall != "valid":
+        return {**found, "valid": "unknown", "reason": f"The run as a whole is not valid: {'; '.join(whole.reasons)}."}
+    own = rundir.read_json(rundir.verdict_json)
+    if not isinstance(own, dict) or not is_verdict_of(rundir, own):
+        told = f"What the run's own models find is not saved with it; assay check {folder} judges by them"
+    elif own.get("overall") != "valid":
+        told = f"By its own models the run is {own.get('overall')}: {'; '.join(own.get('reasons', ()))}"
+    else:
         return found
-    return {**found, "valid": "unknown", "reason": f"The run as a whole is not valid: {'; '.join(whole.reasons)}."}
+    return {**found, "valid": "unknown", "reason": f"{told}."}
 
 
 def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:

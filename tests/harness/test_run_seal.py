@@ -14,8 +14,9 @@ from assay.check_command import whole_or_unknown
 from assay.cluster_command import saved_report
 from harness.errors import UserError
 from harness.facts import conclude_run
-from harness.run_seal import is_verdict_of, seal_run
+from harness.run_seal import is_verdict_of, seal_run, sealed_verdict
 from harness.rundir import RunDir, open_run
+from harness.verdict import saved_form
 from tests.harness.memory_runs import KillNemesis, Setup
 from tests.harness.test_invariants_verdict import WatchedMemory
 
@@ -45,6 +46,12 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 @pytest.fixture
 def run(saved: RunDir, tmp_path: Path) -> RunDir:
     return open_run(Path(shutil.copytree(saved.path, tmp_path / "run")))
+
+
+def sealed_anew(run: RunDir, checkers: dict[str, object] = VALID) -> None:
+    """The run's files as they are now are one whole run, judged."""
+    seal_run(run)
+    run.write_json(run.verdict_json, sealed_verdict(run, saved_form(conclude_run(run, checkers))))
 
 
 def judged(run: RunDir) -> str:
@@ -147,6 +154,20 @@ def test_by_a_named_model_an_edited_run_is_not_valid_either(run: RunDir) -> None
     assert whole_or_unknown(run.history_parquet, found) == found, "a history by itself has a seal of its own"
 
 
+@pytest.mark.parametrize("change", ["refuted", "edited", "gone"])
+def test_by_a_named_model_a_run_that_its_own_models_refute_is_not_valid_either(run: RunDir, change: str) -> None:
+    """A run whose register was refuted was valid by `--model stats`, with exit code 0."""
+    if change == "refuted":
+        sealed_anew(run, {"values": {"valid": False, "anomalies": {"stale-read": ["..."]}}})
+    elif change == "edited":
+        run.write_json(run.verdict_json, {**json.loads(run.verdict_json.read_text()), "reasons": ["none"]})
+    else:
+        run.verdict_json.unlink()
+    found = whole_or_unknown(run.path, {"valid": True, "model": "stats"})
+    assert found["valid"] == "unknown"
+    assert ("By its own models the run is invalid" in found["reason"]) is (change == "refuted"), found["reason"]
+
+
 @pytest.mark.parametrize("change", ["a line is gone", "a log is gone", "a log is another's"])
 def test_logs_that_were_edited_are_not_judged_valid(run: RunDir, change: str) -> None:
     """A panic could be taken out of a saved log, or a node's log be taken away, and the model `logs` was valid."""
@@ -154,7 +175,7 @@ def test_logs_that_were_edited_are_not_judged_valid(run: RunDir, change: str) ->
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "node.log").write_text("ready\nPANIC: it is over\n")
     (folder / "other.log").write_text("ready\n")
-    seal_run(run)
+    sealed_anew(run)
     assert whole_or_unknown(run.path, found) == whole_or_unknown(run.history_parquet, found) == found
     if change == "a line is gone":
         (folder / "node.log").write_text("ready\n")
