@@ -13,7 +13,17 @@ from cluster.log.view import Recovered
 from cluster.observer import UNOBSERVED, Observer
 from cluster.raft.config import RaftConfig
 from cluster.raft.core import Raft
-from cluster.raft.types import Entry, EntryKind, Liveness, Message, Quiescence, Role, SnapshotMeta, SoftState
+from cluster.raft.types import (
+    Entry,
+    EntryKind,
+    Liveness,
+    Message,
+    PersistentState,
+    Quiescence,
+    Role,
+    SnapshotMeta,
+    SoftState,
+)
 from cluster.wire.messages import GroupState, Replica
 from harness.ports import Ports
 
@@ -151,9 +161,7 @@ def recovered_raft(spec: GroupSpec, found: Recovered, ports: Ports, liveness: Li
     """Raft as it goes on from what is stored."""
     return Raft(
         raft_config(spec),
-        found.hard_state,
-        found.snapshot.meta if found.snapshot else None,
-        found.entries,
+        PersistentState(found.hard_state, found.snapshot.meta if found.snapshot else None, found.entries),
         ports.clock.monotonic_ns(),
         random.Random(ports.entropy.getrandbits(64)),
         restarted=not found.fresh,

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from cluster.raft import election, following, membership, quiescence, reads, replication, transfer
@@ -25,11 +25,11 @@ from cluster.raft.types import (
     Event,
     HandOver,
     HandOverTo,
-    HardState,
     Liveness,
     Message,
     NodeId,
     Persisted,
+    PersistentState,
     PreVote,
     PreVoteReply,
     Propose,
@@ -53,11 +53,10 @@ __all__ = ["Raft", "RaftConfig"]
 class Raft:
     """One node of one Raft group.
 
-    `hard_state`, `snapshot` and `entries` are what storage holds, and all that says who belongs to the group;
-    `restarted` says that this node may have taken part before, so that it must be silent for one lease; `stands` that
-    its first election timeout is over at once. `now_ns` is this node's monotonic clock and never goes back; `liveness`
-    is what the heartbeats between nodes tell, without which the group never falls silent. The state machine is expected
-    to stand at the snapshot; the first Ready applies from there.
+    It goes on from what is `stored`; `restarted` says that it may have taken part before, so that it must be silent for
+    one lease; `stands` that its first election timeout is over at once. `now_ns` is this node's monotonic clock and
+    never goes back; `liveness` is what the heartbeats between nodes tell, without which the group never falls silent.
+    The state machine is expected to stand at the snapshot; the first Ready applies from there.
     """
 
     __slots__ = ("_state",)
@@ -65,16 +64,14 @@ class Raft:
     def __init__(
         self,
         config: RaftConfig,
-        hard_state: HardState,
-        snapshot: SnapshotMeta | None,
-        entries: Sequence[Entry],
+        stored: PersistentState,
         now_ns: int,
         entropy: random.Random,
         restarted: bool,
         liveness: Liveness | None = None,
         stands: bool = False,
     ) -> None:
-        self._state = State(config, hard_state, snapshot, entries, now_ns, entropy, restarted)
+        self._state = State(config, stored, now_ns, entropy, restarted)
         if stands:
             self._state.election_deadline_ns = now_ns
         self._state.liveness = liveness

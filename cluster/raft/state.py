@@ -22,10 +22,10 @@ from cluster.raft.types import (
     ChangeResult,
     Configuration,
     Entry,
-    HardState,
     Liveness,
     Message,
     NodeId,
+    PersistentState,
     Quiescence,
     ReadReady,
     Role,
@@ -127,9 +127,7 @@ class State:
     def __init__(
         self,
         config: RaftConfig,
-        hard_state: HardState,
-        snapshot: SnapshotMeta | None,
-        entries: Sequence[Entry],
+        stored: PersistentState,
         now_ns: int,
         entropy: random.Random,
         restarted: bool,
@@ -140,20 +138,20 @@ class State:
         self.node_id: NodeId = config.node_id
         self.out = Outbox()
 
-        self.term = hard_state.term
-        self.vote = hard_state.vote
+        self.term = stored.hard_state.term
+        self.vote = stored.hard_state.vote
         self.role = Role.FOLLOWER
         self.leader: NodeId | None = None
         self.votes: dict[NodeId, bool] = {}
         self.asked_in_vain = 0
         self.soft_state = SoftState(self.role, self.term, None)
 
-        self.snapshot = snapshot
-        self.log = recovered_log(snapshot, entries)
+        self.snapshot = stored.snapshot
+        self.log = recovered_log(stored.snapshot, stored.entries)
         self.applied_index = self.log.offset
-        self.commit_index = max(self.log.offset, min(hard_state.commit, self.log.last_index))
+        self.commit_index = max(self.log.offset, min(stored.hard_state.commit, self.log.last_index))
 
-        self.configurations = recovered_configurations(snapshot, self.log)
+        self.configurations = recovered_configurations(stored.snapshot, self.log)
         self.voters: tuple[NodeId, ...] = ()
         self.peers: tuple[NodeId, ...] = ()
         self.quorum = 1

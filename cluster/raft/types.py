@@ -103,6 +103,15 @@ class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
     configuration: Configuration
 
 
+class PersistentState(msgspec.Struct, frozen=True):
+    """What storage holds of a node of a group, and all that says who belongs to it (§3.2, §5.1): `entries` follow the
+    snapshot."""
+
+    hard_state: HardState
+    snapshot: SnapshotMeta | None
+    entries: tuple[Entry, ...] = ()
+
+
 class Persist(msgspec.Struct, frozen=True):
     """To be made durable, as one unit, before `then_send` may leave; answered with `Persisted(sequence)`.
 

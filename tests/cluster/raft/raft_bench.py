@@ -41,6 +41,7 @@ from cluster.raft.types import (
     OpId,
     Persist,
     Persisted,
+    PersistentState,
     Propose,
     Quiescence,
     ReadIndex,
@@ -184,9 +185,9 @@ class Bench:
         node.applied = decode_entries(node.disk_snapshot.data) if node.disk_snapshot else []
         node.raft = Raft(
             RaftConfig(name, **self.options),
-            node.disk_hard,
-            node.disk_snapshot.meta if node.disk_snapshot else None,
-            tuple(node.disk_entries),
+            PersistentState(
+                node.disk_hard, node.disk_snapshot.meta if node.disk_snapshot else None, tuple(node.disk_entries)
+            ),
             node.clock_ns(self.now_ns),
             random.Random(self.entropy.getrandbits(64)),
             restarted,

@@ -15,6 +15,7 @@ from cluster.raft.types import (
     HardState,
     Message,
     Persisted,
+    PersistentState,
     PreVote,
     PreVoteReply,
     Receive,
@@ -33,7 +34,7 @@ LEASE_NS = 600 * MS
 def voter(restarted: bool = False, term: int = 1) -> Raft:
     config = RaftConfig("b", lease_ns=LEASE_NS)
     base = SnapshotMeta(0, 0, founded(VOTERS))
-    return Raft(config, HardState(term), base, (), 0, random.Random(1), restarted)
+    return Raft(config, PersistentState(HardState(term), base), 0, random.Random(1), restarted)
 
 
 def answers(raft: Raft, message: Message, now_ns: int) -> list[Message]:
@@ -253,7 +254,7 @@ def test_pre_vote_spares_a_live_leader() -> None:
 
 def test_single_voter_leads_by_itself() -> None:
     base = SnapshotMeta(0, 0, founded("a"))
-    raft = Raft(RaftConfig("a"), HardState(), base, (), 0, random.Random(1), False)
+    raft = Raft(RaftConfig("a"), PersistentState(HardState(), base), 0, random.Random(1), False)
     ready = raft.step(Tick(), 2_000 * MS)
     assert ready.persist is not None and raft.role is Role.CANDIDATE, "its own vote counts once it is durable (§3.8)"
     ready = raft.step(Persisted(ready.persist.sequence), 2_000 * MS)

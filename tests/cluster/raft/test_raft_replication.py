@@ -23,6 +23,7 @@ from cluster.raft.types import (
     Message,
     Persist,
     Persisted,
+    PersistentState,
     PreVote,
     PreVoteReply,
     Propose,
@@ -53,7 +54,13 @@ def snapshot_at(index: int, term: int) -> SnapshotMeta:
 def node(entries: tuple[Entry, ...] = (), term: int = 1, snapshot: SnapshotMeta | None = None, **options: Any) -> Raft:
     """`a`, whose log begins behind a snapshot that only says who the voters are."""
     base = snapshot or snapshot_at(0, 0)
-    return Raft(RaftConfig("a", **options), HardState(term), base, entries, 0, random.Random(1), restarted=False)
+    return Raft(
+        RaftConfig("a", **options),
+        PersistentState(HardState(term), base, entries),
+        0,
+        random.Random(1),
+        restarted=False,
+    )
 
 
 def lead(raft: Raft, now_ns: int = 2_000 * MS) -> int:
