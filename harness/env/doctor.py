@@ -220,7 +220,10 @@ def clean() -> tuple[str, ...]:
         removed = clean_leftovers(client)
     finally:
         client.close()
-    counts = f"{_counted(removed.containers, 'container')} and {_counted(removed.networks, 'network')}"
+    counts = (
+        f"{_counted(removed.containers, 'container')}, {_counted(removed.volumes, 'volume')}"
+        f" and {_counted(removed.networks, 'network')}"
+    )
     done = f"Removed {counts} of {_counted(removed.runs, 'run')} whose harness is gone."
     saved = (f"Saved the logs of {_counted(removed.logs, 'node')} with their runs.",) if removed.logs else ()
     return (done, *saved, *(f"Left behind: {failure}." for failure in removed.failures))

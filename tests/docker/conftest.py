@@ -76,19 +76,25 @@ def traces(engine: Any) -> set[str]:
 
 
 def engine_traces(engine: Any) -> Iterator[str]:
-    """Containers, networks and volumes of this process, and of processes that are gone."""
+    """Containers, networks and volumes of this process, and of processes that are gone; and volumes of nobody."""
     filters = {"label": RUN_LABEL}
     found = {
         "container": [(each.name, each.labels) for each in engine.containers.list(all=True, filters=filters)],
         "network": [(each.name, each.attrs["Labels"]) for each in engine.networks.list(filters=filters)],
         "volume": [(each.name, each.attrs["Labels"]) for each in engine.volumes.list(filters=filters)],
     }
+    yield from (f"volume {each.name}" for each in engine.volumes.list(filters={"dangling": True}) if is_nobodys(each))
     ours = this_process()
     for kind, named in found.items():
         for name, labels in named:
             owner = parse_owner(labels.get(OWNER_LABEL, ""))
             if owner is None or owner == ours or is_gone(owner, ours):
                 yield f"{kind} {name}"
+
+
+def is_nobodys(volume: Any) -> bool:
+    """An anonymous volume carries no label that says whose it was."""
+    return RUN_LABEL not in (volume.attrs["Labels"] or {})
 
 
 def process_traces(engine: Any) -> Iterator[str]:
@@ -164,11 +170,12 @@ def cluster(shared: OneAtATime, runner: asyncio.Runner, request: pytest.FixtureR
 
 @pytest.fixture(scope="session")
 def left_of(engine: Any) -> Callable[[str], list[str]]:
-    """Gives the names of the containers and networks that carry a run's label."""
+    """Gives the names of the containers, volumes and networks that carry a run's label."""
 
     def find(run_id: str) -> list[str]:
         filters = {"label": f"{RUN_LABEL}={run_id}"}
         containers = engine.containers.list(all=True, filters=filters)
-        return [each.name for each in (*containers, *engine.networks.list(filters=filters))]
+        others = (*engine.volumes.list(filters=filters), *engine.networks.list(filters=filters))
+        return [each.name for each in (*containers, *others)]
 
     return find

@@ -13,9 +13,11 @@ import pytest
 
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.docker.leftovers import clean_leftovers
+from harness.env.docker.machines import container_name
 from harness.errors import HarnessError
 from harness.protocols import Node
 from harness.real.clock import RealClock
+from tests.docker.conftest import is_nobodys
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
@@ -69,7 +71,7 @@ def test_two_environments_at_once_do_not_meet_and_teardown_removes_everything(le
             await first.cut(frozenset({("t1", "t2"), ("t2", "t1")}))
             assert not any((await first.reachability()).values())
             assert all((await second.reachability()).values())
-            assert len(left_of(first.run_id)) == len(left_of(second.run_id)) == 4
+            assert len(left_of(first.run_id)) == len(left_of(second.run_id)) == 6
             await first.teardown()
             assert left_of(first.run_id) == []
             assert all((await second.reachability()).values())
@@ -80,6 +82,24 @@ def test_two_environments_at_once_do_not_meet_and_teardown_removes_everything(le
         return left_of(first.run_id), left_of(second.run_id)
 
     assert asyncio.run(scenario()) == ([], [])
+
+
+def test_the_volume_of_a_container_that_somebody_removed_goes_too(engine: Any, left_of: Left) -> None:
+    async def scenario() -> tuple[list[str], list[str]]:
+        environment = DockerEnvironment(RealClock())
+        try:
+            await environment.setup((Node("t1", "tserver"),))
+            engine.containers.get(container_name(environment.run_id, "t1")).remove(force=True, v=True)
+            left = left_of(environment.run_id)
+        finally:
+            await environment.teardown()
+        return left, left_of(environment.run_id)
+
+    nobodys = {each.name for each in engine.volumes.list() if is_nobodys(each)}
+    left, after = asyncio.run(scenario())
+    assert len(left) == 3, "its volume, which has a name, and two networks"
+    assert after == []
+    assert {each.name for each in engine.volumes.list() if is_nobodys(each)} <= nobodys
 
 
 def start_another_harness(rundir: Path) -> subprocess.Popen[str]:
@@ -103,12 +123,12 @@ def test_what_a_killed_harness_left_is_cleaned_when_its_logs_are_saved_and_a_liv
         killed_run, living_run = run_id_of(killed), run_id_of(living)
         killed.kill()
         killed.communicate()
-        assert len(left_of(killed_run)) == 3
+        assert len(left_of(killed_run)) == 4
         removed = clean_leftovers(engine)
         assert removed.runs >= 1 and removed.logs >= 1
         assert left_of(killed_run) == []
         assert (tmp_path / "killed" / "nodes" / "t1" / "node.log").read_bytes() == b"what t1 had to say"
-        assert len(left_of(living_run)) == 3
+        assert len(left_of(living_run)) == 4
     finally:
         killed.kill()
         living.communicate("")

@@ -1,4 +1,4 @@
-"""Removing what a run made in the engine: containers with their volumes, then networks, all found by label."""
+"""Removing what a run made in the engine: containers, then volumes and networks, all found by label."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import tarfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -34,6 +35,7 @@ class Removed:
 
     runs: int
     containers: int
+    volumes: int
     networks: int
     failures: tuple[str, ...] = ()
     logs: int = 0
@@ -46,15 +48,18 @@ def remove_run(client: Any, run_id: str, at_once: int = REMOVED_AT_ONCE) -> Remo
     networks one by one before they are removed (why: see `make_machines`).
     """
     filters = {"label": f"{RUN_LABEL}={run_id}"}
-    with engine_failures("removing a run's containers and networks"):
+    with engine_failures("removing a run's containers, volumes and networks"):
         containers = client.api.containers(all=True, filters=filters)
+        volumes = [each["Name"] for each in client.api.volumes(filters=filters)["Volumes"] or ()]
         networks = [each["Id"] for each in client.api.networks(filters=filters)]
         for container in containers:
             _leave_networks(client, container["Id"], networks)
         _remove_containers(client, [container["Id"] for container in containers], at_once)
+        for volume in volumes:
+            _remove_volume(client, volume)
         for network in networks:
             _remove_network(client, network)
-    return Removed(1, len(containers), len(networks))
+    return Removed(1, len(containers), len(volumes), len(networks))
 
 
 def _leave_networks(client: Any, container: str, networks: Sequence[str]) -> None:
@@ -82,8 +87,14 @@ def clean_leftovers(client: Any) -> Removed:
             removed.append(remove_run(client, run_id))
         except HarnessError as error:
             failures.append(f"run {run_id}: {error}")
-    containers, networks = sum(each.containers for each in removed), sum(each.networks for each in removed)
-    return Removed(len(removed), containers, networks, tuple(failures), logs)
+    return Removed(
+        len(removed),
+        sum(each.containers for each in removed),
+        sum(each.volumes for each in removed),
+        sum(each.networks for each in removed),
+        tuple(failures),
+        logs,
+    )
 
 
 def save_logs(client: Any, run_id: str) -> int:
@@ -127,6 +138,8 @@ def _labelled(client: Any, filters: dict[str, str]) -> Iterable[dict[str, str]]:
         yield container.get("Labels") or {}
     for network in client.api.networks(filters=filters):
         yield network.get("Labels") or {}
+    for volume in client.api.volumes(filters=filters)["Volumes"] or ():
+        yield volume.get("Labels") or {}
 
 
 def _remove_containers(client: Any, containers: Sequence[str], at_once: int) -> None:
@@ -146,6 +159,11 @@ def _remove_container(client: Any, container: str) -> None:
     except docker.errors.APIError as error:
         if "already in progress" not in str(error):
             raise
+
+
+def _remove_volume(client: Any, volume: str) -> None:
+    with suppress(docker.errors.NotFound):
+        client.api.remove_volume(volume)
 
 
 def _remove_network(client: Any, network: str) -> None:

@@ -1,4 +1,4 @@
-"""The containers and networks of one run: made in parallel, found by label, blocking."""
+"""The containers, volumes and networks of one run: made in parallel, found by label, blocking."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def make_machines(
 ) -> dict[str, Addresses]:
     """One running container per node name, on both networks, with the run's keys in place.
 
-    With `volume_mib` there is a volume of that size, in memory, at VOLUME_PATH.
+    At VOLUME_PATH there is a volume with the run's labels; with `volume_mib` it has that size, and is in memory.
 
     They are made in parallel but join their networks (that is, start) one by one: engines before 28 keep a count of
     each network's endpoints, and it was seen one too high after several containers had joined and left at once; then
@@ -131,19 +131,27 @@ def _make_machine(
     control, data = networks
     api = client.api
     kept = {} if logs is None else logs.labels(node)
-    volume = {VOLUME_PATH: f"size={volume_mib}m,mode=0755"} if volume_mib is not None else None
     with engine_failures(f"making the container of {node}"):
         container = api.create_container(
             image,
             name=container_name(run_id, node),
             hostname=node,
             labels={**labels_of(run_id), **kept},
-            host_config=api.create_host_config(cap_add=["NET_ADMIN"], tmpfs=volume),
+            host_config=api.create_host_config(cap_add=["NET_ADMIN"], **_volume(api, run_id, node, volume_mib)),
             networking_config=api.create_networking_config({control: api.create_endpoint_config()}),
         )["Id"]
         api.connect_container_to_network(container, data)
         api.put_archive(container, "/etc/assay", _key_archive(keys))
     return str(container)
+
+
+def _volume(api: Any, run_id: str, node: str, volume_mib: int | None) -> dict[str, Any]:
+    """How the node's container is told of its volume, which is found by label even when the container is gone."""
+    if volume_mib is not None:
+        return {"tmpfs": {VOLUME_PATH: f"size={volume_mib}m,mode=0755"}}
+    name = container_name(run_id, node)
+    api.create_volume(name, labels=labels_of(run_id))
+    return {"binds": {name: {"bind": VOLUME_PATH, "mode": "rw"}}}
 
 
 def _start_machine(client: Any, container: str, node: str, networks: tuple[str, str]) -> Addresses:
