@@ -1,6 +1,7 @@
-"""Is a simulated program deterministic? Run seeds twice in one process and once under another PYTHONHASHSEED.
+"""Is a simulated program deterministic? Run seeds in one process, and in the opposite order under another
+PYTHONHASHSEED.
 
-`python -m harness.sim.replay TARGET SEED…` prints one JSON object: the digests of a first and of a second run.
+`python -m harness.sim.replay TARGET SEED…` prints JSON: each seed with its digest, and the last one once more.
 """
 
 from __future__ import annotations
@@ -20,37 +21,26 @@ Program: TypeAlias = Callable[[int], str]
 
 
 def diverging_seeds(target: str, seeds: Sequence[int], timeout_s: float = 300) -> list[int]:
-    """Seeds whose digest is not the same in two processes with different string hashes and in a process's second run.
+    """Seeds whose digest is not the same in two processes with different string hashes, in which other seeds ran before
+    them, and in a second run at once (the last seed of each process).
 
     `target` names a `Program`: `package.module:function` or `path/to/file.py:function`.
     """
-    first, second = _digests_in_process(target, seeds, hash_seed=1, timeout_s=timeout_s)
-    other, _ = _digests_in_process(target, seeds, hash_seed=2, timeout_s=timeout_s, repeat=False)
-    return [
-        seed
-        for seed, once, twice, elsewhere in zip(seeds, first, second, other, strict=True)
-        if not once == twice == elsewhere
-    ]
+    found: dict[int, set[str]] = {seed: set() for seed in seeds}
+    for hash_seed, order in ((1, [*seeds]), (2, [*reversed(seeds)])):
+        for seed, digest in _digests_in_process(target, order, hash_seed, timeout_s):
+            found[seed].add(digest)
+    return [seed for seed, digests in found.items() if len(digests) > 1]
 
 
-def _digests_in_process(
-    target: str, seeds: Sequence[int], hash_seed: int, timeout_s: float, repeat: bool = True
-) -> tuple[list[str], list[str]]:
-    command = [
-        sys.executable,
-        "-m",
-        "harness.sim.replay",
-        target,
-        *(["--once"] if not repeat else []),
-        *map(str, seeds),
-    ]
+def _digests_in_process(target: str, seeds: Sequence[int], hash_seed: int, timeout_s: float) -> list[tuple[int, str]]:
+    command = [sys.executable, "-m", "harness.sim.replay", target, *map(str, seeds)]
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
     if ended.returncode != 0:
         raise RuntimeError(f"{target} failed under PYTHONHASHSEED={hash_seed}:\n{ended.stderr}")
-    answer = json.loads(ended.stdout.splitlines()[-1])
-    return answer["first"], answer["second"]
+    return [(seed, digest) for seed, digest in json.loads(ended.stdout.splitlines()[-1])]
 
 
 def _load(target: str) -> Program:
@@ -69,12 +59,10 @@ def _load(target: str) -> Program:
 
 
 def main(arguments: Sequence[str]) -> None:
-    target, *rest = arguments
+    target, *words = arguments
     program = _load(target)
-    seeds = [int(word) for word in rest if word != "--once"]
-    first = [program(seed) for seed in seeds]
-    second = [program(seed) for seed in seeds] if "--once" not in rest else []
-    sys.stdout.write(json.dumps({"first": first, "second": second}) + "\n")
+    seeds = [int(word) for word in words]
+    sys.stdout.write(json.dumps([(seed, program(seed)) for seed in (*seeds, *seeds[-1:])]) + "\n")
 
 
 if __name__ == "__main__":

@@ -47,9 +47,12 @@ def commands(program: str) -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
+COMMAND = typer.main.get_command(app)
+
+
 def parse(arguments: Sequence[str]) -> None:
     """Raises an exception of click's for what is no command; a command's name alone is the mention of one."""
-    command, rest, context = typer.main.get_command(app), list(arguments), None
+    command, rest, context = COMMAND, list(arguments), None
     while rest and hasattr(command, "resolve_command"):
         context = command.make_context("assay", rest, parent=context)
         _, command, rest = command.resolve_command(context, rest)
@@ -62,7 +65,7 @@ def refused(kept: list[RunOptions], arguments: Sequence[str]) -> str | None:
     try:
         parse(arguments)
         if arguments[0] == "run" and len(arguments) > 1:
-            app(list(arguments), standalone_mode=False)
+            COMMAND.main(list(arguments), "assay", standalone_mode=False)
             validate(kept[-1])
     except Exception as error:  # noqa: BLE001 - also those of the parser, whose classes typer keeps to itself
         left_out = error.__class__.__name__ == "MissingParameter"  # sentences name a command by what matters there

@@ -131,7 +131,7 @@ def judged(capsys: pytest.CaptureFixture[str], path: Path, model: str, *argument
     return answer.code
 
 
-ALONE = settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ALONE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @ALONE

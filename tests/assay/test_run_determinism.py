@@ -15,7 +15,9 @@ from harness.run import Silent
 from harness.rundir import RunDir
 from harness.sim.replay import diverging_seeds
 
-SEEDS = range(100, 110)
+SEEDS = range(100, 105)
+"""Each of the nemeses once."""
+
 NEMESES = (("partition", "kill"), ("pause",), ("rotate-majority",), ("leader-returns",), ("power-cut",))
 
 

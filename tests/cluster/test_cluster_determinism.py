@@ -9,7 +9,7 @@ from cluster_bench import ClusterBench, play_cluster
 
 from harness.sim.replay import diverging_seeds
 
-SEEDS = range(20)
+SEEDS = range(8)
 
 
 async def troubled(bench: ClusterBench) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.master.locks import KeyLocks, LockClass, LockKey, name_keys, table_keys, tablet_keys
@@ -37,7 +37,6 @@ PLANS: st.SearchStrategy[Plan] = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
 @given(PLANS)
 def test_readers_share_writers_do_not_and_whoever_is_not_cancelled_gets_in(plan: Plan) -> None:
     locks, holders, served = KeyLocks(), dict[int, bool](), list[int]()

@@ -42,7 +42,6 @@ def two_keys(draw: st.DrawFn) -> tuple[tuple[Column, ...], tuple[Value, ...], tu
     return columns, tuple(one), tuple(other)
 
 
-@settings(deadline=None, max_examples=400)
 @given(two_keys())
 def test_keys_sort_as_their_values_and_are_read_back(
     drawn: tuple[tuple[Column, ...], tuple[Value, ...], tuple[Value, ...]],

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.client.client import ClusterClient
@@ -69,7 +69,6 @@ def alter(schema: AlterSchema, next_id: int, kind: str, number: int) -> tuple[Al
     return AlterSchema(schema.version + 1, columns), next_id
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(STEPS, max_size=30))
 def test_rows_are_what_a_table_of_the_schema_in_force_would_hold(steps: list[Step]) -> None:
     """A change names columns by id, of the latest schema or an earlier one; dropped and unknown ones are refused."""

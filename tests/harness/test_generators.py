@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.generators import (
@@ -115,7 +115,6 @@ def fs(events: list[Op]) -> list[str]:
     return [event.f for event in invocations(events)]
 
 
-@settings(deadline=None, max_examples=300)
 @given(source=SOURCES, concurrency=CONCURRENCY, with_nemesis=st.booleans())
 def test_any_generator_is_pure_and_gives_work_to_free_processes_only(
     source: Source, concurrency: int, with_nemesis: bool

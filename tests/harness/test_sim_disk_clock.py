@@ -74,7 +74,6 @@ class Model:
             self.files[path] = (bytes([number]) * size, size)
 
 
-@settings(deadline=None, max_examples=150)
 @given(steps=STEPS, seed=st.integers(0, 100))
 def test_a_crash_leaves_every_synced_byte_and_a_prefix_of_the_rest(steps: list[Step], seed: int) -> None:
     model = Model()

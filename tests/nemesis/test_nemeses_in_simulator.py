@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from assay.judging import judge_saved_run
 from cluster.deploy.database_sim import SimDatabase
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
@@ -74,7 +75,7 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
             requested_faults=faults.kinds,
             workload_options=options,
         )
-        outcome = world.run(run(test, rundir, lambda directory: {"none": {"valid": True}}))
+        outcome = world.run(run(test, rundir, judge_saved_run))
     assert outcome.verdict.overall == "valid", outcome.verdict.reasons
     assert database.left == []
     found = load_faults(rundir)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.api import check
@@ -215,7 +215,6 @@ def test_formats_are_detected(tmp_path: Path) -> None:
         open_source(path)
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_damaged_text_is_read_or_refused_but_never_crashes(data: st.DataObject) -> None:
     text = np.frombuffer(EDN, np.uint8).copy()

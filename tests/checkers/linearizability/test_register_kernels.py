@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from bruteforce import linearizable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from register_histories import Row, columns, hard_rows, joined, random_rows
 
@@ -100,7 +100,6 @@ def test_a_narrow_beam_that_goes_back_is_right(monkeypatch: pytest.MonkeyPatch, 
     print(f"{seen[True]} valid and {seen[False]} invalid; back to checkpoints {back[0]} times, to the start {back[1]}")
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.integers(0, 2**32), st.integers(9, 12), st.booleans())
 def test_they_agree_on_longer_histories(seed: int, operations: int, unique: bool) -> None:
     rows = random_rows(Random(seed), operations, unique)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -148,7 +148,6 @@ MOPS = st.tuples(
 HISTORIES = st.lists(st.tuples(st.lists(MOPS, max_size=4), st.sampled_from(["ok", "info", "fail"])), max_size=8)
 
 
-@settings(deadline=None, max_examples=150)
 @given(HISTORIES)
 def test_any_history_gets_a_verdict_or_a_sentence(history):
     txns = [txn(i, *mops, outcome=outcome, process=i % 3) for i, (mops, outcome) in enumerate(history)]

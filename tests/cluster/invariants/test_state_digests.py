@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.master.catalog import CATALOG_FORMAT, Catalog, CatalogState, encode_batch
@@ -48,7 +48,6 @@ def commands(draw: st.DrawFn) -> list[bytes]:
     return log
 
 
-@settings(max_examples=300, deadline=None)
 @given(commands(), st.sampled_from((1, 100, 10_000)))
 def test_a_restored_tablet_has_the_digest_of_the_state_it_was_taken_of(log: list[bytes], part_bytes: int) -> None:
     machine, other = TabletMachine(RETENTION_NS), TabletMachine(RETENTION_NS)

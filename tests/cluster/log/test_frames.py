@@ -7,7 +7,7 @@ import random
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.log.frames import CHUNK, Frame, Hole, LogRecord, OtherVersion, Scan, build, build_in_turns, scan
@@ -161,7 +161,6 @@ def test_another_format_version_is_refused_in_a_sentence() -> None:
         scan(head + zlib.crc32(head, SALT).to_bytes(4, "little") + data[27:], SALT, sealed=False)
 
 
-@settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_random_damage_never_invents_records_and_never_raises(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.lists(st.integers(0, 900), max_size=4), min_size=1, max_size=4))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.log.envelope import CorruptLog
@@ -30,7 +30,6 @@ def test_a_file_gives_back_its_parts() -> None:
     assert whole(b"".join(pieces(META, []))) == []
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.integers(0, 8 * len(FILE) - 1))
 def test_a_flipped_bit_is_found_wherever_it_is(bit: int) -> None:
     damaged = bytearray(FILE)

@@ -69,7 +69,6 @@ def slices(draw: st.DrawFn) -> Slice:
 HISTORIES = st.lists(st.tuples(statements(st.integers(1, 30)), st.sets(st.sampled_from("abc"), min_size=1)), max_size=8)
 
 
-@settings(deadline=None, max_examples=300)
 @given(HISTORIES, slices(), st.sampled_from(ReadRepair), st.data())
 def test_a_page_is_what_one_replica_would_answer_that_knew_what_all_that_were_asked_know(
     history: list[tuple[Statements, set[str]]], asked: Slice, repair: ReadRepair, data: st.DataObject

@@ -154,7 +154,6 @@ def written(history: list[tuple[Statements, set[str]]], reconciled: int = 0) -> 
     return cluster
 
 
-@settings(deadline=None, max_examples=400)
 @given(HISTORIES, st.integers(0, 8), slices(), st.integers(1, 3), st.sampled_from([1, 2, 8]), st.booleans(), st.data())
 def test_a_page_is_of_whole_mutations_which_all_that_were_asked_have_by_then(
     history: list[tuple[Statements, set[str]]],

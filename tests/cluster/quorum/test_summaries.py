@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.quorum.ids import MutationId
@@ -22,7 +22,6 @@ def true_difference(one: set[MutationId], other: set[MutationId], bound: int) ->
     )
 
 
-@settings(max_examples=400, deadline=None)
 @given(SETS, SETS, SETS, st.integers(0, 400), DETAILS)
 def test_a_difference_is_the_true_one_or_none_and_equal_means_equal(
     common: set[MutationId], one: set[MutationId], other: set[MutationId], bound: int, detail: int

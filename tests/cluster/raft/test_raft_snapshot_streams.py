@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from raft_bench import MS, founded
 from raft_streams import MemoryStreams, Snapshot
@@ -137,7 +137,6 @@ def test_who_has_it_all_committed_wants_none_of_it() -> None:
     assert (ack.done, received) == (True, None)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_whatever_the_network_does_what_arrives_is_what_was_sent(data: st.DataObject) -> None:
     pair = Pair()

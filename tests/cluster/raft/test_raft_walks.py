@@ -15,15 +15,19 @@ from raft_flights import Beat
 from raft_walk import DRIFT, Walk
 
 from cluster.raft.types import ChangeKind, Role, Silence
+from tests.support.few_seeds import few_of
 
-SEEDS = range(18)
+WORKING = range(5)
+"""Seeds of `test_random_walks_get_work_done` and its like, which look for violations too."""
+
+SEEDS = few_of(8, 60)
 
 
 @pytest.mark.parametrize("size", [3, 5])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_invariants_hold_on_a_random_walk(size: int, seed: int) -> None:
     """Figure 3.2: election safety, append-only, log matching, completeness, one state machine; §6.4: reads, lease."""
-    walk = Walk(size, seed)
+    walk = Walk(size, len(WORKING) + seed)
     walk.run(1_500)
     assert walk.bench.violations == []
 
@@ -32,10 +36,10 @@ QUIET = {"quiesce_after_ns": 100 * MS}
 
 
 @pytest.mark.parametrize("size", [3, 5])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", few_of(5, 30))
 def test_invariants_hold_where_groups_fall_silent(size: int, seed: int) -> None:
     """Leases above all: heartbeats between nodes renew them while the group says nothing (G6)."""
-    walk = Walk(size, seed, **QUIET)
+    walk = Walk(size, len(WORKING) + seed, **QUIET)
     walk.run(1_500)
     assert walk.bench.violations == []
 
@@ -43,9 +47,10 @@ def test_invariants_hold_where_groups_fall_silent(size: int, seed: int) -> None:
 def test_random_walks_fall_silent_and_speak_again() -> None:
     """Each end of a silence happens, to leaders and followers, or the walks above would prove nothing."""
     seen: Counter[str] = Counter()
-    for seed in range(5):
+    for seed in WORKING:
         walk = Walk(3, seed, **QUIET)
         walk.run(1_500)
+        assert walk.bench.violations == []
         seen.update(silence for _, silence in walk.bench.quiesced)
         assert walk.bench.acknowledged
     assert min(seen[str(silence)] for silence in Silence) > 20, seen
@@ -53,10 +58,11 @@ def test_random_walks_fall_silent_and_speak_again() -> None:
 
 def test_random_walks_get_work_done() -> None:
     """The walks would prove nothing if nobody led, committed, read, restarted or caught up by snapshot."""
-    walks = [Walk(3, seed) for seed in range(5)]
+    walks = [Walk(3, seed) for seed in WORKING]
     for walk in walks:
         walk.run(1_500)
         bench = walk.bench
+        assert bench.violations == []
         assert len(bench.acknowledged) > 10
         assert sum(index is not None for index in bench.reads.values()) > 10
         assert sum(node.starts for node in bench.nodes.values()) > 5
@@ -221,5 +227,5 @@ class RaftMachine(RuleBasedStateMachine):
 
 TestRaftMachine = RaftMachine.TestCase
 TestRaftMachine.settings = settings(
-    deadline=None, max_examples=150, stateful_step_count=60, suppress_health_check=list(HealthCheck)
+    deadline=None, max_examples=100, stateful_step_count=60, suppress_health_check=list(HealthCheck)
 )

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.ranges.latches import Latch, Latches
@@ -65,7 +65,6 @@ class Model:
         assert not self.granted & set(self.woken)
 
 
-@settings(deadline=None, max_examples=300)
 @given(data=st.data())
 def test_a_claim_is_granted_exactly_when_no_earlier_one_conflicts_and_all_are_in_the_end(data: st.DataObject) -> None:
     model = Model()

@@ -161,7 +161,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400)
 @given(steps=STEPS)
 @example(steps=[("jump", (0, OFFSET)), ("acquire", 0), ("hand_over", None), ("jump", (0, 0)), ("acquire", 0)])
 def test_no_write_of_a_later_holder_lies_at_or_below_a_read_of_an_earlier_one(steps: list[tuple[str, object]]) -> None:

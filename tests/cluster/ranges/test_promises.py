@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.ranges.commands import Put, WriteBatch, decode_command
@@ -179,7 +179,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(events=EVENTS, lag=st.sampled_from((0, 0, TICK, 4 * TICK)))
 def test_served_reads_stay_true_and_nothing_is_written_at_or_below_what_is_closed(
     events: list[tuple[str, int, Key, int]], lag: int

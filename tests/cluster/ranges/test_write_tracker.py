@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.ranges.tracker import Bucket, BucketTracker
@@ -45,7 +45,6 @@ class ExactTracker:
         return self._heap[0].timestamp if self._heap else None
 
 
-@settings(deadline=None, max_examples=300)
 @given(data=st.data())
 def test_the_buckets_bound_is_never_above_the_exact_one_and_falls_only_for_what_enters_below(
     data: st.DataObject,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, RegisterClient, SessionLimits, Sessions
@@ -146,7 +146,6 @@ class Model:
         return b"at %d" % self.index
 
 
-@settings(deadline=None, max_examples=300)
 @given(steps=STEPS)
 def test_no_request_is_ever_carried_out_twice_and_replicas_agree(steps: Sequence[tuple[str, int, int, int]]) -> None:
     model = Model()

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.store.clock_guard import ClockFence, ClockGuard, ClockLimits, Measurement
@@ -172,7 +172,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400)
 @given(steps=STEPS, start=st.integers(-1_000, 1_000))
 def test_a_trusted_clock_lies_within_the_maximum_offset_of_a_quorum_and_was_never_seen_to_jump(
     steps: list[tuple[str, int]], start: int
@@ -198,7 +197,6 @@ def test_a_trusted_clock_lies_within_the_maximum_offset_of_a_quorum_and_was_neve
             assert fence is ClockFence.JUMPED
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     offsets=st.lists(st.integers(-225, 225), min_size=3, max_size=3),
     jumps=st.lists(st.integers(-225, 225), max_size=10),
