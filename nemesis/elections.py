@@ -76,9 +76,11 @@ async def leader_returns(scene: Scene) -> None:
     while (first := await scene.group(writable=True)) is not None:
         cut = split([first.node], first.others)
         await scene.act(Flood(first.node, first.group, 1))
-        await scene.act(NetworkPartition(cut))
+        await scene.act(NetworkPartition(split([first.node], *([name] for name in first.others))))
         await lengthen(scene, first)
-        second = await make_lonely(scene, first, first.others, cut)
+        await scene.act(Hold(first.others, "before_vote", first.group))
+        await scene.act(NetworkPartition(cut))
+        second = await elected_alone(scene, first, first.others, cut)
         if second is not None:
             alone = split([second.leader], [first.node, *second.voters])
             if await old_entries(scene, first, second, alone):
@@ -91,7 +93,7 @@ async def leader_returns(scene: Scene) -> None:
 
 async def lengthen(scene: Scene, leader: Leader) -> None:
     """Send writes until the leader's log is long enough, or grows no more; what comes at once with too many others may
-    be refused. It must not take long: the others stand for election soon, and are to be held by then."""
+    be refused. It takes longer than the others' patience with their leader: they must not see each other meanwhile."""
     before = last = await _last_index(scene, leader)
     for _ in range(FLOODS):
         await scene.act(Flood(leader.node, leader.group, LONG_TAIL))
@@ -119,12 +121,19 @@ class Lonely:
 async def make_lonely(
     scene: Scene, old: Leader, among: Sequence[str], cut: Grudge, crash: bool = False
 ) -> Lonely | None:
-    """Let one of these nodes be elected by the others, which are held as they grant their vote, and say no more.
+    """Let one of these nodes be elected by the others, which are held as they grant their vote, and say no more."""
+    await scene.act(Hold(tuple(among), "before_vote", old.group))
+    return await elected_alone(scene, old, among, cut, crash)
+
+
+async def elected_alone(
+    scene: Scene, old: Leader, among: Sequence[str], cut: Grudge, crash: bool = False
+) -> Lonely | None:
+    """The one of these nodes, to be held as they grant their vote, that the others elect; it can say no word to them.
 
     The cut, in addition to `cut`, is one-way until it is elected, for the votes must come in. None if nobody was
     elected. With `crash` the voters are left held, so that no vote can have come in.
     """
-    await scene.act(Hold(tuple(among), "before_vote", old.group))
     found = await candidate(scene, old, among)
     if found is None:
         await scene.act(Restart(tuple(among)))

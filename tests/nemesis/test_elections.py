@@ -8,18 +8,19 @@ from random import Random
 from fake_cluster import FakeDatabase, FakeEnvironment
 
 from assay.worlds import draw_world
+from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.drawn_knobs import draw_knobs
 from harness.env.sim import SimEnvironment
 from harness.sim.world import World
-from nemesis.elections import Lonely, level, make_lonely
+from nemesis.elections import Lonely, leader_returns, level, make_lonely
 from nemesis.faults import NetworkPartition
 from nemesis.grudges import split
 from nemesis.injectors import Injectors
 from nemesis.observe import DatabaseObserver
 from nemesis.registry import FAMILIES
 from nemesis.scene import Scene
-from nemesis.stage import Stage
+from nemesis.stage import Offer, Stage
 from nemesis.view import Leader, View
 
 ATTEMPTS = 24
@@ -28,8 +29,8 @@ ATTEMPTS = 24
 class Play:
     """A simulated cluster, and a scene whose actions are carried out as soon as they are offered."""
 
-    def __init__(self, world: World, seed: int) -> None:
-        self.database = SimDatabase(world, knobs=draw_knobs(seed))
+    def __init__(self, world: World, seed: int, knobs: Knobs | None = None) -> None:
+        self.database = SimDatabase(world, knobs=knobs or draw_knobs(seed))
         self.environment = SimEnvironment(world)
         observer = DatabaseObserver(self.database, self.environment)
         self.injector = Injectors(observer, (family.injector for family in FAMILIES))
@@ -44,9 +45,15 @@ class Play:
         await self.database.setup_workload("register", {})
 
     async def obey(self) -> None:
-        while (offer := await self.scene.stage.next_offer()) is not None:
-            await self.injector.carry_out(0, offer.action)
-            self.scene.stage.carried_out()
+        while True:
+            await self.obey_once()
+
+    async def obey_once(self) -> Offer:
+        offer = await self.scene.stage.next_offer()
+        assert offer is not None
+        await self.injector.carry_out(0, offer.action)
+        self.scene.stage.carried_out()
+        return offer
 
     async def attempt(self) -> tuple[Leader, Lonely | None, View]:
         """Cut a leader off; the lonely leader, if it came to be, and what all said of themselves then."""
@@ -87,6 +94,31 @@ def test_lonely_leaders_have_their_first_entry_to_themselves() -> None:
             made += world.run(scenario(Play(world, seed)))
     assert len(made) == ATTEMPTS
     assert sum(made) >= ATTEMPTS * 3 / 4
+
+
+QUICK_ELECTIONS = Knobs(
+    election_timeout_ms=300, raft_heartbeat_ms=100, max_batch_entries=1, max_inflight=4, max_queued_proposals=8
+)
+
+
+def test_a_leader_returns_where_others_lose_patience_before_its_tail_is_long() -> None:
+    """Floods take a second, elections a third: of four episodes none reached its core (register, swarm, seed 33)."""
+
+    async def scenario(play: Play) -> Offer:
+        await play.start()
+        script = asyncio.create_task(leader_returns(play.scene))
+        try:
+            async with asyncio.timeout(12):
+                while (offer := await play.obey_once()).core is None:
+                    pass
+            return offer
+        finally:
+            script.cancel()
+
+    for seed in range(3):
+        with World(seed) as world:
+            found = world.run(scenario(Play(world, seed, QUICK_ELECTIONS)))
+            assert found.core is not None and found.core["leader"]
 
 
 def scene_on_a_fake(database: FakeDatabase) -> Scene:
