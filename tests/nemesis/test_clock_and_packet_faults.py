@@ -12,13 +12,17 @@ from fake_cluster import FakeDatabase, FakeEnvironment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.env.sim import SimEnvironment
 from harness.errors import HarnessError
 from harness.ops import Op
 from harness.protocols import Impairment, ProcessState
+from harness.sim import LinkOptions, World
 from nemesis.faults import SetClocks
-from nemesis.kinds.api import Moment
+from nemesis.kinds.api import Claims, Moment
 from nemesis.kinds.clocks import FAMILY, Strobe, reading_of
+from nemesis.kinds.packets import Impair, Packets
 from nemesis.nemesis import FaultNemesis, Patience
+from nemesis.observe import DatabaseObserver
 from nemesis.view import DEFAULT_CLOCK_OFFSET_NS, View
 from nemesis.watch import LONGEST_DOUBT_NS, LONGEST_UNSEEN_NS, Spans
 
@@ -80,6 +84,25 @@ def test_links_that_carry_all_the_same_are_not_observed(variant: str) -> None:
     assert begun["observed"] is False
     begun, ended = carried_out("packets", variant, lambda stand: None)
     assert begun["observed"] is ended["observed"] is True
+
+
+def test_chance_seldom_hides_what_packets_meet() -> None:
+    """A world that loses 3 % anyway, and a fault that loses 20 %: with 50 datagrams a look every third one missed it, and
+    one miss costs seconds in effect (register, swarm, seed 214)."""
+    world, fault = LinkOptions(loss=0.03), Impairment(loss=0.2)
+
+    async def scenario(sim: World) -> list[bool | None]:
+        environment = SimEnvironment(sim)
+        await environment.setup(FakeDatabase().nodes)
+        packets = Packets(DatabaseObserver(FakeDatabase(), environment), Claims())
+        await packets.carry_out(0, Impair(("t1",), fault))
+        return [(await packets.look(0)).met for _ in range(20)]
+
+    found: list[bool | None] = []
+    for seed in range(5):
+        with World(seed, network=world) as sim:
+            found += sim.run(scenario(sim))
+    assert found.count(True) >= 0.97 * len(found)
 
 
 def test_a_node_that_another_fault_holds_shows_its_clock_if_it_can() -> None:
