@@ -61,6 +61,7 @@ ADMIN = "admin"
 
 ARM_TIMEOUT_S = 0.5
 PROBE_PATIENCE_S = 0.5
+PROBE_ATTEMPTS = 3
 ARM_ATTEMPTS = 4
 DISARM_ATTEMPTS = 20
 FLOOD_TIMEOUT_S = 2.0
@@ -321,9 +322,13 @@ class ReferenceDatabase(ABC):
             raise ValueError(f"{node} passes no failpoint {point!r}") from None
 
     async def probe_disk(self, node: str) -> DiskState | None:
-        client = self.admin_client(PROBE_PATIENCE_S + ARM_TIMEOUT_S)
-        reply = await client.probe_disk(self.address(node), PROBE_PATIENCE_S)
-        return None if reply is None else DiskState(reply.sync_ms, reply.ended, reply.full)
+        """Asked again where no answer comes: links lose messages, and whoever asks again hears of the same attempt."""
+        client, address = self.admin_client(PROBE_PATIENCE_S + ARM_TIMEOUT_S), self.address(node)
+        for _ in range(PROBE_ATTEMPTS):
+            reply = await client.probe_disk(address, PROBE_PATIENCE_S)
+            if reply is not None:
+                return DiskState(reply.sync_ms, reply.ended, reply.full)
+        return None
 
     @abstractmethod
     async def fill_disk(self, node: str) -> None:

@@ -58,10 +58,11 @@ class DiskTroubles:
         await all_to_the_end([self._trouble(action, name) for name in taken])
 
     async def look(self, instance: int) -> Sight:
+        """What a node says that answers; one that does not tells nothing of its disk."""
         action, taken = self._done[instance]
         found = await self._probe(taken)
-        met = all(state is not None and _shows(action, state) for state in found.values())
-        return Sight(met, _words(found))
+        shown = all(_shows(action, state) for state in found.values() if state is not None)
+        return Sight(None if shown and None in found.values() else shown, _words(found))
 
     async def undo(self, instance: int) -> None:
         action, left = self._done[instance][0], self._left[instance]

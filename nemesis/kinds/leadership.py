@@ -1,7 +1,9 @@
 """Leaders that hand over to a voter of their group because an operator asks them to, and give their leases up with it.
 
-In effect: each leader that was asked says that the voter has taken over, and another node than it is seen leading the
-group in a later term. Gone: each of these groups has a leader that serves; who leads where is nobody's to undo.
+In effect: each leader that was asked says that the voter has taken over, and another node than it was seen leading the
+group in a later term. That stays so if a still later election, maybe by another fault, brings it back: the term is
+over, and the lease given up. Gone: each of these groups has a leader that serves; who leads where is
+nobody's to undo.
 """
 
 from __future__ import annotations
@@ -53,10 +55,11 @@ class MoveLeaders:
 
 @dataclass(slots=True)
 class _Asked:
-    """What an instance asked for, and why it did not come to that, by group."""
+    """What an instance asked for; by group why it did not come to that, and the first term in which another led."""
 
     moves: tuple[Move, ...]
     refused: dict[str, str]
+    seen: dict[str, int]
 
 
 class LeaderMoves:
@@ -73,7 +76,7 @@ class LeaderMoves:
         return frozenset(self._asked)
 
     async def carry_out(self, instance: int, action: MoveLeaders) -> None:
-        asked = self._asked[instance] = _Asked(action.moves, {})
+        asked = self._asked[instance] = _Asked(action.moves, {}, {})
         await all_to_the_end([self._ask(asked, move) for move in action.moves])
 
     async def look(self, instance: int) -> Sight:
@@ -82,7 +85,10 @@ class LeaderMoves:
         done = [move for move in asked.moves if move.group not in asked.refused]
         there = [move for move in done if view.replicas(move.group)]
         found = {move.group: view.leader(move.group) for move in there}
-        met: bool | None = bool(done) and all(moved(move, found[move.group]) for move in there)
+        for move in there:
+            if (term := heir_term(move, found[move.group])) is not None:
+                asked.seen.setdefault(move.group, term)
+        met: bool | None = bool(done) and all(_stands(asked, move, found[move.group]) for move in there)
         if done and (not there or None in found.values()):
             met = None
         return Sight(met, {"asked": [_told(move, found.get(move.group), asked.refused) for move in asked.moves]})
@@ -122,9 +128,16 @@ class LeaderMoves:
             await clock.sleep(POLL_S)
 
 
-def moved(move: Move, leader: Leader | None) -> bool:
-    """Whether another node than the one that was asked leads in a later term."""
-    return leader is not None and leader.node != move.node and leader.term > move.term
+def heir_term(move: Move, leader: Leader | None) -> int | None:
+    """The term in which another node leads after the one that was asked, if it is so."""
+    if leader is None or leader.node == move.node or leader.term <= move.term:
+        return None
+    return leader.term
+
+
+def _stands(asked: _Asked, move: Move, leader: Leader | None) -> bool:
+    """Whether another node was seen leading after the one that was asked, and this is that one or a later one."""
+    return leader is not None and move.group in asked.seen and leader.term >= asked.seen[move.group]
 
 
 def _told(move: Move, leader: Leader | None, refused: dict[str, str]) -> dict[str, Any]:

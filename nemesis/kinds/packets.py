@@ -21,8 +21,8 @@ from nemesis.view import names
 
 LINKS_PROBED = 4
 DATAGRAMS, DATAGRAM_BYTES, DATAGRAMS_OVER_S = 200, 250, 0.25
-"""Twice as fast as the highest rate that a link is limited to, and so many that chance seldom makes a share look half as
-large as it is: at 15 % lost, in a world that loses 3 %, in one look of forty (of 50 datagrams it was one of three)."""
+"""Twice as fast as the highest rate that a link is limited to, and so many that chance seldom makes a share look half
+as large as it is: where 15 % are lost beside 3 % anyway, one look of forty misses it (of 50 datagrams one of three)."""
 
 SILENT = 0.9
 """A link that loses more of its datagrams carries nothing."""

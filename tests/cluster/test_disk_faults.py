@@ -54,6 +54,21 @@ def test_a_slow_and_a_hung_disk_are_seen_from_inside_until_they_are_disarmed() -
     play(scenario)
 
 
+def test_a_probe_that_is_lost_on_its_way_is_sent_again() -> None:
+    """Two probes of a hung disk were lost where links lose 3 %: it was never in effect (register, seed 115)."""
+
+    async def scenario(cluster: Play) -> None:
+        await cluster.begin()
+        network = cluster.world.network
+        asking = asyncio.create_task(cluster.database.probe_disk("t1"))
+        network.cut("admin", "t1")
+        await asyncio.sleep(0.9)
+        network.heal()
+        assert await asking is not None
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("kind", ["bit-flip", "truncate"])
 @pytest.mark.parametrize("seed", range(12))
 def test_damage_of_one_node_loses_nothing_and_can_be_repaired(kind: DamageKind, seed: int) -> None:

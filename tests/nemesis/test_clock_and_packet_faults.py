@@ -87,8 +87,8 @@ def test_links_that_carry_all_the_same_are_not_observed(variant: str) -> None:
 
 
 def test_chance_seldom_hides_what_packets_meet() -> None:
-    """A world that loses 3 % anyway, and a fault that loses 20 %: with 50 datagrams a look every third one missed it, and
-    one miss costs seconds in effect (register, swarm, seed 214)."""
+    """A world that loses 3 % anyway, and a fault that loses 20 %: of 50 datagrams every third look missed it, and one
+    miss costs seconds in effect (register, swarm, seed 214)."""
     world, fault = LinkOptions(loss=0.03), Impairment(loss=0.2)
 
     async def scenario(sim: World) -> list[bool | None]:

@@ -10,9 +10,12 @@ from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
 
 from harness.errors import HarnessError
 from harness.ops import Op
-from harness.protocols import CLIENTS, ProcessState
+from harness.protocols import CLIENTS, DiskState, ProcessState
 from nemesis.injectors import Injectors
+from nemesis.kinds.api import Claims
+from nemesis.kinds.disks import DiskTroubles, TroubleDisks
 from nemesis.nemesis import FaultNemesis, Patience
+from nemesis.observe import DatabaseObserver
 from nemesis.registry import KINDS
 
 QUICK = Patience(
@@ -74,6 +77,26 @@ def test_every_variant_takes_effect_is_seen_and_heals(fault: str, variant: str) 
         assert stand.is_whole()
 
     asyncio.run(scenario())
+
+
+def test_a_node_that_says_nothing_of_its_disk_neither_shows_nor_denies_that_it_hangs() -> None:
+    async def scenario() -> list[bool | None]:
+        stand = Stand()
+        disks = DiskTroubles(DatabaseObserver(stand.database, stand.environment), Claims())
+        await disks.carry_out(0, TroubleDisks(("t1", "t2"), "hung"))
+        found: list[bool | None] = [(await disks.look(0)).met]
+        silent = {"t2"}
+        told = stand.database.probe_disk
+
+        async def lost(node: str) -> DiskState | None:
+            return None if node in silent else await told(node)
+
+        stand.database.probe_disk = lost  # type: ignore[method-assign]
+        found.append((await disks.look(0)).met)
+        stand.database.disks["t1"] = DiskState(1.0, True, False)
+        return [*found, (await disks.look(0)).met]
+
+    assert asyncio.run(scenario()) == [True, None, False]
 
 
 def test_only_the_failpoints_that_were_named_are_armed() -> None:
