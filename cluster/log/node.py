@@ -79,6 +79,8 @@ class NodeLog:
         self._settling: list[Callable[[], None]] = []
         self._directory_due = self._unproven = True
         self._rewriting = False
+        self._rewrite_to = 0
+        self._rewritten_bytes = 0
         self._rewrite_below = 0
         self._attempt, self._attempts = ports.incarnation, 0
         self._snapshot_turn = asyncio.Lock()
@@ -307,7 +309,8 @@ class NodeLog:
             await self._pass("before_roll")
             await self._roll()
             await self._pass("after_roll")
-            self._unproven, self._rewriting = False, self._is_too_long()
+            self._unproven = False
+            self._weigh()
 
     async def _make_durable(self, records: list[LogRecord]) -> None:
         """Append and sync; a write that was put off may find the disk full as late as in its fsync."""
@@ -387,21 +390,32 @@ class NodeLog:
         """The oldest segment that a group needs."""
         return min((image.base_segment for image in self._images.values()), default=self._segments.current.number)
 
-    def _is_too_long(self) -> bool:
-        """Whether what is alive is too small a part of the log, or a damaged segment is still in use."""
-        floor = self._floor()
-        if floor >= self._segments.current.number:
-            return False
+    def _weigh(self) -> None:
+        """Rewrite the log while what is alive is too small a part of it, or a damaged segment is still in use.
+
+        What frames and directories add is not got rid of so: a log that is too long though every group was stated anew
+        grows first, or it would be rewritten for ever.
+        """
+        floor, size = self._floor(), 0
         alive = sum(image.live_bytes for image in self._images.values())
         spare = alive // 4 + 2 * self._knobs.log_segment_bytes
-        return floor < self._rewrite_below or self._segments.bytes_from(floor) > alive + spare
+        if floor < self._segments.current.number:
+            size = self._segments.bytes_from(floor)
+        damaged = size > 0 and floor < self._rewrite_below
+        if not damaged and size <= alive + spare:
+            self._rewriting, self._rewritten_bytes = False, 0
+        elif not self._rewriting:
+            self._rewriting = damaged or size > self._rewritten_bytes + spare
+            self._rewrite_to = self._segments.current.number
+        elif floor >= self._rewrite_to:
+            self._rewriting, self._rewritten_bytes = False, size
 
     def _oldest_restated(self, new_bytes: int) -> list[LogRecord]:
         """New bases for the groups that need the oldest segments, at the pace at which the log grows."""
         limit, size = max(new_bytes, self._knobs.log_segment_bytes // 4), 0
         records: list[LogRecord] = []
         for image in sorted(self._images.values(), key=lambda image: image.base_segment):
-            if size >= limit or image.base_segment == self._segments.current.number:
+            if size >= limit or image.base_segment >= self._rewrite_to:
                 break
             records.append(image.restated())
             size += image.live_bytes
@@ -417,7 +431,8 @@ class NodeLog:
                 if record.kind != DESTROY and image is not None:
                     image.base_segment = self._segments.current.number
         if resets:
-            self._rewriting = self._rewriting and self._is_too_long()
+            if self._rewriting:
+                self._weigh()
             self._collect()
 
     def _collect(self) -> None:

@@ -169,6 +169,28 @@ def test_a_cold_group_never_keeps_a_segment_and_the_log_stays_below_twice_what_i
     simulate(scenario, knobs=knobs)
 
 
+def test_a_log_that_is_long_by_its_frames_alone_is_not_rewritten_for_ever() -> None:
+    """Of many small groups and small segments a segment's directory takes more than what is alive: 100 000 frames of
+    nothing new were written in a test of five seconds."""
+
+    async def scenario(machine: Machine) -> None:
+        await machine.start()
+        views = [machine.group(f"a-group-with-a-long-name-{number}") for number in range(60)]
+        for index in range(4):
+            for view in views:
+                await machine.write(view, entry(index + 1, 1))
+            await machine.clock.sleep(1)
+            before = parse_path(machine.segments()[-1])
+            await machine.clock.sleep(5)
+            after = parse_path(machine.segments()[-1])
+            assert before is not None and after is not None
+            assert after.number <= before.number + 1, index
+        await machine.restart()
+        assert all([len((await machine.stored(view.group))[2]) == 4 for view in views])
+
+    simulate(scenario, knobs=replace(KNOBS, log_segment_bytes=2_000))
+
+
 def test_a_destroyed_group_is_void_and_its_name_begins_afresh() -> None:
     async def scenario(machine: Machine) -> None:
         await machine.start()
