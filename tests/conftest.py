@@ -35,7 +35,7 @@ THOUSANDS: Final = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Docker's first; tests of a module that share a Spark session stay together, so that it starts once.
+    """Docker's first, then those that share a Spark session: they stay together, so that it starts once, and take long.
 
     Marks are added before pytest takes the tests that `-m` asks for."""
     for item in items:
@@ -45,5 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(mark)
         shared = {"spark", "engines"}.intersection(getattr(item, "fixturenames", ()))
         if shared and item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group(f"spark of {item.path.stem}"))
-    items.sort(key=lambda item: item.get_closest_marker("docker") is None)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=turn)
+
+
+def turn(item: pytest.Item) -> int:
+    group = item.get_closest_marker("xdist_group")
+    return 0 if item.get_closest_marker("docker") else 1 if group is not None and group.args == ("spark",) else 2
