@@ -27,6 +27,7 @@ from cluster.quorum.slices import Page, Slice, visible_rows
 from cluster.store.schema import Column
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
+from harness.failpoints import InjectedFailure
 from harness.ports import CallLost, Ports, Unreachable
 from harness.protocols import Environment, ProcessState, node_of
 from harness.sim.clock import EPOCH_NS
@@ -217,3 +218,6 @@ def play_quorum(scenario: Callable[[QuorumPlay], object], seed: int = 1, **optio
             assert play.watch.record().broken == {}
 
         world.run(run())
+        broken = [error for node in play.database.nodes for error in world.node(node.name).errors]
+        unmeant = [error for error in (*world.errors, *broken) if not isinstance(error, InjectedFailure)]
+        assert unmeant == [], "nothing breaks unseen, in a callback of a node either"

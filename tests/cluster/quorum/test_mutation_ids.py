@@ -61,19 +61,29 @@ def test_a_name_that_does_not_fit_is_refused() -> None:
         decode_id(b"\0" * 23)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(-10 * SECOND, 10 * SECOND)), max_size=60))
-def test_times_rise_over_restarts_with_any_clock(steps: list[tuple[bool, int]]) -> None:
-    """Each step restarts or not, and moves the clock either way; only what was reserved outlives a restart."""
-    wall, times, given_out = 1_000 * SECOND, IdTimes(), [0]
-    for restart, jump in steps:
+STEPS = st.tuples(st.booleans(), st.integers(-10 * SECOND, 10 * SECOND), st.none() | st.integers(-3, 3))
+
+
+@given(st.lists(STEPS, max_size=60), st.booleans())
+def test_times_rise_over_restarts_with_any_clock(steps: list[tuple[bool, int, int | None]], to_the_end: bool) -> None:
+    """Each step restarts or not, and moves the clock either way; only what was reserved outlives a restart.
+
+    Fences push the times up, to the last one that is reserved or from where they are; none pushes them down.
+    """
+    wall, times, given_out, fence = 1_000 * SECOND, IdTimes(), [0], 0
+    for restart, jump, pushed in steps:
         wall = max(0, wall + jump)
         times = IdTimes(times.reserved) if restart else times
+        if pushed is not None:
+            fence = max(0, (times.reserved if to_the_end else given_out[-1]) + pushed)
+            times.rise_above(fence)
         time = times.take(wall)
         if time is None:
             assert times.used_up(wall)
             times.reserved = times.wanted(wall)
             time = times.take(wall)
         assert time is not None and given_out[-1] < time < times.reserved
+        assert pushed is None or time > fence
         given_out.append(time)
 
 
@@ -91,6 +101,8 @@ class Files:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.writes, self.full = 0, False
+        self.writable = asyncio.Event()
+        self.writable.set()
 
     def list(self, prefix: str) -> list[str]:
         return [path for path in self.files if path.startswith(prefix)]
@@ -99,7 +111,7 @@ class Files:
         return self.files[path]
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        await asyncio.sleep(0)
+        await self.writable.wait()
         if self.full:
             raise DiskFull
         self.writes += 1
@@ -131,6 +143,21 @@ def test_a_restarted_server_goes_on_above_its_ids_though_its_clock_went_back() -
     machine = Machine()
     asyncio.run(scenario())
     assert machine.made == sorted(set(machine.made)) and len(machine.made) == 100
+
+
+def test_the_last_id_of_a_reservation_is_not_given_out_again_after_a_restart() -> None:
+    async def scenario() -> None:
+        ids = machine.start()
+        await ids.recover()
+        first = await ids.next()
+        ids.rise_above(first.time + RESERVED_NS - 2)
+        machine.made.append(await ids.next())
+        assert machine.disk.writes == 1 and machine.made[0].time == first.time + RESERVED_NS - 1
+        await machine.live(3)
+
+    machine = Machine()
+    asyncio.run(scenario())
+    assert machine.made == sorted(set(machine.made)) and len(machine.made) == 4
 
 
 def test_with_the_flaw_it_goes_by_its_clock_and_uses_ids_again() -> None:
@@ -167,12 +194,29 @@ def test_many_who_ask_at_once_get_ids_of_their_own_and_one_reservation() -> None
     assert max(machine.made).time < machine.clock.wall + RESERVED_NS
 
 
+def test_no_id_is_made_before_its_reservation_is_durable_whoever_asks_meanwhile() -> None:
+    async def scenario() -> None:
+        ids = machine.start()
+        machine.disk.writable.clear()
+        asked = [asyncio.create_task(ids.next())]
+        await asyncio.sleep(0.001)
+        asked.append(asyncio.create_task(ids.next()))
+        await asyncio.sleep(0.001)
+        assert not any(each.done() for each in asked)
+        machine.disk.writable.set()
+        assert len(set(await asyncio.gather(*asked))) == 2
+
+    machine = Machine()
+    asyncio.run(scenario())
+
+
 def test_without_room_for_a_reservation_no_id_is_made() -> None:
     async def scenario() -> None:
         ids = machine.start()
         machine.disk.full = True
-        with pytest.raises(DiskFull):
-            await ids.next()
+        for _ in range(2):
+            with pytest.raises(DiskFull):
+                await ids.next()
         machine.disk.full = False
         await ids.next()
 

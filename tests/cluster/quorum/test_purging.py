@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
+
 from cluster.config import Knobs
 from cluster.observer import Observer
 from cluster.quorum.deletions import Deletion
@@ -70,6 +72,25 @@ def test_a_deletion_with_an_old_timestamp_is_told_of_as_young_as_it_is() -> None
             replica = LoggedReplica(ports, created, Knobs(deletion_grace_ms=5), told, flaws)
             assert replica.purgeable(b"p", Deletion(1, now_ms - 5)) == bool(flaws)
             assert told.taken_ns == forgotten
+
+
+def test_each_timestamp_of_a_write_counts() -> None:
+    each = MutationId(ns(10), "t1")
+    assert not too_old([], each, 5) and not too_old([ns(6), ns(20)], each, 5)
+    assert too_old([ns(5), ns(20)], each, 5) and too_old([ns(20), ns(5)], each, 5)
+
+
+def test_a_bound_needs_a_durable_fence_and_each_record_tells_both() -> None:
+    """A restarted gate is what the last record said."""
+    gate = Gate(Fence(5, 3))
+    fence = gate.close_below(9)
+    with pytest.raises(ValueError, match="above the fence"):
+        gate.raise_bound(9)
+    assert gate.raise_bound(5) == Fence(9, 5) and gate.raise_bound(3) is None
+    gate.now_durable(Fence(9, 5))
+    assert fence == Fence(9, 3) and gate.close_below(12) == Fence(12, 5)
+    again = Gate(gate.durable)
+    assert again.asked == 9 and not again.admits(MutationId(8, "t1")) and again.raise_bound(9) == Fence(9, 9)
 
 
 def test_a_gate_refuses_from_the_moment_a_fence_is_asked_for_and_never_goes_back() -> None:
