@@ -15,7 +15,7 @@ from cluster.master.placement import Placement, place, replica_load
 from cluster.master.records import TableRecord, TabletRecord, TabletState
 from cluster.master.replication import replication_calls
 from cluster.raft.configurations import FOUNDING_INDEX
-from cluster.wire.messages import CreateTablet, encode
+from cluster.wire.messages import CreateTablet, Replica, encode
 
 SCAN_INTERVAL_S = 1.0
 MOST_FOUNDED_AT_ONCE = 15
@@ -58,7 +58,6 @@ async def scan(manager: CatalogManager, leadership: LeaderTerm) -> None:
         await settle(manager, leadership, table.table_id)
         manager.calls.send(alter_calls(leadership, leadership.caches.tables[table.table_id]))
     manager.calls.send(replication_calls(manager, leadership))
-    manager.calls.send_owed()
     _nudge(manager, leadership)
 
 
@@ -146,7 +145,8 @@ def _calls(
 
 
 def _nudge(manager: CatalogManager, leadership: LeaderTerm) -> None:
-    """Send CreateTablet for every replica on a live tserver that was never reported.
+    """Send CreateTablet for every replica on a live tserver that was never reported, DeleteTablet for every one there
+    that was reported and is not wanted.
 
     Not more often than once an interval, however often scans are woken: what was just created is about to be reported.
     """
@@ -159,6 +159,10 @@ def _nudge(manager: CatalogManager, leadership: LeaderTerm) -> None:
             if manager.servers.is_live(replica.node_id, now_ns):
                 table = leadership.caches.tables[tablet.table_id]
                 manager.calls.send((ServerCall(replica, create_request(manager, table, tablet, replica.node_id)),))
+    unwanted = leadership.holders.unwanted(leadership.caches.tables, leadership.caches.tablets)
+    manager.calls.send(
+        [ServerCall(Replica(name, ""), each) for name, each in unwanted if manager.servers.is_live(name, now_ns)]
+    )
 
 
 def create_request(manager: CatalogManager, table: TableRecord, tablet: TabletRecord, server_id: str) -> CreateTablet:

@@ -13,7 +13,6 @@ from cluster.wire.messages import (
     CreateTablet,
     DeleteTablet,
     DoneReply,
-    ErrorReply,
     Replica,
     decode_reply,
     encode,
@@ -47,19 +46,21 @@ _Key: TypeAlias = tuple[str, str, str]
 class ServerCalls:
     """At most one request of a kind in flight per tserver and tablet, and `MOST_IN_FLIGHT` per tserver; others wait.
 
-    A deletion is owed until it was acknowledged: no report tells that it was lost, if the tablet changes no more.
-    Creations, alterations and changes of configurations are sent again by the background scan, as long as reports show
-    that they are needed.
+    What is lost is sent again by the background scan, as long as reports show that it is needed: of a deletion nothing
+    but its acknowledgement shows that it is not.
     """
 
     def __init__(
-        self, ports: Ports, servers: ServerMap, told: Callable[[ServerCall], None] = lambda call: None
+        self,
+        ports: Ports,
+        servers: ServerMap,
+        told: Callable[[ServerCall], None] = lambda call: None,
+        done: Callable[[ServerCall], None] = lambda call: None,
     ) -> None:
-        """`told` hears of every call that is sent."""
-        self._ports, self._servers, self._told = ports, servers, told
+        """`told` hears of every call that is sent, `done` of those that were carried out."""
+        self._ports, self._servers, self._told, self._done = ports, servers, told, done
         self._in_flight: dict[str, dict[_Key, asyncio.Task[None]]] = {}
         self._waiting: dict[str, dict[_Key, ServerCall]] = {}
-        self._owed: dict[_Key, ServerCall] = {}
 
     def send(self, calls: Iterable[ServerCall]) -> None:
         """Send those that are not under way, or have them wait for their turn."""
@@ -67,7 +68,6 @@ class ServerCalls:
             server, key = call.replica.node_id, _key(call)
             waiting = self._waiting.setdefault(server, {})
             if isinstance(call.request, DeleteTablet):
-                self._owed[key] = call
                 waiting.pop((server, key[1], CreateTablet.__name__), None)
                 waiting.pop((server, key[1], AlterTablet.__name__), None)
             if key not in self._in_flight.get(server, ()):
@@ -75,14 +75,8 @@ class ServerCalls:
         for server in self._waiting:
             self._go_on(server)
 
-    def send_owed(self) -> None:
-        """Send again what was not acknowledged, to tservers that live: the others report everything once they do."""
-        now_ns = self._ports.clock.monotonic_ns()
-        self.send([call for call in self._owed.values() if self._servers.is_live(call.replica.node_id, now_ns)])
-
     def forget(self) -> None:
         """Leadership was lost: the next leader finds what is to be done in the reports that it gets (M4)."""
-        self._owed.clear()
         self._waiting.clear()
 
     def close(self) -> None:
@@ -109,9 +103,8 @@ class ServerCalls:
                 await pass_by(self._ports.failpoints, "master.before_change")
             reply = decode_reply(await self._ports.network.call(address, encode(call.request), CALL_TIMEOUT_S))
             await pass_by(self._ports.failpoints, "master.after_call")
-            refused = isinstance(reply, ErrorReply) and reply.kind == "CHANGE_REFUSED"
-            if self._owed.get(key) is call and (refused or isinstance(reply, DoneReply)):
-                del self._owed[key]  # Done; or what it was decided on has changed, and reports will tell.
+            if isinstance(reply, DoneReply):
+                self._done(call)
         except (Unreachable, CallLost, Refused, InjectedFailure):
             pass  # The tserver's reports tell what was done; the next scan sends again what wasn't.
         finally:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 from cluster.master.alters import take_schema
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
+from cluster.master.holders import deletion
 from cluster.master.locks import table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, LeaderTerm, Refusal, invalid
-from cluster.master.records import TabletRecord
 from cluster.master.replication import keep_members, note_health
-from cluster.master.reports import Fate, dropped, fate, next_hint, next_record
-from cluster.raft.types import OpId
+from cluster.master.reports import Fate, dropped, fate, reported, next_hint, next_record
 from cluster.wire.messages import (
     DeleteTablet,
     Heartbeat,
@@ -70,13 +68,16 @@ def _take_report(manager: CatalogManager, leadership: LeaderTerm, request: Heart
     """Carry out what needs no replication; True if the tablet's record has to change."""
     tablet = leadership.caches.tablets.get(report.tablet_id)
     table = None if tablet is None else leadership.caches.tables.get(tablet.table_id)
-    decision = fate(table, tablet, request.node_id, report, manager.flaws)
-    replica = Replica(request.node_id, request.address)
-    if decision == Fate.DELETE:
-        manager.calls.send((ServerCall(replica, DeleteTablet(report.tablet_id)),))
-    elif decision == Fate.BURY and tablet is not None:
-        manager.calls.send(_burials(tablet, (replica,)))
-    if tablet is None or table is None or decision != Fate.KEEP:
+    replica, held = Replica(request.node_id, request.address), reported(report)
+    decision = fate(table, tablet, request.node_id, held, manager.flaws)
+    if tablet is None or table is None:
+        if decision == Fate.DELETE:
+            manager.calls.send((ServerCall(replica, DeleteTablet(report.tablet_id)),))
+        return False
+    leadership.holders.note(request.node_id, report.tablet_id, held)
+    if (deletes := deletion(decision, tablet)) is not None:
+        manager.calls.send((ServerCall(replica, deletes),))
+    if decision != Fate.KEEP:
         return False
     if "cold-replica-map" in leadership.flaws:
         heard_of = leadership.heard_of.setdefault(report.tablet_id, {})
@@ -102,7 +103,9 @@ async def _persist_report(
         changed = next_record(record, node_id, report, manager.servers.addresses())
         if changed is None:
             return None
-        return Mutation((), (changed,), _burials(changed, dropped(record, changed)))
+        buried = deletion(Fate.BURY, changed)
+        burials = () if buried is None else tuple(ServerCall(each, buried) for each in dropped(record, changed))
+        return Mutation((), (changed,), burials)
 
     try:
         before = leadership.caches.tablets[report.tablet_id].state
@@ -122,12 +125,3 @@ def _note_founded(manager: CatalogManager, leadership: LeaderTerm) -> None:
         leadership.founded_until_scan -= 1
         if not leadership.founded_until_scan:
             manager.wake.set()
-
-
-def _burials(tablet: TabletRecord, replicas: Iterable[Replica]) -> tuple[ServerCall, ...]:
-    """Deletions of replicas that the tablet's configuration has no more, each a compare-and-set on it (M9)."""
-    config = tablet.config
-    if config is None:
-        return ()
-    request = DeleteTablet(tablet.tablet_id, OpId(config.op_term, config.op_index))
-    return tuple(ServerCall(replica, request) for replica in replicas)

@@ -12,6 +12,7 @@ from cluster.master.caches import Caches
 from cluster.master.calls import ServerCall, ServerCalls
 from cluster.master.catalog import BatchOutcome, Catalog, decode_outcome, encode_batch
 from cluster.master.freshness import Freshness
+from cluster.master.holders import Holders
 from cluster.master.locks import KeyLocks
 from cluster.master.records import ServerRecord, TableRecord, TabletRecord
 from cluster.master.reports import LeaderHint
@@ -22,7 +23,16 @@ from cluster.observer import UNOBSERVED, Observer
 from cluster.raft.types import Configuration
 from cluster.store.sessions import RegisterClient
 from cluster.waiters import NotLeader, NotProposed, OutcomeUnknown
-from cluster.wire.messages import ErrorReply, FreshnessReply, Replica, Reply, RequestId, decode_reply, encode
+from cluster.wire.messages import (
+    DeleteTablet,
+    ErrorReply,
+    FreshnessReply,
+    Replica,
+    Reply,
+    RequestId,
+    decode_reply,
+    encode,
+)
 from harness.failpoints import pass_by
 from harness.ports import Ports
 
@@ -90,6 +100,7 @@ class LeaderTerm:
     their replicas has; `creating_since_ns` when this leader first saw a tablet CREATING (monotonic). `heard_of` are the
     tservers that reported a tablet: what KUDU-1353 located tablets by. `broken` are the tservers that report a tablet's
     replica as failed or quarantined, `lacking_since_ns` is since when a tablet has too few voters (M11).
+    `holders` are the tservers that have a tablet's replica, wanted or not (M9).
     `founded_until_scan`: after so many more tablets that run there is room for others that wait, 0 if none does.
     Unreported replicas are nudged again after `nudge_after_ns` (monotonic).
     """
@@ -102,6 +113,7 @@ class LeaderTerm:
     heard_of: dict[str, dict[str, Replica]] = field(default_factory=dict)
     broken: dict[str, dict[str, None]] = field(default_factory=dict)
     lacking_since_ns: dict[str, int] = field(default_factory=dict)
+    holders: Holders = field(default_factory=Holders)
     founded_until_scan: int = 0
     nudge_after_ns: int = 0
     flaws: frozenset[str] = frozenset()
@@ -129,7 +141,7 @@ class CatalogManager:
         self._on_failure = on_failure
         self._observer = observer
         self.servers = servers
-        self.calls = ServerCalls(ports, servers, self._tell_of_call)
+        self.calls = ServerCalls(ports, servers, self._tell_of_call, self._call_done)
         self.undecided = UndecidedChange(catalog, self.calls.send)
         self.locks = KeyLocks()
         self.wake = asyncio.Event()
@@ -319,6 +331,10 @@ class CatalogManager:
 
     def _tell_of_call(self, call: ServerCall) -> None:
         self._observer.tablet_called(call.replica.node_id, call.request, self._catalog.tables, self._catalog.tablets)
+
+    def _call_done(self, call: ServerCall) -> None:
+        if self._leadership is not None and isinstance(call.request, DeleteTablet):
+            self._leadership.holders.deleted(call.replica.node_id, call.request)
 
     def placeable(self, leadership: LeaderTerm) -> list[ServerEntry]:
         """Tablet servers that may get replicas: those that live and are not to leave."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState, changed_tablet
 from cluster.wire.messages import LEADERLESS, Replica, TabletReport
@@ -31,11 +31,23 @@ class LeaderHint:
     leader: str | None
 
 
+class ReportedReplica(NamedTuple):
+    """What a tablet server said of its replica, as far as its fate depends on it; `configured`: it named voters."""
+
+    config_index: int
+    awaits_index: int
+    configured: bool
+
+
+def reported(report: TabletReport) -> ReportedReplica:
+    return ReportedReplica(report.config_index, report.awaits_index, bool(report.voters))
+
+
 def fate(
     table: TableRecord | None,
     tablet: TabletRecord | None,
     node_id: str,
-    report: TabletReport,
+    held: ReportedReplica,
     flaws: Collection[str] = (),
 ) -> Fate:
     """What the catalog says of a reported replica."""
@@ -43,10 +55,10 @@ def fate(
         return Fate.DELETE if "delete-orphans" in flaws else Fate.ORPHAN
     if tablet.final or table.removed:
         return Fate.DELETE
-    return Fate.BURY if superseded(tablet.config, node_id, report) else Fate.KEEP
+    return Fate.BURY if superseded(tablet.config, node_id, held) else Fate.KEEP
 
 
-def superseded(config: TabletConfig | None, node_id: str, report: TabletReport) -> bool:
+def superseded(config: TabletConfig | None, node_id: str, held: ReportedReplica) -> bool:
     """Whether the catalog's configuration has the reported replica no more.
 
     Case 3: what the replica knows lies strictly below. At the same index the replica itself knows that it was removed
@@ -54,8 +66,8 @@ def superseded(config: TabletConfig | None, node_id: str, report: TabletReport) 
     """
     if config is None or node_id in config.member_ids:
         return False
-    known = max(report.config_index, report.awaits_index)
-    knows_removal = bool(report.voters) and report.awaits_index < config.op_index == report.config_index
+    known = max(held.config_index, held.awaits_index)
+    knows_removal = held.configured and held.awaits_index < config.op_index == held.config_index
     return known < config.op_index or knows_removal
 
 

@@ -28,7 +28,6 @@ class MasterLink:
         self._heeds_new_leaders = "no-full-report" not in flaws
         self._changed: dict[str, None] = {}
         self._sent: dict[str, None] = {}
-        self._waiting: dict[str, None] = {}
         self._leader_term: int | None = None
         self._full = True
         self._sent_full = False
@@ -46,15 +45,9 @@ class MasterLink:
     def begin(self) -> tuple[int, bool, tuple[str, ...]]:
         """Take what the next heartbeat says: (its sequence, whether it is full, changed tablets)."""
         self._sequence += 1
-        self._sent, self._changed = self._waiting | self._changed, {}
+        self._sent, self._changed = self._changed, {}
         self._sent_full = self._full
         return self._sequence, self._full, tuple(self._sent)
-
-    def told(self, reports: Iterable[TabletReport]) -> None:
-        """What the heartbeat says of tablets. A replica that waits for the configuration that is to add it is in every
-        one: if it was removed before it heard of any, nobody else tells the master that it is there (M9, case 3)."""
-        waiting = (each.tablet_id for each in reports if 0 < each.awaits_index >= each.config_index)
-        self._waiting = dict.fromkeys(waiting)
 
     def lost(self) -> None:
         """It was not answered: what it said has to be said again."""
@@ -183,7 +176,6 @@ class HeartbeatSender:
         sequence, full, changed = link.begin()
         config, ports = self._config, self._ports
         reports = self._reports(None if full else changed)
-        link.told(reports)
         beat = Heartbeat(
             node_id=config.node_id,
             incarnation=ports.incarnation,

@@ -22,7 +22,7 @@ from cluster.master.records import (
     new_table,
     new_tablet,
 )
-from cluster.master.reports import Fate, LeaderHint, dropped, fate, next_hint, next_record
+from cluster.master.reports import Fate, LeaderHint, dropped, fate, reported, next_hint, next_record
 from cluster.master.tservers import ServerEntry, ServerMap, select_replicas
 from cluster.wire.messages import LEADERLESS, Column, Heartbeat, Partition, Replica, TabletReport, encode_reports
 
@@ -134,10 +134,10 @@ def test_a_tablet_that_never_came_up_is_replaced_by_a_new_one_with_replicas() ->
 def test_true_orphans_are_never_deleted_and_final_records_decide_deletions() -> None:
     removed = changed_table(TABLE, state=TableState.REMOVED)
     replaced = changed_tablet(creating(), state=TabletState.REPLACED)
-    assert fate(None, None, "t1", report()) == Fate.ORPHAN
-    assert fate(TABLE, replaced, "t1", report()) == Fate.DELETE
-    assert fate(removed, creating(), "t1", report()) == Fate.DELETE
-    assert fate(TABLE, creating(), "t1", report()) == Fate.KEEP
+    assert fate(None, None, "t1", reported(report())) == Fate.ORPHAN
+    assert fate(TABLE, replaced, "t1", reported(report())) == Fate.DELETE
+    assert fate(removed, creating(), "t1", reported(report())) == Fate.DELETE
+    assert fate(TABLE, creating(), "t1", reported(report())) == Fate.KEEP
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_replica_goes_only_if_a_configuration_above_its_own_is_without_it(
 ) -> None:
     """Cases 3 and 4; one that is to be added to the very configuration that the catalog holds stays (M9)."""
     record = changed_tablet(creating(), state=TabletState.RUNNING, config=TabletConfig(5, VOTERS))
-    assert fate(TABLE, record, node_id, msgspec.structs.replace(told, awaits_index=awaits)) == decision
+    assert fate(TABLE, record, node_id, reported(msgspec.structs.replace(told, awaits_index=awaits))) == decision
 
 
 def test_what_the_latest_configuration_has_no_more_is_dropped() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.tserver.heartbeats import MasterLink
-from cluster.wire.messages import HeartbeatReply, Replica, TabletReport
+from cluster.wire.messages import HeartbeatReply
 
 
 def reply(leader_term: int | None = None, need_full: bool = False) -> HeartbeatReply:
@@ -118,33 +118,3 @@ def test_a_leader_master_always_comes_to_know_the_latest_change(
             known = version
         link.answered(reply(term))
     assert known == version
-
-
-def report(config_index: int, awaits_index: int) -> TabletReport:
-    voters = (Replica("t1", "t1:1"),) if config_index else ()
-    return TabletReport("t", "", "follower", 1, None, voters, (), config_index, 1, awaits_index=awaits_index)
-
-
-def test_a_replica_that_waits_to_be_added_is_reported_until_a_configuration_is_heard_of() -> None:
-    """Seed 10 of a swarm: a learner was removed before it had heard of anything, and the master, which was told of both
-    changes at once, never had it in its catalog. Nobody else could tell it that the replica was there."""
-    link = settled()
-    link.change("t")
-    for _ in range(3):
-        assert link.begin()[2] == ("t",)
-        link.told((report(config_index=0, awaits_index=184),))
-        link.answered(reply())
-        assert not link.has_news, "it is in no hurry"
-    link.begin()
-    link.told((report(config_index=185, awaits_index=184),))
-    link.answered(reply())
-    assert link.begin()[2] == ()
-
-
-def test_a_founding_replica_waits_for_nothing() -> None:
-    link = settled()
-    link.change("t")
-    link.begin()
-    link.told((report(config_index=0, awaits_index=0),))
-    link.answered(reply())
-    assert link.begin()[2] == ()
