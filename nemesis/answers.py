@@ -38,7 +38,8 @@ async def commit_unheard(scene: Scene, leader: Leader) -> int | None:
     """Wait until followers know of something more that is committed: its index."""
 
     def moved(view: View) -> int | None:
-        known = [view.replicas(leader.group)[name].commit_index for name in leader.others if name in view.statuses]
+        replicas = view.replicas(leader.group)
+        known = [replicas[name].commit_index for name in leader.others if name in replicas]
         return max(known) if known and max(known) > leader.commit_index + 1 else None
 
     return await scene.until(moved, leader.others, patience_s=2.0)

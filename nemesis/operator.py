@@ -1,7 +1,7 @@
 """What an operator does for a node that lost its disk, or a part of it: the lost replicas are replaced (G1, G7).
 
 A replica is removed from its group's configuration and another one of the node added as a learner and promoted. Masters
-do the same for replicas that they hear are broken (M11); for lost ones they wait longer than a run likes to.
+do the same for replicas that they hear are broken, or on a server that is lost (M11), on any server that has room.
 """
 
 from __future__ import annotations
@@ -44,33 +44,23 @@ def spareable(view: View, node: str) -> bool:
     return node in view.statuses
 
 
-def grown(view: View, duty: Duty) -> Duty:
-    """The duty with the groups made since whose leader names a server that the node is no more: of tables that were
-    created while masters took the lost one for live."""
-    since = [leader.group for leader in view.leaders() if _lost(view, duty.node, leader)]
-    return Duty(duty.node, tuple(dict.fromkeys((*duty.groups, *since))))
-
-
 def lacking(view: View, duty: Duty) -> dict[str, str]:
     """The groups in which the node is not the voter that it was, each with why."""
     return {group: step[0] for group in duty.groups if (step := _next_step(view, duty.node, group)) is not None}
 
 
-async def replace_lost(observer: DatabaseObserver, duty: Duty, timeout_s: float) -> Duty:
-    """Do what is lacking, group by group, until nothing is or time is over; statuses tell what was done. The duty
-    grows meanwhile (`grown`), and is returned."""
+async def replace_lost(observer: DatabaseObserver, duty: Duty, timeout_s: float) -> None:
+    """Do what is lacking, group by group, until nothing is or time is over; statuses tell what was done."""
     clock = observer.environment.clock
     deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
     while clock.monotonic_ns() < deadline_ns:
         view = await observer.view()
-        duty = grown(view, duty)
         left = lacking(view, duty)
         if not left:
-            break
+            return
         for group in left:
             await _do(observer, view, duty.node, group)
         await clock.sleep(POLL_S)
-    return duty
 
 
 async def _do(observer: DatabaseObserver, view: View, node: str, group: str) -> None:

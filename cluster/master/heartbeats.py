@@ -11,7 +11,7 @@ from cluster.master.holders import deletion
 from cluster.master.locks import table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, LeaderTerm, Refusal, invalid
 from cluster.master.replication import keep_members, note_health
-from cluster.master.reports import Fate, dropped, fate, reported, next_hint, next_record
+from cluster.master.reports import Fate, dropped, fate, next_hint, next_record, reported
 from cluster.wire.messages import (
     DeleteTablet,
     Heartbeat,

@@ -2,8 +2,8 @@
 
 A leader replica has evicted a dead one; its heartbeat shows the leader master a configuration with too few voters, and
 the master has the leader add a learner on a server that it chooses, then promote it. Replicas that are reported as
-failed or quarantined (G7) are removed and replaced alike, and those on servers that are to leave are replaced first and
-removed then.
+failed or quarantined (G7) are removed and replaced alike, and so are those on a server that is lost, since its node was
+heard of as another one. Those on servers that are to leave are replaced first and removed then.
 
 What to do next follows from the committed record alone, so that any later leader goes on from there; and every change
 is a compare-and-set on the record's op id (M9), so that of two masters one is refused.
@@ -36,8 +36,9 @@ whoever removed the replica may be about to add one."""
 class Health:
     """What the leader master knows of a tablet's replicas, by server id.
 
-    `broken` are those reported as failed or quarantined, `live` the servers heard of lately, `leaving` those that are
-    to be emptied; `overdue` says that the tablet has lacked a replica for longer than the grace.
+    `broken` are those reported as failed or quarantined, or on lost servers; `live` the servers heard of lately,
+    `leaving` those that are to be emptied; `overdue` says that the tablet has lacked a replica for longer than the
+    grace.
     """
 
     broken: Collection[str] = ()
@@ -123,15 +124,16 @@ def replication_calls(manager: CatalogManager, leadership: LeaderTerm) -> list[S
     """What the leaders of tablets that are not whole are asked for now."""
     now_ns = manager.ports.clock.monotonic_ns()
     live = [entry.node_id for entry in manager.servers.live(now_ns)]
-    leaving = leadership.caches.leaving
+    leaving, lost = leadership.caches.leaving, manager.servers.lost()
     load: dict[str, int] | None = None
     calls: list[ServerCall] = []
-    for tablet, table in _not_whole(leadership):
+    for tablet, table in _not_whole(leadership, lost):
         config = tablet.config
         if config is None or (leader := _leader(leadership, tablet)) is None:
             continue
         overdue = _overdue(manager, leadership, tablet, table, now_ns)
-        health = Health(leadership.broken.get(tablet.tablet_id, {}), live, leaving, overdue)
+        broken = (*leadership.broken.get(tablet.tablet_id, {}), *lost)
+        health = Health(broken, live, leaving, overdue)
         change = next_change(config, table.replication_factor, health)
         if change is None:
             continue
@@ -148,14 +150,15 @@ def replication_calls(manager: CatalogManager, leadership: LeaderTerm) -> list[S
     return calls
 
 
-def is_whole(leadership: LeaderTerm, tablet: TabletRecord, leaving: Collection[str]) -> bool:
-    """Whether a tablet has the voters that it should have, all to stay, no learners, no broken replica; if it runs."""
+def is_whole(leadership: LeaderTerm, tablet: TabletRecord, unfit: Collection[str]) -> bool:
+    """Whether a tablet has the voters that it should have, none on servers that are lost or to leave (`unfit`), no
+    learners, no broken replica; if it runs."""
     config = tablet.config
     if config is None or tablet.state != TabletState.RUNNING:
         return True
     if config.learners or tablet.tablet_id in leadership.broken:
         return False
-    if leaving and any(server_id in leaving for server_id in config.node_ids):
+    if unfit and any(server_id in unfit for server_id in config.node_ids):
         return False
     return len(config.voters) == leadership.caches.tables[tablet.table_id].replication_factor
 
@@ -169,9 +172,9 @@ def keep_members(leadership: LeaderTerm, tablet_id: str) -> bool:
     return is_whole(leadership, tablet, leadership.caches.leaving)
 
 
-def _not_whole(leadership: LeaderTerm) -> list[tuple[TabletRecord, TableRecord]]:
-    caches, leaving = leadership.caches, leadership.caches.leaving
-    found = [tablet for tablet in caches.tablets.values() if not is_whole(leadership, tablet, leaving)]
+def _not_whole(leadership: LeaderTerm, lost: Collection[str]) -> list[tuple[TabletRecord, TableRecord]]:
+    caches, unfit = leadership.caches, (*leadership.caches.leaving, *lost)
+    found = [tablet for tablet in caches.tablets.values() if not is_whole(leadership, tablet, unfit)]
     lacking = {tablet.tablet_id for tablet in found}
     for tablet_id in [each for each in leadership.lacking_since_ns if each not in lacking]:
         del leadership.lacking_since_ns[tablet_id]

@@ -50,9 +50,16 @@ class ServerMap:
 
     def is_live(self, node_id: str, now_ns: int) -> bool:
         entry = self._servers.get(node_id)
-        if entry is None or self._last_at[entry.address] != node_id:
+        if entry is None or not self._is_at(entry):
             return False
         return now_ns - entry.heard_ns <= self._live_ns
+
+    def lost(self) -> tuple[str, ...]:
+        """Tservers at whose address another one was heard of since: they won't return, nor will what they held."""
+        return tuple(node_id for node_id, entry in self._servers.items() if not self._is_at(entry))
+
+    def _is_at(self, entry: ServerEntry) -> bool:
+        return self._last_at[entry.address] == entry.node_id
 
     def addresses(self) -> dict[str, str]:
         """The address that each tserver last stated, by node id."""

@@ -112,7 +112,7 @@ class DamagedDisks:
         if await ends(self._observer, hit.node, START_S):
             await self._disks.wipe(hit.node)
             await self._database.start(hit.node)
-        hit.duty = await replace_lost(self._observer, hit.duty, REPAIR_S)
+        await replace_lost(self._observer, hit.duty, REPAIR_S)
         self._claims.release(hit.node)
         self._healed[instance] = self._hits.pop(instance)
 

@@ -91,11 +91,14 @@ def test_clean_seeds_are_valid(seed: int) -> None:
         (Command("register", ("stale-lease",), time_limit_s=30.0), 106),
         (Command("catalog", ("master-partition",), time_limit_s=10.0), 106),
         (Command("catalog", ("heartbeat-loss", "master-kill"), time_limit_s=10.0), 106),
+        (Command("catalog", ("wipe",), time_limit_s=12.0), 1),
+        (Command("catalog", ("wipe",), time_limit_s=12.0), 2),
     ],
     ids=str,
 )
 def test_clean_seeds_that_were_not_valid_once(command: Command, seed: int) -> None:
-    """A world of far regions, in which everything takes long."""
+    """Seed 106 is a world of far regions, in which everything takes long; with `wipe` tables were made with lost
+    servers."""
     result = try_seed(command.options(seed))
     assert result.overall == "valid", result.reasons
 

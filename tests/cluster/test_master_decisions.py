@@ -22,7 +22,7 @@ from cluster.master.records import (
     new_table,
     new_tablet,
 )
-from cluster.master.reports import Fate, LeaderHint, dropped, fate, reported, next_hint, next_record
+from cluster.master.reports import Fate, LeaderHint, dropped, fate, next_hint, next_record, reported
 from cluster.master.tservers import ServerEntry, ServerMap, select_replicas
 from cluster.wire.messages import LEADERLESS, Column, Heartbeat, Partition, Replica, TabletReport, encode_reports
 
@@ -68,8 +68,10 @@ def test_a_server_that_began_anew_with_an_empty_disk_replaces_the_one_before() -
     servers.observe(heartbeat("t2", address="elsewhere"), 1_000)
     servers.observe(heartbeat("t1.anew"), 1_001)
     assert [entry.node_id for entry in servers.live(1_001)] == ["t1.anew", "t2"]
-    assert not servers.is_live("t1", 1_001)
+    assert not servers.is_live("t1", 1_001) and servers.lost() == ("t1",)
     assert servers.located(Replica("t1", "catalog")) == Replica("t1", heartbeat().address), "it is still known"
+    servers.observe(heartbeat("t1", address="moved"), 1_002)
+    assert servers.is_live("t1", 1_002) and servers.lost() == (), "it had moved"
 
 
 def test_a_heartbeat_of_an_earlier_incarnation_changes_nothing() -> None:

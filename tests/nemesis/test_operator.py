@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
@@ -13,7 +12,7 @@ from harness.ops import CellAddress
 from harness.protocols import GroupStatus, Node, NodeStatus
 from harness.sim.world import World
 from nemesis.observe import DatabaseObserver
-from nemesis.operator import Duty, duty_of, grown, lacking, replace_lost, spareable, unlike
+from nemesis.operator import Duty, duty_of, lacking, replace_lost, spareable, unlike
 from nemesis.view import View
 
 
@@ -69,24 +68,6 @@ def test_nothing_is_lacking_in_a_group_that_was_dropped() -> None:
     for there in (everywhere, everywhere | {"t1": ()}, {"t1": (), "t2": ()}):
         assert lacking(view(**there), duty) == {"tablet": "tablet has no leader"}, "a node may have it"
         assert unlike(view(**there), "tablet", ("t1", "t2", "t3")) == "tablet has no leader"
-
-
-def test_a_group_made_with_a_lost_server_is_to_be_replaced_too() -> None:
-    """A table was created while its masters still took the server for live whose disk had just been wiped."""
-    nodes = tuple(Node(name, "tserver") for name in ("t1", "t2", "t3"))
-    group = GroupStatus("since", "leader", 1, "t2", 1, 1, 1, 1, False, ("t1", "t2", "t3"))
-
-    def view(server: str, members: tuple[str, ...]) -> View:
-        leading = replace(group, voters=members)
-        anew = NodeStatus("t1", "tserver", 2, (replace(leading, role="follower"),), details={"server_id": server})
-        return View(nodes, {"t1": anew, "t2": NodeStatus("t2", "tserver", 1, (leading,))})
-
-    wiped = view("t1.anew", ("t1", "t2", "t3"))
-    duty = grown(wiped, Duty("t1", ()))
-    assert lacking(wiped, duty) == {"since": "t1 is lost"}
-    assert lacking(view("t1.anew", ("t2", "t3")), duty) == {"since": "t1.anew has no replica"}
-    assert lacking(view("t1.anew", ("t1.anew", "t2", "t3")), duty) == {}
-    assert grown(view("t1", ("t1", "t2", "t3")), Duty("t1", ())) == Duty("t1", ()), "it is the server that it was"
 
 
 def test_masters_replace_a_replica_whose_own_record_is_damaged() -> None:
