@@ -44,7 +44,7 @@ FOUND_BY = {
     "create-visible-early": 2,
     "delete-rpc-early": 1,
     "unbatched-catalog": 5,
-    "no-full-report": 1,
+    "no-full-report": 2,
     "hints-replayed-as-new": 1,
     "weak-summary": 2,
     "repair-reply-first": 6,
