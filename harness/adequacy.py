@@ -144,7 +144,10 @@ def node_shortfall(done: WorkDone, floors: Floors) -> Iterator[str]:
     if done.each_node.answered < floors.nodes * len(reads):
         silent = " ".join(name for name, (_, answered) in reads.items() if not answered)
         yield f"only {done.each_node.answered} of {len(reads)} nodes answered final reads, not {silent}"
-    asked, answered = (sum(each) for each in zip(*reads.values(), strict=True))
+    # Who does not answer the first read is not asked for the others, and owes them all the same.
+    due = max((asked for asked, _ in reads.values()), default=0)
+    asked = sum(asked if answered else due for asked, answered in reads.values())
+    answered = sum(answered for _, answered in reads.values())
     if answered < floors.final_reads * asked:
         yield f"nodes answered only {answered} of {asked} final reads; the floor is {floors.final_reads:.0%}"
     if served < floors.final_reads * keys:

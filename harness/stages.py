@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -18,14 +18,12 @@ from harness.evidence import load_of
 from harness.facts import EACH_NODE, OutcomeRecord, RunRecord, conclude_run
 from harness.failures import FailureLog
 from harness.faults import faults_of
+from harness.final_reads import reads_of_each, suspects
 from harness.generators import (
     Source,
-    any_of,
     clients,
     cycle,
     delay,
-    limit,
-    map_ops,
     nemesis,
     time_limit,
     until_ok,
@@ -53,8 +51,6 @@ _LOOK_S = 0.1
 _PATIENCE_S = 1.0
 """What `await_ready` gets beyond its own deadline, to say in its own words what was missing."""
 _HEAL_LIMIT_S = 120.0
-READS_OF_A_NODE = 200
-"""Of the final reads up to so many go to each node as well: those of the first keys, where there are more."""
 _TEARDOWN_LIMIT_S = 120.0
 
 
@@ -165,9 +161,12 @@ class RunStages:
         source = time_limit(test.final_limit_s, clients(test.final_generator))
         await self._stage("final reads", self._interpret("final", source), stoppable=True)
         if isinstance(test.database, Directed) and test.each_node:
-            at_nodes = [_at_node(name, test.final_generator) for name in test.database.serving_nodes]
-            source = time_limit(test.final_limit_s, clients(any_of(*at_nodes)))
-            await self._stage("final reads of each node", self._interpret(EACH_NODE, source), stoppable=True)
+            reads = self._read_each_node(test.database.serving_nodes, test.final_generator)
+            await self._stage("final reads of each node", reads, stoppable=True)
+
+    async def _read_each_node(self, nodes: Sequence[str], reads: Source) -> None:
+        source = reads_of_each(nodes, await suspects(self._test.database, nodes), reads)
+        await self._interpret(EACH_NODE, time_limit(self._test.final_limit_s, clients(source)))
 
     async def look_again(self) -> None:
         """Whether all that was up before the final reads still is."""
@@ -485,11 +484,6 @@ class RunStages:
         if self._journal is None:
             raise HarnessError("the options of the run were not saved first")
         return self._journal
-
-
-def _at_node(name: str, reads: Source) -> Source:
-    """The reads that one node is to answer."""
-    return map_ops(lambda op: msgspec.structs.replace(op, node=name), limit(READS_OF_A_NODE, reads))
 
 
 async def _all(works: list[Coroutine[Any, Any, None]]) -> None:

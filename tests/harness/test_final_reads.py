@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,18 @@ import msgspec
 import pytest
 from memory_runs import KEYS, KillNemesis, Setup
 
-from harness.errors import DefiniteError
+from harness import stages
+from harness.adequacy import Floors, NodesAsked, WorkDone, node_shortfall
+from harness.env.sim import SimEnvironment
+from harness.errors import DefiniteError, HarnessError
+from harness.final_reads import suspects
 from harness.history.journal import read_journal
 from harness.history.summary import summarise_events, summarise_parquet
 from harness.memory import MemoryClient, MemoryDatabase
 from harness.ops import Op
-from harness.protocols import ELSEWHERE
+from harness.protocols import ELSEWHERE, Database, ProcessState
 from harness.run import RunOutcome
+from harness.sim.world import World
 from harness.verdict import RunVerdict
 
 
@@ -71,6 +77,42 @@ def test_a_node_that_answers_nobody_makes_the_run_vacuous(setup: Setup) -> None:
     found = verdict(setup, deaf={"n2"})
     assert (found.overall, found.adequacy.answer) == ("unknown", False)
     assert found.reasons[0] == "only 2 of 3 nodes answered final reads, not n2"
+
+
+def test_a_node_that_may_be_gone_is_waited_for_once_and_read_if_it_answers(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read of a node that was gone took the whole timeout of an operation."""
+
+    def asked(suspected: set[str], deaf: set[str]) -> object:
+        async def suspects(database: Database, nodes: Sequence[str]) -> frozenset[str]:
+            return frozenset(suspected)
+
+        monkeypatch.setattr(stages, "suspects", suspects)
+        return verdict(setup, deaf=deaf).adequacy.details["each_node"]["reads"]["n2"]
+
+    assert asked({"n2"}, {"n2"}) == (1, 0)
+    assert asked({"n2"}, set()) == (KEYS, KEYS), "it answers"
+    assert asked(set(), {"n2"}) == (KEYS, 0), "its process runs: it may only be slow"
+
+
+def test_only_nodes_whose_process_is_dead_or_can_t_be_asked_for_may_be_gone() -> None:
+    class Some(MemoryDatabase):
+        async def process_state(self, node: str) -> ProcessState:
+            if node == "n4":
+                raise HarnessError("n4 is gone")
+            return {"n1": ProcessState.RUNNING, "n2": ProcessState.DEAD, "n3": ProcessState.PAUSED}[node]
+
+    with World(1) as world:
+        found = world.run(suspects(Some(SimEnvironment(world).clock), ("n1", "n2", "n3", "n4")))
+    assert found == {"n2", "n4"}
+
+
+def test_what_a_node_that_is_gone_was_not_asked_counts_as_not_answered() -> None:
+    reads = {"n1": (10, 10), "n2": (10, 10), "n3": (1, 0)}
+    done = WorkDone((), {}, 1.0, None, each_node=NodesAsked(reads, (10, 10)))
+    told = list(node_shortfall(done, Floors(nodes=0.5)))
+    assert told == ["nodes answered only 20 of 30 final reads; the floor is 90%"]
 
 
 def test_a_node_that_serves_nothing_of_its_own_leaves_keys_unserved(setup: Setup) -> None:
