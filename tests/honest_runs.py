@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from assay.compose import carry_out
@@ -15,10 +16,12 @@ from assay.judging import judge_saved_run
 from assay.options import RunOptions
 from cluster.deploy.database import ReferenceDatabase
 from harness.errors import DefiniteError, HarnessError, UserError
+from harness.facts import load_facts
 from harness.ops import Op
 from harness.protocols import Client
 from harness.run import RunListener, RunOutcome, Silent
 from harness.rundir import open_run
+from harness.verdict import conclude
 from nemesis.injectors import Injectors
 
 
@@ -132,6 +135,14 @@ def never_saw(outcome: RunOutcome, kind: str) -> None:
     assert verdict.adequacy.details["faults"][kind]["requested"] >= 1
     assert verdict.adequacy.answer is False
     assert f"the fault {kind} was never observed in effect" in verdict.reasons, verdict.reasons
+
+
+def is_unknown_only_for(outcome: RunOutcome, kind: str) -> None:
+    """Of this run's own facts: had nothing else gone wrong, what was never seen would still make it unknown."""
+    facts = msgspec.structs.replace(load_facts(outcome.rundir), failures=())
+    verdict = conclude(facts, {"register": {"valid": True}})
+    assert verdict.overall == "unknown"
+    assert verdict.reasons == (f"the fault {kind} was never observed in effect",)
 
 
 def is_refused_without_clocks(on: str, store: Path) -> None:

@@ -79,6 +79,7 @@ def test_a_lost_connection_a_nemesis_that_does_nothing_and_a_teardown_that_raise
     assert any("t1" in reason and "SSH" in reason for reason in verdict.reasons), verdict.reasons
     assert verdict.liveness.answer is True, "it was healed over a new connection"
     honest.never_saw(outcome, "kill")
+    honest.is_unknown_only_for(outcome, "kill")
     honest.lost_only_the_teardown(outcome, "unknown")
 
 
@@ -98,6 +99,7 @@ def test_a_client_that_says_fail_for_a_timeout_where_libfaketime_vanishes_from_t
     outcome = honest.run("docker", tmp_path, "clock-jump", time_limit=VACUOUS_S)
     honest.is_refuted(outcome)
     honest.never_saw(outcome, "clock-jump")
+    honest.is_unknown_only_for(outcome, "clock-jump")
 
 
 def test_a_client_that_never_succeeds_while_clocks_will_not_move(

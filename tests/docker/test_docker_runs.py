@@ -11,7 +11,9 @@ import pytest
 from assay.compose import Finished, carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
+from cluster.deploy.database_ssh import SshDatabase
 from harness.run import Silent
+from tests import honest_runs as honest
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 TRIES = 4
@@ -22,14 +24,18 @@ def carry(store: Path, seed: int, nemesis: tuple[str, ...], flaw: tuple[str, ...
     return carry_out(options, judge_saved_run, Silent(), datetime.now(), lambda sentence: None)
 
 
-def test_faults_of_links_processes_and_disks_are_survived_and_observed(engine: Any, tmp_path: Path) -> None:
-    """What disks lose is replaced. The load goes on for as long as some kind was not seen in effect."""
+def test_faults_of_links_processes_and_disks_are_survived_and_observed_and_a_teardown_raises(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What disks lose is replaced. The load goes on for as long as some kind was not seen in effect. That the database
+    can't be torn down is told, and leaves the run valid (`test_docker_honest.py`)."""
     kinds = ("partition", "kill", "bit-flip", "truncate", "wipe")
-    verdict = carry(tmp_path, 1, kinds).outcome.verdict
-    assert verdict.overall == "valid", verdict.reasons
+    honest.with_a_failing_teardown(monkeypatch, SshDatabase)
+    outcome = carry(tmp_path, 1, kinds).outcome
+    honest.lost_only_the_teardown(outcome)
+    verdict = outcome.verdict
     faults = verdict.adequacy.details["faults"]
     assert all(faults[kind]["observed"] >= 1 for kind in kinds)
-    assert verdict.aftermath == ()
     reads = verdict.adequacy.details["each_node"]["reads"]
     assert sorted(reads) == ["t1", "t2", "t3", "t4", "t5"] and all(answered for _, answered in reads.values())
     assert verdict.checkers["invariants"]["details"]["checked"]["state-digest"] > 0
