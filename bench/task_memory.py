@@ -1,7 +1,8 @@
-"""What one task takes to judge a history that is not split: `python -m bench.task_memory`.
+"""What one task takes to judge all that meets in it: `python -m bench.task_memory`.
 
-For each such model, bytes of the shuffle for an operation, and the most that the process holds above what it held
-before its kernel got them (`VmHWM`, reset through `clear_refs`), which `shuffle.EXPANDED` has to cover.
+For each model, bytes of the shuffle for an operation, and the most that the process holds above what it held before a
+task's kernel got them (`VmHWM`, reset through `clear_refs`): what is judged expands so many times, which the model's
+`expanded` (`shuffle.EXPANDED`, if it names none) has to cover. The whole history is one bucket here.
 """
 
 from __future__ import annotations
@@ -10,74 +11,92 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from bench._measure import machine, status_bytes
-from checkers.catalog.judge import CatalogFlow
-from checkers.engines.flows import FlowPlan
-from checkers.engines.grouped import ByKeys, MopPlan
-from checkers.findings import merged
+from checkers.api import judge_source
+from checkers.engines import flows, grouped, keyed
+from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
-from checkers.isolation.judge import PROJECTION
-from checkers.isolation.levels import IsolationKernel
-from checkers.linearizability.driver import Budget
-from checkers.linearizability.objects.judge import OBJECT_MODELS, ObjectKernel
+from checkers.made.bases import BASES
 from checkers.made.generate import MadeHistory, write_made
 from checkers.options import CheckOptions
+from checkers.source import Source
 
-OPTIONS: Final = CheckOptions()
-
-
-def _isolation() -> Any:
-    return MopPlan(PROJECTION, ByKeys(()), IsolationKernel(OPTIONS.explain), OPTIONS.explain)
+OTHERWISE: Final = ("list-append", "rw-register", "bank", "catalog-rows", "cas-register", "stats")
+"""Models that are judged in windows or batches, or by the means of others."""
 
 
-def _rows() -> Any:
-    kernel = ObjectKernel("multi-register", OPTIONS.explain, Budget(OPTIONS.time_limit_s, OPTIONS.memory_mib << 20))
-    return MopPlan(OBJECT_MODELS["multi-register"].projection, ByKeys(()), kernel, OPTIONS.explain)
+class OneTask(SparkEngine):
+    """Stands for a session of one task, which is this process; keeps what was measured."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.measured: list[tuple[int, int]] = []
 
-def _catalog() -> Any:
-    return FlowPlan(CatalogFlow(OPTIONS.explain, 10**10, 10**6), partial(merged, explain=OPTIONS.explain))
+    @property
+    def cores(self) -> int:
+        return 1
 
+    def task_bytes(self) -> int:
+        return 1 << 60
 
-PLANS: Final[dict[str, Callable[[], Any]]] = {"isolation": _isolation, "multi-register": _rows, "catalog": _catalog}
+    def parts(self, rows: int, rows_each: int, each_core: int = 1) -> int:
+        return 1
 
+    def located(self, source: Source) -> Source:
+        return source
 
-def child(model: str, small: Path, large: Path) -> None:
-    """Judge a small history, so that all is loaded, then measure with a large one."""
-    plan = PLANS[model]()
-    for path in (small, large):
-        source = open_source(path)
+    def judged(self, source: Source, plan: Any) -> Any:
+        """What the plan says of the whole history; bytes of the shuffle, and of what it took besides."""
         parts = [data for _, data in plan.split(source.batches(plan.columns), 1)]
         size = sum(map(len, parts))
         Path("/proc/self/clear_refs").write_text("5")
         before = status_bytes("VmRSS")
-        found = plan.judge(parts)
-        grown = status_bytes("VmHWM") - before
+        found = plan.judge(parts) if parts else None
+        self.measured.append((size, max(0, status_bytes("VmHWM") - before)))
+        return found
+
+
+def _run_plan(engine: OneTask, source: Source, plan: Any, buckets: int, **_: Any) -> Any:
+    return engine.judged(source, plan)
+
+
+def _run_sieved(engine: OneTask, source: Source, reader: Any, plan: Any, sieve: Any, buckets: int) -> Any:
+    return engine.judged(source, plan), ()
+
+
+def child(model: str, small: Path, large: Path) -> None:
+    """Judge a small history, so that all is loaded, then measure with a large one."""
+    for module in (flows, grouped):
+        module.run_plan = _run_plan  # type: ignore[attr-defined]
+    keyed.run_sieved = _run_sieved  # type: ignore[assignment]
+    engine = OneTask()
+    for path in (small, large):
+        engine.measured.clear()
+        source = open_source(path)
+        verdict = judge_source(source, model, engine, CheckOptions())
+    size, grown = max(engine.measured, key=lambda pair: pair[1] / max(1, pair[0]))
     words = f"{size / source.rows:.0f} B an operation in a shuffle, {(size + grown) / source.rows:.0f} B to judge it"
-    print(f"{model}, {source.rows} operations: {words}, {1 + grown / size:.1f} times  [{machine()}]", flush=True)
-    assert found.ops > 0
+    print(f"{model}, {source.rows} operations, {verdict.valid}: {words}, {1 + grown / size:.1f} times  [{machine()}]")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operations", type=float, default=1e5)
     parser.add_argument("--keys", type=int, default=100)
-    parser.add_argument("--model", choices=tuple(PLANS), action="append")
+    parser.add_argument("--model", choices=tuple(BASES), action="append")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         child(asked.child[0], Path(asked.child[1]), Path(asked.child[2]))
         return
-    for model in asked.model or PLANS:
+    for model in asked.model or [model for model in BASES if model not in OTHERWISE]:
         with tempfile.TemporaryDirectory(prefix="assay-bench-") as folder:
             paths = [Path(folder) / "small.parquet", Path(folder) / "large.parquet"]
             for path, count in zip(paths, (1_000, int(asked.operations)), strict=True):
-                write_made(MadeHistory(model, count, keys=asked.keys), path)
+                write_made(MadeHistory(model, count, keys=asked.keys if BASES[model].keys_are else None), path)
             command = [sys.executable, "-m", "bench.task_memory", "--child", model, *map(str, paths)]
             subprocess.run(command, check=False)
 

@@ -50,6 +50,9 @@ _STEPS_PER_S: Final = 20_000
 ROW_OPERATIONS: Final = ("read", "write", "cas", *OF_SEVERAL)
 """The operations that the model `catalog-rows` judges."""
 
+EXPANDED: Final = 40
+"""To judge a catalog's operations takes 33 times what they take in a shuffle (`bench/task_memory.py`)."""
+
 _STATES_TOLD: Final = 3
 
 _SHARE_OF_MEMORY: Final = 8
@@ -163,6 +166,6 @@ def judge_catalog(source: Source, engine: Engine, options: CheckOptions) -> Verd
     """Whether the catalog behaved as one linearizable object; unknown if no operation is of a catalog."""
     budget_s = int_setting(options, "ddl-budget") or DDL_BUDGET_S
     flow = CatalogFlow(options.explain, budget_s * 1_000_000_000, int(options.time_limit_s * _STEPS_PER_S))
-    part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
+    part = run_flow(engine, source, flow, partial(merged, explain=options.explain), expanded=EXPANDED)
     doubts = () if part.ops else ("No operation of the history is of a catalog.",)
     return conclude("catalog", source, engine, part, SENTENCES, doubts)

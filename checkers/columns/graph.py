@@ -1,4 +1,4 @@
-"""Directed graphs over small integers, compiled: what lies on cycles, strong components, shortest cycles."""
+"""Graphs over small integers, compiled: what is linked; what lies on cycles, strong components, shortest cycles."""
 
 from __future__ import annotations
 
@@ -10,6 +10,25 @@ import numpy.typing as npt
 from checkers.compiled import kernel
 
 Nodes = npt.NDArray[np.int32]
+
+
+@kernel
+def _find(parents, node):
+    while parents[node] != node:
+        parents[node] = parents[parents[node]]
+        node = parents[node]
+    return node
+
+
+@kernel
+def unite(op, node, parents):
+    """Let `parents[v]` be the node that stands for all that operations link v with, directly or not; a row says that an
+    operation touches a node, those of an operation stand together."""
+    for row in range(1, op.shape[0]):
+        if op[row] == op[row - 1]:
+            parents[_find(parents, node[row])] = _find(parents, node[row - 1])
+    for number in range(parents.shape[0]):
+        parents[number] = _find(parents, number)
 
 
 class Digraph(NamedTuple):

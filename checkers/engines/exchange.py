@@ -64,14 +64,25 @@ def _packed(columns: dict[str, _Narrowed], chosen: slice) -> bytes:
 
 def buckets_of(rows: Columns, keys: Sequence[str], buckets: int, finer: bool = False) -> npt.NDArray[np.uint16]:
     """The bucket of each row: the same wherever the keys are. `finer` buckets have nothing to do with the others."""
+    mixed = _mixed(rows, keys)
+    if finer:
+        with np.errstate(over="ignore"):
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_FACTORS[0])
+    return ((mixed >> np.uint64(8)) % np.uint64(buckets)).astype(np.uint16)
+
+
+def numbers_of(rows: Columns, keys: Sequence[str]) -> Ints:
+    """A number of 64 bits for the keys of each row: the same wherever they are. Others may share it, if hardly ever."""
+    return _mixed(rows, keys).view(np.int64)
+
+
+def _mixed(rows: Columns, keys: Sequence[str]) -> npt.NDArray[np.uint64]:
     mixed = np.zeros(len(rows["kind"]), np.uint64)
     with np.errstate(over="ignore"):
         for key, factor in zip(keys, cycle(_FACTORS), strict=False):
             mixed = (mixed ^ rows[key].view(np.uint64)) * np.uint64(factor)
             mixed ^= mixed >> np.uint64(31)
-        if finer:
-            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_FACTORS[0])
-    return ((mixed >> np.uint64(8)) % np.uint64(buckets)).astype(np.uint16)
+    return mixed
 
 
 def split(rows: Columns, keys: Sequence[str], buckets: int, finer: bool = False) -> Iterator[tuple[int, bytes]]:

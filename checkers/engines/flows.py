@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from checkers.engines.api import Engine
 from checkers.engines.exchange import MOST_BUCKETS, buckets_of
-from checkers.engines.shuffle import FINER, run_batches_on_spark, run_plan
+from checkers.engines.shuffle import EXPANDED, FINER, run_batches_on_spark, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.source import Source
 
@@ -93,11 +93,12 @@ def run_flow(
     *,
     whole: bool = False,
     least_buckets: int = 1,
+    expanded: int = EXPANDED,
 ) -> P:
     """What the kernel says of all groups; `combine` makes one of several answers, see `BatchFlow`, and `run_plan` for
-    what is `whole`. On Spark there are so many buckets at least, for groups that are large by other things than the
-    number of operations."""
-    return engine.run(_OfGroups(source, flow, combine, whole, least_buckets))
+    what is `whole` and `expanded`. On Spark there are so many buckets at least, for groups that are large by other
+    things than the number of operations."""
+    return engine.run(_OfGroups(source, flow, combine, whole, least_buckets, expanded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class _OfGroups(Generic[P]):
     combine: Callable[[list[P]], P]
     whole: bool
     least_buckets: int
+    expanded: int
 
     def here(self) -> P:
         flow = self.flow
@@ -121,7 +123,8 @@ class _OfGroups(Generic[P]):
     def on_spark(self, spark: SparkEngine) -> P:
         flow, source = self.flow, self.source
         buckets = min(max(self.least_buckets, spark.parts(source.rows, _ROWS_PER_BUCKET)), MOST_BUCKETS)
-        found: P | None = run_plan(spark, source, FlowPlan(flow, self.combine), buckets, whole=self.whole)
+        plan = FlowPlan(flow, self.combine)
+        found: P | None = run_plan(spark, source, plan, buckets, whole=self.whole, expanded=self.expanded)
         return self.combine([flow.judge(flow.schema.empty_table())]) if found is None else found
 
 

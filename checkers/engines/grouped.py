@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from checkers.columns.mops import Columns, MopProjection, flatten_mops, joined
 from checkers.engines.api import Engine
+from checkers.engines.components import COMPONENT, judge_components
 from checkers.engines.exchange import MOST_BUCKETS, split, united
 from checkers.engines.shuffle import EXPANDED, FINER, most_held, rows_held, run_plan
 from checkers.engines.spark import SparkEngine
@@ -73,14 +74,18 @@ class Sharing(NamedTuple):
     `in_slices`: the local engine too gives it some groups at a time, which takes less memory; a kernel whose budget is
     for the whole history should not be called so. On Spark a `dealer` says instead of the keys what a task needs of the
     rows; the kernel gets the dealer's columns too there. Judging takes `expanded` times the bytes of the shuffle.
+    `linked`: operations touch several addresses, and all that they link has to meet, but no more; on Spark each such
+    component is judged by one task, and rows have its number too.
     """
 
     in_slices: bool = False
     dealer: Dealer | None = None
     expanded: int = EXPANDED
+    linked: bool = False
 
 
-SLICES: Final = Sharing(in_slices=True)
+SLICES: Final = Sharing(in_slices=True, expanded=12)
+"""To judge pages and sessions takes at most eleven times what they take in a shuffle (`bench/task_memory.py`)."""
 
 
 def judge_mops(
@@ -126,11 +131,23 @@ class _OfMops:
             yield self.kernel(united(parts.popitem()[1], self.projection.names))
 
     def on_spark(self, spark: SparkEngine) -> Findings:
+        parts = spark.parts(self.source.rows, _ROWS_PER_BUCKET, 4)
+        found: Findings | None
+        if self.sharing.linked and parts > 1:
+            found = self._by_component(spark, min(parts, MOST_BUCKETS))
+        else:
+            found = self._by_keys(spark, parts)
+        return found or self.kernel(joined([], self.projection))
+
+    def _by_component(self, spark: SparkEngine, buckets: int) -> Any:
+        plan = MopPlan(self.projection, ByKeys((COMPONENT,), (COMPONENT,)), self.kernel, self.explain)
+        return judge_components(spark, self.source, plan, self.projection, buckets, self.sharing.expanded)
+
+    def _by_keys(self, spark: SparkEngine, parts: int) -> Any:
         dealer, held = self.sharing.dealer or ByKeys(self.keys), most_held(spark, _BYTES_PER_ROW)
         plan = MopPlan(self.projection, dealer, self.kernel, self.explain, held)
-        buckets = min(spark.parts(self.source.rows, _ROWS_PER_BUCKET, 4), dealer.most_buckets)
-        found: Findings | None = run_plan(spark, self.source, plan, buckets, expanded=self.sharing.expanded)
-        return found or self.kernel(joined([], self.projection))
+        buckets = min(parts, dealer.most_buckets)
+        return run_plan(spark, self.source, plan, buckets, expanded=self.sharing.expanded)
 
 
 @dataclass(frozen=True, slots=True)

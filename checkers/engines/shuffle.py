@@ -33,8 +33,8 @@ EXPANDED: Final = 4
 """What is judged takes so many times the room that it takes in a shuffle, unless a model says otherwise."""
 
 TOO_LARGE: Final = (
-    "What has to be judged in one piece takes {} bytes, and one task takes {} by the session's plan of memory: one key "
-    "has so many of the operations, or the model does not split a history."
+    "What has to be judged in one piece takes {} bytes, and one task takes {} by the session's plan of memory: one "
+    "key, or keys that operations link, have so many of the operations, or the model does not split a history."
 )
 
 SCHEMA: Final = "bucket bigint, piece bigint, data binary"
@@ -121,6 +121,15 @@ def run_sieved(
 def _run(engine: SparkEngine, source: Source, reader: HistoryReader, plan: Plan, judge: _Judge, buckets: int) -> Told:
     pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
     split = mapped(engine.numbers(pieces, pieces), _SplitPieces(reader, plan, pieces, buckets), SCHEMA)
+    return _judged(engine, split, plan, judge, buckets)
+
+
+def judge_strings(engine: SparkEngine, split: Any, plan: Plan, buckets: int, *, expanded: int = EXPANDED) -> Any:
+    """What the plan finds in these strings (SCHEMA); None if it says nothing. See `run_plan`."""
+    return _judged(engine, split, plan, _Judge(plan, most_bytes(engine, expanded)), buckets).found
+
+
+def _judged(engine: SparkEngine, split: Any, plan: Plan, judge: _Judge, buckets: int) -> Told:
     return answer(engine, mapped(split.repartition(buckets, "bucket"), judge, "found binary"), plan.combine, buckets)
 
 

@@ -45,6 +45,9 @@ MARK: Final = 3
 NAMING: Final = 6
 """What rows of a feed say of it as a whole: a table that it covers, or none, and where it begins."""
 
+EXPANDED: Final = 8
+"""To judge feeds takes 6.4 times what they take in a shuffle (`bench/task_memory.py`)."""
+
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE, "append": WRITE},
     extras=("session", "served_ts", "requested_ts"),
@@ -66,7 +69,9 @@ ANOMALIES: Final = (
 def judge_change_feed(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Whether change feeds tell every commit once, in time for their marks; unknown if there is no feed at all."""
     kernel, dealer = FeedKernel(options.explain), FeedDealer()
-    found = judge_mops(engine, source, PROJECTION, (), kernel, options.explain, Sharing(dealer=dealer))
+    found = judge_mops(
+        engine, source, PROJECTION, (), kernel, options.explain, Sharing(dealer=dealer, expanded=EXPANDED)
+    )
     refuse_unsupported(found, source.path, "change-feed")
     fed = bool(found.figures.get("rows") or found.figures.get("marks"))
     return Verdict(

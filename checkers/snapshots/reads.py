@@ -23,7 +23,7 @@ from checkers.columns.instances import Instances, make_instances
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, key_of, strangers
 from checkers.columns.versions import READ, WRITE, Versions, grouped_order, ordered_versions, sorted_cells
 from checkers.engines.api import Engine
-from checkers.engines.grouped import judge_mops
+from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, refuse_unsupported
 from checkers.options import CheckOptions
 from checkers.snapshots.explain import explain_reads
@@ -46,11 +46,14 @@ PROJECTION: Final = MopProjection(
     keep_failed=False,
 )
 
+EXPANDED: Final = 8
+"""To judge a cell's reads takes 5.4 times what they take in a shuffle (`bench/task_memory.py`)."""
+
 
 def judge_snapshot_reads(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Whether reads at a timestamp, and reads of bounded staleness, kept their promise; unknown if there are none."""
     kernel = SnapshotKernel(options.explain)
-    found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain)
+    found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain, Sharing(expanded=EXPANDED))
     refuse_unsupported(found, source.path, "snapshot-reads")
     promised = bool(found.figures.get("snapshot_reads") or found.figures.get("bounded_reads"))
     return Verdict(

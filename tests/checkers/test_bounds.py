@@ -13,14 +13,16 @@ from growth import Row, corrupted, save, unwritten
 from growth_histories import KINDS, moved
 
 from checkers.api import judge_source
-from checkers.engines import shuffle
+from checkers.catalog import judge as catalog
+from checkers.engines import components, grouped, shuffle
 from checkers.engines import spark as engine_of_spark
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import planned_task_bytes
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
-from checkers.isolation.judge import EXPANDED
+from checkers.isolation import judge as isolation
 from checkers.jepsen import logs
+from checkers.linearizability.objects import judge as objects
 from checkers.made.anomalies import INJECTED, history_of
 from checkers.made.registers import RegisterShape, register_batches
 from checkers.options import CheckOptions
@@ -81,11 +83,32 @@ def test_what_a_long_line_or_a_missing_log_hides_is_unknown(tmp_path: Path, monk
     assert verdict.valid == "unknown" and "no log of n2" in str(verdict.reason), "nobody looked at it"
 
 
-@pytest.mark.parametrize("model", ["register", "monotonic-reads", "isolation", "list-append", "queue"])
+EXPANDED_OTHERWISE = {
+    "isolation": isolation.EXPANDED,
+    "catalog": catalog.EXPANDED,
+    "multi-register": objects.EXPANDED,
+    "monotonic-reads": grouped.SLICES.expanded,
+}
+
+
+@pytest.mark.parametrize("model", ["register", "list-append", "queue", *EXPANDED_OTHERWISE])
 def test_what_one_task_does_not_take_is_unknown(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict = judged_by_tasks_of(100, model, 0.0, 2_000, tmp_path, monkeypatch)
-    most = 100 * shuffle.EXPANDED // EXPANDED if model == "isolation" else 100
+    monkeypatch.setattr(components, "_EXPANDED", 1)
+    verdict = judged_by_tasks_of(1_000, model, 0.0, 2_000, tmp_path, monkeypatch)
+    most = 1_000 * shuffle.EXPANDED // EXPANDED_OTHERWISE.get(model, shuffle.EXPANDED)
     assert verdict.valid == "unknown" and f"one task takes {most} by" in str(verdict.reason)
+
+
+@pytest.mark.parametrize(("share", "valid"), [(0.0, "unknown"), (0.01, False)])
+def test_chains_of_one_key_that_one_task_does_not_take_are_unknown_unless_refuted(
+    share: float, valid: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_at_most(10_000, monkeypatch)
+    hot = corrupted(register_batches(RegisterShape(6_000, keys=1, cas_share=0.9)), share, unwritten)
+    place = save(hot, tmp_path / "h.parquet", 1_000)
+    verdict = judge_source(open_source(place), "register", engine_in_memory(monkeypatch), CheckOptions())
+    assert verdict.valid == valid
+    assert share or "that compare-and-sets link" in str(verdict.reason)
 
 
 def test_what_other_buckets_of_keys_refute_stays_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,24 +15,6 @@ ODD: Final = -2
 """Kind of what is no operation of one register: at odds with itself, or refused by one of several."""
 
 
-@kernel
-def _find(parents, register):
-    while parents[register] != register:
-        parents[register] = parents[parents[register]]
-        register = parents[register]
-    return register
-
-
-@kernel
-def unite(op, register, parents):
-    """Let `parents[r]` be one of the registers touched together with r, directly or not; rows in operation order."""
-    for row in range(1, op.shape[0]):
-        if op[row] == op[row - 1]:
-            parents[_find(parents, register[row])] = _find(parents, register[row - 1])
-    for number in range(parents.shape[0]):
-        parents[number] = _find(parents, number)
-
-
 class Touches(NamedTuple):
     """What operations do to registers, an item a row, an operation's in its order: the operation and the register (by
     number), R, W or C, the value and the expected value; and whether the operation was refused."""

@@ -12,7 +12,7 @@ from checkers.columns.codes import NIL, UNSUPPORTED, Ints, told_value
 from checkers.columns.grouping import KeyedOps
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, strangers
 from checkers.engines.api import Engine
-from checkers.engines.grouped import judge_mops
+from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, Key, refuse_unsupported
 from checkers.linearizability.driver import Budget
 from checkers.linearizability.objects.build import ELEMENT, NIL_READ, build_mutex, build_queue, build_set
@@ -55,6 +55,9 @@ from checkers.source import Source
 from checkers.verdict import Validity, Verdict
 
 NONLINEARIZABLE: Final = "nonlinearizable"
+
+EXPANDED: Final = 40
+"""To judge objects takes at most 30 times what they take in a shuffle (`bench/task_memory.py`)."""
 
 _PLAIN_S: Final = 5.0
 """So long a search without looking ahead may take to say where an object gets stuck."""
@@ -319,7 +322,8 @@ def judge_objects(model: str, source: Source, engine: Engine, options: CheckOpti
     kernel = ObjectKernel(model, options.explain, budget, texts, initial)
     projection = replace(about.projection, initial=initial)
     keys = ADDRESS if about.projection.single else ()
-    found = judge_mops(engine, source, projection, keys, kernel, options.explain)
+    sharing = Sharing(expanded=EXPANDED, linked=not about.projection.single)
+    found = judge_mops(engine, source, projection, keys, kernel, options.explain, sharing)
     refuse_unsupported(found, source.path, model)
     valid: Validity = not found.counts if found.counts or not found.undecided else "unknown"
     reason = None
