@@ -1,12 +1,16 @@
 """A history told otherwise is judged the same: under other names, side by side with another, in parts, by many tasks,
-and after an export."""
+after an export, and in JSON."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import edn_format
 import pytest
 from frames_in_memory import engine_in_memory
 
@@ -52,6 +56,8 @@ def differences(model: str, seed: int, folder: Path, tasks: Engine) -> list[str]
     others["in parts"] = told(in_parts(source, folder / f"{model}-{seed}"), model, tasks)
     if exported := as_edn(source, folder / f"{model}-{seed}.edn"):
         others["exported"] = told(replace(exported, failed_cas=source.failed_cas), model, here)
+        if told_in_json := as_json(exported.path):
+            others["in JSON"] = told(replace(told_in_json, failed_cas=source.failed_cas), model, here)
     found = [f"{model}, seed {seed}, {way}: {got}, not {expected}" for way, got in others.items() if got != expected]
     return found + ([] if model in ONE_OBJECT else side_by_side(model, seed, rows, expected))
 
@@ -82,6 +88,34 @@ def as_edn(source: Source, path: Path) -> Source | None:
     except UserError:
         return None
     return open_source(path)
+
+
+def as_json(edn: Path) -> Source | None:
+    """The exported history in JSON, read again; None where a map has keys that are not names."""
+    try:
+        events = [plain(edn_format.loads(line)) for line in edn.read_text().splitlines()]
+    except NotInJson:
+        return None
+    path = edn.with_suffix(".json")
+    path.write_text(json.dumps(events))
+    return open_source(path, "json")
+
+
+class NotInJson(Exception):
+    """EDN says something that JSON has no word for."""
+
+
+def plain(value: Any) -> Any:
+    """What JSON says for a value: names for keywords, lists for sets."""
+    if isinstance(value, edn_format.Keyword):
+        return value.name
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, edn_format.Keyword) for key in value):
+            raise NotInJson
+        return {key.name: plain(item) for key, item in value.items()}
+    if isinstance(value, (frozenset, set, tuple, list, edn_format.ImmutableList)):
+        return [plain(item) for item in value]
+    return value
 
 
 @pytest.fixture
