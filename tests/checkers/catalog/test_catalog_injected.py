@@ -109,6 +109,17 @@ def test_a_list_that_shows_one_table_twice_is_wrong_by_itself() -> None:
     assert "table-twice" in judged(injection.calls, 8, PLENTY, WORK).counts
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+def test_two_creations_answered_with_one_table_are_wrong_by_themselves(deleted: bool) -> None:
+    """No order is asked for: the search takes an id for free wherever its table is gone or stands elsewhere."""
+    injection = Injection([])
+    injection.add(CREATE, id=A)
+    if deleted:
+        injection.add(DELETE, id=A)
+    injection.add(CREATE, name=51, id=A)
+    assert "table-twice" in judged(injection.calls, 8, PLENTY, WORK).counts
+
+
 def test_a_long_history_with_a_tenth_of_doubt_is_decided() -> None:
     calls = catalog_calls(CatalogShape(500, 10, 5, 0.1), 2)
     assert search(calls, WORK).word == LINEARIZABLE
