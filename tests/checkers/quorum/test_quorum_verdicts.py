@@ -88,6 +88,20 @@ def test_deletions_are_versions(verdict):
     assert verdict(again[:4], "monotonic-reads").valid is True
 
 
+def test_a_page_of_many_rows_binds_each_of_them(verdict):
+    """More cells than a group's list of them has room for at first."""
+    cells = [(row, 0) for row in range(2_500)]
+    old = tuple((cell, cell[0]) for cell in cells)
+    new = tuple((cell, 10_000 + cell[0]) for cell in cells)
+    calls = (write(0, 100, old), write(2, 200, new, status="info"), read(4, new))
+    assert verdict((*calls, read(6, new)), "monotonic-reads").valid is True
+    for row in (0, 1_023, 1_024, 2_048):
+        stale = read(6, new[:row] + old[row : row + 1] + new[row + 1 :])
+        assert verdict((*calls, stale), "monotonic-reads").counts == {"non-monotonic-read": 1}, row
+        alone = read(6, old[row : row + 1])
+        assert verdict((*calls, alone), "monotonic-reads").counts == {"non-monotonic-read": 1}, row
+
+
 def test_rows_absent_inside_a_page_are_seen_as_absent(verdict):
     whole = (None, None, None, None)
     assert verdict((W1, read(4, ((A, 1), (B, 2)), (whole,))), "write-atomicity").valid is True
