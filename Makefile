@@ -6,6 +6,9 @@ STAMP := $(VENV)/.installed
 STORE ?= store
 FAST := not campaign and not docker and not spark and not runs and not thousands
 
+# Else each command that a test starts would compile all that it loads.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup kernels demo demo-docker test test-fast lint format bench torture doctor clean
 
 help:
