@@ -78,6 +78,21 @@ def test_agrees_with_trying_every_commit_order():
     assert min(met.values()) > 10, met
 
 
+@pytest.mark.parametrize("level", ["none", "read-committed"])
+def test_more_edges_than_there_is_room_for_at_first_are_all_followed(level):
+    """A reader sees the second write of a session and then what that replaced, or the other way round, many times."""
+    transactions, many = [], 1_100
+    for number in range(many):
+        x, y, session = 2 * number, 2 * number + 1, 2 * number
+        reads = [("r", x, 1), ("r", y, 0)]
+        transactions.append((session, "ok", [("w", y, 0)]))
+        transactions.append((session, "ok", [("w", x, 1), ("w", y, 1)]))
+        transactions.append((session + 1, "ok", reads if level == "none" else reads[::-1]))
+    found, told = strongest(transactions)
+    assert found == level
+    assert sum(count for name, count in told.counts.items() if name != REACHED) == many
+
+
 @needs_corpus
 def test_formats_of_the_corpus_are_told_apart():
     """What is in them is judged with all others in `test_conformance`."""

@@ -133,6 +133,16 @@ def test_lists_agree_with_the_definition():
     assert 300 < len(expected) < 5700
 
 
+def test_more_demands_than_there_is_room_for_at_first_are_all_heard():
+    """Two writes at the same time are seen in one order, and in some partitions in the other too."""
+    writes = [Row(0, 9, 0, (("w", 0, 1), ("w", 1, 1))), Row(1, 8, 1, (("w", 1, 2), ("w", 2, 2)))]
+    seen = Row(2, 3, 2, (("r", 0, 1), ("r", 1, 2)))
+    otherwise = Row(4, 5, 3, (("r", 1, 1), ("r", 2, 2)))
+    circular = {0, *range(1_010, 1_030), 1_099}
+    histories = [[*writes, seen, *([otherwise] if number in circular else [])] for number in range(1_100)]
+    assert guilty_partitions(histories) == {CIRCULAR: circular}
+
+
 def test_a_deletion_says_nothing_of_when_its_write_was():
     """Nil is what was there before everything too, so a write of nil is no older for it."""
     correct = [
