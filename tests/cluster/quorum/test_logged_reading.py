@@ -255,6 +255,22 @@ def test_a_snapshot_that_lacked_what_was_reconciled_meanwhile_is_taken_anew() ->
         assert question.page.contents == cluster.replicas["c"].contents
 
 
+def test_a_read_begins_anew_where_a_mutation_can_t_be_fetched_any_more() -> None:
+    """It was reconciled since, and is not in the page."""
+    cluster = Cluster()
+    for key in KEYS[:2]:
+        cluster.write(Statements(PARTITION, 5, [(key, {1: 5}, True)]), {"b"})
+    state = cluster.read(Slice(PARTITION), list(ENDPOINTS[:2]))
+    waiting = state.begin()
+    while not isinstance(question := waiting.pop(0), FetchFrom):
+        assert isinstance(question, AskForSnapshot | AskForSummary)
+        waiting += state.on_answer(question, cluster.replicas[question.endpoint.node_id].answer(question))
+    reply = cluster.replicas["b"].answer(question)
+    assert isinstance(reply, MutationsFetched) and len(reply.mutations) == 2
+    again = state.on_answer(question, MutationsFetched(reply.mutations[:1]))
+    assert [type(each) for each in again] == [AskForSnapshot, AskForSummary]
+
+
 def test_a_plain_summary_hashes_no_id_again(monkeypatch: pytest.MonkeyPatch) -> None:
     log, ids = MutationLog(), [MutationId(time, "t1") for time in range(1, 9)]
     for each in ids:

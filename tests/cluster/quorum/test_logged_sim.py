@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from quorum_play import QuorumPlay, deleted, everything, part, play_quorum, rows_of, wrote
+import pytest
+from quorum_play import FROM_NS, QuorumPlay, deleted, everything, part, play_quorum, rows_of, wrote
 from test_tears import OLD, seen, write_to_one
 
 from cluster.config import Knobs
@@ -23,6 +24,7 @@ from cluster.quorum.messages import (
     PageRead,
     RaiseFenceTo,
     RaiseLowBound,
+    ReadReplica,
     SendMutations,
     Stored,
     StoreLogged,
@@ -138,6 +140,21 @@ def test_each_design_refuses_what_is_of_the_other() -> None:
 
     for design in ("logged", "legacy"):
         play_quorum(scenario, design=design)
+
+
+@pytest.mark.parametrize("design", ["logged", "legacy"])
+def test_a_deletion_carries_its_coordinator_s_clock_whatever_its_client_says(design: str) -> None:
+    async def scenario(play: QuorumPlay) -> None:
+        before_ms = play.ports.clock.wall_ns() // 1_000_000
+        assert isinstance(await play.write(play.others[0], deleted(5, 2), "ALL"), Written)
+        for name in play.replicas:
+            reply = await play.ask(name, ReadReplica(play.table, everything()))
+            assert isinstance(reply, PageRead)
+            (row,) = reply.page.contents.rows
+            assert row.deletion is not None and row.deletion.timestamp == FROM_NS + 5
+            assert 0 <= row.deletion.local_time_ms - before_ms < 1_000
+
+    play_quorum(scenario, design=design)
 
 
 def test_every_failpoint_of_coordinators_and_replicas_is_reached() -> None:

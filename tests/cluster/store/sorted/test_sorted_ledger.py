@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import warnings
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation
 from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.partition_store import Arrival
+from cluster.store.sorted.live import LiveFiles
 from cluster.store.sorted.records import MutationRecord, NoteRecord, decode_record, encode_record
 from cluster.store.sorted.store import MOST_NOTES
 from harness.failpoints import Arming
@@ -131,6 +133,57 @@ def test_a_note_stays_over_flushes_and_restarts_and_the_last_one_counts() -> Non
         await machine.restart()
         assert machine.store.noted == b"last"
         assert await machine.contents(PARTITION) == (await machine.scanned())[PARTITION]
+
+    simulate(scenario)
+
+
+def test_a_note_outlives_the_records_that_the_log_has_forgotten() -> None:
+    async def scenario(machine: StoreMachine) -> None:
+        await machine.start()
+        await machine.do(machine.store.note(b"note"))
+        await machine.do(machine.store.apply(wrote(1, 1)))
+        await machine.do(machine.store.flush())
+        await machine.until(lambda: machine.store._journal.read(1) is None, "the log forgets the record of the note")
+        await machine.restart()
+        assert machine.store.noted == b"note"
+
+    simulate(scenario)
+
+
+def test_the_log_keeps_what_is_being_set_aside_until_that_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[None] = []
+
+    async def hang(*_: object) -> None:
+        begun.append(None)
+        await asyncio.get_running_loop().create_future()
+
+    async def scenario(machine: StoreMachine) -> None:
+        machine.ledger = Unreconciled()
+        await machine.start()
+        monkeypatch.setattr(LiveFiles, "set_aside", hang)
+        time = 0
+        while not begun:
+            time += 1
+            await machine.do(machine.store.apply(wrote(time, time), MutationId(time, "t1")))
+        await machine.clock.sleep(1)
+        assert time > 10 and all(machine.store.logged(each) is not None for each in range(1, time + 1))
+
+    simulate(scenario)
+
+
+def test_a_mutation_at_the_bound_is_kept_aside() -> None:
+    async def scenario(machine: StoreMachine) -> None:
+        ledger = machine.ledger = Unreconciled()
+        await machine.start()
+        for time in range(1, 101):
+            await machine.do(machine.store.apply(wrote(time, time), MutationId(time, "t1")))
+        await machine.do(machine.store.flush())
+        await machine.until(lambda: machine.store.logged(1) is None, "the log forgets what was set aside")
+        (aside, *_) = machine.store._live.asides
+        ledger.low_bound = last = max(each.id.time for each in aside)
+        machine.store.release()
+        await machine.clock.sleep(1)
+        assert await machine.do(machine.store.find(ledger.stored_ids[MutationId(last, "t1")][0])) is not None
 
     simulate(scenario)
 

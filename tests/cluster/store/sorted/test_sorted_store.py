@@ -17,7 +17,7 @@ from cluster.store.sorted.live import SortedOptions
 from harness.ports import DiskFull
 from tests.cluster.store.sorted.sorted_stores import GROUP, KNOBS, StoreMachine, simulate
 
-P = encode_key(("p",))
+P, Q = encode_key(("p",)), encode_key(("q",))
 
 
 def rows(timestamp: int, *numbers: int, value: object = "v", partition: bytes = P) -> PartitionMutation:
@@ -219,6 +219,41 @@ def test_a_deletion_stays_while_another_file_has_what_it_covers() -> None:
         assert shown(await machine.store.read(Slice(P))) == [1, 3]
         await machine.store.compact_all()
         assert len((await machine.contents(P)).rows) == 2 and older not in machine.store.files
+
+    simulate(scenario, options=SortedOptions(), purgeable=lambda partition, deletion: True)
+
+
+def test_a_deletion_stays_while_another_file_has_what_it_wins_over_at_a_tie() -> None:
+    async def scenario(machine: StoreMachine) -> None:
+        await machine.start()
+        await machine.store.apply(rows(5, 1, 2, 3))
+        await machine.store.flush()
+        await machine.store.apply(deletion_of_row(5, 2))
+        await machine.store.flush()
+        await machine.store._compact(machine.store.files[1:])
+        assert shown(await machine.store.read(Slice(P))) == [1, 3]
+
+    simulate(scenario, options=SortedOptions(), purgeable=lambda partition, deletion: True)
+
+
+@pytest.mark.parametrize("newer", [True, False])
+@pytest.mark.parametrize(("covered", "free"), [(P, Q), (Q, P)])
+def test_each_partition_keeps_its_deletions_for_what_it_has_elsewhere(covered: bytes, free: bytes, newer: bool) -> None:
+    """Of two that were deleted alike, one has only newer rows in other files, or nothing at all there."""
+
+    async def scenario(machine: StoreMachine) -> None:
+        await machine.start()
+        await machine.store.apply(rows(4, 1, 2, partition=covered))
+        await machine.store.flush()
+        if newer:
+            await machine.store.apply(rows(9, 2, partition=free))
+            await machine.store.flush()
+        for partition in (covered, free):
+            await machine.store.apply(MutationBuilder(partition, 5, 5).delete_row(encode_key((1,))).build())
+        await machine.store.flush()
+        await machine.store._compact(machine.store.files[-1:])
+        assert shown(await machine.store.read(Slice(covered))) == [2]
+        assert len((await machine.contents(free)).rows) == newer, "nothing needs its deletion"
 
     simulate(scenario, options=SortedOptions(), purgeable=lambda partition, deletion: True)
 
