@@ -268,7 +268,7 @@ FLAWS: dict[str, Flaw] = {
             "replica-away",
             world="wall=none,jumps=none,deletion-grace-ms=1000,memtable-bytes=2000",
             seen_by="purged-below-bound",
-            options="table=logged,keys=300",
+            options="table=logged,keys=100",
         ),
         Flaw(
             "heartbeat-leader-only",
