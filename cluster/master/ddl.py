@@ -124,7 +124,10 @@ async def delete_table(manager: CatalogManager, request: DeleteTable) -> Reply:
 
 def delete_calls(leadership: LeaderTerm, tablet: TabletRecord) -> tuple[ServerCall, ...]:
     """What tablet servers are told of a tablet that is gone for good."""
-    return tuple(ServerCall(each, DeleteTablet(tablet.tablet_id)) for each in replicas_of_tablet(leadership, tablet))
+    return tuple(
+        ServerCall(each, DeleteTablet(tablet.tablet_id, server_id=each.node_id))
+        for each in replicas_of_tablet(leadership, tablet)
+    )
 
 
 async def _answer(manager: CatalogManager, operation: Operation) -> Reply:

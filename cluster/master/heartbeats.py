@@ -72,10 +72,10 @@ def _take_report(manager: CatalogManager, leadership: LeaderTerm, request: Heart
     decision = fate(table, tablet, request.node_id, held, manager.flaws)
     if tablet is None or table is None:
         if decision == Fate.DELETE:
-            manager.calls.send((ServerCall(replica, DeleteTablet(report.tablet_id)),))
+            manager.calls.send((ServerCall(replica, DeleteTablet(report.tablet_id, server_id=replica.node_id)),))
         return False
     leadership.holders.note(request.node_id, report.tablet_id, held)
-    if (deletes := deletion(decision, tablet)) is not None:
+    if (deletes := deletion(decision, tablet, replica.node_id)) is not None:
         manager.calls.send((ServerCall(replica, deletes),))
     if decision != Fate.KEEP:
         return False
@@ -103,8 +103,8 @@ async def _persist_report(
         changed = next_record(record, node_id, report, manager.servers.addresses())
         if changed is None:
             return None
-        buried = deletion(Fate.BURY, changed)
-        burials = () if buried is None else tuple(ServerCall(each, buried) for each in dropped(record, changed))
+        buried = [(each, deletion(Fate.BURY, changed, each.node_id)) for each in dropped(record, changed)]
+        burials = tuple(ServerCall(each, request) for each, request in buried if request is not None)
         return Mutation((), (changed,), burials)
 
     try:

@@ -45,16 +45,16 @@ class Holders:
             if not gone and (config is None or holders.keys() <= set(config.member_ids)):
                 continue
             for server_id, held in holders.items():
-                request = deletion(fate(table, tablet, server_id, held), tablet)
+                request = deletion(fate(table, tablet, server_id, held), tablet, server_id)
                 if request is not None:
                     yield server_id, request
 
 
-def deletion(decision: Fate, tablet: TabletRecord) -> DeleteTablet | None:
+def deletion(decision: Fate, tablet: TabletRecord, server_id: str) -> DeleteTablet | None:
     """What a tablet server is asked for by the fate of its replica; a burial is a compare-and-set (M9)."""
     if decision == Fate.DELETE:
-        return DeleteTablet(tablet.tablet_id)
+        return DeleteTablet(tablet.tablet_id, server_id=server_id)
     config = tablet.config
     if decision != Fate.BURY or config is None:
         return None
-    return DeleteTablet(tablet.tablet_id, OpId(config.op_term, config.op_index))
+    return DeleteTablet(tablet.tablet_id, OpId(config.op_term, config.op_index), server_id)

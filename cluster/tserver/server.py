@@ -257,6 +257,8 @@ class TabletServer:
                 return _fault("SHUTTING_DOWN", "this tablet server is not serving")
             if isinstance(request, CreateTablet):
                 return await self._create(self._node_log, request)
+            if request.server_id not in ("", self._config.node_id):
+                return _fault("INVALID", f"{self._config.node_id} has no replicas of {request.server_id}")
             if request.removed_at is not None:
                 return await self._bury(self._node_log, request.tablet_id, request.removed_at)
             return await self._delete(self._node_log, request.tablet_id)

@@ -144,14 +144,17 @@ class AlterTablet(msgspec.Struct, frozen=True, tag="AlterTablet"):
 
 
 class DeleteTablet(msgspec.Struct, frozen=True, tag="DeleteTablet"):
-    """Delete a replica: for good, or because the configuration that was set at `removed_at` has it no more (M9).
+    """Delete a replica of the tablet server `server_id`: for good, or because the configuration that was set at
+    `removed_at` has it no more (M9).
 
     The latter is a compare-and-set: it is refused (CHANGE_REFUSED) by a replica that knows of a later configuration, or
-    is to be added to this one. It leaves a tombstone with the replica's vote. Answered by `DoneReply`.
+    is to be added to this one. It leaves a tombstone with the replica's vote. Answered by `DoneReply`. Another server
+    that has come to the address refuses; masters always name one.
     """
 
     tablet_id: str
     removed_at: OpId | None = None
+    server_id: str = ""
 
 
 class Cell(msgspec.Struct, frozen=True, array_like=True):

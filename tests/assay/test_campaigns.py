@@ -93,6 +93,7 @@ def test_clean_seeds_are_valid(seed: int) -> None:
         (Command("catalog", ("heartbeat-loss", "master-kill"), time_limit_s=10.0), 106),
         (Command("catalog", ("wipe",), time_limit_s=12.0), 1),
         (Command("catalog", ("wipe",), time_limit_s=12.0), 2),
+        (Command("catalog", ("wipe",), time_limit_s=12.0), 15),
     ],
     ids=str,
 )

@@ -177,6 +177,8 @@ def test_creating_twice_is_one_tablet_and_deleting_is_for_good() -> None:
         await servers.created()
         twice = await asyncio.gather(*(servers.call("t1", create_on("t1")) for _ in range(3)))
         assert twice == [DoneReply(True)] * 3
+        other = await servers.call("t1", DeleteTablet("tab", server_id="t1.lost"))
+        assert isinstance(other, ErrorReply) and other.kind == "INVALID", "it is meant for who was there before"
         assert await servers.call("t1", DeleteTablet("tab")) == DoneReply(True)
         assert await servers.call("t1", DeleteTablet("tab")) == DoneReply(True)
         for _ in range(2):
