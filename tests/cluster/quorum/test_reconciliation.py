@@ -41,6 +41,13 @@ class Undelivered(Reconciliation):
         return self._raise()
 
 
+class Careless(Reconciliation):
+    """Goes on where a delivery failed."""
+
+    def on_missed(self, step: Step, reason: str) -> list[Instruction]:
+        return self.on_delivered(step) if isinstance(step, SendMissing) else super().on_missed(step, reason)
+
+
 class Broken(AssertionError):
     """The model has lost something."""
 
@@ -190,7 +197,8 @@ class Model:
     def reconcile(self, fenced: bool) -> Reconciliation:
         self.clock += 1
         time = backdated(self.clock, 2, self.chance.choice((0, 2)))
-        make = Undelivered if "undelivered" in self.broken else Reconciliation
+        made = {"undelivered": Undelivered, "careless": Careless}
+        make = next((made[each] for each in self.broken if each in made), Reconciliation)
         exchange = make(REPLICAS, time, fenced)
         self.carry_out(exchange, exchange.begin())
         return exchange
@@ -234,16 +242,19 @@ class Model:
                     ids, below = found, step.high
                 back(lambda: exchange.on_collected(asked, ids, below))()
             elif isinstance(step, SendMissing):
-                self.deliver(replica, step, back(lambda: exchange.on_delivered(step)))
+                self.deliver(replica, step, back(lambda: exchange.on_delivered(step)), missed)
             else:
                 replica.raise_bound(step.bound, back(lambda: exchange.on_raised(asked)))
 
         return run
 
-    def deliver(self, source: Replica, step: SendMissing, answer: Callable[[], None]) -> None:
+    def deliver(
+        self, source: Replica, step: SendMissing, answer: Callable[[], None], missed: Callable[[], None]
+    ) -> None:
         target = self.replicas[step.target]
         left = dict.fromkeys(step.ids)
         if not target.up or any(each not in source.log for each in step.ids):
+            self.send(missed)
             return
 
         def durable(each: MutationId) -> Callable[[], None]:
@@ -338,7 +349,8 @@ def test_nothing_is_lost_and_no_bound_is_above_what_all_have() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "first"), [("volatile-fence", 220), ("hasty-fence", 0), ("accept-below-bound", 0), ("undelivered", 0)]
+    ("broken", "first"),
+    [("volatile-fence", 220), ("hasty-fence", 0), ("accept-below-bound", 0), ("undelivered", 0), ("careless", 230)],
 )
 def test_each_rule_is_needed(broken: str, first: int) -> None:
     """Without one of them the model loses something within these seeds, so that it can fail."""
