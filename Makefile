@@ -47,13 +47,8 @@ demo: setup
 demo-docker: setup
 	@$(BIN)/python -m assay.demo --on docker --store $(STORE)
 
-# Clusters in containers have the machine for themselves: beside other tests theirs would measure how busy it is.
-# (5: none of the tests that were asked for is of this kind; to run none at all is a failure.)
 test: kernels
-	@failed=0; none=0; \
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not campaign and not docker' $(PYTEST_ARGS) || { [ $$? -eq 5 ] && none=1 || failed=1; }; \
-	$(BIN)/python -m pytest -m 'docker and not campaign' $(PYTEST_ARGS) || { [ $$? -eq 5 ] && [ $$none = 0 ] || failed=1; }; \
-	exit $$failed
+	@$(BIN)/python -m tests.support.halves $(PYTEST_ARGS)
 
 # For while you work: pure parts, ports, checkers in-process. What it leaves out are the marks of pyproject.toml.
 test-fast: kernels

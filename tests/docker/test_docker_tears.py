@@ -16,7 +16,7 @@ from harness.spec import Silent
 pytestmark = [pytest.mark.docker, pytest.mark.campaign, pytest.mark.xdist_group("docker")]
 
 SLICES = {"keys": "4", "rows": "8", "slices": "0.8", "limits": "0"}
-LIMITS = {"keys": "3", "rows": "8", "slices": "0", "limits": "0.8", "deletes": "0.5"}
+LIMITS = {"read-repair": "none", "keys": "3", "rows": "8", "slices": "0", "limits": "0.8", "deletes": "0.5"}
 LOGGED = {"table": "logged", "keys": "100"}
 SHORT_FENCES = "write-timeout-ms=300,reconcile-margin-ms=0,reconcile-period-ms=300"
 
@@ -31,7 +31,7 @@ def anomalies(options: RunOptions) -> set[str]:
 
 @pytest.mark.parametrize(
     ("nemesis", "mix", "load", "seed"),
-    [("partial-write", SLICES, (100.0, 10), 4), ("short-read", LIMITS, (150.0, 16), 1)],
+    [("partial-write", SLICES, (100.0, 10), 4), ("short-read", LIMITS, (150.0, 16), 2)],
     ids=["read-repair", "short-read-protection"],
 )
 def test_legacy_tables_are_torn(
