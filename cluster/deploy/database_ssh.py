@@ -94,7 +94,8 @@ class SshDatabase(ReferenceDatabase):
         self._admin: Ports | None = None
         self._opened = 0
         self._turns = asyncio.Semaphore(PREPARED_AT_ONCE)
-        self._reports = Reports()
+        self._damaged: set[str] = set()
+        self._reports = Reports(self._damaged.__contains__)
         self.leaderships = Leaderships()
 
     @property
@@ -188,6 +189,7 @@ class SshDatabase(ReferenceDatabase):
 
     async def corrupt(self, node: str, damage: Damage) -> str:
         await self._dead(node)
+        self._damaged.add(node)
         return (await self._command(node, corrupt_command(damage))).strip()
 
     async def read_damaged(self, node: str, damage: Damage) -> str:

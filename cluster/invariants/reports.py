@@ -1,10 +1,11 @@
 """Invariants over what nodes say of themselves, where nobody sees their steps: in containers (G10).
 
 What a replica says of a term or of an index is true for ever, so reports need not be of one moment to be compared.
-Nothing damages a container's disk, so no replica has a reason to fail there.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from cluster.invariants.elections import ONE_LEADER, First
 from cluster.invariants.findings import BreachLog, Scope
@@ -13,14 +14,15 @@ from cluster.invariants.watch import NO_PANIC
 from harness.invariants import InvariantsRecord
 from harness.protocols import NodeStatus
 
-STOPPED = ("failed", "quarantined")
-"""Roles of replicas that take part in nothing."""
-
 
 class Reports:
-    """Fed with every status that is asked for."""
+    """Fed with every status that is asked for.
 
-    def __init__(self) -> None:
+    `damaged` says of a node whether anything on its disk was ever damaged by others than itself.
+    """
+
+    def __init__(self, damaged: Callable[[str], bool] = lambda node: False) -> None:
+        self._damaged = damaged
         self._findings = BreachLog(lambda: (0, 0))
         self._lives: dict[tuple[str, int], int] = {}
         self._leaders: First[tuple[str, int], int] = First()
@@ -32,8 +34,10 @@ class Reports:
         for group in status.groups:
             scope = Scope(self._findings, group.group)
             self._findings.checked[NO_PANIC] += 1
-            if group.role in STOPPED:
-                scope.tell(NO_PANIC, f"a replica is {group.role}", life)
+            if group.role == "failed":
+                scope.tell(NO_PANIC, "a replica has failed", life)
+            elif group.role == "quarantined" and not self._damaged(status.node):
+                scope.tell(NO_PANIC, "a replica is quarantined on a disk that nothing has damaged", life)
             if group.role == "leader":
                 self._findings.checked[ONE_LEADER] += 1
                 first = self._leaders.of((group.group, group.term), life)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from watched_cluster import GROUP, Cluster
 
+from cluster.deploy.database_ssh import SshDatabase
 from cluster.invariants.reports import Reports
 from cluster.invariants.watch import NO_PANIC, Watch
 from cluster.log.envelope import CorruptLog
 from cluster.raft.types import InvariantBroken
 from harness.invariants import as_checker
-from harness.protocols import GroupStatus, NodeStatus
+from harness.protocols import Damage, GroupStatus, NodeStatus
 
 
 def status(node: str, term: int, index: int, digest: int, role: str = "follower", incarnation: int = 1) -> NodeStatus:
@@ -81,10 +85,39 @@ def test_no_damage_excuses_a_program_that_fails() -> None:
     ]
 
 
-@pytest.mark.parametrize("role", ["failed", "quarantined"])
-def test_a_replica_reported_as_stopped_is_a_breach(role: str) -> None:
+@pytest.mark.parametrize(
+    ("role", "told"),
+    [("failed", "has failed"), ("quarantined", "is quarantined on a disk that nothing has damaged")],
+)
+def test_a_replica_reported_as_stopped_is_a_breach(role: str, told: str) -> None:
     reports = Reports()
     reports.take(status("a", 0, 0, 0, role))
-    assert [(breach.message, breach.nodes) for breach in reports.record().breaches] == [
-        (f"a replica is {role}", ("a",))
-    ]
+    assert [(breach.message, breach.nodes) for breach in reports.record().breaches] == [(f"a replica {told}", ("a",))]
+
+
+def test_a_replica_that_is_quarantined_on_a_damaged_disk_is_no_breach_and_one_that_failed_is() -> None:
+    """A file cut short by the nemesis made runs in containers invalid: the node did what it must (G7)."""
+    reports = Reports(damaged=lambda node: node == "a")
+    reports.take(status("a", 0, 0, 0, "quarantined"))
+    assert reports.record().breaches == ()
+    reports.take(status("b", 0, 0, 0, "quarantined"))
+    reports.take(status("a", 0, 0, 0, "failed"))
+    assert [breach.nodes for breach in reports.record().breaches] == [("b",), ("a",)]
+
+
+class Wrecked(SshDatabase):
+    """Nodes that are down, whose files anybody may damage."""
+
+    async def _dead(self, node: str) -> None: ...
+
+    async def _command(self, node: str, command: str) -> str:
+        return "00 became 01"
+
+
+def test_a_database_knows_whose_disks_it_damaged() -> None:
+    machines: Any = None
+    database = Wrecked(machines)
+    asyncio.run(database.corrupt("t1", Damage("bit-flip", "masters", 0)))
+    for node in ("t1", "t2"):
+        database._reports.take(status(node, 0, 0, 0, "quarantined"))
+    assert [breach.nodes for breach in database._reports.record().breaches] == [("t2",)]
