@@ -1,6 +1,6 @@
 """Sorted files on the disk: written once, whole, and read block by block.
 
-A file is of no account until the manifest names it, and it is named only when it is durable (`manifest.py`). So a crash
+A file is of no account until the manifest names it, and it is named only when it is durable (`live.py`). So a crash
 leaves no half file in use, and a file that is in use and doesn't check was damaged (G7).
 """
 
