@@ -53,3 +53,11 @@ class FailsOver(Protocol):
     @property
     def failover_s(self) -> float:
         """How long a group may be without a leader that serves after it lost the one that it had."""
+
+
+@runtime_checkable
+class PartlyWritten(Protocol):
+    """The power of a database with groups that clients don't write to, or that come and go while it serves."""
+
+    async def written_groups(self) -> frozenset[str] | None:
+        """The groups that clients write to for as long as it serves; None where all are, or nobody can tell."""

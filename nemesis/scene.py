@@ -8,11 +8,12 @@ about, with its decisive action in effect; the rest is preparation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias, TypeVar
 
+from harness.powers import PartlyWritten
 from harness.protocols import ProcessState
 from nemesis.faults import LOOK
 from nemesis.kinds.api import Action
@@ -100,7 +101,7 @@ class Scene:
         """The leader of a random group with at least three voters and a lease: more often a tablet's than the masters'.
 
         None, after patience, if there is none. With `idle` one whose log has not grown for a while, if there is one;
-        with `writable` a tablet's: clients write there.
+        with `writable` a tablet's that clients write to, and that stays (`harness.powers.PartlyWritten`).
         """
         if idle:
             before = await self.view()
@@ -109,8 +110,12 @@ class Scene:
             still = [each for each in after.leaders() if _large(each) and each.last_index == _last(before, each)]
             if still:
                 return self.entropy.choice(still)
-        masters_share = 0.0 if writable else MASTERS_SHARE
-        return await self.until(lambda view: self._random_leader(view, masters_share))
+        masters_share, among = (0.0, await self._written()) if writable else (MASTERS_SHARE, None)
+        return await self.until(lambda view: self._random_leader(view, masters_share, among))
+
+    async def _written(self) -> Collection[str] | None:
+        database = self.observer.database
+        return await database.written_groups() if isinstance(database, PartlyWritten) else None
 
     async def new_leader(
         self, group: str, above: int, among: Iterable[str] | None = None, patience_s: float | None = None
@@ -130,9 +135,9 @@ class Scene:
         """Wait for any leader of the group."""
         return await self.new_leader(group, above=-1)
 
-    def _random_leader(self, view: View, masters_share: float) -> Leader | None:
+    def _random_leader(self, view: View, masters_share: float, among: Collection[str] | None) -> Leader | None:
         role = "master" if self.entropy.random() < masters_share else "tserver"
-        leaders = [each for each in view.leaders(role) if _large(each)]
+        leaders = [each for each in view.leaders(role) if _large(each) and (among is None or each.group in among)]
         return self.entropy.choice(leaders) if leaders else None
 
 

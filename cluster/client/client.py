@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt, attempt_as
 from cluster.client.catalog import CatalogClient
@@ -56,6 +56,9 @@ from harness.ports import Ports
 from harness.protocols import ELSEWHERE
 
 ReplyType = TypeVar("ReplyType")
+
+MakeChange: TypeAlias = Callable[[RequestId, str, int | None], Request]
+"""A change by its request id, its tablet and the timestamp that is asked for, if one is."""
 
 ATTEMPTS_PER_DEADLINE = 4
 MAX_ATTEMPT_TIMEOUT_S = 1.0
@@ -218,22 +221,25 @@ class ClusterClient:
         reply = await attempt(self._ports.network, address, encode(ProbeDisk(patience_s)), self._timeout_s)
         return None if isinstance(reply, Missed) else _expect(reply, DiskReply)
 
-    async def flood(self, table: str, tablet_id: str, address: str, keys: Sequence[int], timeout_s: float) -> None:
-        """Send a write of each of these partition keys to one replica, all at once; whatever comes of them.
+    async def flood(
+        self, table: str, tablet: TabletLocation, address: str, changes: Sequence[MakeChange], timeout_s: float
+    ) -> None:
+        """Send these changes of a tablet to one replica of it, all at once; whatever comes of them.
 
-        The first time, one is written as usual, for a session. Raises DefiniteError, IndefiniteError if that fails.
+        The first time, one is made as usual, for a session. Raises DefiniteError, IndefiniteError if that fails.
         """
-        if self._sessions.get(tablet_id) is None:
-            await self.write(table, CellAddress(keys[0]), 0)
-        session = self._sessions.get(tablet_id)
+        if self._sessions.get(tablet.tablet_id) is None:
+            await self._change(table, tablet.partition.bucket, changes[0])
+        session = self._sessions.get(tablet.tablet_id)
         if session is None:
             return
-        requests = [WriteCell(session.begin(), tablet_id, *CellAddress(key), 0) for key in keys]
+        ids = [session.begin() for _ in changes]
+        requests = [make(each, tablet.tablet_id, None) for make, each in zip(changes, ids, strict=True)]
         await asyncio.gather(
             *(attempt(self._ports.network, address, encode(request), timeout_s) for request in requests)
         )
-        for request in requests:
-            session.end(request.request_id)
+        for each in ids:
+            session.end(each)
 
     # ---- data ----
 

@@ -22,6 +22,7 @@ from cluster.deploy.adapter import (
     create_registers,
 )
 from cluster.deploy.damage import choose
+from cluster.deploy.flooding import register_writes, row_erasures
 from cluster.deploy.layout import MASTER_ROLE
 from cluster.deploy.partitions import (
     QUORUM_OPERATIONS,
@@ -67,8 +68,6 @@ ARM_ATTEMPTS = 4
 DISARM_ATTEMPTS = 20
 FLOOD_TIMEOUT_S = 2.0
 FLOOD_WAIT_S = 0.25
-FLOODED_KEYS = 1 << 40
-"""Partition keys from here on are written by `flood`, and read by nobody."""
 
 READINESS_CALL_TIMEOUT_S = 2.0
 
@@ -131,6 +130,7 @@ class ReferenceDatabase(ABC):
         self._nodes = nodes
         self._knobs = Knobs() if knobs is None else knobs
         self._flooder: ClusterClient | None = None
+        self._written: frozenset[str] | None = None
         self._partitions: Mapping[str, Any] | None = None
         self._timestamps = RunTimestamps()
         self._armings = count(1)
@@ -151,7 +151,7 @@ class ReferenceDatabase(ABC):
         makes tables while it runs, and `lasting-tablets`, if it does not; `spare-master`, if so many are masters that
         one can leave and a group of three is left; `spare-voter`, if tablets leave a tablet server free that can join
         their group; `outlived-leader`, if a leader that was cut off takes itself for one for longer than its successor
-        waits to serve; `long-tail`, if it can be made to take in meanwhile more than a message carries; `short-log`, if
+        waits to serve; `long-tail`, if it takes in meanwhile more than a message carries; `short-log`, if
         some hundred entries suffice for a snapshot that a follower needs; `quick-learners`, if a new member gets
         entries faster than clients write; `short-reads`, if reads with limits often meet replicas that lack some."""
         zones = {node.zone for node in self._nodes}
@@ -168,8 +168,7 @@ class ReferenceDatabase(ABC):
             "spare-voter": len(self._nodes) - len(masters) > REPLICATION_FACTOR,
             "outlived-leader": outlives_its_lease(self._knobs),
             "quick-learners": brings_learners_up(self._knobs),
-            # Writes of our own make the tail; among typed rows, which scans tell, there is no place for them.
-            "long-tail": takes_long_tails(self._knobs) and self.workload != ROWS_WORKLOAD,
+            "long-tail": takes_long_tails(self._knobs),
             "short-reads": quorum and makes_short_reads(self.workload_options),
             "short-log": self._knobs.snapshot_entries + self._knobs.retained_entries <= SHORT_LOG,
         }
@@ -223,7 +222,7 @@ class ReferenceDatabase(ABC):
         request = ChangeReplicas(
             group, ChangeKind(change), server, self.address(node_of(server)), *expected, timeout_s=timeout_s
         )
-        self._operates(group)
+        self._operates(request)
         try:
             await self._operator(timeout_s).ask_once(self.address(leader), request, ConfigurationReply)
         except DefiniteError as error:
@@ -262,7 +261,7 @@ class ReferenceDatabase(ABC):
         return self.admin_client(timeout_s + READINESS_CALL_TIMEOUT_S)
 
     @abstractmethod
-    def _operates(self, group: str) -> None:
+    def _operates(self, request: ChangeReplicas) -> None:
         """An operator is about to change a group's configuration."""
 
     @abstractmethod
@@ -373,20 +372,31 @@ class ReferenceDatabase(ABC):
         return next(each.role for each in self._nodes if each.name == node)
 
     async def flood(self, node: str, group: str, writes: int) -> bool:
-        """Of keys far above those of any workload, that live in the tablet."""
+        """Of what no workload asks for (`cluster.deploy.flooding`)."""
         if self._flooder is None:
             self._flooder = self.admin_client(FLOOD_TIMEOUT_S)
         try:
-            found = (await self._flooder.table_locations(REGISTER_TABLE)).tablets
-            tablet = next((each for each in found if each.tablet_id == group), None)
+            found = await self._flooder.table_locations(REGISTER_TABLE)
+            tablet = next((each for each in found.tablets if each.tablet_id == group), None)
             if tablet is None:
                 return False
-            bucket, buckets = tablet.partition.bucket, tablet.partition.buckets
-            keys = [(FLOODED_KEYS + i) * buckets + bucket for i in range(writes)]
-            await self._flooder.flood(REGISTER_TABLE, group, self.address(node), keys, FLOOD_WAIT_S)
+            rows = self.workload == ROWS_WORKLOAD
+            changes = row_erasures(found.table_id, tablet, writes) if rows else register_writes(tablet, writes)
+            await self._flooder.flood(REGISTER_TABLE, tablet, self.address(node), changes, FLOOD_WAIT_S)
         except (DefiniteError, IndefiniteError):
             return False
         return True
+
+    async def written_groups(self) -> frozenset[str] | None:
+        """`harness.powers.PartlyWritten`: the tablets of the table that was made before the run; they stay the same."""
+        if self.workload not in TABLE_MAKERS or self._written is not None:
+            return self._written
+        try:
+            found = await self.admin_client(FLOOD_TIMEOUT_S).table_locations(REGISTER_TABLE)
+        except (DefiniteError, IndefiniteError):
+            return None
+        self._written = frozenset(tablet.tablet_id for tablet in found.tablets)
+        return self._written
 
     async def statuses(self) -> dict[str, NodeStatus | None]:
         """Every node's status, asked at once."""

@@ -44,14 +44,14 @@ def test_leaders_hand_over_only_where_some_group_has_two_voters() -> None:
         assert ("leadership" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]) == drawn
 
 
-def test_leaders_get_a_tail_of_their_own_only_where_writes_of_ours_can_stand() -> None:
+def test_leaders_get_a_tail_of_their_own_among_registers_and_among_typed_rows() -> None:
     """Seeds 21 and 22 of a swarm of `catalog` drew `leader-returns`, and no tail ever grew among its rows."""
-    for workload, drawn in (("register", True), ("catalog", False)):
+    for workload in ("register", "catalog"):
         with World(1) as world:
             database = SimDatabase(world, 3, 5, (), Knobs())
             database.workload = workload
             can = database.capabilities | {"partition"}
-        assert ("leader-returns" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]) == drawn
+        assert "leader-returns" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]
 
 
 def test_a_fail_over_takes_as_long_as_leaders_and_leases_stand_in_its_way() -> None:

@@ -1,0 +1,101 @@
+"""Scripts that need clients' writes aim where clients write, and what they write themselves no client sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import pytest
+from fake_cluster import FakeDatabase, FakeEnvironment
+
+from cluster.config import Knobs
+from cluster.deploy.catalog_ops import COLUMNS, REPLICATION_FACTOR
+from cluster.deploy.database_sim import SimDatabase
+from cluster.wire.messages import WIRE_VERSION
+from harness.env.sim import SimEnvironment
+from harness.sim.world import World
+from nemesis.observe import DatabaseObserver
+from nemesis.scene import Scene
+from nemesis.stage import Stage
+
+
+class Selective(FakeDatabase):
+    """Clients write to `written` only."""
+
+    written: frozenset[str] | None = None
+
+    async def written_groups(self) -> frozenset[str] | None:
+        return self.written
+
+
+@pytest.mark.parametrize(("written", "found"), [(None, True), ({"tablet"}, True), ({"another"}, False)])
+def test_a_group_to_write_to_is_one_that_clients_write_to(written: set[str] | None, found: bool) -> None:
+    async def scenario() -> None:
+        database, environment = Selective(), FakeEnvironment()
+        database.written = None if written is None else frozenset(written)
+        scene = Scene(DatabaseObserver(database, environment), Random(1), Stage(), patience_s=1.0)
+        leader = await scene.group(writable=True)
+        assert (leader is not None) is found
+        assert {each.group for _ in range(40) if (each := await scene.group()) is not None} == {"tablet", "catalog"}
+
+    asyncio.run(scenario())
+
+
+def play(workload: str, scenario: Callable[[SimDatabase], Awaitable[None]]) -> None:
+    with World(4, version=WIRE_VERSION) as world:
+        environment, database = SimEnvironment(world), SimDatabase(world, 3, 3, knobs=Knobs())
+        database.workload = workload
+
+        async def main() -> None:
+            await environment.setup(database.nodes)
+            await database.install()
+            for node in database.nodes:
+                await database.start(node.name)
+            await database.await_ready(30)
+            await database.setup_workload(workload, {"buckets": 1})
+            await asyncio.wait_for(scenario(database), 60)
+
+        world.run(main())
+        assert world.errors == []
+
+
+async def led(database: SimDatabase, group: str) -> tuple[str, int]:
+    """(Leader, length of its log)."""
+    statuses = (await database.statuses()).items()
+    found = [(name, each) for name, status in statuses if status for each in status.groups if each.group == group]
+    ((name, status),) = [(name, each) for name, each in found if each.role == "leader"]
+    return name, status.last_index
+
+
+def test_tables_that_come_and_go_are_none_that_scripts_write_to() -> None:
+    """Seed 27 of a swarm of `catalog`: `lost-answer` waited for commits of tablets that were dropped meanwhile."""
+
+    async def scenario(database: SimDatabase) -> None:
+        client = database.admin_client(5.0)
+        (tablet,) = (await client.table_locations("registers")).tablets
+        await client.create_table("c0", COLUMNS, 2, REPLICATION_FACTOR)
+        await database.await_ready(10)
+        assert await database.written_groups() == {tablet.tablet_id}
+
+    async def all_alike(database: SimDatabase) -> None:
+        assert await database.written_groups() is None
+
+    play("catalog", scenario)
+    play("register", all_alike)
+
+
+@pytest.mark.parametrize("workload", ["register", "catalog"])
+def test_a_flood_makes_a_log_longer_and_is_seen_by_nobody(workload: str) -> None:
+    async def scenario(database: SimDatabase) -> None:
+        client = database.admin_client(5.0)
+        (tablet,) = (await client.table_locations("registers")).tablets
+        leader, before = await led(database, tablet.tablet_id)
+        assert await database.flood(leader, tablet.tablet_id, 60)
+        assert (await led(database, tablet.tablet_id))[1] >= before + 60
+        assert not await database.flood(leader, "another", 1)
+        if workload == "catalog":
+            table = await client.open_table("registers")
+            assert await table.scan() == []
+
+    play(workload, scenario)
