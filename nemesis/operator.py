@@ -1,7 +1,8 @@
 """What an operator does for a node that lost its disk, or a part of it: the lost replicas are replaced (G1, G7).
 
 A replica is removed from its group's configuration and another one of the node added as a learner and promoted. Masters
-do the same for replicas that they hear are broken, or on a server that is lost (M11), on any server that has room.
+do the same for replicas that they hear are broken, or on a server that is lost (M11), on any server that has room: what
+they have replaced the operator leaves alone.
 """
 
 from __future__ import annotations
@@ -23,15 +24,18 @@ BROKEN = ("quarantined", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """The groups in which a node is to be a voter."""
+    """The groups in which a node is to be a voter, and how many each is to have; with as many others it may stay out:
+    masters have replaced it elsewhere."""
 
     node: str
     groups: tuple[str, ...]
+    sizes: tuple[int, ...]
 
 
 def duty_of(view: View, node: str) -> Duty:
     """What the node has to do now, as the groups' configurations have it."""
-    return Duty(node, tuple(group for group in view.groups() if node in view.voters(group)))
+    groups = tuple(group for group in view.groups() if node in view.voters(group))
+    return Duty(node, groups, tuple(len(view.voters(group)) for group in groups))
 
 
 def spareable(view: View, node: str) -> bool:
@@ -46,7 +50,7 @@ def spareable(view: View, node: str) -> bool:
 
 def lacking(view: View, duty: Duty) -> dict[str, str]:
     """The groups in which the node is not the voter that it was, each with why."""
-    return {group: step[0] for group in duty.groups if (step := _next_step(view, duty.node, group)) is not None}
+    return {group: step[0] for group, step in _next_steps(view, duty).items()}
 
 
 async def replace_lost(observer: DatabaseObserver, duty: Duty, timeout_s: float) -> None:
@@ -55,21 +59,21 @@ async def replace_lost(observer: DatabaseObserver, duty: Duty, timeout_s: float)
     deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
     while clock.monotonic_ns() < deadline_ns:
         view = await observer.view()
-        left = lacking(view, duty)
+        left = _next_steps(view, duty)
         if not left:
             return
-        for group in left:
-            await _do(observer, view, duty.node, group)
+        for group, (_, change, server) in left.items():
+            if change is not None:
+                await _ask(observer, view, group, (change, server))
         await clock.sleep(POLL_S)
 
 
-async def _do(observer: DatabaseObserver, view: View, node: str, group: str) -> None:
-    step = _next_step(view, node, group)
-    if step is not None and step[1] is not None:
-        await _ask(observer, view, group, (step[1], step[2]))
+def _next_steps(view: View, duty: Duty) -> dict[str, tuple[str, str | None, str]]:
+    sized = zip(duty.groups, duty.sizes, strict=True)
+    return {group: step for group, size in sized if (step := _next_step(view, duty.node, group, size)) is not None}
 
 
-def _next_step(view: View, node: str, group: str) -> tuple[str, str | None, str] | None:
+def _next_step(view: View, node: str, group: str, size: int) -> tuple[str, str | None, str] | None:
     """(What is wrong, the change that helps, of which server); None where all is well."""
     status, leader = view.statuses.get(node), view.leader(group)
     if status is None:
@@ -86,6 +90,8 @@ def _next_step(view: View, node: str, group: str) -> tuple[str, str | None, str]
         return f"{gone[0]} is lost", "remove", gone[0]
     if server in (*voters, *learners) and mine is not None and mine.role in BROKEN:
         return f"{server} is {mine.role}", "remove", server
+    if server not in (*voters, *learners) and len(voters) + len(learners) >= size:
+        return (f"{group} has a learner in the place of {server}", None, "") if len(voters) < size else None
     if server not in (*voters, *learners) or mine is None:
         return f"{server} has no replica", "add-learner", server
     return (f"{server} is a learner", "promote", server) if server in learners else None

@@ -17,7 +17,7 @@ from cluster.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.invariants.watch import Watch
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
-from cluster.wire.messages import Replica
+from cluster.wire.messages import ChangeReplicas, Replica
 from harness.errors import DefiniteError, HarnessError
 from harness.invariants import InvariantsRecord
 from harness.leaderships import Leaderships
@@ -99,8 +99,8 @@ class SimDatabase(ReferenceDatabase):
     async def process_state(self, node: str) -> ProcessState:
         return ProcessState.DEAD if node in self._set_aside else self._world.node(node).state
 
-    def _operates(self, group: str) -> None:
-        self._watch.catalog.operated(group)
+    def _operates(self, request: ChangeReplicas) -> None:
+        self._watch.catalog.operated(request.group, request.change, request.config_index)
 
     # ---- strangers in their places ----
 

@@ -36,7 +36,7 @@ from cluster.deploy.node_files import (
 )
 from cluster.identity import identity_file
 from cluster.invariants.reports import Reports
-from cluster.wire.messages import WIRE_VERSION, Replica
+from cluster.wire.messages import WIRE_VERSION, ChangeReplicas, Replica
 from harness.env import daemon
 from harness.env.ssh import PREPARED_AT_ONCE, SshFleet
 from harness.errors import DefiniteError, HarnessError
@@ -140,7 +140,7 @@ class SshDatabase(ReferenceDatabase):
         """Read from the file in which the node's processes note it."""
         return Counter((await self._command(node, f"cat {FAILPOINT_LOG_PATH} 2>/dev/null || true")).split())
 
-    def _operates(self, group: str) -> None:
+    def _operates(self, request: ChangeReplicas) -> None:
         """Invariants are not checked at every step here."""
 
     # ---- strangers in their places ----

@@ -173,13 +173,14 @@ def _tablet(
     missing = sorted(told - set(held))
     if missing:
         yield Problem("tablets", subject, f"has no replica on {', '.join(missing)}, where the catalog has one")
-    if len(told) < factor:
-        yield Problem("tablets", subject, f"has {len(told)} replicas by the catalog, and should have {factor}")
+    count = len(tablet.replicas) if len(tablet.replicas) > factor else len(told)
+    if count != factor:
+        yield Problem("tablets", subject, f"has {count} replicas by the catalog, and should have {factor}")
     if table.design == "raft":
-        yield from _led(subject, told, held)
+        yield from _led(subject, told, held, factor)
 
 
-def _led(subject: str, told: set[str], held: Mapping[str, GroupStatus]) -> Iterator[Problem]:
+def _led(subject: str, told: set[str], held: Mapping[str, GroupStatus], factor: int) -> Iterator[Problem]:
     leading = [status for status in held.values() if status.role == "leader" and status.lease_valid]
     if not leading:
         yield Problem("tablets", subject, "has no leader with a lease")
@@ -189,6 +190,8 @@ def _led(subject: str, told: set[str], held: Mapping[str, GroupStatus]) -> Itera
     if voters != told:
         by_leader, by_catalog = ", ".join(sorted(voters)), ", ".join(sorted(told))
         yield Problem("tablets", subject, f"has the voters {by_leader}; the catalog has {by_catalog}")
+    if newest.learners and len(newest.voters) >= factor:
+        yield Problem("tablets", subject, f"has the learners {', '.join(newest.learners)} beside enough voters")
     members = voters | {node_of(learner) for learner in newest.learners}
     for name in sorted(set(held) - members):
         if not _awaits(held[name]):

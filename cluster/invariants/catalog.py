@@ -1,7 +1,7 @@
 """The catalog: what tablet servers are told is committed by then, and a name belongs to one table (M6, M9).
 
 What tablet servers do is held against the catalog too, whoever told them: they delete for good only what it says is
-deleted, and a tablet never has more members than its table should have replicas.
+deleted, and nobody but an operator makes a tablet have more members than its table should have replicas.
 
 Masters are watched through the records that they have applied; `Caches` that differ from them are another invariant.
 """
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from cluster.invariants.findings import BreachLog
 from cluster.master.catalog import Catalog
 from cluster.master.records import TableRecord, TabletRecord
-from cluster.raft.types import Configuration
+from cluster.raft.types import ChangeKind, Configuration
 from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet
 
 CALLS_COMMITTED = "calls-are-committed"
@@ -34,7 +34,8 @@ class CatalogInvariants:
         self._tables: Tables = {}
         self._tablets: Tablets = {}
         self._ever_left = False
-        self._operated: dict[str, None] = {}
+        self._asked: dict[str, dict[int, None]] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
 
     def called(self, life: int, server: str, request: object, tables: Tables, tablets: Tablets) -> None:
         """A tablet server is told to create, alter or delete a replica: step 7 of the contract, after the commit."""
@@ -57,23 +58,30 @@ class CatalogInvariants:
             message = f"{server} deletes its replica for good, and the catalog {known}"
             self._findings.tell(DELETIONS_COMMITTED, message, (life,), tablet_id)
 
-    def operated(self, tablet_id: str) -> None:
-        """An operator changes the tablet's configuration, beside the masters: how many members it has is his affair."""
-        self._operated[tablet_id] = None
+    def operated(self, tablet_id: str, change: ChangeKind, index: int) -> None:
+        """An operator asks for a change of the configuration at this index, beside the masters."""
+        if change is ChangeKind.ADD_LEARNER:
+            self._asked.setdefault(tablet_id, {})[index] = None
 
     def configured(self, life: int, tablet_id: str, configuration: Configuration) -> None:
         """Another configuration of a group is committed.
 
-        Masters add a replica only where one is lacking, and by compare-and-set (M9): so there is never one too many.
-        Where a server is to be emptied its replicas are replaced first, and there may be one more.
+        Masters add a replica only where one is lacking, and by compare-and-set (M9): so they never make one too many.
+        Where a server is to be emptied its replicas are replaced first, and there may be one more. Operators may add
+        what they like; that it does not last is a matter of the end state.
         """
+        index, size = self._sizes.get(tablet_id, (-1, 0))
+        if configuration.index <= index:
+            return  # Another replica hears of it.
+        members = configuration.members
+        self._sizes[tablet_id] = configuration.index, len(members)
         tablet = self._tablets.get(tablet_id)
         table = None if tablet is None else self._tables.get(tablet.table_id)
-        if table is None or tablet_id in self._operated:
+        if table is None:
             return
         self._findings.checked[NOT_OVER_REPLICATED] += 1
-        members, wanted = configuration.members, table.replication_factor + self._ever_left
-        if len(members) > wanted:
+        wanted = table.replication_factor + self._ever_left
+        if len(members) > max(wanted, size) and index not in self._asked.get(tablet_id, ()):
             named = " ".join(member.server_id for member in members)
             message = f"{named} are members by the configuration at {configuration.index}, and {wanted} should be"
             self._findings.tell(NOT_OVER_REPLICATED, message, (life,), tablet_id)

@@ -3,7 +3,8 @@
 A leader replica has evicted a dead one; its heartbeat shows the leader master a configuration with too few voters, and
 the master has the leader add a learner on a server that it chooses, then promote it. Replicas that are reported as
 failed or quarantined (G7) are removed and replaced alike, and so are those on a server that is lost, since its node was
-heard of as another one. Those on servers that are to leave are replaced first and removed then.
+heard of as another one. Those on servers that are to leave are replaced first and removed then. Members beyond the
+table's replication factor, as masters and an operator add together, are removed.
 
 What to do next follows from the committed record alone, so that any later leader goes on from there; and every change
 is a compare-and-set on the record's op id (M9), so that of two masters one is refused.
@@ -21,6 +22,7 @@ from cluster.master.records import TableRecord, TabletConfig, TabletRecord, Tabl
 from cluster.master.tservers import ServerEntry, best_placed
 from cluster.raft.types import ChangeKind
 from cluster.wire.messages import FAILED, QUARANTINED, ChangeReplicas, Replica, TabletReport
+from harness.levels import data_centre_of
 from harness.protocols import node_of
 
 BROKEN = (FAILED, QUARANTINED)
@@ -28,8 +30,8 @@ CHANGE_TIMEOUT_S = 2.0
 LEAST_VOTERS = 3
 MAX_GRACE_NS = 5_000_000_000
 GRACE_SHARE = 4
-"""A tablet that lacks a replica is given a share of `replica_dead_ms`, and not long, before a new server is chosen:
-whoever removed the replica may be about to add one."""
+"""A tablet with too few voters, or too many members, is given a share of `replica_dead_ms`, and not long, before
+masters change it: whoever removed a replica may be about to add one, and who added one about to remove another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,8 @@ class Health:
     """What the leader master knows of a tablet's replicas, by server id.
 
     `broken` are those reported as failed or quarantined, or on lost servers; `live` the servers heard of lately,
-    `leaving` those that are to be emptied; `overdue` says that the tablet has lacked a replica for longer than the
-    grace.
+    `leaving` those that are to be emptied; `overdue` says that the tablet has lacked a replica, or had one too many,
+    for longer than the grace.
     """
 
     broken: Collection[str] = ()
@@ -49,7 +51,8 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class NextChange:
-    """A change of a tablet's configuration; `replica` is None for a learner whose server is still to be chosen."""
+    """A change of a tablet's configuration; `replica` is None for a learner whose server is still to be chosen, and for
+    whichever member can best be done without."""
 
     kind: ChangeKind
     replica: Replica | None = None
@@ -61,18 +64,29 @@ def next_change(config: TabletConfig, replication_factor: int, health: Health) -
     Voters are never fewer than a majority of as many as there should be, and a replica that works goes only once there
     is one too many.
     """
-    voters, leaving = config.voters, [each for each in config.voters if each.node_id in health.leaving]
+    voters, leaving = config.voters, _leaving(config, health.leaving)
     broken = next((each for each in config.members if each.node_id in health.broken), None)
     if broken is not None and (broken in config.learners or _can_spare(len(voters), replication_factor)):
         return NextChange(ChangeKind.REMOVE, broken)
     if leaving and len(voters) > replication_factor:
         return NextChange(ChangeKind.REMOVE, leaving[0])
     wanted = replication_factor + (1 if leaving else 0)
+    if health.overdue and is_crowded(config, wanted):
+        return NextChange(ChangeKind.REMOVE)
     if config.learners:
         return _of_learners(config.learners, len(voters) < wanted, health)
     if len(voters) < wanted and (health.overdue or len(voters) == replication_factor):
         return NextChange(ChangeKind.ADD_LEARNER)
     return None
+
+
+def _leaving(config: TabletConfig, leaving: Collection[str]) -> list[Replica]:
+    return [each for each in config.voters if each.node_id in leaving]
+
+
+def is_crowded(config: TabletConfig, wanted: int) -> bool:
+    """Whether there are members beyond as many voters as are wanted; while voters are lacking a learner is none."""
+    return len(config.voters) >= wanted and len(config.members) > wanted
 
 
 def _can_spare(voters: int, replication_factor: int) -> bool:
@@ -100,6 +114,25 @@ def newcomer(
     free = [each for each in known if each.node_id in eligible and node_of(each.node_id) not in taken]
     zones = [each.zone for each in known if each.node_id in members]
     return best_placed(free, zones, load) if free else None
+
+
+def surplus(
+    known: Sequence[ServerEntry], live: Collection[str], config: TabletConfig, leader: str, load: Mapping[str, int]
+) -> Replica:
+    """The member of a crowded tablet that goes: a learner if there is one, else one that is not live, else one in the
+    most crowded data centre, then zone, then on the most loaded server; its leader only if it is alone.
+    """
+    zones = {each.node_id: each.zone for each in known}
+    taken = [zones.get(member, "") for member in config.member_ids]
+    centres = [data_centre_of(zone) for zone in taken]
+
+    def rank(member: Replica) -> tuple[bool, bool, bool, int, int, int, str]:
+        name = member.node_id
+        zone = zones.get(name, "")
+        beside = (centres.count(data_centre_of(zone)), taken.count(zone))
+        return name != leader, member in config.learners, name not in live, *beside, load.get(name, 0), name
+
+    return max(config.members, key=rank)
 
 
 def note_health(leadership: LeaderTerm, node_id: str, report: TabletReport) -> bool:
@@ -140,14 +173,31 @@ def replication_calls(manager: CatalogManager, leadership: LeaderTerm) -> list[S
         replica = change.replica
         if replica is None:
             load = replica_load(leadership.caches.tablets.values()) if load is None else load
-            eligible = [server_id for server_id in live if server_id not in leaving]
-            chosen = newcomer(manager.servers.entries(), eligible, config.member_ids, load)
-            if chosen is None:
+            replica = _chosen(manager.servers.entries(), live, leaving, config, leader, change.kind, load)
+            if replica is None:
                 continue
-            load[chosen.node_id] = load.get(chosen.node_id, 0) + 1
-            replica = Replica(chosen.node_id, chosen.address)
         calls.append(ServerCall(leader, _request(tablet.tablet_id, config, change.kind, replica)))
     return calls
+
+
+def _chosen(
+    known: Sequence[ServerEntry],
+    live: Collection[str],
+    leaving: Collection[str],
+    config: TabletConfig,
+    leader: Replica,
+    kind: ChangeKind,
+    load: dict[str, int],
+) -> Replica | None:
+    """Who is to be added or removed where that is open; `load` counts who is added."""
+    if kind is ChangeKind.REMOVE:
+        return surplus(known, live, config, leader.node_id, load)
+    eligible = [server_id for server_id in live if server_id not in leaving]
+    chosen = newcomer(known, eligible, config.member_ids, load)
+    if chosen is None:
+        return None
+    load[chosen.node_id] = load.get(chosen.node_id, 0) + 1
+    return Replica(chosen.node_id, chosen.address)
 
 
 def is_whole(leadership: LeaderTerm, tablet: TabletRecord, unfit: Collection[str]) -> bool:
@@ -175,19 +225,25 @@ def keep_members(leadership: LeaderTerm, tablet_id: str) -> bool:
 def _not_whole(leadership: LeaderTerm, lost: Collection[str]) -> list[tuple[TabletRecord, TableRecord]]:
     caches, unfit = leadership.caches, (*leadership.caches.leaving, *lost)
     found = [tablet for tablet in caches.tablets.values() if not is_whole(leadership, tablet, unfit)]
-    lacking = {tablet.tablet_id for tablet in found}
-    for tablet_id in [each for each in leadership.lacking_since_ns if each not in lacking]:
-        del leadership.lacking_since_ns[tablet_id]
+    amiss = {tablet.tablet_id for tablet in found}
+    for tablet_id in [each for each in leadership.amiss_since_ns if each not in amiss]:
+        del leadership.amiss_since_ns[tablet_id]
     return [(tablet, caches.tables[tablet.table_id]) for tablet in found]
 
 
 def _overdue(
     manager: CatalogManager, leadership: LeaderTerm, tablet: TabletRecord, table: TableRecord, now_ns: int
 ) -> bool:
-    if tablet.config is None or len(tablet.config.voters) >= table.replication_factor:
-        leadership.lacking_since_ns.pop(tablet.tablet_id, None)
+    """Whether a tablet has had too few voters for longer than the grace, or for as long too many members."""
+    config, factor = tablet.config, table.replication_factor
+    lacks = config is not None and len(config.voters) < factor
+    wanted = factor + (config is not None and bool(_leaving(config, leadership.caches.leaving)))
+    if config is None or not (lacks or is_crowded(config, wanted)):
+        leadership.amiss_since_ns.pop(tablet.tablet_id, None)
         return False
-    since_ns = leadership.lacking_since_ns.setdefault(tablet.tablet_id, now_ns)
+    how, since_ns = leadership.amiss_since_ns.get(tablet.tablet_id, (not lacks, now_ns))
+    since_ns = since_ns if how == lacks else now_ns
+    leadership.amiss_since_ns[tablet.tablet_id] = lacks, since_ns
     return now_ns - since_ns >= min(MAX_GRACE_NS, manager.knobs.replica_dead_ms * 1_000_000 // GRACE_SHARE)
 
 

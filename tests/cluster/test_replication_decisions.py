@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.master.records import TabletConfig
-from cluster.master.replication import Health, NextChange, newcomer, next_change
+from cluster.master.replication import Health, NextChange, newcomer, next_change, surplus
 from cluster.master.tservers import ServerEntry
 from cluster.raft.types import ChangeKind, Configuration, Member
 from cluster.tserver.evictions import MemberSilence, victim
@@ -95,6 +95,11 @@ ALL = ("a", "b", "c", "d", "e")
         (config("a b c d"), Health((), ALL, ("b",)), NextChange(REMOVE, replica("b"))),
         (config("a b c", "b2"), Health((), ALL, ("b", "b2")), NextChange(REMOVE, replica("b2"))),
         (config("a b c d"), Health((), ALL), None),
+        (config("a b c d"), Health((), ALL, overdue=True), NextChange(REMOVE)),
+        (config("a b c", "d"), Health((), ALL, overdue=True), NextChange(REMOVE)),
+        (config("a b c d", "e"), Health((), ALL, ("b",), overdue=True), NextChange(REMOVE, replica("b"))),
+        (config("a b c", "d"), Health((), ALL, ("b",), overdue=True), NextChange(PROMOTE, replica("d"))),
+        (config("a b", "d e"), Health((), ALL, overdue=True), NextChange(PROMOTE, replica("d"))),
         (config("a"), Health((), ALL, overdue=True), NextChange(ADD)),
     ],
 )
@@ -113,6 +118,8 @@ def test_a_change_leaves_enough_voters_and_takes_none_that_is_needed(
     voters = voters or {"a"}
     now = config(" ".join(sorted(voters)), " ".join(sorted(learners - voters)))
     change = next_change(now, 3, Health(sorted(broken), sorted(live), sorted(leaving), overdue))
+    if change is not None and change.kind is REMOVE and change.replica is None:
+        assert overdue and len(voters) >= 3 and len(now.members) > 3 + bool(voters & leaving)
     if change is None or change.replica is None:
         return
     gone = change.replica.node_id
@@ -144,3 +151,34 @@ def test_the_newcomer_spreads_zones_before_it_balances_loads(
     zones = {"a": "z1", "b": "z2", "b.new": "z2", "c": "z3", "d": "z1", "e": "z3"}
     found = newcomer([entry(name, zone) for name, zone in zones.items()], eligible, members, load)
     assert (None if found is None else found.node_id) == chosen
+
+
+@pytest.mark.parametrize(
+    ("now", "live", "leader", "load", "gone"),
+    [
+        (config("a b c", "d"), ALL, "a", {"a": 9}, "d"),
+        (config("a b c d"), "a c d", "a", {"c": 9}, "b"),
+        (config("a b c d"), "b c d", "a", {"c": 9}, "d"),
+        (config("a b c d"), ALL, "b", {}, "d"),
+        (config("a b c d"), ALL, "d", {"b": 9}, "a"),
+        (config("a b c e"), ALL, "a", {}, "e"),
+        (config("a b c e"), ALL, "a", {"c": 1}, "c"),
+        (config("a b c x"), "a b c x", "a", {}, "x"),
+    ],
+    ids=[
+        "a learner before any voter",
+        "who is not live",
+        "the leader is heard of, whatever masters have heard",
+        "the most crowded zone",
+        "but never the leader",
+        "of two alike the later by name",
+        "or the one on the most loaded server",
+        "a server of which nothing is known stands in no zone",
+    ],
+)
+def test_the_member_that_can_best_be_done_without_goes(
+    now: TabletConfig, live: Collection[str], leader: str, load: dict[str, int], gone: str
+) -> None:
+    zones = {"a": "z1", "b": "z2", "c": "z3", "d": "z1", "e": "z3"}
+    known = [entry(name, zone) for name, zone in zones.items()]
+    assert surplus(known, live, now, leader, load).node_id == gone

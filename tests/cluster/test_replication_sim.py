@@ -11,6 +11,7 @@ from whole_cluster import Play, play
 from cluster.client import operating
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
+from cluster.health.check import Problem
 from cluster.tserver.metadata import TABLETS_DIRECTORY
 from cluster.wire.messages import WIRE_VERSION, Column
 from harness.errors import DefiniteError
@@ -213,6 +214,32 @@ def test_a_quarantined_replica_is_replaced_by_the_masters() -> None:
             assert each.role in ("leader", "follower"), (name, each.role)
 
     move(scenario, seed=24)
+
+
+@pytest.mark.parametrize("voter", [True, False])
+def test_a_member_too_many_is_told_and_removed(voter: bool) -> None:
+    """An operator added one where masters had; there were four voters for good, and nothing told it."""
+
+    async def scenario(stage: Moving) -> None:
+        await stage.begin()
+        await stage.write(5)
+        leader, group = await stage.leader()
+        before = await three(stage, group)
+        free = next(name for name in stage.nodes("tserver") if name not in before)
+        await stage.change("tserver", "add-learner", free)
+        if voter:
+            await stage.change("tserver", "promote", free)
+        told = "has 4 replicas by the catalog" if voter else f"has the learners {free} beside enough voters"
+        problems: tuple[Problem, ...] = ()
+        for _ in range(10):
+            problems += (await stage.database.look(0.0)).problems
+            await asyncio.sleep(0.1)
+        assert any(told in problem.message for problem in problems), problems
+        after = await three(stage, group)
+        assert leader in after and (voter or after == before)
+        assert (await stage.database.look(5.0)).healthy
+
+    move(scenario, seed=28, knobs=Knobs(replica_dead_ms=8_000, tserver_heartbeat_ms=200))
 
 
 async def held(stage: Play, node: str) -> list[str]:

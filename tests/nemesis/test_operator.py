@@ -62,12 +62,29 @@ def test_nothing_is_lacking_in_a_group_that_was_dropped() -> None:
     def view(**held: tuple[GroupStatus, ...]) -> View:
         return View(nodes, {name: NodeStatus(name, "tserver", 1, groups) for name, groups in held.items()})
 
-    duty, everywhere = Duty("t1", ("tablet",)), {"t1": (holding,), "t2": (holding,), "t3": (holding,)}
+    duty, everywhere = Duty("t1", ("tablet",), (3,)), {"t1": (holding,), "t2": (holding,), "t3": (holding,)}
     assert lacking(view(t1=(), t2=(), t3=()), duty) == {}
     assert unlike(view(t1=(), t2=(), t3=()), "tablet", ("t1", "t2", "t3")) is None
     for there in (everywhere, everywhere | {"t1": ()}, {"t1": (), "t2": ()}):
         assert lacking(view(**there), duty) == {"tablet": "tablet has no leader"}, "a node may have it"
         assert unlike(view(**there), "tablet", ("t1", "t2", "t3")) == "tablet has no leader"
+
+
+def test_what_masters_have_replaced_elsewhere_is_not_added_a_second_time() -> None:
+    """An operator and masters each added a voter for the one on a wiped node: there were four."""
+    nodes = tuple(Node(name, "tserver") for name in ("t1", "t2", "t3", "t4"))
+
+    def left(voters: str, learners: str = "") -> str | None:
+        names = tuple(voters.split())
+        led = GroupStatus("tablet", "leader", 1, "t2", 1, 1, 1, 1, True, names, tuple(learners.split()))
+        held = {"t1": (), "t2": (led,), "t3": (), "t4": ()}
+        statuses = {name: NodeStatus(name, "tserver", 1, held[name], 0, {"server_id": f"{name}.new"}) for name in held}
+        return lacking(View(nodes, statuses), Duty("t1", ("tablet",), (3,))).get("tablet")
+
+    assert left("t2 t3") == "t1.new has no replica"
+    assert left("t1 t2 t3") == left("t1 t2 t3", "t4") == "t1 is lost"
+    assert left("t2 t3", "t4") == "tablet has a learner in the place of t1.new"
+    assert left("t2 t3 t4") is None
 
 
 def test_masters_replace_a_replica_whose_own_record_is_damaged() -> None:

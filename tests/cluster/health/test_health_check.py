@@ -144,6 +144,18 @@ WRONG: dict[str, tuple[Spoil, str]] = {
         "has tablets for partitions none of 1",
     ),
     "tablet-creating": (with_tablet(state="CREATING"), "is CREATING"),
+    "one-replica-too-many": (
+        with_tablet(replicas=(*location(1).replicas, Replica("t4", "t4:7050"))),
+        "has 4 replicas by the catalog, and should have 3",
+    ),
+    "two-servers-of-one-node": (
+        with_tablet(replicas=(*location(1).replicas, Replica("t3.new", "t3:7050"))),
+        "has 4 replicas by the catalog, and should have 3",
+    ),
+    "learner-too-many": (
+        with_group("t1", "tablet-1", learners=("t4",)),
+        "has the learners t4 beside enough voters",
+    ),
     "not-located": (with_tablet(replicas=()), "has 0 replicas by the catalog, and should have 3"),
     "not-led": (with_group("t1", "tablet-1", role="follower"), "has no leader with a lease"),
     "lease-lost": (with_group("t1", "tablet-1", lease_valid=False), "has no leader with a lease"),

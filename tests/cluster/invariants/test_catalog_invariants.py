@@ -25,7 +25,7 @@ from cluster.master.records import (
     new_table,
 )
 from cluster.raft.configurations import configuration_entry
-from cluster.raft.types import Configuration, Member, OpId
+from cluster.raft.types import ChangeKind, Configuration, Member, OpId
 from cluster.store.schema import Column
 from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet, Partition, Replica
 
@@ -90,23 +90,48 @@ def test_what_is_deleted_for_good_is_deleted_by_a_committed_record() -> None:
     assert not broken(TABLE, replace(TABLET, state=TabletState.REPLACED))
 
 
+def watched(leaving: str = "") -> tuple[BreachLog, CatalogInvariants, int]:
+    findings = BreachLog(lambda: (5, 7))
+    invariants = CatalogInvariants(findings)
+    life = findings.lives.begin("t1", 1)
+    invariants.applied(life, 1, catalog({"a": TABLE}, TABLET, leaving=leaving))
+    return findings, invariants, life
+
+
+def members(voters: int, learners: int = 0, index: int = 9) -> Configuration:
+    every = tuple(Member(f"t{number}", "") for number in range(voters + learners))
+    return Configuration(every[:voters], every[voters:], index, 2)
+
+
 def test_a_tablet_has_no_more_members_than_its_table_wants_replicas() -> None:
-    def broken(voters: int, learners: int, leaving: str = "", operated: bool = False) -> bool:
-        findings = BreachLog(lambda: (5, 7))
-        invariants = CatalogInvariants(findings)
-        life = findings.lives.begin("t1", 1)
-        invariants.applied(life, 1, catalog({"a": TABLE}, TABLET, leaving=leaving))
-        if operated:
-            invariants.operated("x")
-        members = tuple(Member(f"t{number}", "") for number in range(voters + learners))
-        invariants.configured(life, "x", Configuration(members[:voters], members[voters:], 9, 2))
-        invariants.configured(life, "of no table", Configuration(members, (), 9, 2))
+    def broken(voters: int, learners: int, leaving: str = "") -> bool:
+        findings, invariants, life = watched(leaving)
+        invariants.configured(life, "x", members(voters, learners))
+        invariants.configured(life, "of no table", members(9))
         return NOT_OVER_REPLICATED in findings.record().broken
 
     assert not broken(3, 0) and not broken(2, 1) and not broken(1, 0)
     assert broken(2, 2) and broken(3, 1) and broken(4, 0)
     assert not broken(4, 0, leaving="t9") and broken(4, 1, leaving="t9"), "its replicas are replaced first"
-    assert not broken(4, 1, operated=True), "an operator may add what he likes"
+
+
+def test_an_operator_adds_what_he_likes_and_masters_nothing_beside_it() -> None:
+    findings, invariants, life = watched()
+
+    def breaches(voters: int, learners: int, index: int) -> int:
+        for _ in range(2):  # Two replicas hear of it.
+            invariants.configured(life, "x", members(voters, learners, index))
+        return findings.record().broken.get(NOT_OVER_REPLICATED, 0)
+
+    assert breaches(3, 0, 5) == 0
+    invariants.operated("x", ChangeKind.REMOVE, 5)
+    invariants.operated("x", ChangeKind.ADD_LEARNER, 5)
+    assert breaches(3, 1, 7) == 0, "he asked for it"
+    assert breaches(4, 0, 8) == 0, "it is as many as before"
+    assert breaches(4, 1, 9) == 1, "nobody asked for that one"
+    assert breaches(3, 0, 10) == 1
+    assert breaches(3, 1, 12) == 2, "what he asked for was of another configuration"
+    assert findings.record().checked[NOT_OVER_REPLICATED] == 6
 
 
 def test_what_breaks_is_told_once_an_entry() -> None:
@@ -131,8 +156,8 @@ def test_a_member_of_the_committed_configuration_is_not_deleted() -> None:
         findings = BreachLog(lambda: (5, 7))
         life, membership = findings.lives.begin("t3", 1), Membership(Scope(findings, "x"))
         for number, voters in enumerate(committed, 1):
-            members = tuple(Member(voter, "") for voter in voters)
-            membership.committed([configuration_entry(Configuration(members, (), number, 1))])
+            named = tuple(Member(voter, "") for voter in voters)
+            membership.committed([configuration_entry(Configuration(named, (), number, 1))])
         membership.deleted(life, "t3")
         record = findings.record()
         return record.broken, record.checked[MEMBERS_STAY]
