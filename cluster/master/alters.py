@@ -34,14 +34,14 @@ def _lags(leadership: LeaderTerm, table: TableRecord, tablet: TabletRecord) -> b
     """Whether the tablet is not known to have the table's latest schema.
 
     In a range one replica tells for all: it has the schema from the log, so every later leader will have it too.
-    Elsewhere each tells for itself, but for those that are broken: they serve nobody, and are replaced by new ones.
+    Elsewhere each tells for itself, but for those that serve nobody: they are broken, or on a server that is lost.
     """
     versions = leadership.schema_versions.get(tablet.tablet_id, {})
     if table.design == "raft":
         return max(versions.values(), default=-1) < table.version
     node_ids = () if tablet.config is None else tablet.config.node_ids
-    broken = leadership.broken.get(tablet.tablet_id, {})
-    return min((versions.get(each, -1) for each in node_ids if each not in broken), default=-1) < table.version
+    mute = (*leadership.broken.get(tablet.tablet_id, {}), *leadership.lost())
+    return min((versions.get(each, -1) for each in node_ids if each not in mute), default=-1) < table.version
 
 
 def lagging(leadership: LeaderTerm, table: TableRecord) -> list[TabletRecord]:

@@ -368,6 +368,7 @@ class TabletServer:
         await metadata.save(self._ports.disk, TabletMeta(tablet_id, None))
         await pass_by(self._ports.failpoints, "tserver.after_tombstone")
         self._deleted[tablet_id] = None
+        self._unreadable.pop(tablet_id, None)
         self._host.observer.replica_deleted(tablet_id, self._config.node_id, for_good=True)
         replica = self._replicas.pop(tablet_id, None)
         if replica is not None:
@@ -383,20 +384,23 @@ class TabletServer:
         """
         await pass_by(self._ports.failpoints, "tserver.before_tombstone")
         replica = self._replicas.get(tablet_id)
-        if replica is None:
+        if replica is None and tablet_id not in self._unreadable:
             return _DONE
-        committed, in_force = replica.configurations()
-        reason = keeps(self._config.node_id, committed, in_force, replica.created.awaits_index, removed_at)
-        if reason is not None:
-            return _fault("CHANGE_REFUSED", reason)
-        del self._replicas[tablet_id]
-        await replica.close()
+        if replica is not None:
+            committed, in_force = replica.configurations()
+            reason = keeps(self._config.node_id, committed, in_force, replica.created.awaits_index, removed_at)
+            if reason is not None:
+                return _fault("CHANGE_REFUSED", reason)
+            del self._replicas[tablet_id]
+            await replica.close()
         tombstone = Tombstone(removed_at, *log.remains(tablet_id))
         try:
             await metadata.save(self._ports.disk, TabletMeta(tablet_id, None, tombstone))
         except DiskFull:
-            self._replicas[tablet_id] = FailedReplica(replica.created, FAILED, "removed, and its disk is full")
+            if replica is not None:
+                self._replicas[tablet_id] = FailedReplica(replica.created, FAILED, "removed, and its disk is full")
             raise
+        self._unreadable.pop(tablet_id, None)
         self._tombstones[tablet_id] = tombstone
         self._host.observer.replica_deleted(tablet_id, self._config.node_id, for_good=False)
         await pass_by(self._ports.failpoints, "tserver.after_tombstone")

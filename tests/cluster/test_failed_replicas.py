@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from tserver_bench import NAMES, Servers, create_on, simulate
 
-from cluster.raft.types import ChangeKind
+from cluster.raft.types import ChangeKind, OpId
 from cluster.ranges.tablet import TabletMachine
 from cluster.wire.messages import (
     ChangeReplicas,
+    DeleteTablet,
     Done,
     DoneReply,
     ErrorReply,
@@ -196,6 +197,61 @@ def test_a_damaged_tablet_record_does_not_stop_its_node(copies: int) -> None:
         assert await served(servers, "tab", NAMES)
 
     simulate(4, scenario)
+
+
+def destroy_record(servers: Servers, name: str) -> None:
+    """Of `tab`, both copies."""
+    node = servers.world.node(name)
+    node.kill()
+    for byte in range(len(node.disk.peek("tablets/tab.meta"))):
+        node.disk.flip_bit("tablets/tab.meta", 8 * byte)
+
+
+async def created_anew(servers: Servers, name: str, awaits_index: int) -> Reply:
+    """The answer of a server that is to have a learner of `tab`."""
+    request = msgspec.structs.replace(create_on(name), voters=(), founding=False, awaits_index=awaits_index)
+    return await servers.call(name, request)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_tablet_with_a_damaged_record_is_deleted_for_good_like_any_other(restarted: bool) -> None:
+    """It was still reported as broken after that, and might be founded anew, though deletions are for ever."""
+
+    async def scenario(servers: Servers) -> None:
+        await two_tablets(servers)
+        destroy_record(servers, "t1")
+        servers.start("t1")
+        await servers.clock.sleep(1)
+        assert await servers.call("t1", DeleteTablet("tab")) == DoneReply(True)
+        if restarted:
+            servers.world.node("t1").kill()
+            servers.start("t1")
+            await servers.clock.sleep(1)
+        for again in (await created_anew(servers, "t1", 99), await servers.call("t1", create_on("t1"))):
+            assert isinstance(again, ErrorReply) and "was deleted here" in again.message
+
+    simulate(6, scenario)
+
+
+def test_a_tablet_with_a_damaged_record_that_is_buried_stays_away_until_it_is_added_again() -> None:
+    """Its burial was acknowledged and nothing done: each full report told of it anew."""
+
+    async def scenario(servers: Servers) -> None:
+        await two_tablets(servers)
+        destroy_record(servers, "t1")
+        servers.start("t1")
+        await servers.clock.sleep(1)
+        assert await servers.call("t1", DeleteTablet("tab", OpId(1, 50))) == DoneReply(True)
+        for restarted in (False, True):
+            early = await created_anew(servers, "t1", 49)
+            assert isinstance(early, ErrorReply) and "was removed from here" in early.message, restarted
+            servers.world.node("t1").kill()
+            servers.start("t1")
+            await servers.clock.sleep(1)
+        assert await created_anew(servers, "t1", 50) == DoneReply(True)
+        assert await role(servers, "t1", "tab") == "learner"
+
+    simulate(7, scenario)
 
 
 def test_a_flipped_bit_of_any_small_file_harms_nobody() -> None:

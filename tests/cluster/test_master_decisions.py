@@ -225,3 +225,14 @@ def test_a_broken_replica_of_a_table_without_leaders_keeps_no_alteration_waiting
     assert lagging(leadership, altering) == [tablet]
     leadership.broken["tablet"] = dict.fromkeys(("t1", "t2", "t3"))
     assert lagging(leadership, altering) == [tablet], "nobody has it"
+
+
+def test_a_lost_server_keeps_no_alteration_of_a_table_without_leaders_waiting() -> None:
+    """Its node came back as another server: it reports no version, and never will."""
+    tablet = changed_tablet(creating(), state=TabletState.RUNNING)
+    altering = altered_table(new_table("table", "a", TABLE.columns, 3, "logged"), "b", TABLE.columns, 2)
+    leadership = LeaderTerm(1, Caches((altering,), (tablet,)), lost=lambda: ("t3",))
+    leadership.schema_versions["tablet"] = {"t1": 1, "t2": 0}
+    assert lagging(leadership, altering) == [tablet]
+    leadership.schema_versions["tablet"]["t2"] = 1
+    assert settled(leadership, altering)
