@@ -1,0 +1,267 @@
+"""Parts of a master by themselves, with everything around them told: a follower's age, calls to servers, leadership."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cluster.config import Knobs
+from cluster.master.calls import MOST_IN_FLIGHT, ServerCall, ServerCalls
+from cluster.master.catalog import Catalog, encode_batch
+from cluster.master.freshness import Freshness
+from cluster.master.manager import CatalogManager, Refusal
+from cluster.master.records import deleted_tablet, new_table, new_tablet, removed_table
+from cluster.master.tservers import ServerMap
+from cluster.raft.types import Configuration, Member
+from cluster.waiters import OutcomeUnknown
+from cluster.wire.messages import (
+    AlterTablet,
+    Column,
+    CreateTablet,
+    DeleteTablet,
+    DoneReply,
+    ErrorReply,
+    FreshnessReply,
+    Partition,
+    Replica,
+    Reply,
+    decode_request,
+    encode,
+)
+from harness.ports import Unreachable
+
+COLUMNS = (Column(0, "value", "int64"),)
+SERVER = Replica("t1", "t1:7050")
+MS = 1_000_000
+
+
+class Around:
+    """Ports whose clock stands at `now_ns`, and whose calls are answered by `answer`."""
+
+    def __init__(self, answer: Callable[[object], Awaitable[Reply]]) -> None:
+        self.now_ns, self.asked = 0, 0
+        self._answer = answer
+        clock = SimpleNamespace(monotonic_ns=lambda: self.now_ns, wall_ns=lambda: self.now_ns)
+        network = SimpleNamespace(call=self._call)
+        failpoints = SimpleNamespace(armed={}, rest=lambda name, group="": None)
+        self.ports: Any = SimpleNamespace(node_id="m2", clock=clock, network=network, failpoints=failpoints)
+
+    async def _call(self, address: str, payload: bytes, timeout_s: float) -> bytes:
+        self.asked += 1
+        return encode(await self._answer(decode_request(payload)))
+
+
+class FollowedGroup:
+    """A group that m1 leads; what is committed is applied here if `applies`, and `leads` says whether m2 does."""
+
+    def __init__(self) -> None:
+        self.configuration = self.committed_configuration = Configuration(
+            (Member("m1", "m1:7051"), Member("m2", "m2:7051"))
+        )
+        self.leader, self.term, self.applies, self.leads, self.term_after = "m1", 3, True, False, 3
+        self.installing = False
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leads
+
+    async def applied(self, index: int, timeout_s: float) -> None:
+        if not self.applies:
+            raise OutcomeUnknown
+
+    async def read_barrier(self, timeout_s: float) -> bool:
+        self.term = self.term_after
+        return True
+
+
+# ---- a follower's age (M13) ----
+
+
+def follower(leader_age_ms: list[int]) -> tuple[Around, FollowedGroup, Freshness]:
+    """It asks 10 ms long; the leader's answers tell these ages, one after the other."""
+
+    async def answer(request: object) -> Reply:
+        around.now_ns += 10 * MS
+        return FreshnessReply(7, leader_age_ms.pop(0) * MS)
+
+    around, group = Around(answer), FollowedGroup()
+    return around, group, Freshness(around.ports, group, max_drift=0.05)
+
+
+def test_an_age_counts_from_the_question_and_the_leader_s_clock_may_be_slow() -> None:
+    around, _, freshness = follower([100])
+    assert freshness.age_ns is None
+    assert asyncio.run(freshness.at_most(500 * MS)) == (10 + 110) * MS
+    around.now_ns += 300 * MS
+    assert freshness.age_ns == 420 * MS
+
+
+def test_the_leader_is_asked_only_where_what_is_known_is_too_old() -> None:
+    around, _, freshness = follower([100, 0])
+
+    async def scenario() -> None:
+        for bound_ms, asked in ((500, 1), (120, 1), (119, 2)):
+            await freshness.at_most(bound_ms * MS)
+            assert around.asked == asked
+
+    asyncio.run(scenario())
+
+
+def test_an_older_answer_makes_nothing_older_that_was_known() -> None:
+    around, _, freshness = follower([0, 900])
+
+    async def scenario() -> None:
+        assert await freshness.at_most(0) == 10 * MS
+        around.now_ns += 20 * MS
+        assert await freshness.at_most(0) == 40 * MS
+
+    asyncio.run(scenario())
+
+
+def test_what_is_not_applied_here_makes_nobody_fresh() -> None:
+    _, group, freshness = follower([0])
+    group.applies = False
+    assert asyncio.run(freshness.at_most(500 * MS)) is None
+
+
+# ---- calls to tablet servers (M6) ----
+
+
+def request_of(kind: str, tablet: str = "x") -> CreateTablet | AlterTablet | DeleteTablet:
+    if kind == "create":
+        return CreateTablet("t1", True, tablet, "a", "orders", Partition(0, 1), COLUMNS, 0, (SERVER,))
+    return AlterTablet(tablet, "orders", COLUMNS, 1) if kind == "alter" else DeleteTablet(tablet)
+
+
+class Slow:
+    """A tablet server that answers when it is `released`."""
+
+    def __init__(self, reply: Reply | None = None) -> None:
+        self.reply: Reply | None = DoneReply(True) if reply is None else reply
+        self.told: list[object] = []
+        self.done: list[object] = []
+        self.released = asyncio.Event()
+        self.ports = Around(self._answer).ports
+        self.calls = ServerCalls(self.ports, ServerMap(1), done=lambda call: self.done.append(call.request))
+
+    async def _answer(self, request: object) -> Reply:
+        self.told.append(request)
+        await self.released.wait()
+        if self.reply is None:
+            raise Unreachable("t1")
+        return self.reply
+
+    def send(self, *requests: CreateTablet | AlterTablet | DeleteTablet) -> None:
+        self.calls.send([ServerCall(SERVER, each) for each in requests])
+
+    async def rest(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+def crowd() -> list[DeleteTablet]:
+    return [DeleteTablet(f"other{number}") for number in range(MOST_IN_FLIGHT)]
+
+
+def test_what_waits_to_be_made_or_altered_is_not_once_it_is_to_be_deleted() -> None:
+    async def scenario() -> None:
+        server = Slow()
+        server.send(*crowd(), request_of("create"), request_of("alter"), request_of("delete"))
+        await server.rest()
+        assert len(server.told) == MOST_IN_FLIGHT
+        server.released.set()
+        await server.rest()
+        assert server.told[MOST_IN_FLIGHT:] == [request_of("delete")]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_under_way_is_not_sent_a_second_time_and_goes_out_again_once_it_was_lost() -> None:
+    async def scenario() -> None:
+        server = Slow()
+        server.reply = None
+        for _ in range(3):
+            server.send(request_of("delete"))
+            await server.rest()
+        assert server.told == [request_of("delete")]
+        server.released.set()
+        await server.rest()
+        server.send(request_of("delete"))
+        await server.rest()
+        assert server.told == [request_of("delete")] * 2 and server.done == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_refusal_is_no_acknowledgement(carried_out: bool) -> None:
+    async def scenario() -> None:
+        server = Slow(DoneReply(True) if carried_out else ErrorReply("CHANGE_REFUSED", "not now", definite=True))
+        server.released.set()
+        server.send(request_of("delete"))
+        await server.rest()
+        assert server.done == ([request_of("delete")] if carried_out else [])
+
+    asyncio.run(scenario())
+
+
+# ---- leadership (M2, M6) ----
+
+
+def manager_of(catalog: Catalog, server: Slow) -> tuple[CatalogManager, FollowedGroup]:
+    group: Any = FollowedGroup()
+    return CatalogManager(server.ports, catalog, group, ServerMap(1), Knobs()), group
+
+
+def test_a_term_that_ends_while_it_is_proven_serves_nothing() -> None:
+    async def scenario() -> None:
+        manager, group = manager_of(Catalog(), Slow())
+        group.leads, group.term_after = True, 4
+        with pytest.raises(Refusal, match="NOT_THE_LEADER"):
+            await manager.lead()
+        assert (await manager.lead()).term == 4
+
+    asyncio.run(scenario())
+
+
+def test_who_leads_no_more_tells_tablet_servers_nothing_of_what_waited_or_was_undecided() -> None:
+    """The next leader finds it in full reports; by then it may be otherwise."""
+
+    async def scenario() -> None:
+        table, tablet = new_table("a", "orders", COLUMNS, 3), new_tablet("x", "a", Partition(0, 1))
+        catalog, server = Catalog(), Slow()
+        manager, _ = manager_of(catalog, server)
+        catalog.apply(1, encode_batch([table], [tablet]))
+        gone = (removed_table(table),), (deleted_tablet(tablet),)
+        manager.undecided.add(*gone, (ServerCall(SERVER, request_of("delete")),))
+        manager.calls.send([ServerCall(SERVER, each) for each in (*crowd(), request_of("create", "late"))])
+        await server.rest()
+        manager.step_down()
+        catalog.apply(2, encode_batch(*gone))
+        server.released.set()
+        await server.rest()
+        assert server.told == crowd()
+
+    asyncio.run(scenario())
+
+
+def test_what_turns_out_to_be_committed_is_told_and_what_was_overtaken_is_not() -> None:
+    async def scenario(overtaken: bool) -> list[object]:
+        table, tablet = new_table("a", "orders", COLUMNS, 3), new_tablet("x", "a", Partition(0, 1))
+        catalog, server = Catalog(), Slow()
+        manager, _ = manager_of(catalog, server)
+        catalog.apply(1, encode_batch([table], [tablet]))
+        gone = (removed_table(table),), (deleted_tablet(tablet),)
+        manager.undecided.add(*gone, (ServerCall(SERVER, request_of("delete")),))
+        await server.rest()
+        assert server.told == []
+        catalog.apply(2, encode_batch(gone[0], () if overtaken else gone[1]))
+        await server.rest()
+        return server.told
+
+    assert asyncio.run(scenario(False)) == [request_of("delete")]
+    assert asyncio.run(scenario(True)) == []
