@@ -98,6 +98,7 @@ def test_placements_are_split_into_batches_of_bounded_size(count: int, replacing
         records = [record for placement in batch for record in placement.records]
         assert len(encode_batch([], records)) < PLACEMENT_BATCH_BYTES + 1_000 < DOCUMENT_BYTES
         left = left[len(batch) :]
+        assert not left or len(encode_batch([], records)) > PLACEMENT_BATCH_BYTES / 2, "and not into many small ones"
 
 
 @given(st.lists(st.sampled_from(("PREPARING", "CREATING", "RUNNING"))), st.integers(0, 30))

@@ -183,7 +183,7 @@ def test_two_creates_of_one_name_make_one_table() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("buckets", [25_000, 1_000_000_000])
+@pytest.mark.parametrize("buckets", [11_000, 25_000, 1_000_000_000])
 def test_a_table_too_large_for_one_batch_is_refused_and_leaves_nothing(buckets: int) -> None:
     async def scenario(bench: Bench) -> None:
         client = bench.client()

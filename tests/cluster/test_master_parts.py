@@ -10,12 +10,21 @@ from typing import Any
 import pytest
 
 from cluster.config import Knobs
+from cluster.master.background import create_request
 from cluster.master.calls import MOST_IN_FLIGHT, ServerCall, ServerCalls
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.freshness import Freshness
 from cluster.master.manager import CatalogManager, Refusal
-from cluster.master.records import deleted_tablet, new_table, new_tablet, removed_table
+from cluster.master.records import (
+    TabletConfig,
+    changed_tablet,
+    deleted_tablet,
+    new_table,
+    new_tablet,
+    removed_table,
+)
 from cluster.master.tservers import ServerMap
+from cluster.raft.configurations import FOUNDING_INDEX
 from cluster.raft.types import Configuration, Member
 from cluster.waiters import OutcomeUnknown
 from cluster.wire.messages import (
@@ -265,3 +274,14 @@ def test_what_turns_out_to_be_committed_is_told_and_what_was_overtaken_is_not() 
 
     assert asyncio.run(scenario(False)) == [request_of("delete")]
     assert asyncio.run(scenario(True)) == []
+
+
+@pytest.mark.parametrize(("op_index", "founding"), [(0, True), (FOUNDING_INDEX, True), (FOUNDING_INDEX + 1, False)])
+def test_a_replica_that_comes_up_late_founds_its_group_unless_that_was_changed_since(
+    op_index: int, founding: bool
+) -> None:
+    manager, _ = manager_of(Catalog(), Slow())
+    table, made = new_table("a", "orders", COLUMNS, 3), new_tablet("x", "a", Partition(0, 1))
+    tablet = changed_tablet(made, config=TabletConfig(op_index, (SERVER,)))
+    request = create_request(manager, table, tablet, "t1")
+    assert (request.founding, request.voters, request.server_id) == (founding, (SERVER,), "t1")
