@@ -304,6 +304,15 @@ def test_masters_tell_who_they_are() -> None:
     play(scenario)
 
 
+def test_ids_of_columns_are_given_for_all_or_for_none() -> None:
+    async def scenario(bench: Bench, client: ClusterClient) -> None:
+        with pytest.raises(DefiniteError, match="for all columns, from 0 on, or for none"):
+            await client.create_table("a", (*COLUMNS, Column(-1, "more", "int64")), 1, 3)
+        assert await client.list_tables() == ()
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("name", ["", "x" * 300])
 def test_a_table_needs_a_name_of_bounded_length(name: str) -> None:
     async def scenario(bench: Bench, client: ClusterClient) -> None:
