@@ -119,7 +119,7 @@ def run(
         workload_options=key_values([*(option or []), *([] if table is None else [f"table={table}"])]),
         swarm=swarm,
     )
-    return run_or_runs(options, seed is not None, Many(seeds, jobs, keep_valid), json_output)
+    return run_or_runs(options, seed is not None, Many(seeds, jobs, keep_valid), json_output, _process.is_program)
 
 
 @app.command()

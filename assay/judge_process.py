@@ -63,11 +63,8 @@ def _load() -> None:
 
     with loading(for_good=True):
         without_pandas()
-        for module in ("assay.judging", "assay.reporting", "results.report"):
+        for module in ("assay.judging", "assay.reporting", "results.report", "checkers.compiled"):
             importlib.import_module(module)
-        numba = importlib.import_module("numba.core.registry")
-        numba.cpu_target.typing_context.refresh()  # as its first kernel would, which is called once the run is over
-        numba.cpu_target.target_context.refresh()
 
 
 def _judge(rundir: RunDir) -> Mapping[str, Any]:

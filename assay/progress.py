@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING
 
 from checkers.compile_cache import compilation_told
 from harness.ops import Op
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 EVENTS_PER_UPDATE = 256
 STAGE_SHARES = {"set up": 0.0, "load": 0.05, "heal": 0.85, "recover": 0.88, "final reads": 0.9, "logs": 0.93}
@@ -22,57 +23,73 @@ LINE_GAP_S = 10.0
 """Without a terminal a line is printed now and then, this far apart at least."""
 
 
+def on_terminal() -> bool:
+    """Whether somebody watches standard error. Only then is rich loaded, which draws there: it takes long to load."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 class RunProgress:
     """A `harness.spec.RunListener` on standard error: one bar on a terminal, else a line now and then."""
 
     def __init__(self, time_limit_s: float) -> None:
-        console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description:<12}"),
-            BarColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._lines = not console.is_terminal
         from harness.real.clock import RealClock  # with it comes all that real nodes take
 
+        self._bar = _StageBar() if on_terminal() else None
         self._clock = RealClock()
         self._told_ns = self._clock.monotonic_ns()
-        self._task = self._bar.add_task("set up", total=1.0, note="")
         self._limit_ns = time_limit_s * 1e9
         self._stage = "set up"
         self._events = 0
 
     def __enter__(self) -> RunProgress:
-        self._bar.start()
+        if self._bar is not None:
+            self._bar.bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._bar.stop()
+        if self._bar is not None:
+            self._bar.bar.stop()
 
     def stage(self, name: str) -> None:
         self._stage = name
-        share = {**STAGE_SHARES, **LATER_SHARES}.get(name, 0.0)
-        self._bar.update(self._task, description=name, completed=share, note="")
-        self._line(name)
+        self._show(name, {**STAGE_SHARES, **LATER_SHARES}.get(name, 0.0), "")
 
     def event(self, op: Op) -> None:
         self._events += 1
         if self._events % EVENTS_PER_UPDATE == 0 and self._stage == "load":
             low, high = STAGE_SHARES["load"], STAGE_SHARES["heal"]
             done = min(1.0, op.time / self._limit_ns)
-            note = f"{op.time / 1e9:.0f} s, {self._events} events"
-            self._bar.update(self._task, completed=low + done * (high - low), note=note)
-            self._line(f"load: {note}")
+            self._show("load", low + done * (high - low), f"{op.time / 1e9:.0f} s, {self._events} events")
 
-    def _line(self, words: str) -> None:
+    def _show(self, stage: str, share: float, note: str) -> None:
+        if self._bar is not None:
+            self._bar.show(stage, share, note)
+            return
         now_ns = self._clock.monotonic_ns()
-        if self._lines and now_ns - self._told_ns >= LINE_GAP_S * 1e9:
+        if now_ns - self._told_ns >= LINE_GAP_S * 1e9:
             self._told_ns = now_ns
-            print(words, file=sys.stderr, flush=True)
+            print(f"{stage}: {note}" if note else stage, file=sys.stderr, flush=True)
+
+
+class _StageBar:
+    """The bar of a run: its stage, and how much of the whole is done."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.bar: Progress = Progress(
+            TextColumn("{task.description:<12}"),
+            BarColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self.bar.add_task("set up", total=1.0, note="")
+
+    def show(self, stage: str, share: float, note: str) -> None:
+        self.bar.update(self._task, description=stage, completed=share, note=note)
 
 
 @contextmanager
@@ -80,6 +97,11 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
     """Shows a text on standard error where that is a terminal, and says when kernels are compiled; yields what changes
     the text."""
     shown = text
+    if not on_terminal():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
     with Console(stderr=True).status(text) as status:
 
         def change(to: str) -> None:
@@ -97,7 +119,12 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
     """A bar on standard error over so many things, where that is a terminal; yields what counts one more."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    if not on_terminal():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)

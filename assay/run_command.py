@@ -7,18 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from assay.compose import Finished, carry_out
 from assay.judge_process import JudgeProcess, judge_process
+from assay.loading import loading
 from assay.options import RunOptions, validate
 from assay.progress import RunProgress
 from assay.telling import Teller, anomaly_sentences
 from harness.arrow import without_pandas
 from harness.errors import HarnessError, UserError
 from harness.rundir import RunDir
+
+if TYPE_CHECKING:
+    from assay.compose import Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +33,14 @@ class Many:
     keep_valid: bool
 
 
-def run_or_runs(options: RunOptions, one_seed: bool, many: Many, json_output: bool) -> int:
-    """One run, or one for each seed of a range; returns the exit code. `one_seed` says that a seed was named."""
+def run_or_runs(options: RunOptions, one_seed: bool, many: Many, json_output: bool, for_good: bool = False) -> int:
+    """One run, or one for each seed of a range; returns the exit code. `one_seed` says that a seed was named; see
+    `assay.loading` for `for_good`."""
     without_pandas()
     if many.seeds is None:
         if many.jobs != 1 or many.keep_valid:
             raise UserError("--jobs and --keep-valid go with --seeds.")
-        return run_and_report(validate(options), json_output)
+        return run_and_report(validate(options), json_output, for_good)
     if one_seed:
         raise UserError("--seed and --seeds exclude each other.")
     from assay.seeds import parse_seeds
@@ -45,9 +49,11 @@ def run_or_runs(options: RunOptions, one_seed: bool, many: Many, json_output: bo
     return run_seeds(options, parse_seeds(many.seeds), many.jobs, many.keep_valid, json_output)
 
 
-def run_and_report(options: RunOptions, json_output: bool) -> int:
+def run_and_report(options: RunOptions, json_output: bool, for_good: bool = False) -> int:
     """Make one run, print its verdict and where it is saved, and return its exit code."""
     with judge_process() as process:
+        with loading(for_good):  # while the other process loads what judging takes, which is nothing of this
+            from assay.compose import carry_out
         with RunProgress(options.time_limit) as progress:
             finished = carry_out(options, process.judge, progress, datetime.now(), tell)
         if not finished.outcome.rundir.verdict_json.exists():

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-import uvloop
 
 from cluster.config import NodeConfig, load_config
 from cluster.group_spec import OnFailure
@@ -190,6 +189,8 @@ def main(arguments: Sequence[str]) -> int:
     handler.setFormatter(ClockFormatter(RealClock()))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     log = logging.getLogger("cluster")
+    import uvloop  # the simulator, which comes here too, has a loop of its own
+
     try:
         config = _read_config(arguments)
     except UserError as error:
