@@ -17,9 +17,10 @@ _LONGEST_NS = 3_600_000_000_000
 class Alarm:
     """Calls `on_wake` at or after the time set (monotonic ns), which `on_wake` must move on.
 
-    Moving the time later costs nothing: the sleep ends early, looks, and sleeps on; as long as it is not before
-    `sleeps_until_ns` one may also write `wake_ns`. Only moving it before the end of the current sleep begins another.
-    `on_error` is handed what `on_wake` raised, which is the loop's business otherwise; the alarm is dead then.
+    Moving the time later costs nothing: the sleep ends early, looks, and sleeps on. Only moving it before the end of
+    the current sleep, `sleeps_until_ns`, begins another.
+    `on_error` is handed what `on_wake` raised, which is the loop's business otherwise; the alarm is dead then. With
+    `due` the time is asked for when a sleep ends, and only what comes before `sleeps_until_ns` has to be set.
     """
 
     def __init__(
@@ -27,8 +28,9 @@ class Alarm:
         clock: Clock,
         on_wake: Callable[[], None],
         on_error: Callable[[BaseException], None] | None = None,
+        due: Callable[[], int] | None = None,
     ) -> None:
-        self._clock, self._on_wake, self._on_error = clock, on_wake, on_error
+        self._clock, self._on_wake, self._on_error, self._due = clock, on_wake, on_error, due
         self.wake_ns = 0
         self.sleeps_until_ns = _NO_SLEEP_NS
         self._timer: Timer | None = None
@@ -63,6 +65,8 @@ class Alarm:
         """Wake as often as the time has come by now, then sleep on. No time that is set meanwhile begins a sleep."""
         self._waking = True
         while not self._over:
+            if self._due is not None:
+                self.wake_ns = self._due()
             self.sleeps_until_ns = self.wake_ns
             left_ns = self.wake_ns - self._clock.monotonic_ns()
             if left_ns > 0:

@@ -69,10 +69,6 @@ from harness.ports import Ports
 __all__ = ["ChangeRefused", "Group", "GroupSpec", "NotLeader", "OutcomeUnknown", "StateMachine", "Transport"]
 
 
-def _ignore(_: object) -> None:
-    return None
-
-
 class Group:
     """One replica of a Raft group. Made by `open`; after `close` or a failure every call raises NotLeader.
 
@@ -118,7 +114,7 @@ class Group:
         self._handing_over: dict[str, None] = {}
         self._wake_ns = 0
         log.attach(self._durable, self._disk_full)
-        self._alarm = Alarm(ports.clock, self._tick, self._panic)
+        self._alarm = Alarm(ports.clock, self._tick, self._panic, self._due_ns)
 
     @classmethod
     async def open(
@@ -128,8 +124,8 @@ class Group:
         machine: StateMachine,
         transport: Transport,
         log: GroupLog,
-        on_leadership: OnLeadership = _ignore,
-        on_failure: OnFailure = _ignore,
+        on_leadership: OnLeadership = lambda _: None,
+        on_failure: OnFailure = lambda _: None,
     ) -> Group:
         """Recover the group from its node's log (or begin it there) and run it; raises Quarantined, OSError."""
         found = log.recover()
@@ -231,8 +227,8 @@ class Group:
         index = self._raft.lease_read_index(now_ns)
         if index is not None:
             self._observer.served_by_lease(self._spec.group_id, self._raft, now_ns)
-        if index is not None and self.applied_index >= index:
-            return False
+            if self._applier.applied_index >= index:
+                return False
         context, future = self._waiters.add_read(self._deadline(timeout_s))
         if index is None:
             self._step(ReadIndex(context))
@@ -332,12 +328,26 @@ class Group:
         self._carry_out(ready)
 
     def _carry_out(self, ready: Ready) -> None:
-        armed, state = self._failpoints.armed, ready.soft_state
+        """What nearly every step asks for; of the others this is a part."""
+        if ready.rare or ready.soft_state is not None or self._failpoints.armed:
+            self._carry_out_all(ready)
+            return
+        if ready.apply:
+            self._observer.committed(self._spec.group_id, self._raft, ready.apply)
+        if ready.send_now:
+            self._send(ready.send_now)
+        if ready.persist is not None:
+            self._disk.put(ready.persist)
+        if ready.apply:
+            self._applier.put(ready, None)
+        self._wake_ns = ready.wake_ns
+
+    def _carry_out_all(self, ready: Ready) -> None:
+        state = ready.soft_state
         if state is not None:
             self.is_leader, self.term = state.role is Role.LEADER, state.term
         if ready.apply:
-            if armed:
-                self._passing.at("before_commit")
+            self._passing.at("before_commit")
             self._observer.committed(self._spec.group_id, self._raft, ready.apply)
         if ready.configuration is not None:
             self._configured(ready.configuration)
@@ -345,12 +355,11 @@ class Group:
             self._transport.quiesced(self._spec.group_id, ready.quiescence, self._awake)
         if ready.send_now:
             self._send(ready.send_now)
-        if armed and ready.apply:
+        if ready.apply:
             self._passing.at("after_commit")
         received = None if ready.install is None else self._traffic.take_received()
         if ready.persist is not None:
-            if armed:
-                self._passing.before_persist(ready, self._raft.role)
+            self._passing.before_persist(ready, self._raft.role)
             self._disk.put(ready.persist, received)
         if ready.failed_reads:
             self._waiters.fail_reads(ready.failed_reads, self._not_leader())
@@ -359,10 +368,6 @@ class Group:
         if state is not None:
             self._changed(state)
         self._wake_ns = ready.wake_ns
-        if ready.changes or ready.send_snapshots:
-            self._carry_out_rare(ready)
-
-    def _carry_out_rare(self, ready: Ready) -> None:
         for result in ready.changes:
             self._waiters.settle_change(result)
         if ready.send_snapshots:
@@ -415,10 +420,8 @@ class Group:
     def _snapshot_if_due(self) -> None:
         knobs, applied_index = self._spec.knobs, self._applier.applied_index
         due = self._traffic.stored.due(applied_index, self._disk.log_bytes, knobs.snapshot_entries)
-        if due and not self._disk.saving:
-            meta = self._raft.snapshot_meta(applied_index)
-            if meta is not None:
-                self._disk.save_snapshot(meta, self._machine.freeze(part_bytes(knobs)), self._saved)
+        if due and not self._disk.saving and (meta := self._raft.snapshot_meta(applied_index)) is not None:
+            self._disk.save_snapshot(meta, self._machine.freeze(part_bytes(knobs)), self._saved)
 
     def _saved(self, saved: SnapshotRef) -> None:
         if saved.meta.index > self._traffic.stored.index:
@@ -438,28 +441,31 @@ class Group:
         return self._clock.monotonic_ns() + int(timeout_s * 1e9)
 
     def _rearm(self) -> None:
-        """Wake for whatever comes first; most often it only moves later, which costs nothing."""
-        if self._stopped:
-            return
-        wake_ns = self._wake_ns
-        if self._traffic.sends and (stream_ns := self._traffic.next_wake_ns) is not None and stream_ns < wake_ns:
-            wake_ns = stream_ns
-        if self._waiters.next_deadline_ns < wake_ns:
-            wake_ns = self._waiters.next_deadline_ns
-        if self._queue.next_deadline_ns < wake_ns:
-            wake_ns = self._queue.next_deadline_ns
-        alarm = self._alarm
-        if alarm.sleeps_until_ns <= wake_ns:
-            alarm.wake_ns = wake_ns
-        else:
-            alarm.set(wake_ns)
+        """Wake for what comes before the alarm would; most often nothing does, and this is asked after each step."""
+        until_ns = self._alarm.sleeps_until_ns
+        if (
+            self._wake_ns < until_ns
+            or self._waiters.next_deadline_ns < until_ns
+            or self._queue.next_deadline_ns < until_ns
+            or self._traffic.sends
+        ):
+            self._alarm.set(self._due_ns())
+
+    def _due_ns(self) -> int:
+        """When something is to be done without an event."""
+        stream_ns = self._traffic.next_wake_ns if self._traffic.sends else None
+        due_ns = min(self._wake_ns, self._waiters.next_deadline_ns, self._queue.next_deadline_ns)
+        return due_ns if stream_ns is None else min(due_ns, stream_ns)
 
     def _tick(self) -> None:
         now_ns = self._clock.monotonic_ns()
         self._waiters.expire(now_ns)
         self._queue.expire(now_ns)
         if self.is_leader and self._disk.stalled(now_ns) and DISK_HANGS not in self._handing_over:
-            self._disk_stalled()
+            # Nothing becomes durable for too long: no lease is held from now on, until the disk is back (G7).
+            self._log.warning("%s: the disk hangs", self._spec.group_id)
+            self.hand_over(DISK_HANGS)
+            self._queue.refuse(self._not_leader())
         self._traffic.poll(now_ns)
         self._step(Tick())
 
@@ -471,12 +477,6 @@ class Group:
             self._log.warning("%s: the disk is full", self._spec.group_id)
             self._queue.refuse(self._not_leader())
         self.hand_over(DISK_FULL, full)
-
-    def _disk_stalled(self) -> None:
-        """Nothing becomes durable for too long: no lease is held from now on, until the disk is back (G7)."""
-        self._log.warning("%s: the disk hangs", self._spec.group_id)
-        self.hand_over(DISK_HANGS)
-        self._queue.refuse(self._not_leader())
 
     def _panic(self, error: BaseException) -> None:
         if not self._stopped:

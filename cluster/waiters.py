@@ -135,7 +135,8 @@ class Waiters:
 
     def resolve(self, term: int, index: int, result: bytes) -> None:
         """The entry (term, index) was applied with this result."""
-        proposal = self._proposals.pop((term, index), None)
+        proposals = self._proposals
+        proposal = proposals.pop((term, index), None) if proposals else None
         if proposal is not None and not proposal.future.done():
             proposal.future.set_result(result)
 

@@ -174,7 +174,12 @@ class Raft:
         if state.quiet is not None:
             quiescence.hear(state)
         if type(event) is Receive:
-            self._receive(event.message, now_ns)
+            message = event.message
+            # Rules apply to whoever sends: the own configuration may be older or newer than the sender's (§4.1).
+            if message.target == state.node_id and message.source != state.node_id:
+                rule = _RULES.get(type(message))
+                if rule is not None:
+                    rule(state, message, now_ns)
         elif type(event) is Persisted:
             on_persisted(state, event.sequence, now_ns)
         elif type(event) is Propose:
@@ -218,15 +223,6 @@ class Raft:
                 following.on_snapshot_received(state, event, now_ns)
             case _:
                 pass
-
-    def _receive(self, message: Message, now_ns: int) -> None:
-        """Rules apply to whoever sends: the own configuration may be older or newer than the sender's (§4.1)."""
-        state = self._state
-        if message.target != state.node_id or message.source == state.node_id:
-            return
-        rule = _RULES.get(type(message))
-        if rule is not None:
-            rule(state, message, now_ns)
 
 
 _RULES: dict[type[Message], Callable[[State, Any, int], None]] = {

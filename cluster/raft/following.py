@@ -163,4 +163,4 @@ def install(state: State, meta: SnapshotMeta) -> None:
     state.applied_index = meta.index
     state.configurations = Configurations(meta.configuration)
     adopt(state)
-    state.out.install = meta
+    state.out.rarely.install = meta

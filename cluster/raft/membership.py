@@ -127,12 +127,12 @@ def append_change(state: State, context: int, kind: ChangeKind, member: Member, 
     position = OpId(state.term, state.log.last_index + 1)
     entry = configuration_entry(Configuration(after.voters, after.learners, position.index, position.term))
     append_entries_to_log(state, (entry,))
-    state.out.changes.append(ChangeResult(context, position))
+    state.out.rarely.changes.append(ChangeResult(context, position))
     replication.replicate(state, now_ns)
 
 
 def refuse(state: State, context: int, reason: Reason, message: str) -> None:
-    state.out.changes.append(ChangeResult(context, None, reason, message))
+    state.out.rarely.changes.append(ChangeResult(context, None, reason, message))
 
 
 def on_progress(state: State, peer: NodeId, progress: Progress, now_ns: int) -> None:

@@ -106,12 +106,12 @@ def wakes(state: State, event: Event) -> bool:
 
 def resume(state: State) -> None:
     state.quiet = None
-    state.out.quiescence = Quiescence(Silence.RESUMED, ())
+    state.out.rarely.quiescence = Quiescence(Silence.RESUMED, ())
 
 
 def withdraw(state: State) -> None:
     state.quiet = None
-    state.out.quiescence = Quiescence(Silence.WITHDRAWN, ())
+    state.out.rarely.quiescence = Quiescence(Silence.WITHDRAWN, ())
 
 
 # ---- the leader ----
@@ -154,7 +154,7 @@ def asks(state: State, now_ns: int) -> bool:
         return False
     state.quiet = Quiet(state.node_id, state.term, state.log.last_index, now_ns, asleep=not state.progress)
     state.asked_in_term = state.term
-    state.out.quiescence = Quiescence(Silence.LEADS, tuple(state.progress))
+    state.out.rarely.quiescence = Quiescence(Silence.LEADS, tuple(state.progress))
     return True
 
 
@@ -186,7 +186,7 @@ def agree(state: State, message: AppendEntries) -> bool:
         return False
     if state.quiet is None:
         state.quiet = Quiet(message.source, state.term, last, message.sent_ns)
-        state.out.quiescence = Quiescence(Silence.FOLLOWS, (message.source,))
+        state.out.rarely.quiescence = Quiescence(Silence.FOLLOWS, (message.source,))
     state.quiet.since_ns = max(state.quiet.since_ns, message.sent_ns)
     return True
 

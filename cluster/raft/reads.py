@@ -62,7 +62,7 @@ def lease_read_index(state: State, now_ns: int) -> int | None:
 
 def on_read_index(state: State, context: int, now_ns: int) -> None:
     if state.role is not Role.LEADER:
-        state.out.failed_reads.append(context)
+        state.out.rarely.failed_reads.append(context)
     elif state.transfer_target is not None or not knows_commit(state):
         state.parked_reads.append(context)
     else:
@@ -72,7 +72,7 @@ def on_read_index(state: State, context: int, now_ns: int) -> None:
 def admit(state: State, context: int, now_ns: int) -> None:
     """Serve under the lease, else once a round that starts after this moment is acknowledged by a quorum (§6.4)."""
     if may_serve_now(state, now_ns):
-        state.out.reads.append(ReadReady(context, state.commit_index))
+        state.out.rarely.reads.append(ReadReady(context, state.commit_index))
         return
     state.round_reads.append((state.read_round + 1, context, state.commit_index))
     if state.read_round == state.confirmed_round:
@@ -98,7 +98,7 @@ def confirm(state: State, now_ns: int) -> None:
     state.confirmed_round = max(state.confirmed_round, quorum_value(state, state.read_round, rounds))
     while state.round_reads and state.round_reads[0][0] <= state.confirmed_round:
         _, context, index = state.round_reads.popleft()
-        state.out.reads.append(ReadReady(context, index))
+        state.out.rarely.reads.append(ReadReady(context, index))
     if state.round_reads and state.read_round == state.confirmed_round:
         start_round(state, now_ns)
 
@@ -114,7 +114,7 @@ def release_parked(state: State, now_ns: int) -> None:
 
 def fail_all(state: State) -> None:
     """Leadership is over: nothing asked of this leader will be answered."""
-    state.out.failed_reads.extend(state.parked_reads)
-    state.out.failed_reads.extend(context for _, context, _ in state.round_reads)
+    state.out.rarely.failed_reads.extend(state.parked_reads)
+    state.out.rarely.failed_reads.extend(context for _, context, _ in state.round_reads)
     state.parked_reads.clear()
     state.round_reads.clear()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cluster.raft.quiescence import sleeps
 from cluster.raft.reads import FOR_EVER_NS
-from cluster.raft.state import Outbox, State
-from cluster.raft.types import Entry, HardState, NodeId, Persist, Ready, Role, SoftState
+from cluster.raft.state import Outbox, Rare, State
+from cluster.raft.types import Entry, HardState, NodeId, Persist, Ready, Role, SnapshotMeta, SoftState
 
 
 def collect(state: State) -> Ready:
@@ -19,9 +19,8 @@ def collect(state: State) -> Ready:
     else:
         wake_ns = state.heartbeat_due_ns if state.role is Role.LEADER else state.election_deadline_ns
     out = state.out
-    rare = out.reads or out.failed_reads or out.changes or out.send_snapshots
-    if rare or out.configuration is not None or out.quiescence is not None or out.install is not None:
-        return all_of(state, apply, soft_state, wake_ns)
+    if out.rare is not None:
+        return all_of(state, out.rare, apply, soft_state, wake_ns)
     if not (out.sends or out.unsaved_from or out.after_persist or out.hard_changed):
         proposed, out.proposed = out.proposed, None
         return Ready((), None, None, apply, (), (), soft_state, proposed, wake_ns)
@@ -33,27 +32,29 @@ def collect(state: State) -> Ready:
     return ready
 
 
-def all_of(state: State, apply: tuple[Entry, ...], soft_state: SoftState | None, wake_ns: int) -> Ready:
+def all_of(state: State, rare: Rare, apply: tuple[Entry, ...], soft_state: SoftState | None, wake_ns: int) -> Ready:
     """The Ready of a step that asks for what few steps ask for."""
     out, state.out = state.out, Outbox()
+    saves = out.hard_changed or out.unsaved_from or out.after_persist or rare.install
     return Ready(
         tuple(out.sends),
-        persist_of(state, out) if out.hard_changed or out.unsaved_from or out.after_persist or out.install else None,
-        out.install,
+        persist_of(state, out, rare.install) if saves else None,
+        rare.install,
         apply,
-        tuple(out.reads),
-        tuple(out.failed_reads),
+        tuple(rare.reads),
+        tuple(rare.failed_reads),
         soft_state,
         out.proposed,
         wake_ns,
-        tuple(out.changes),
-        out.configuration,
-        tuple(out.send_snapshots),
-        out.quiescence,
+        tuple(rare.changes),
+        rare.configuration,
+        tuple(rare.send_snapshots),
+        rare.quiescence,
+        rare=True,
     )
 
 
-def persist_of(state: State, out: Outbox) -> Persist:
+def persist_of(state: State, out: Outbox, install: SnapshotMeta | None = None) -> Persist:
     """What must be durable before its messages leave; sequences count from 1."""
     state.sequence += 1
     hard_state = None
@@ -63,9 +64,9 @@ def persist_of(state: State, out: Outbox) -> Persist:
     entries: tuple[Entry, ...] = ()
     if out.unsaved_from:
         entries = state.log.between(out.unsaved_from, state.log.last_index)
-    if entries or out.install:
+    if entries or install:
         state.pending_writes.append((state.sequence, state.log.last_index))
-    return Persist(state.sequence, hard_state, entries, out.install, tuple(out.after_persist))
+    return Persist(state.sequence, hard_state, entries, install, tuple(out.after_persist))
 
 
 def saved_vote(state: State) -> NodeId | None:

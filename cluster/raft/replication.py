@@ -168,7 +168,7 @@ def send_snapshot(state: State, peer: NodeId, progress: Progress) -> None:
     if state.snapshot is None:
         return
     progress.await_snapshot(state.snapshot.index)
-    state.out.send_snapshots.append(SendSnapshot(peer, state.term, state.snapshot))
+    state.out.rarely.send_snapshots.append(SendSnapshot(peer, state.term, state.snapshot))
 
 
 def on_snapshot_sent(state: State, event: SnapshotSent, now_ns: int) -> None:

@@ -38,21 +38,37 @@ if TYPE_CHECKING:
     from cluster.raft.quiescence import Quiet
 
 
-class Outbox(msgspec.Struct):
-    """What one step asks of the driver; `unsaved_from` is the lowest index appended in it (0: none)."""
+class Rare(msgspec.Struct):
+    """What few steps ask of the driver."""
 
-    sends: list[Message] = []
-    after_persist: list[Message] = []
-    hard_changed: bool = False
-    unsaved_from: int = 0
     install: SnapshotMeta | None = None
     changes: list[ChangeResult] = []
     configuration: Configuration | None = None
     send_snapshots: list[SendSnapshot] = []
     reads: list[ReadReady] = []
     failed_reads: list[int] = []
-    proposed: tuple[tuple[int, int], ...] | None = None
     quiescence: Quiescence | None = None
+
+
+class Outbox(msgspec.Struct):
+    """What one step asks of the driver; `unsaved_from` is the lowest index appended in it (0: none).
+
+    What few steps ask for is apart, so that the others find out at one look that there is none of it.
+    """
+
+    sends: list[Message] = []
+    after_persist: list[Message] = []
+    hard_changed: bool = False
+    unsaved_from: int = 0
+    proposed: tuple[tuple[int, int], ...] | None = None
+    rare: Rare | None = None
+
+    @property
+    def rarely(self) -> Rare:
+        """To ask for what few steps ask for."""
+        if self.rare is None:
+            self.rare = Rare()
+        return self.rare
 
 
 @dataclass(slots=True)
@@ -218,7 +234,7 @@ def recovered_configurations(snapshot: SnapshotMeta | None, log: Log) -> Configu
 def adopt(state: State) -> None:
     """Act on the configuration in force, which has just changed (§4.1: at once, whether it is committed or not)."""
     configuration = state.configurations.in_force
-    state.out.configuration = configuration
+    state.out.rarely.configuration = configuration
     state.voters = configuration.voter_ids
     state.peers = tuple(each.server_id for each in configuration.members if each.server_id != state.node_id)
     state.quorum = len(state.voters) // 2 + 1

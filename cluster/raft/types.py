@@ -223,6 +223,7 @@ class Ready(msgspec.Struct, frozen=True):
     `failed_reads` are contexts of read requests given up (leadership lost). `proposed` is the log position given to a
     proposal of this very step, or None if it was refused (not the leader). `wake_ns` is the time of the next tick
     that the state machine needs (monotonic; there is no need to tick before). `quiescence` comes before all of it.
+    Only where it is `rare` it asks for more than `send_now`, `persist` and `apply`, or a change of `soft_state`.
     """
 
     send_now: tuple[Message, ...] = ()
@@ -238,6 +239,7 @@ class Ready(msgspec.Struct, frozen=True):
     configuration: Configuration | None = None
     send_snapshots: tuple[SendSnapshot, ...] = ()
     quiescence: Quiescence | None = None
+    rare: bool = False
 
 
 # ---- events (local events are messages too) ----

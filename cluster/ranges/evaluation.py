@@ -231,7 +231,7 @@ class Evaluation:
         if timestamp < self._machine.threshold:
             return _fault("INVALID", "the versions of the time asked for are collected")
         self._promises_of(held).served(spans, timestamp)
-        return encode(reads.carry_out(read, self._machine, timestamp))
+        return encode(reads.carry_out(read, spans, self._machine, timestamp))
 
     # ---- both ----
 

@@ -84,8 +84,16 @@ def extended(lease: Lease, reading: ClockReading, duration_ns: int) -> Lease:
     if expiration <= lease.expiration:
         return lease
     # Each write comes here, and `msgspec.structs.replace` takes six times as long as the constructor.
-    span = (lease.start, expiration, lease.low_water, lease.over, lease.promised)
-    return Lease(lease.holder, lease.sequence, lease.term, *span)
+    return Lease(
+        lease.holder,
+        lease.sequence,
+        lease.term,
+        lease.start,
+        expiration,
+        lease.low_water,
+        lease.over,
+        lease.promised,
+    )
 
 
 def handed_over(lease: Lease, command: HandOverLease) -> Lease:

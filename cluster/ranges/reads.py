@@ -16,7 +16,7 @@ Read: TypeAlias = ReadCell | ReadRows | GetRow | ScanRows
 def spans_of(read: Read) -> tuple[Span, ...]:
     """What it touches."""
     if isinstance(read, ReadCell):
-        return (point(read.cell),)
+        return (point((read.partition, read.row, read.column)),)
     if isinstance(read, GetRow):
         return (point(typed.marker_of(read)),)
     if isinstance(read, ScanRows):
@@ -24,16 +24,18 @@ def spans_of(read: Read) -> tuple[Span, ...]:
     return tuple(rows(read.partition, each.first, each.last) for each in read.ranges)
 
 
-def carry_out(read: Read, versions: RowVersions, timestamp: int) -> ReadReply | RowsReply | TypedRowsReply | ErrorReply:
-    """What it finds at `timestamp`."""
+def carry_out(
+    read: Read, spans: tuple[Span, ...], versions: RowVersions, timestamp: int
+) -> ReadReply | RowsReply | TypedRowsReply | ErrorReply:
+    """What it finds at `timestamp`; `spans` is what it touches."""
     if isinstance(read, ReadCell):
-        version = versions.read(read.cell, timestamp)
+        version = versions.read(spans[0][0], timestamp)
         return ReadReply(None if version is None else version.value, timestamp)
     if isinstance(read, GetRow):
         return typed.get(read, versions, timestamp)
     if isinstance(read, ScanRows):
         return typed.scan(read, versions, timestamp)
-    found = [cell for span in spans_of(read) for cell in versions.scan(span, timestamp)]
+    found = [cell for span in spans for cell in versions.scan(span, timestamp)]
     return RowsReply(tuple(Cell(_number(key), key[2], version.value) for key, version in found), timestamp)
 
 

@@ -129,6 +129,8 @@ class Sessions:
 
     def __init__(self, flaws: frozenset[str] = frozenset()) -> None:
         self.time = 0
+        self._none_ends_before = 0
+        """Up to this time no session ends: last uses only rise, so it need not be looked for at each command."""
         self._set_limits(SessionLimits(0, 0, 0))
         self._sessions: dict[int, _Session] = {}
         self._digest = 0
@@ -156,10 +158,14 @@ class Sessions:
         """A command has carried this time: sessions that were silent for too long end."""
         if time > self.time:
             self.time = time
+        if self.time <= self._none_ends_before:
+            return
         sessions, oldest = self._sessions, self.time - self._limits.silence_ns
         while sessions:
             session = next(iter(sessions))
-            if sessions[session].last_use >= oldest:
+            last_use = sessions[session].last_use
+            if last_use >= oldest:
+                self._none_ends_before = last_use + self._limits.silence_ns
                 return
             self._end(session)
 
@@ -193,7 +199,7 @@ class Sessions:
         self._digest = digest + session.print & MASK
 
     def _set_limits(self, limits: SessionLimits) -> None:
-        self._limits, self._limits_print = limits, fingerprint(limits)
+        self._limits, self._limits_print, self._none_ends_before = limits, fingerprint(limits), 0
 
     def _end(self, number: int) -> None:
         session = self._sessions.pop(number)

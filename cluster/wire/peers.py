@@ -130,7 +130,8 @@ class PeerStreams:
         self._heard = self._check.heard
         self._gather_ns = knobs.heartbeat_gather_ms * _MS
         self._addresses: dict[str, Address] = {}
-        self._sequences: dict[tuple[str, Channel], int] = {}
+        self._sequences: dict[str, list[int]] = {}
+        """By target, the number of the next message on each channel."""
         self._arrivals: dict[tuple[str, int], Arrivals] = {}
         self._followers = Followers()
         self._heartbeats: Gathered = {}
@@ -273,9 +274,11 @@ class PeerStreams:
         address = self._addresses.get(target) or self._addresses.get(node_of(target))
         if address is None:
             return
-        stream = (target, channel)
-        sequence = self._sequences.get(stream, 0)
-        self._sequences[stream] = sequence + 1
+        sequences = self._sequences.get(target)
+        if sequences is None:
+            sequences = self._sequences[target] = [0] * len(Channel)
+        sequence = sequences[channel]
+        sequences[channel] = sequence + 1
         withdrawals = self._liveness.withdrawals(target)
         envelope = PeerEnvelope(
             self._server_id, self._epoch, channel, sequence, groups, withdrawals, heartbeat_ns, echo_ns

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from harness.ports import Channel
 from harness.sim.loop import SimLoop
-from harness.sim.trace import CLOGGED, DELAY, DUPLICATED, KIND_BITS, LOST, REORDERED, Decisions
+from harness.sim.trace import CLOGGED, DELAY, DUPLICATED, LOST, REORDERED, Decisions
 
 Message: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], int, bool, int]
 """What to call at the other end, with what; its size in bytes, whether it may arrive twice, and its channel."""
@@ -60,6 +60,7 @@ class Link:
 
     __slots__ = (
         "_busy_ns",
+        "_clear",
         "_clogged_until_ns",
         "_decisions",
         "_last_ns",
@@ -107,6 +108,11 @@ class Link:
         self._low_ns, self._span_ns = low, high - low
         steady = not (options.clog or options.outage) and options.rate_bytes_per_s is None
         self._plain = steady and not (options.loss or options.duplication or options.reorder or options.slow)
+        self._look_whether_clear()
+
+    def _look_whether_clear(self) -> None:
+        """Whether a message meets nothing but a delay, of which nobody keeps a record."""
+        self._clear = self._plain and not self.cut and self._queue is None and not self._decisions.recording
 
     def _forget_order(self) -> None:
         self._last_ns = [0] * (len(Channel) + 1)
@@ -114,10 +120,12 @@ class Link:
     def sever(self) -> None:
         """Cut the link."""
         self.cut = True
+        self._look_whether_clear()
 
     def restore(self) -> None:
         """Undo a cut."""
         self.cut = False
+        self._look_whether_clear()
 
     def send_probe(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         """Send what only asks whether anything arrives."""
@@ -132,44 +140,43 @@ class Link:
         channel: int = Channel.LOG,
     ) -> None:
         """Let `callback(*args)` happen at the other end after a delay, unless the message is lost on the way."""
-        if self.cut:
+        if not self._clear:
+            if self._queue is not None and not self.cut:
+                self._queue.append((callback, args, size, copies, channel))
+            elif not self.cut:
+                self._send_with_trouble(self._drawn_ns(), callback, args, size, copies, channel)
             return
-        if self._queue is not None:
-            self._queue.append((callback, args, size, copies, channel))
-            return
-        delay_ns = self._low_ns + int(self._random() * self._span_ns)
-        decisions = self._decisions
-        if decisions.recording:
-            decisions.entries.append(delay_ns << KIND_BITS | DELAY)
-        loop = self._loop
-        when_ns = loop.now_ns + delay_ns
-        if not self._plain:
-            self._send_with_trouble(when_ns, callback, args, size, copies, channel)
-            return
-        last_ns = self._last_ns
+        loop, last_ns = self._loop, self._last_ns
+        when_ns = loop.now_ns + self._low_ns + int(self._random() * self._span_ns)
         if when_ns < last_ns[channel]:
             when_ns = last_ns[channel]
         else:
             last_ns[channel] = when_ns
         loop.post(when_ns, callback, args)
 
+    def _drawn_ns(self) -> int:
+        """When a message that leaves now arrives if nothing happens to it."""
+        delay_ns = self._low_ns + int(self._random() * self._span_ns)
+        self._decisions.note(DELAY, delay_ns)
+        return self._loop.now_ns + delay_ns
+
     def send_datagram(self, callback: Callable[..., object], args: tuple[Any, ...], size: int) -> None:
         """Send a datagram of a probe: it meets what packets meet here, whatever messages ride on."""
         if self._queue is not None and not self.cut:
             self._queue.append((callback, args, size, True, Channel.LOG))
         elif not self.cut:
-            delay_ns = self._low_ns + int(self._random() * self._span_ns)
-            self._decisions.note(DELAY, delay_ns)
-            self._send_with_trouble(self._loop.now_ns + delay_ns, callback, args, size, True, _PROBES)
+            self._send_with_trouble(self._drawn_ns(), callback, args, size, True, _PROBES)
 
     def clog(self) -> None:
         """Queue everything from now on."""
         if self._queue is None:
             self._queue = []
+            self._look_whether_clear()
 
     def unclog(self) -> None:
         """Send what was queued, in a burst."""
         queue, self._queue = self._queue, None
+        self._look_whether_clear()
         for message in queue or ():
             self.send(*message)
 

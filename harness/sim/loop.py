@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 from harness.errors import HarnessError
 from harness.sim.handle import SimHandle
 from harness.sim.incarnation import OWNER, Incarnation
-from harness.sim.trace import FIRST_INCARNATION_TAG, FLUSH_WORDS, STEP_OF_NETWORK, Trace
+from harness.sim.trace import FIRST_INCARNATION_TAG, STEP_OF_NETWORK, Trace
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -28,6 +28,9 @@ Due: TypeAlias = SimHandle | tuple[Callable[..., object], tuple[Any, ...], Conte
 NO_LIMIT = 1 << 62
 STALL_STEPS = 5_000_000
 """Steps at one instant of virtual time after which the run is called stuck, at the latest after twice as many."""
+
+_LOOK_STEPS = 512
+"""So often limits are looked at and the trace is hashed: to ask at each step would cost more than the answer."""
 
 
 class SimulationStuck(HarnessError):
@@ -54,6 +57,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._trace = trace
         self._harness = harness
         self._step_limit = step_limit if step_limit is not None else NO_LIMIT
+        self._stalled_at = self._stalled_ns = 0
         self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self._ready: deque[Due] = deque()
         self._heap: list[Entry] = []
@@ -169,57 +173,62 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _drive(self) -> None:
         ready, heap, words, observers = self._ready, self._heap, self._trace.words, self.observers
-        limit, limited_ns = self._limit(), self.now_ns
+        self._stalled_at, self._stalled_ns = self.steps + STALL_STEPS, self.now_ns
         while not self._stopping:
-            self.steps = steps = self.steps + 1
-            if steps > limit:
-                if steps > self._step_limit or self.now_ns == limited_ns:
-                    raise self._stuck_by_limit()
-                limit, limited_ns = self._limit(), self.now_ns
-            if ready:
-                due = ready.popleft()
-            else:
-                if not heap:
-                    raise SimulationStuck(self._describe_deadlock())
-                when_ns, _, timer, callback, args = heappop(heap)
-                if when_ns > self.now_ns:
-                    self.now_ns = when_ns
-                    words.append(when_ns)
-                    if len(words) > FLUSH_WORDS:
-                        self._trace.flush_if_full()
-                if timer is None:
-                    words.append(STEP_OF_NETWORK)
-                    callback(*args)
-                    for observer in observers:
-                        observer(self.subject)
-                    continue
-                timer.queued = False
-                due = timer
-            if type(due) is not SimHandle:
-                callback, args, context, owner = due
-                if owner.blocked:
-                    owner.hold(SimHandle(callback, args, context, owner))
-                    continue
-            else:
-                if due.callback is None:
-                    continue
-                callback, args, context, owner = due.callback, due.args, due.context, due.owner
-                if owner.blocked:
-                    owner.hold(due)
-                    continue
-            words.append(owner.tag)
-            try:
-                context.run(callback, *args)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001 - it belongs to a node, and is recorded there
-                self.fail(owner, error)
-            for observer in observers:
-                observer(self.subject)
+            # All this is done at each step, so the loop itself counts them, and only what can have stopped it is asked.
+            first, last = self.steps + 1, self._look()
+            for self.steps in range(first, last + 1):
+                if ready:
+                    due = ready.popleft()
+                else:
+                    if not heap:
+                        raise SimulationStuck(self._describe_deadlock())
+                    when_ns, _, timer, callback, args = heappop(heap)
+                    if when_ns > self.now_ns:
+                        self.now_ns = when_ns
+                        words.append(when_ns)
+                    if timer is None:
+                        words.append(STEP_OF_NETWORK)
+                        callback(*args)
+                        for observer in observers:
+                            observer(self.subject)
+                        continue
+                    timer.queued = False
+                    due = timer
+                if type(due) is not SimHandle:
+                    callback, args, context, owner = due
+                    if owner.blocked:
+                        owner.hold(SimHandle(callback, args, context, owner))
+                        continue
+                else:
+                    if due.callback is None:
+                        continue
+                    callback, args, context, owner = due.callback, due.args, due.context, due.owner
+                    if owner.blocked:
+                        owner.hold(due)
+                        continue
+                words.append(owner.tag)
+                try:
+                    context.run(callback, *args)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it belongs to a node, and is recorded there
+                    self.fail(owner, error)
+                for observer in observers:
+                    observer(self.subject)
+                if self._stopping:
+                    break
 
-    def _limit(self) -> int:
-        """After how many steps it is looked whether time has advanced meanwhile."""
-        return min(self._step_limit, self.steps + STALL_STEPS)
+    def _look(self) -> int:
+        """Hash the trace, and see that no limit is reached; the step to look again after. Raises SimulationStuck."""
+        self._trace.flush_if_full()
+        if self.steps >= self._stalled_at:
+            if self.now_ns == self._stalled_ns:
+                raise self._stuck_by_limit()
+            self._stalled_at, self._stalled_ns = self.steps + STALL_STEPS, self.now_ns
+        if self.steps >= self._step_limit:
+            raise self._stuck_by_limit()
+        return min(self._step_limit, self._stalled_at, self.steps + _LOOK_STEPS)
 
     def run_handle(self, handle: SimHandle) -> None:
         """Run one step for an incarnation that works its steps off by itself."""
@@ -239,7 +248,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         owner.fail(error)
 
     def _stuck_by_limit(self) -> SimulationStuck:
-        if self.steps > self._step_limit:
+        if self.steps >= self._step_limit:
             return SimulationStuck(f"the limit of {self._step_limit} steps was reached at {self.time():.6f} s")
         return SimulationStuck(f"{STALL_STEPS} steps ran at {self.time():.6f} s and virtual time did not advance")
 
