@@ -18,7 +18,7 @@ from harness.sim.world import World
 KEYS = 30
 
 
-async def _client(database: SimDatabase, clock: Clock, process: int, until_ns: int, pause_s: float) -> int:
+async def run_client(database: SimDatabase, clock: Clock, process: int, until_ns: int, pause_s: float) -> int:
     entropy = random.Random(process)
     client = await database.open_client(process, 5.0)
     done = 0
@@ -40,7 +40,9 @@ async def _load(world: World, database: SimDatabase, clients: int, seconds: floa
     await database.await_ready(20)
     await database.setup_workload("register", {})
     until_ns = clock.monotonic_ns() + int(seconds * 1e9)
-    done = await asyncio.gather(*(_client(database, clock, process, until_ns, pause_s) for process in range(clients)))
+    done = await asyncio.gather(
+        *(run_client(database, clock, process, until_ns, pause_s) for process in range(clients))
+    )
     await database.teardown()
     return sum(done)
 
