@@ -5,8 +5,10 @@ Convention for a nemesis operation's `value`: `{"fault": KIND, "instance": N, "v
 `targets`, `observed` (whether the effect, or at the end the recovery, was seen from inside the nodes), `observed_ns`
 ((ns since the run's start) and `evidence`; that of an `end` the `spans` in which probes saw the fault, and `blame`
 (`harness` or `database`) if it was not seen to be gone. `roles` are those for which nodes were hit (`node`, `role`,
-`group`, `term`, and whether it was `held` then). `idle` is true where nobody was as the variant asks, so that nothing
-was done: of such an instance no time in effect is asked. Operations with other values are not faults.
+`group`, `term`, and whether it was `held` then). `late` is a list of ends that were not seen while other faults were in
+effect, and are told now: `fault`, `instance`, `observed`, `observed_ns`, `evidence` and maybe `blame`. `idle` is true
+where nobody was as the variant asks, so that nothing was done: of such an instance no time in effect is asked.
+Operations with other values are not faults.
 
 A script of faults says with every step whether it is its `core`: the state that it waits for was reached, and what it
 did there was seen in effect. Only that makes the instance observed.
@@ -96,6 +98,9 @@ def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:
             continue
         if event.type == "invoke":
             invoked_ns[event.process] = event.time
+        for told in value.get("late") or () if event.type != "invoke" else ():
+            if (late := (str(told["fault"]), int(told["instance"]))) in found:
+                found[late] = _seen_late(found[late], told, invoked_ns.get(event.process, event.time), event.time)
         instance = value.get("instance")
         if not isinstance(instance, int):
             continue
@@ -185,6 +190,13 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
         begun_ns = event.time if first_ns is None else first_ns
     told = {"targets": targets, "evidence": evidence, "variant": variant, "roles": (*fault.roles, *_roles(value))}
     return msgspec.structs.replace(fault, begun_ns=begun_ns, observed_ns=first_ns, cores=cores, **told)
+
+
+def _seen_late(fault: Fault, told: dict[str, Any], invoked_ns: int, completed_ns: int) -> Fault:
+    seen_ns = _seen_ns(told, invoked_ns, completed_ns)
+    if seen_ns is None:
+        return msgspec.structs.replace(fault, blame=told.get("blame"), left=told.get("evidence"))
+    return msgspec.structs.replace(fault, recovered_ns=seen_ns, blame=None, left=None, ended=told.get("evidence"))
 
 
 def _seen_ns(value: dict[str, Any], invoked_ns: int, completed_ns: int) -> int | None:

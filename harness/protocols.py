@@ -435,7 +435,7 @@ class PacketShaping(Protocol):
     ) -> Mapping[tuple[str, str], ProbeFlow]:
         """What becomes of `count` datagrams of `size` bytes that are sent over each link in the next `over_s` seconds.
 
-        They are waited for a second after that.
+        They are waited for up to a second after that (`harness.flow_wait`).
         """
 
 

@@ -5,8 +5,9 @@ completion adds `targets`, `action` (in words), `observed`, `observed_ns` (ns si
 the `roles` for which nodes were hit, each with whether the node was seen to have `held` it when it was.
 A fault is looked at for as long as it lasts (`nemesis/watch.py`): the completion of its end has the `spans` (ns since
 the run's start) in which probes saw it, and, where it was not seen to be gone, whose failure that is (`blame`; nobody's
-while other faults are in effect, which may be what is seen). Of clocks it has the `readings` of each node as well:
-times (ns since the run's start) and offsets (ns).
+while other faults are in effect, which may be what is seen). Such a one is looked at again when no other is in effect:
+the completion of the end by which that came has what was seen `late`. Of clocks it has the `readings` of each node as
+well: times (ns since the run's start) and offsets (ns).
 The steps of a script are told but not probed for (`observed` is null), except for its core: there what it has done is
 looked at, and only that makes it observed.
 """
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
+from harness.errors import HarnessError
 from harness.leaderships import Led
 from harness.ops import Op
 from harness.protocols import Database, Environment
@@ -72,6 +74,7 @@ class FaultNemesis:
         self._injectors = Injectors(self._observer, (family.injector for family in FAMILIES))
         self._watch = FaultWatch(environment.clock, patience.probe_s, self._injectors.look)
         self._instances: dict[int, Instance] = {}
+        self._unseen: dict[int, str] = {}
 
     async def setup(self) -> None:
         """Nothing to prepare: faults act through the environment that is already set up."""
@@ -84,11 +87,10 @@ class FaultNemesis:
         report["observed"] = observation.observed
         if observation.at_ns is not None:
             report["observed_ns"] = observation.at_ns - start_ns
-        if observation.observed is False and op.value["step"] == "end":
-            others, strain = self._injectors.instances(), strain_of(self._observer.environment)
-            report |= {"blame": None, "others": list(others)} if others else {"blame": observation.blame}
-            if strain is not None and report["blame"] == "database":
-                report |= {"blame": "harness", "evidence": {**report["evidence"], "strain": strain}}
+        if op.value["step"] == "end":
+            self._blame(report, observation)
+            if late := await self._look_again(start_ns):
+                report["late"] = late
         if "spans" in report:
             report["spans"] = [[first - start_ns, last - start_ns] for first, last in report["spans"]]
         report["evidence"] = {**report["evidence"], **observation.evidence}
@@ -97,12 +99,46 @@ class FaultNemesis:
         return op.complete("info", value=report)
 
     async def teardown(self) -> None:
-        """Heal everything still in effect, whatever failed before; raises HarnessError if something can't be healed."""
+        """Heal everything still in effect, whatever failed before; raises HarnessError if something can't be healed, or
+        is still there by our fault."""
         await self._watch.close()
         for instance in self._instances.values():
             await _close(instance)
+        self._unseen |= {number: instance.kind for number, instance in self._instances.items()}
         self._instances.clear()
         await self._injectors.undo_all()
+        left = [each for each in await self._look_again(0) if each.get("blame") == "harness"]
+        if left:
+            names = ", ".join(f"{each['fault']} {each['instance']}" for each in left)
+            raise HarnessError(f"healed and not seen to be gone: {names}")
+
+    def _blame(self, report: dict[str, Any], gone: Observation) -> None:
+        """Whose failure it is that the end of a fault was not seen, if it was not."""
+        if gone.observed is not False:
+            return
+        others, strain = self._injectors.instances(), strain_of(self._observer.environment)
+        if others:
+            report |= {"blame": None, "others": list(others)}
+        elif strain is not None and gone.blame == "database":
+            report |= {"blame": "harness", "evidence": {**report["evidence"], "strain": strain}}
+        else:
+            report["blame"] = gone.blame
+
+    async def _look_again(self, start_ns: int) -> list[dict[str, Any]]:
+        """What becomes of those that were not seen to be gone while others were in effect, once none is."""
+        if not self._unseen or self._injectors.instances():
+            return []
+        unseen, self._unseen = self._unseen, {}
+        found = await asyncio.gather(*(self._seen_gone(number) for number in unseen))
+        late: list[dict[str, Any]] = []
+        for (number, kind), gone in zip(unseen.items(), found, strict=True):
+            self._injectors.forget(number)
+            at_ns = None if gone.at_ns is None else gone.at_ns - start_ns
+            evidence = {name: each for name, each in gone.evidence.items() if name != "readings"}
+            late.append({"fault": kind, "instance": number, "observed": gone.observed, "observed_ns": at_ns})
+            late[-1]["evidence"] = evidence
+            self._blame(late[-1], gone)
+        return late
 
     async def _dispatch(self, request: dict[str, Any], report: dict[str, Any]) -> Observation:
         if request["step"] == "end":
@@ -192,10 +228,24 @@ class FaultNemesis:
         if spans is not None:
             report["spans"] = spans.closed()
         await self._injectors.undo(number)
-        del self._instances[number]
-        gone = await self._observer.until(lambda: self._injectors.look_gone(number), self._patience.recover_s)
-        self._injectors.forget(number)
+        kind = self._instances.pop(number).kind
+        gone = await self._seen_gone(number)
+        if gone.observed or not self._injectors.instances():
+            self._injectors.forget(number)
+        else:
+            self._unseen[number] = kind
         return gone
+
+    async def _seen_gone(self, number: int) -> Observation:
+        """Looks until nothing is left of an instance; once where other faults keep that from being seen."""
+
+        async def look() -> Sight:
+            return await self._injectors.look_gone(number)
+
+        def hidden(sight: Sight) -> bool:
+            return sight.met is None and bool(self._injectors.instances())
+
+        return await self._observer.until(look, self._patience.recover_s, hidden)
 
     def _find(self, request: dict[str, Any]) -> int | None:
         if request["instance"] is not None:

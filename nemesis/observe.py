@@ -57,8 +57,14 @@ class DatabaseObserver:
         states = await asyncio.gather(*(self.database.process_state(name) for name in asked))
         return tuple(name for name, state in zip(asked, states, strict=True) if state is not ProcessState.DEAD)
 
-    async def until(self, look: Callable[[], Awaitable[Sight]], timeout_s: float) -> Observation:
-        """Look again and again until it is met or time is over; it counts from where the look began that saw it.
+    async def until(
+        self,
+        look: Callable[[], Awaitable[Sight]],
+        timeout_s: float,
+        in_vain: Callable[[Sight], bool] = lambda sight: False,
+    ) -> Observation:
+        """Look again and again until it is met, time is over, or a look says that further ones would be `in_vain`; it
+        counts from where the look began that saw it.
 
         What no look could tell was not observed.
         """
@@ -67,7 +73,7 @@ class DatabaseObserver:
         while True:
             began_ns = clock.monotonic_ns()
             sight = await look()
-            if sight.met or clock.monotonic_ns() >= deadline_ns:
+            if sight.met or in_vain(sight) or clock.monotonic_ns() >= deadline_ns:
                 return Observation(bool(sight.met), began_ns if sight.met else None, sight.evidence, sight.blame)
             await clock.sleep(self.poll_s)
 

@@ -45,12 +45,17 @@ def main() -> None:
 def answer(question: dict, datagrams: socket.socket, port: int, arrived: Arrivals) -> object:  # type: ignore[type-arg]
     """Carry out `{"send": token, "as": name, "to": [address, …]}`, `{"collect": token}` or `{"arrivals": token}`.
 
+    `{"heard": token}` says how many different datagrams of each sender have arrived by now.
     `{"flow": token, "as": name, "to": [address, …], "count": n, "size": bytes, "over_s": seconds}` says when each left.
     """
     if "collect" in question or "arrivals" in question:
         receive(datagrams, arrived)
         found = arrived.pop(question["collect"] if "collect" in question else question["arrivals"], {})
         return sorted(found) if "collect" in question else found
+    if "heard" in question:
+        receive(datagrams, arrived)
+        senders = arrived.get(question["heard"], {})
+        return {name: len({number for number, _ in found}) for name, found in senders.items()}
     if "flow" in question:
         return send_flow(question, datagrams, port, arrived)
     message = f"{question['send']} {question['as']}".encode()

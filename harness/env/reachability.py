@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 
 from harness.env.ssh import Conversation, SshFleet, SshHost, end_programs_command
 from harness.errors import HarnessError
+from harness.flow_wait import LOOK_S, WAIT_S, FlowWait
 from harness.protocols import CLIENTS, ProbeFlow
 
 AGENT_SOURCE = Path(__file__).parent / "probe_agent.py"
@@ -25,8 +27,8 @@ ARE_YOU_THERE = {"collect": ""}
 CLIENTS_ROUNDS = 4
 """How often the clients' datagram is sent."""
 
-FLOW_WAIT_S = 1.0
-"""How long a flow's datagrams are waited for after the last one was sent."""
+FLOW_WAIT_S = WAIT_S
+"""How long a flow's datagrams are waited for at most after the last one was sent."""
 
 SETTLE_S = 0.03
 """What the last datagram is given to arrive; on a bridge it takes well under a millisecond."""
@@ -131,7 +133,7 @@ class ReachabilityProbe:
                 for source, names in targets.items()
             }
             sent = await self._ask_each(questions)
-        await asyncio.sleep(FLOW_WAIT_S)
+        await self._until_arrived(token, targets, count)
         async with self._one_at_a_time:
             heard = await self._ask_each({name: {"arrivals": token} for names in targets.values() for name in names})
         return {
@@ -139,6 +141,18 @@ class ReachabilityProbe:
             for source, names in targets.items()
             for target in names
         }
+
+    async def _until_arrived(self, token: str, targets: Mapping[str, list[str]], count: int) -> None:
+        """Wait for the datagrams that were sent to these targets by each source."""
+        wait, began_s = FlowWait(count, FLOW_WAIT_S), time.monotonic()
+        heard_at = sorted({name for names in targets.values() for name in names})
+        over = False
+        while not over:
+            await asyncio.sleep(LOOK_S)
+            async with self._one_at_a_time:
+                heard = await self._ask_each({name: {"heard": token} for name in heard_at})
+            arrived = [heard[target].get(source, 0) for source, names in targets.items() for target in names]
+            over = wait.over(arrived, time.monotonic() - began_s)
 
     def _send_question(self, name: str, token: str) -> dict[str, Any]:
         others = [address for other, address in self._addresses.items() if other != name]

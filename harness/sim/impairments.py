@@ -50,6 +50,11 @@ class FlowProbe:
             self._copies += 1
             self._arrived_ns.setdefault(number, self._loop.now_ns)
 
+    @property
+    def arrived(self) -> int:
+        """How many different ones have."""
+        return len(self._arrived_ns)
+
     def flow(self) -> ProbeFlow:
         """What has arrived by now."""
         start_ns = self._sent_ns[0]

@@ -9,6 +9,7 @@ from contextvars import Context
 from typing import Any, TypeAlias
 
 from harness.eager import begin
+from harness.flow_wait import LOOK_S, FlowWait
 from harness.ports import (
     Address,
     CallLost,
@@ -33,7 +34,6 @@ from harness.sim.trace import CALL, NOTIFY, RECORD, REPLY, Decisions, Trace
 LinkPlan: TypeAlias = Callable[[str, str], LinkOptions]
 """The options of the link between two machines, source and target."""
 
-_FLOW_WAIT_S = 1.0
 _PROBE_ATTEMPTS = 3
 _FIRST_EPHEMERAL_PORT = 30_000
 
@@ -191,7 +191,11 @@ class SimNetwork:
         for _ in range(count):
             probe.send()
             await asyncio.sleep(over_s / count)
-        await asyncio.sleep(_FLOW_WAIT_S)
+        wait, waited_s, over = FlowWait(count), 0.0, False
+        while not over:
+            await asyncio.sleep(LOOK_S)
+            waited_s += LOOK_S
+            over = wait.over((probe.arrived,), waited_s)
         return probe.flow()
 
     def reset(self) -> None:

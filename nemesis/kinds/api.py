@@ -57,7 +57,8 @@ class Injector(Protocol):
 
         `blame` says whose failure it is where something is: ours (a rule is still there) or the database's (its
         process was started and doesn't answer). What another instance still does to the same node is not held against
-        this one.
+        this one; what can't be looked at because another instance holds the node can't be told (`met` None), and is
+        looked at again when no other is in effect.
         """
 
     def forget(self, instance: int) -> None:

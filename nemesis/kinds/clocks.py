@@ -22,6 +22,7 @@ from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Sett
 from nemesis.leases import WITHIN
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import select
+from nemesis.watch import LONGEST_DOUBT_NS
 
 SECOND_NS = 1_000_000_000
 SLACK_NS = 5_000_000
@@ -35,6 +36,9 @@ WITHIN_PER_S = 0.08
 
 STROBES = 6
 """In so many periods a look sees a clock that goes back and forth both ways."""
+
+RECENT_NS = LONGEST_DOUBT_NS // 2
+"""A clock that tells nothing just now counts as it was so long ago: each of many nodes is slow to answer at times."""
 
 ATTEMPTS = 3
 """How often a node is asked in one look: the network may lose a question, or take too long for an answer to tell."""
@@ -77,6 +81,17 @@ class ClockReading(NamedTuple):
         return True
 
 
+def ways(reading: ClockReading, wrong_ns: int, right_ns: int) -> frozenset[bool]:
+    """Which way a strobed clock can have been when it was read, wrong (True) or right: both where that can't be told,
+    neither where it shows something else."""
+    offsets = {True: wrong_ns, False: right_ns}
+    return frozenset(way for way in offsets if abs(reading.offset_ns - offsets[way]) <= reading.error_ns)
+
+
+UNREAD = ClockReading(0, 0, 0, 0, 0, 0)
+"""That of a node which has not answered: it can't be told whether its clock is as due."""
+
+
 def reading_of(
     shown_ns: int,
     wall_ns: tuple[int, int],
@@ -97,7 +112,8 @@ class _SkewInstance:
     """What one instance does: the skew of each node, how and whether they are strobed, and what was read of them.
 
     `touched` are all nodes whose clock it ever set, with the offset that was due of each when it was last set right.
-    `wrong` says which way the clocks are set now, None while they are being set; `turns` how often they were. `right`
+    `wrong` says which way the clocks are set now, None while they are being set; `turns` how often they were; `own` are
+    the offsets that they have when they are set right. `told` is when each was last seen to be as it should; `right`
     are those that were seen to be right since the instance was undone.
     """
 
@@ -107,6 +123,8 @@ class _SkewInstance:
     strobing: asyncio.Task[None] | None = None
     wrong: bool | None = True
     turns: int = 0
+    own: dict[str, int] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
     readings: dict[str, list[ClockReading]] = field(default_factory=dict)
     right: set[str] = field(default_factory=set)
 
@@ -141,6 +159,8 @@ class ClockFaults:
         begun = self._instances.setdefault(instance, _SkewInstance({}))
         right = [name for name in begun.skews if name not in skews]
         begun.touched |= dict.fromkeys(skews, 0)
+        begun.own |= {name: self._control.due_offset_ns(name) for name in skews if name not in begun.skews}
+        begun.told.clear()
         begun.skews.update(skews)
         begun.touched |= {name: self._control.due_offset_ns(name) for name in right}
         await all_to_the_end([self._control.skew_clock(name, None) for name in right])
@@ -174,27 +194,50 @@ class ClockFaults:
         if looked.period_s is not None:
             return await self._look_at_strobe(looked, looked.period_s)
         readings = await self._read(looked, dict.fromkeys(looked.skews, 0))
-        missing = [name for name in looked.skews if name not in readings and name not in self._claims.down()]
-        told = [each.as_due for each in readings.values()]
-        met = None if None in told or missing or not told else True
-        return Sight(False if False in told else met, _evidence(readings, missing))
+        return self._sight(looked, readings, {name: each.as_due for name, each in readings.items()})
+
+    def _sight(
+        self, instance: _SkewInstance, readings: dict[str, ClockReading], as_due: Mapping[str, bool | None]
+    ) -> Sight:
+        """What is known of all its clocks, by those that told something just now, and the others a moment ago."""
+        now_ns = self._observer.environment.clock.monotonic_ns()
+        instance.told.update((name, now_ns) for name, due in as_due.items() if due)
+        missing = [name for name in instance.skews if name not in readings and name not in self._claims.down()]
+        unsure = [*missing, *(name for name, due in as_due.items() if due is None)]
+        known = all(name in instance.told and now_ns - instance.told[name] <= RECENT_NS for name in unsure)
+        met = True if known and True in as_due.values() else None
+        return Sight(False if False in as_due.values() else met, _evidence(readings, missing))
 
     async def _look_at_strobe(self, instance: _SkewInstance, period_s: float) -> Sight:
-        seen: dict[str, set[bool]] = {}
+        """Answers tell which way a clock was, also those that it was set upon on their way; of others, whether that is
+        the way which it was set as well."""
         readings: dict[str, ClockReading] = {}
-        met: bool | None = None
+        seen: dict[str, set[bool]] = {}
+        astray: set[str] = set()
         for _ in range(2 * STROBES):
-            if (wrong := instance.wrong) is not None:
-                otherwise = {name: 0 if wrong else skew.offset_ns for name, skew in instance.skews.items()}
-                found = await self._read(instance, otherwise, attempts=1)
-                readings |= found
-                for name in (name for name, each in found.items() if each.as_due):
-                    seen.setdefault(name, set()).add(wrong)
-                met = False if any(each.as_due is False for each in found.values()) else met
-            if readings and all(seen.get(name) == {True, False} for name in readings):
-                return Sight(True, _evidence(readings, ()))
+            wrong, turns = instance.wrong, instance.turns
+            if wrong is False:
+                instance.own |= {name: self._control.due_offset_ns(name) for name in instance.skews}
+            for name, reading in (await self._read_strobed(instance)).items():
+                readings[name] = reading
+                possible = ways(reading, instance.skews[name].offset_ns, instance.own[name])
+                seen.setdefault(name, set()).update(possible if len(possible) == 1 else ())
+                if not possible or (wrong is not None and instance.turns == turns and wrong not in possible):
+                    astray.add(name)
+            if readings and all(len(seen[name]) == 2 for name in readings):
+                break
             await self._observer.environment.clock.sleep(period_s / 2)
-        return Sight(met, _evidence(readings, [name for name in instance.skews if name not in readings]))
+        as_due = {name: True if len(both) == 2 else False if name in astray else None for name, both in seen.items()}
+        return self._sight(instance, readings, as_due)
+
+    async def _read_strobed(self, instance: _SkewInstance) -> dict[str, ClockReading]:
+        """Each clock that is read, once; its error is how long the answer took, whatever was due meanwhile."""
+        found = await asyncio.gather(*(self._read_one(name, 0, None, moving=False) for name in instance.skews))
+        halves = zip(instance.skews, found, strict=True)
+        readings = {name: each for name, each in halves if each is not None}
+        for name, reading in readings.items():
+            instance.readings.setdefault(name, []).append(reading)
+        return readings
 
     async def _read(
         self, instance: _SkewInstance, otherwise_ns: Mapping[str, int | None], attempts: int = ATTEMPTS
@@ -229,11 +272,14 @@ class ClockFaults:
             unsure += [reading] if reading is not None else []
         return min(unsure, key=lambda each: each.error_ns, default=None)
 
-    async def _read_one(self, name: str, slack_ns: int, otherwise_ns: int | None) -> ClockReading | None:
+    async def _read_one(
+        self, name: str, slack_ns: int, otherwise_ns: int | None, moving: bool = True
+    ) -> ClockReading | None:
         clock, control = self._observer.environment.clock, self._control
         due_before_ns, before_ns, at_ns = control.due_offset_ns(name), clock.wall_ns(), clock.monotonic_ns()
         status = await self._observer.database.status(name)
-        wall_ns, due_ns = (before_ns, clock.wall_ns()), (due_before_ns, control.due_offset_ns(name))
+        due_after_ns = control.due_offset_ns(name) if moving else due_before_ns
+        wall_ns, due_ns = (before_ns, clock.wall_ns()), (due_before_ns, due_after_ns)
         if status is None:
             return None
         return reading_of(status.wall_ns, wall_ns, due_ns, at_ns, slack_ns, otherwise_ns)
@@ -251,18 +297,21 @@ class ClockFaults:
         self._gone[instance] = self._instances.pop(instance)
 
     async def look_gone(self, instance: int) -> Sight:
-        """Every clock shows again what it would show by itself; of its own a node can only tell when it is up."""
+        """Every clock shows again what it would show by itself; of its own a node can only tell when it is up: of one
+        that another fault holds, and that does not answer, nothing is known."""
         gone = self._gone.get(instance)
         if gone is None:
             return Sight(True)
         others = {name for each in self._instances.values() for name in each.skews}
-        free = [name for name in gone.touched if name not in {*gone.right, *others, *self._claims.down()}]
-        readings = await self._read(gone, {name: self._left_ns(gone, name) for name in free})
-        silent = [name for name in free if name not in readings]
-        wrong = [name for name in free if name in readings and not readings[name].as_due]
+        left = [name for name in gone.touched if name not in {*gone.right, *others}]
+        readings = await self._read(gone, {name: self._left_ns(gone, name) for name in left})
+        held = [name for name in self._claims.down() if name in left and readings.get(name, UNREAD).as_due is None]
+        silent = [name for name in left if name not in readings and name not in held]
+        wrong = [name for name in readings if not readings[name].as_due and name not in held]
         gone.right.update(name for name in readings if readings[name].as_due)
-        evidence = _evidence(readings, silent) | {"readings": _curves(gone)}
-        return Sight(not silent and not wrong, evidence, "harness" if wrong else "database")
+        evidence = _evidence(readings, [*silent, *held]) | {"readings": _curves(gone)}
+        met = None if held and not silent and not wrong else not silent and not wrong
+        return Sight(met, evidence, "harness" if wrong else "database")
 
     def _shown_wrong_ns(self, instance: _SkewInstance, name: str) -> int:
         """What the fault has the clock show; that of a strobe may be right just now."""

@@ -69,14 +69,16 @@ class DiskTroubles:
         await all_to_the_end([self._end(action, name, left) for name in tuple(left)])
 
     async def look_gone(self, instance: int) -> Sight:
-        """The disk takes what is written, and no longer than the fault had made it."""
+        """The disk takes what is written, and no longer than the fault had made it; of a node that another fault holds
+        by now nothing is known."""
         if instance not in self._done:
             return Sight(True)
         action, taken = self._done[instance]
         found = await self._probe(tuple(name for name in taken if name not in self._claims.down()))
         limit_ms = slow_ms(action.seconds) if action.trouble == "slow" else HUNG_MS
         met = all(s is not None and s.ended and not s.full and s.sync_ms < limit_ms for s in found.values())
-        return Sight(met, _words(found), "database" if None in found.values() else "harness")
+        known = met if len(found) == len(taken) or not met else None
+        return Sight(known, _words(found), "database" if None in found.values() else "harness")
 
     def forget(self, instance: int) -> None:
         self._done.pop(instance, None)

@@ -7,7 +7,7 @@ compare what becomes of them with what became of others just before the fault.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar
 
@@ -91,8 +91,11 @@ def _spread_s(flow: ProbeFlow) -> float:
 
 @dataclass(slots=True)
 class _PacketInstance:
+    """`well` are the links that were seen to be as usual since the instance was undone."""
+
     action: Impair
     usual: Mapping[Link, ProbeFlow]
+    well: set[Link] = field(default_factory=set)
 
 
 class Packets:
@@ -140,19 +143,19 @@ class Packets:
 
     async def undo(self, instance: int) -> None:
         if instance in self._instances:
+            await self._apply(leaving_out=instance)
             self._gone[instance] = self._instances.pop(instance)
-        if instance in self._gone:
-            await self._apply()
 
     async def look_gone(self, instance: int) -> Sight:
-        """No link is as bad as it was made; one that carries nothing tells nothing."""
+        """No link is as bad as it was made; one that carries nothing tells nothing, and is looked at again."""
         gone = self._gone.get(instance)
         if gone is None:
             return Sight(True)
         flows = await self._flows(gone.usual)
         heard = {link: flow for link, flow in flows.items() if flow.lost < SILENT}
         bad = [link for link, flow in heard.items() if seen(gone.action.impairment, gone.usual[link], flow)]
-        return Sight(bool(heard) and not bad, _evidence(flows))
+        gone.well |= heard.keys() - set(bad)
+        return Sight(False if bad else True if gone.well >= flows.keys() else None, _evidence(flows))
 
     def forget(self, instance: int) -> None:
         self._gone.pop(instance, None)
@@ -169,10 +172,11 @@ class Packets:
     async def _flows(self, links: Mapping[Link, ProbeFlow] | tuple[Link, ...]) -> Mapping[Link, ProbeFlow]:
         return await self._shaping.flows(tuple(links), DATAGRAMS, DATAGRAM_BYTES, DATAGRAMS_OVER_S)
 
-    async def _apply(self) -> None:
+    async def _apply(self, leaving_out: int | None = None) -> None:
         wanted = {
             (source, target): each.action.impairment
-            for each in self._instances.values()
+            for instance, each in self._instances.items()
+            if instance != leaving_out
             for source in each.action.sources
             for target in self._nodes
             if target != source

@@ -51,10 +51,11 @@ class Stand:
         self.load.cancel()
         await self.nemesis.teardown()
 
-    async def step(self, name: str) -> dict[str, Any]:
+    async def step(self, name: str, kind: str = "", instance: int = 0) -> dict[str, Any]:
         """What the nemesis tells of a step of the preferred variant."""
-        variant = next(iter(KINDS[self.kind].variants)) if self.kind in KINDS else self.kind
-        value = {"fault": self.kind, "variant": variant, "instance": 0, "step": name, "seed": 7}
+        kind = kind or self.kind
+        variant = next(iter(KINDS[kind].variants)) if kind in KINDS else kind
+        value = {"fault": kind, "variant": variant, "instance": instance, "step": name, "seed": 7}
         done = await self.nemesis.invoke(Op("invoke", -1, name, value=value, time=0))
         return cast(dict[str, Any], done.value)
 
@@ -95,6 +96,22 @@ def test_each_kind_takes_effect_is_seen_and_heals(kind: str, cluster: Cluster) -
     assert begun["observed"] is True, begun["evidence"]
     assert ended["spans"], "it was seen while it lasted"
     assert ended["observed"] is True, ended["evidence"]
+    cluster.run(cluster.serves())
+
+
+def test_a_heal_that_another_fault_hides_is_seen_once_that_is_over(cluster: Cluster) -> None:
+    """Of a node that is dead nobody knows what its clock shows."""
+    skip_without(cluster, frozenset({"clock"}))
+
+    async def scenario() -> list[dict[str, Any]]:
+        async with Stand(cluster, "clock-jump") as stand:
+            told = [await stand.step("begin"), await stand.step("begin", "kill", 1)]
+            return [*told, await stand.step("end"), await stand.step("end", "kill", 1)]
+
+    begun, killed, ended, last = cluster.run(scenario())
+    assert begun["observed"] is killed["observed"] is True, begun["evidence"]
+    assert (ended["observed"], ended["blame"], ended["others"]) == (False, None, [1]), ended["evidence"]
+    assert last["observed"] is True and [late["observed"] for late in last["late"]] == [True], last
     cluster.run(cluster.serves())
 
 

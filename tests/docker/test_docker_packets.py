@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -81,6 +81,29 @@ def test_what_waited_in_a_clog_arrives_in_a_burst(
     late_s = [at_s for at_s in flow.arrived_s if at_s is not None and at_s > 0.4]
     assert len(late_s) > 40
     assert max(late_s) - min(late_s) < 0.2
+
+
+def test_what_could_not_be_made_well_is_tried_again(
+    runner: asyncio.Runner, environment: DockerEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was noted as done before it was: packets went on being lost, and nobody tried again."""
+    if "packet-loss" not in environment.capabilities:
+        pytest.skip("this kernel can't lose packets")
+    impairment, seen = SEEN["packet-loss"]
+
+    async def fails(commands: Mapping[str, str]) -> None:
+        raise HarnessError("no way to the nodes")
+
+    runner.run(environment.impair(dict.fromkeys(LEAVING, impairment)))
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(environment.fleet, "check_each", fails)
+            with pytest.raises(HarnessError, match="no way"):
+                runner.run(environment.impair({}))
+        assert look(runner, environment, seen) == BAD
+    finally:
+        runner.run(environment.impair({}))
+    assert look(runner, environment, seen) == QUIET
 
 
 def test_links_of_one_node_can_not_be_shaped_apart(runner: asyncio.Runner, environment: DockerEnvironment) -> None:

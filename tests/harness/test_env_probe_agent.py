@@ -63,3 +63,11 @@ def test_tokens_are_kept_apart(agents: dict[str, Agent]) -> None:
 def test_an_agent_ends_with_its_input(agents: dict[str, Agent]) -> None:
     agents["a"].process.communicate()
     assert agents["a"].process.returncode == 0
+
+
+def test_what_has_arrived_of_a_flow_is_told_before_it_is_collected(agents: dict[str, Agent]) -> None:
+    flow = {"flow": "f", "as": "a", "to": [ADDRESSES["b"]], "count": 20, "size": 200, "over_s": 0.02}
+    assert agents["b"].ask({"heard": "f"}) == {}
+    agents["a"].ask(flow)
+    assert agents["b"].ask({"heard": "f"}) == {"a": 20}
+    assert len(agents["b"].ask({"arrivals": "f"})["a"]) == 20

@@ -107,6 +107,21 @@ def test_whose_failure_it_is_that_a_fault_was_not_seen_to_be_gone() -> None:
     assert (fault.recovered_ns, fault.blame) == (None, "harness")
 
 
+def test_an_end_that_others_hid_is_told_when_they_are_over() -> None:
+    hidden = [
+        *step(100, "begin", observed=True),
+        *step(200, "end", blame=None, others=[2], evidence={"silent": ["t1"]}),
+    ]
+    seen = {"fault": "partition", "instance": 1, "observed": True, "observed_ns": 305, "evidence": {"probed": 6}}
+    other = step(300, "end", fault="kill", instance=2, observed=True, late=[seen])
+    fault, _ = faults_of([*hidden, *other])
+    assert (fault.recovered_ns, fault.blame, fault.left, fault.ended) == (305, None, None, {"probed": 6})
+    missed = {**seen, "observed": False, "observed_ns": None, "blame": "harness"}
+    nothing = step(300, "end", fault="kill", instance=None, observed=True, late=[missed])
+    [fault] = faults_of([*hidden, *nothing])
+    assert (fault.recovered_ns, fault.blame, fault.left) == (None, "harness", {"probed": 6})
+
+
 def test_what_was_not_seen_has_no_time() -> None:
     events = [*step(100, "begin", observed=False), *step(200, "end", observed=False)]
     [fault] = faults_of(events)

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from harness.env.sim import SimEnvironment
 from harness.errors import HarnessError
 from harness.ops import Op
-from harness.protocols import Impairment, ProcessState
+from harness.protocols import Impairment, ProcessState, Skew
 from harness.sim import LinkOptions, World
 from nemesis.faults import SetClocks
 from nemesis.kinds.api import Claims, Moment
-from nemesis.kinds.clocks import FAMILY, Strobe, reading_of
+from nemesis.kinds.clocks import FAMILY, RECENT_NS, ClockFaults, Strobe, reading_of, ways
+from nemesis.kinds.disks import DiskTroubles, TroubleDisks
 from nemesis.kinds.packets import Impair, Packets
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.observe import DatabaseObserver
@@ -246,6 +247,144 @@ def test_a_node_that_does_not_answer_any_more_is_the_database_s_failure() -> Non
         assert (ended["observed"], ended["blame"]) == (False, "database")
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_heal_that_another_fault_hides_is_looked_at_once_that_is_over(stays: bool) -> None:
+    """Of a node that is dead nothing is known: its clock was taken for healed, and stayed wrong in a valid run."""
+
+    async def scenario() -> tuple[dict[str, object], dict[str, object]]:
+        stand = Stand()
+        hit = (await stand.step("begin", "clock-jump", "leaseholder-beyond"))["targets"]
+        await stand.step("begin", "kill", "all", 1)
+        if stays:
+            shown = stand.database.wall_ns
+            stand.database.wall_ns = lambda node: shown(node) + (5_000_000_000 if node in hit else 0)  # type: ignore[operator]
+        began_ns = stand.environment.clock.now_ns
+        ended = await stand.step("end", "clock-jump", "leaseholder-beyond")
+        assert stand.environment.clock.now_ns - began_ns < 400 * MS, "nobody waits for what can't be seen"
+        return ended, await stand.step("end", "kill", "all", 1)
+
+    ended, last = asyncio.run(scenario())
+    assert (ended["observed"], ended["blame"], ended["others"]) == (False, None, [1])
+    assert last["observed"] is True
+    [late] = last["late"]  # type: ignore[misc]
+    assert (late["fault"], late["instance"], late["observed"]) == ("clock-jump", 0, not stays)
+    assert late.get("blame") == ("harness" if stays else None)
+
+
+def test_what_was_never_seen_to_be_gone_is_told_by_the_teardown() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        hit = (await stand.step("begin", "clock-jump", "leaseholder-beyond"))["targets"]
+        await stand.step("begin", "kill", "all", 1)
+        await stand.step("end", "clock-jump", "leaseholder-beyond")
+        shown = stand.database.wall_ns
+        stand.database.wall_ns = lambda node: shown(node) + (5_000_000_000 if node in hit else 0)  # type: ignore[operator]
+        with pytest.raises(HarnessError, match="healed and not seen to be gone: clock-jump 0"):
+            await stand.nemesis.teardown()
+        await stand.nemesis.teardown()
+
+    asyncio.run(scenario())
+
+
+def test_a_disk_of_a_node_that_another_fault_took_over_is_looked_at_later() -> None:
+    async def scenario() -> list[bool | None]:
+        stand, claims = Stand(), Claims()
+        disks = DiskTroubles(DatabaseObserver(stand.database, stand.environment), claims)  # type: ignore[arg-type]
+        await disks.carry_out(0, TroubleDisks(("t1", "t2"), "full"))
+        await disks.undo(0)
+        found = [(await disks.look_gone(0)).met]
+        claims.take(1, ("t2",), "killed")
+        found.append((await disks.look_gone(0)).met)
+        claims.release("t2")
+        await stand.database.fill_disk("t2")
+        return [*found, (await disks.look_gone(0)).met]
+
+    assert asyncio.run(scenario()) == [True, None, False]
+
+
+def test_links_that_could_not_be_made_well_are_tried_again() -> None:
+    """What failed once was forgotten: the packets of a node were lost for good, and the database was blamed."""
+
+    async def scenario() -> None:
+        stand = Stand()
+        await stand.step("begin", "packets", "loss")
+        impair = stand.environment.impair
+
+        async def fails(links: object) -> None:
+            raise HarnessError("no way to the node")
+
+        stand.environment.impair = fails  # type: ignore[method-assign]
+        with pytest.raises(HarnessError, match="no way"):
+            await stand.step("end", "packets", "loss")
+        assert stand.environment.impaired
+        stand.environment.impair = impair  # type: ignore[method-assign]
+        await stand.nemesis.teardown()
+        assert not stand.environment.impaired
+
+    asyncio.run(scenario())
+
+
+def test_links_that_a_cut_hides_are_not_taken_for_well() -> None:
+    async def scenario() -> None:
+        stand = Stand()
+        await stand.step("begin", "packets", "loss")
+        await stand.step("begin", "partition", "halves", 1)
+        stand.environment.links_cut = {(a, b) for a, b in await stand.environment.reachability()}
+        ended = await stand.step("end", "packets", "loss")
+        assert (ended["observed"], ended["blame"]) == (False, None)
+        last = await stand.step("end", "partition", "halves", 1)
+        assert [late["observed"] for late in last["late"]] == [True]  # type: ignore[attr-defined]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_a_strobe_is_seen_by_answers_that_take_longer_than_its_periods(stuck: bool) -> None:
+    """In containers answers of busy nodes outlasted the periods, and told nothing: half of a strobe was not seen."""
+
+    async def scenario() -> tuple[dict[str, object], dict[str, object]]:
+        stand = Stand()
+        if stuck:
+            stand.environment.stuck_clocks.update(STUCK)
+        stand.answers_take(0.7)
+        begun = await stand.step("begin", "clock-strobe", "leaseholder-beyond")
+        await stand.environment.clock.sleep(4.0)
+        return begun, await stand.step("end", "clock-strobe", "leaseholder-beyond")
+
+    begun, ended = asyncio.run(scenario())
+    assert begun["observed"] is not stuck, begun["evidence"]
+    assert bool(ended["spans"]) is not stuck
+
+
+@given(true=st.booleans(), wrong_ns=OFFSETS, trip_ns=TRIPS, at=st.floats(0, 1))
+def test_which_way_a_strobed_clock_was_is_never_told_wrongly(
+    true: bool, wrong_ns: int, trip_ns: int, at: float
+) -> None:
+    shown_ns = 10**18 + int(at * trip_ns) + (wrong_ns if true else 0)
+    read = reading_of(shown_ns, (10**18, 10**18 + trip_ns), (0, 0), 0, 0, None)
+    assert true in ways(read, wrong_ns, 0)
+    assert len(ways(read, wrong_ns, 0)) == 1 or abs(wrong_ns) <= 2 * read.error_ns
+
+
+def test_a_clock_that_can_t_be_told_counts_as_it_was_a_moment_ago() -> None:
+    """Each of many nodes is slow to answer at times; one that says nothing for longer ends what is claimed."""
+
+    async def scenario() -> list[bool | None]:
+        stand, found = Stand(), []
+        clocks = ClockFaults(DatabaseObserver(stand.database, stand.environment), Claims())  # type: ignore[arg-type]
+        await clocks.carry_out(0, SetClocks((("t1", Skew(10**9)), ("t2", Skew(-(10**9))))))
+        found.append((await clocks.look(0)).met)
+        stand.database.mute = {"t2"}
+        found.append((await clocks.look(0)).met)
+        await stand.environment.clock.sleep(RECENT_NS / 1e9 + 0.1)
+        found.append((await clocks.look(0)).met)
+        stand.database.mute = set()
+        stand.environment.stuck_clocks.add("t1")
+        return [*found, (await clocks.look(0)).met]
+
+    assert asyncio.run(scenario()) == [True, True, None, False]
 
 
 def test_a_clock_belongs_to_one_fault_at_a_time() -> None:

@@ -73,6 +73,7 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
             heal_generator=faults.final_generator,
             fs=workload.fs,
             requested_faults=faults.kinds,
+            each_node=workload.each_node,
             workload_options=options,
         )
         outcome = world.run(run(test, rundir, judge_saved_run))

@@ -80,8 +80,8 @@ class DockerEnvironment:
         self._probe: ReachabilityProbe | None = None
         self._abilities: NodeAbilities | None = None
         self._clocks: clocks.Clocks | None = None
-        self._leaving: dict[str, Impairment] = {}
-        self._losing: dict[str, dict[str, float]] = {}
+        self._leaving: dict[str, Impairment | None] = {}
+        self._losing: dict[str, dict[str, float] | None] = {}
 
     def strain(self) -> str | None:
         """`harness.strain.Strained`: containers share this machine."""
@@ -203,9 +203,11 @@ class DockerEnvironment:
                 steps.append(shaping.lose_command(losing[name], address))
             if steps:
                 commands[name] = "set -e\n" + "\n".join(steps)
+        self._leaving |= dict.fromkeys(commands)  # None, which is like nothing: what fails is tried again
+        self._losing |= dict.fromkeys(commands)
+        await self.fleet.check_each(commands)
         self._leaving |= {name: leaving[name] for name in commands}
         self._losing |= {name: losing[name] for name in commands}
-        await self.fleet.check_each(commands)
 
     async def flows(
         self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
