@@ -387,6 +387,8 @@ class RunStages:
         try:
             await self._outlast(task)
         except asyncio.CancelledError:
+            if not self.interrupted:
+                self.failures.record(name, HarnessError("it was cancelled from inside, by nobody's wish"))
             return False
         except Exception as error:  # noqa: BLE001  whatever failed, the later stages have to be carried out
             self.failures.record(name, error)

@@ -21,9 +21,10 @@ from harness.errors import HarnessError, IndefiniteError, UserError
 from harness.facts import conclude_run, load_facts, read_record
 from harness.generators import Chance, Context, draw, invoke
 from harness.history.journal import read_journal
+from harness.invariants import Examination, InvariantsRecord
 from harness.memory import MemoryDatabase, NoNemesis, apply_mop
 from harness.ops import Mop, Op, write
-from harness.protocols import ProcessState
+from harness.protocols import NodeStatus, ProcessState
 from harness.run import RunOutcome, run
 from harness.rundir import RunDir, create, open_run
 from harness.strain import in_words
@@ -174,6 +175,33 @@ def test_a_judge_that_crashes_gives_unknown(setup: Setup) -> None:
     assert outcome.verdict.overall == "unknown"
     assert outcome.verdict.safety.answer == "unknown"
     assert any("judge" in reason for reason in outcome.verdict.reasons)
+
+
+@pytest.mark.parametrize("stage", ["look again", "examine", "invariants"])
+def test_a_stage_that_was_cancelled_by_nobody_is_our_failure(setup: Setup, stage: str) -> None:
+    """It was passed over like one that the user stopped, and the run was valid without it."""
+
+    class Cancelled(MemoryDatabase):
+        async def examine(self, timeout_s: float) -> Examination:
+            if stage == "examine":
+                raise asyncio.CancelledError
+            return Examination((), {})
+
+        async def invariants(self) -> InvariantsRecord:
+            if stage == "invariants":
+                raise asyncio.CancelledError
+            return InvariantsRecord({"something": 1})
+
+        async def status(self, node: str) -> NodeStatus | None:
+            if stage == "look again":
+                raise asyncio.CancelledError
+            return await super().status(node)
+
+    database = Cancelled(setup.environment.clock)
+    verdict = setup.run(database=database, nemesis=KillNemesis(database)).verdict
+    assert verdict.overall == "unknown"
+    told = f"the harness failed ({stage}): HarnessError: it was cancelled from inside, by nobody's wish"
+    assert told in verdict.harness.reasons
 
 
 def test_a_cluster_that_does_not_come_back_is_invalid(setup: Setup) -> None:
