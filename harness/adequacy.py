@@ -31,6 +31,7 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before; of those that went to each node in turn, the ones that it answered, and the keys that some node served.
     `nodes`: nodes that answered then.
     `overlap`: operations of the load during which a fault was seen in effect, or of the time for which they were open.
+    `served`: of the operations that succeeded those that say which node answered: others may never have been sent.
     `used`: of the faults that hit nodes, those that hit one that answered clients or kept replicas for one that did.
     `roles`: of the faults of a kind that were aimed at a role, those that hit nodes which held it. `effect`: share of
     the time for which each requested plain fault was to last in which probes saw it in effect; `effect_s`: the same in
@@ -46,6 +47,7 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     final_reads: float = 0.9
     nodes: float = 1.0
     overlap: float = 0.01
+    served: float = 0.9
     used: float = 0.25
     roles: float = 0.5
     effect: float = 0.5
@@ -69,7 +71,8 @@ class WorkDone(msgspec.Struct, frozen=True):
     were asked for and `groups` of keys (there are, of these answered) in the load,
     `final_counts` by type and `final_keys` (that answered in the load, of these that answered final reads; both None
     where the run has none), `each_node` (None where nodes can't be asked one by one), `load_s`, the asked `rate_hz`
-    (None: none) and `time_limit_s`."""
+    (None: none) and `time_limit_s`; `served`, the operations that succeeded in the load and say which node answered
+    (None where they don't have to)."""
 
     fs: tuple[str, ...]
     counts: Mapping[str, Mapping[str, int]]
@@ -82,6 +85,7 @@ class WorkDone(msgspec.Struct, frozen=True):
     final_keys: tuple[int, int] | None = None
     each_node: NodesAsked | None = None
     time_limit_s: float = 0.0
+    served: int | None = None
 
     @property
     def ok(self) -> int:
@@ -110,6 +114,9 @@ def shortfalls(done: WorkDone, floors: Floors) -> Iterator[str]:
         )
     if done.asked and done.ok < floors.success * done.asked:
         yield f"only {done.ok} of {done.asked} operations succeeded; the floor is {floors.success:.0%}"
+    if done.served is not None and done.served < floors.served * done.ok:
+        told = f"only {done.served} of {done.ok} operations that succeeded say which node answered"
+        yield f"{told}; the floor is {floors.served:.0%}"
     if done.keys is not None:
         asked, answered = done.keys
         if answered < floors.keys * asked:
@@ -160,6 +167,8 @@ def hurt_shortfall(hurt: Hurt, floors: Floors, lasting: bool) -> Iterator[str]:
     if lasting and hurt.overlap < floors.overlap:
         overlapped = f"only {hurt.overlapped} of {hurt.operations} operations were open while a fault was in effect"
         yield f"{overlapped}; the floor is {floors.overlap:.0%}"
+    for kind in hurt.unmet if floors.overlap else ():
+        yield f"no operation was open while {kind} was in effect"
     if hurt.used < floors.used * hurt.hit:
         yield f"only {hurt.used} of {hurt.hit} faults hit a node that clients used; the floor is {floors.used:.0%}"
 

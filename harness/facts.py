@@ -16,7 +16,7 @@ from harness.history.served import served_in_events, served_in_parquet
 from harness.history.summary import HistorySummary, summarise_events, summarise_parquet
 from harness.invariants import InvariantsRecord
 from harness.leaderships import Leadership
-from harness.recovery import Hurt, open_seconds, overlapping, recoveries, used_instances, used_nodes
+from harness.recovery import Hurt, open_seconds, overlapping, recoveries, unmet_kinds, used_instances, used_nodes
 from harness.run_seal import broken_seal
 from harness.rundir import RunDir
 from harness.verdict import Facts, Recovery, RunVerdict, conclude
@@ -88,6 +88,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         final_counts=summary.types_of_phase("final") if record.final_reads else None,
         final_keys=summary.answered_again("main", "final") if record.final_reads else None,
         each_node=_each_node(record, summary),
+        served=_served(record, summary),
         time_limit_s=record.time_limit_s,
     )
     return Facts(
@@ -124,6 +125,7 @@ def _hurt(rundir: RunDir, record: RunRecord, summary: HistorySummary, load_s: fl
         *used_instances(faults, record.serving_nodes, used),
         recoveries(served, faults, record.shards, end_ns),
         *open_seconds(served, faults, end_ns),
+        unmet_kinds(served, faults, end_ns),
     )
 
 
@@ -133,6 +135,13 @@ def _each_node(record: RunRecord, summary: HistorySummary) -> NodesAsked | None:
     reads = summary.nodes.get(EACH_NODE, {})
     keys = summary.keys_of_phase(EACH_NODE, often=1) or (0, 0)
     return NodesAsked({name: reads.get(name, (0, 0)) for name in record.serving_nodes}, keys)
+
+
+def _served(record: RunRecord, summary: HistorySummary) -> int | None:
+    """How many operations of the load say that a node which serves them answered; None where none has to."""
+    if not record.serving_nodes:
+        return None
+    return sum(ok for name, (_, ok) in summary.nodes.get("main", {}).items() if name in record.serving_nodes)
 
 
 def read_record(rundir: RunDir) -> RunRecord:

@@ -53,7 +53,8 @@ class Hurt(msgspec.Struct, frozen=True):
     observed instances that hit nodes, and how many of these hit one that clients `used`; each fault's recovery.
 
     `open_s` are the seconds for which operations were open, all added up, `hurt_s` those of them in which a fault was
-    in effect: clients whom a fault keeps waiting begin few operations, and spend their time in these."""
+    in effect: clients whom a fault keeps waiting begin few operations, and spend their time in these. `unmet` are the
+    kinds that were in effect only while no operation was open."""
 
     operations: int
     overlapped: int
@@ -62,6 +63,7 @@ class Hurt(msgspec.Struct, frozen=True):
     recoveries: tuple[FaultRecovery, ...] = ()
     open_s: float = 0.0
     hurt_s: float = 0.0
+    unmet: tuple[str, ...] = ()
 
     @property
     def overlap(self) -> float:
@@ -118,9 +120,23 @@ def overlapping(served: Served, faults: Sequence[Fault], end_ns: int) -> int:
     """How many operations were open at some moment at which a fault was seen in effect."""
     met = np.zeros(len(served.invoked_ns), dtype=bool)
     for fault in faults:
-        for first_ns, last_ns in fault.seen(end_ns):
-            met |= (served.invoked_ns <= last_ns) & (served.completed_ns >= first_ns)
+        met |= _open_during(served, fault, end_ns)
     return int(met.sum())
+
+
+def _open_during(served: Served, fault: Fault, end_ns: int) -> npt.NDArray[np.bool_]:
+    met = np.zeros(len(served.invoked_ns), dtype=bool)
+    for first_ns, last_ns in fault.seen(end_ns):
+        met |= (served.invoked_ns <= last_ns) & (served.completed_ns >= first_ns)
+    return met
+
+
+def unmet_kinds(served: Served, faults: Sequence[Fault], end_ns: int) -> tuple[str, ...]:
+    """The kinds of faults that last of which some were seen in effect, but at no moment at which an operation was open:
+    after the clients had ended, say. The core of a script is a moment, and may fall between two operations."""
+    lasting = [fault for fault in faults if fault.cores is None and fault.observed_ns is not None]
+    met = {fault.kind for fault in lasting if _open_during(served, fault, end_ns).any()}
+    return tuple(dict.fromkeys(fault.kind for fault in lasting if fault.kind not in met))
 
 
 def open_seconds(served: Served, faults: Sequence[Fault], end_ns: int) -> tuple[float, float]:

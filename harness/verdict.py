@@ -158,7 +158,7 @@ def judge_adequacy(facts: Facts) -> Answer:
         reasons.append("the run was stopped before its end")
     details = {
         "ok_by_f": {f: by_type.get("ok", 0) for f, by_type in done.counts.items()},
-        "operations": {"asked": done.asked, "ok": done.ok},
+        "operations": {"asked": done.asked, "ok": done.ok, "served": done.served},
         "keys": None if done.keys is None else {"asked": done.keys[0], "answered": done.keys[1]},
         "groups": None if done.groups is None else {"there_are": done.groups[0], "answered": done.groups[1]},
         "final_reads": None if done.final_counts is None else dict(done.final_counts),

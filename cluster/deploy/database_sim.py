@@ -11,7 +11,7 @@ from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
-from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign
+from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
 from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.invariants.watch import Watch
@@ -173,8 +173,8 @@ class SimDatabase(ReferenceDatabase):
             reply = await self._status_client.status(self.address(node))
         except DefiniteError:
             return None
-        status = node_status(reply, self._knobs.clock_limits.max_offset_ns)
-        if is_foreign(status):
+        status = own_status(node, node_status(reply, self._knobs.clock_limits.max_offset_ns))
+        if status is None:
             return None
         self.leaderships.take(status, self._world.loop.now_ns)
         return status

@@ -15,7 +15,7 @@ from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig, dump_config
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
-from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign
+from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
 from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
 from cluster.deploy.node_files import (
     CONFIG_PATH,
@@ -210,8 +210,8 @@ class SshDatabase(ReferenceDatabase):
             reply = await client.status(self.address(node))
         except DefiniteError:
             return None
-        status = node_status(reply, self._knobs.clock_limits.max_offset_ns)
-        if is_foreign(status):
+        status = own_status(node, node_status(reply, self._knobs.clock_limits.max_offset_ns))
+        if status is None:
             return None
         self._reports.take(status)
         self.leaderships.take(status, self._admin_ports().clock.monotonic_ns())

@@ -47,3 +47,11 @@ def foreign_configs(ours: Mapping[str, NodeConfig], nodes: Sequence[str], **chan
 def is_foreign(status: NodeStatus) -> bool:
     """Whether a stranger answers for the node, which happens with the flaw `delete-orphans` only."""
     return bool(status.details["server_id"] == foreign_server(status.node))
+
+
+def own_status(node: str, status: NodeStatus) -> NodeStatus | None:
+    """What a node said of itself; None where a stranger did. Raises HarnessError where another node of ours answered:
+    whatever was looked at then, it was not this one."""
+    if status.node != node:
+        raise HarnessError(f"{node} was asked for its status, and {status.node} answered")
+    return None if is_foreign(status) else status

@@ -11,8 +11,13 @@ import pytest
 from assay.compose import carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions, validate
+from cluster.client.client import ClusterClient
+from cluster.wire.messages import StatusReply
 from harness.errors import UserError
+from harness.memory import apply_mop
+from harness.ops import Op
 from harness.run import Silent
+from tests import honest_runs as honest
 
 OPTIONS = RunOptions(
     "register", nemesis=("kill(target=one)",), time_limit=8.0, seed=4, nodes=3, masters=1, world="severity=mild"
@@ -55,6 +60,38 @@ def test_a_run_that_means_little_is_unknown(tmp_path: Path, changes: dict[str, o
 def test_options_that_would_make_it_mean_little_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
         validate(replaced(Path("store"), changes))
+
+
+class Cached(honest.Wrapped):
+    """Answers all from what it remembers, and asks nobody."""
+
+    cells: dict[int, int | None] = {}
+
+    async def invoke(self, op: Op) -> Op:
+        return op.complete("ok", mops=tuple(apply_mop(self.cells, mop) for mop in op.mops))
+
+
+@pytest.mark.parametrize("nemesis", ["none", "kill"])
+def test_clients_that_ask_nobody_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nemesis: str) -> None:
+    """A history of a database that no operation ever reached was valid where no fault was asked for."""
+    monkeypatch.setattr(Cached, "cells", {})
+    honest.with_clients(monkeypatch, Cached)
+    verdict = honest.run("sim", tmp_path, nemesis).verdict
+    assert verdict.overall == "unknown" and verdict.safety.answer is True
+    assert any("operations that succeeded say which node answered" in reason for reason in verdict.reasons)
+
+
+def test_probes_that_the_wrong_node_answers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was seen of one node would be said of another."""
+    status = ClusterClient.status
+
+    async def astray(self: ClusterClient, address: str) -> StatusReply:
+        return await status(self, address.replace("t2", "t3"))
+
+    monkeypatch.setattr(ClusterClient, "status", astray)
+    verdict = honest.run("sim", tmp_path, "none").verdict
+    assert verdict.overall == "unknown" and verdict.harness.answer is False
+    assert any("t2 was asked for its status, and t3 answered" in reason for reason in verdict.reasons), verdict.reasons
 
 
 def replaced(store: Path, changes: dict[str, object]) -> RunOptions:

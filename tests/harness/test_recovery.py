@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,7 +11,16 @@ from harness.faults import Fault
 from harness.history.served import served_in_events
 from harness.leaderships import Leadership
 from harness.ops import Op, read
-from harness.recovery import Hurt, Served, open_seconds, overlapping, recoveries, used_instances, used_nodes
+from harness.recovery import (
+    Hurt,
+    Served,
+    open_seconds,
+    overlapping,
+    recoveries,
+    unmet_kinds,
+    used_instances,
+    used_nodes,
+)
 
 S = 1_000_000_000
 END_NS = 60 * S
@@ -60,6 +70,16 @@ def test_operations_overlap_a_fault_only_where_it_was_seen() -> None:
     seen = Fault("partition", 0, None, (), 0, 10 * S, 20 * S, None, spans=((10 * S, 11 * S),))
     assert overlapping(served(steady(0, 30), lasted_s=0.0), [seen], END_NS) == pytest.approx(11, abs=1)
     assert overlapping(served(steady(12, 20), lasted_s=0.0), [seen], END_NS) == 0
+
+
+def test_a_kind_that_was_in_effect_only_while_no_client_worked_is_told() -> None:
+    """Another kind overlapped enough for both; a script's core is a moment that may fall between two operations."""
+    faults = [fault(0, 10, 20), fault(1, 31, 40, "pause"), msgspec.structs.replace(fault(2, 41, 42, "script"), cores=1)]
+    some = served(steady(0, 30))
+    assert unmet_kinds(some, faults, END_NS) == ("pause",)
+    assert unmet_kinds(some, [*faults, fault(3, 5, 6, "pause")], END_NS) == ()
+    hurt = Hurt(300, 100, 2, 2, unmet=("pause",))
+    assert list(hurt_shortfall(hurt, Floors(), True)) == ["no operation was open while pause was in effect"]
 
 
 def test_a_fault_on_nodes_that_nobody_uses_is_counted_as_such() -> None:

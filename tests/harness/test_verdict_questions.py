@@ -71,6 +71,7 @@ def test_a_good_run_is_valid_and_lists_the_instances_that_missed() -> None:
             {"counts": {"read": {"ok": 20}, "write": {"ok": 2}}, "rate_hz": 1.0, "load_s": 22.0},
             "only 2 write succeeded; the floor is 3",
         ),
+        ({"served": 809}, "only 809 of 900 operations that succeeded say which node answered; the floor is 90%"),
         ({"keys": (30, 20)}, "only 20 of 30 keys ever answered; the floor is 90%"),
         (
             {"counts": {"read": {"ok": 200, "info": 700}, "write": {"ok": 50, "fail": 50}}},
