@@ -21,7 +21,7 @@ from typing import Any
 from assay import subprocesses
 from assay.options import RunOptions
 from harness.arrow import without_pandas
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.invariants import CHECKER
 from harness.rundir import RunDir, adopt
 from harness.spec import Silent
@@ -51,7 +51,8 @@ class SeedResult:
 
     `anomalies` are names; `invariants` are those among them that broke. `ops` counts judged operations; `faults` are
     counts by kind as adequacy has them; `run` is where the run is saved (None: a valid one, not kept). CPU
-    seconds are of run and judging.
+    seconds are of run and judging. `stopped` says that the user ended it, and the others with it: only what was refuted
+    by then is a result.
     """
 
     options: RunOptions
@@ -65,6 +66,7 @@ class SeedResult:
     report: Path | None = None
     cpu_s: float = 0.0
     invariants: tuple[str, ...] = ()
+    stopped: bool = False
 
 
 def parse_seeds(text: str) -> range:
@@ -84,21 +86,25 @@ def run_seed(options: RunOptions, keep: Keep = Keep.FINDINGS) -> SeedResult:
     """One run; what `keep` names is saved in its store, with a report unless it is valid. Raises UserError for
     options that no run can be made of, and nothing else: a failure of the harness is a result."""
     began_s = time.process_time()
-    options.store.mkdir(parents=True, exist_ok=True)
-    ends = in_charge()
-    scratch = Path(mkdtemp(prefix=_scratch_of(os.getpid()), dir=options.store))
+    ends, scratch = in_charge(), None
     try:
+        options.store.mkdir(parents=True, exist_ok=True)
+        scratch = Path(mkdtemp(prefix=_scratch_of(os.getpid()), dir=options.store))
         with nullcontext() if ends is None else ends.run():
             result = _run_in(scratch, options, keep)
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001  the other seeds go on, and this one is not lost
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(last.filename).name}:{last.lineno}"
-        result = SeedResult(options, "error", (f"{type(error).__name__}: {error} ({where})",))
+        result = SeedResult(options, "error", (_words(error),))
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
     return replace(result, cpu_s=time.process_time() - began_s)
+
+
+def _words(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
 
 
 def _scratch_of(process: int) -> str:
@@ -112,16 +118,20 @@ def _run_in(scratch: Path, options: RunOptions, keep: Keep) -> SeedResult:
 
     finished = carry_out(options, judge_saved_run, Silent(), datetime.now(), _nobody, scratch)
     verdict, rundir = finished.outcome.verdict, finished.outcome.rundir
-    if finished.outcome.interrupted:
+    if finished.outcome.interrupted and verdict.overall != "invalid":
         raise KeyboardInterrupt
     finding = verdict.overall != "valid"
-    kept = None
+    kept: RunDir | None = None
+    lost: tuple[str, ...] = ()
     if keep is Keep.ALL or (finding and keep is Keep.FINDINGS):
-        kept = adopt(rundir, options.store, options.workload)
+        try:
+            kept = adopt(rundir, options.store, options.workload)
+        except HarnessError as error:  # what was found stands
+            lost = (f"the run could not be kept: {error}",)
     return SeedResult(
         options,
-        verdict.overall,
-        verdict.reasons,
+        "unknown" if lost and not finding else verdict.overall,
+        (*verdict.reasons, *lost),
         anomaly_names(verdict.checkers),
         max((checker.get("ops", 0) for checker in verdict.checkers.values()), default=0),
         dict(verdict.adequacy.details.get("faults", {})),
@@ -129,6 +139,7 @@ def _run_in(scratch: Path, options: RunOptions, keep: Keep) -> SeedResult:
         None if kept is None else kept.path,
         _report(kept) if kept is not None and finding else None,
         invariants=anomaly_names({CHECKER: verdict.checkers.get(CHECKER, {})}),
+        stopped=finished.outcome.interrupted,
     )
 
 
@@ -154,7 +165,10 @@ def run_all(runs: Sequence[RunOptions], jobs: int, keep: Keep = Keep.FINDINGS) -
     that only the one at fault becomes an `error`.
     """
     if jobs == 1 or len(runs) == 1:
-        yield from (run_seed(options, keep) for options in runs)
+        for options in runs:
+            yield (result := run_seed(options, keep))
+            if result.stopped:
+                raise KeyboardInterrupt
         return
     left = list(runs)
     while left:
@@ -231,9 +245,9 @@ def worst(results: Iterable[SeedResult]) -> str:
     return next((word for word in WORST_FIRST if word in words), "unknown")
 
 
-def exit_code(results: Sequence[SeedResult]) -> int:
-    """0, 1, 2 or 255 as for one run, of the worst finding."""
-    return EXIT_CODES[worst(results)]
+def exit_code(word: str) -> int:
+    """0, 1, 2 or 255 as for one run, of the one word over all."""
+    return EXIT_CODES[word]
 
 
 def check_jobs(jobs: int, on: str) -> None:

@@ -15,7 +15,7 @@ from assay.options import RunOptions, validate
 from assay.progress import counting
 from assay.seeds import Keep, SeedResult, check_jobs, exit_code, run_all, worst
 from assay.telling import Teller
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.stopping import ending_runs
 
 
@@ -23,7 +23,7 @@ def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: 
     """Run every seed and tell what came of each; returns the exit code of the worst finding.
 
     Told to end it ends the runs that are under way, tells what it has found so far, and raises HarnessError unless that
-    is a bug.
+    is a bug. So it is with a seed of which no run can be made (UserError).
     """
     check_jobs(jobs, options.on)
     runs = [validate(replace(options, seed=seed)) for seed in seeds]
@@ -40,12 +40,21 @@ def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: 
     except KeyboardInterrupt:
         tell(teller, options, runs, results, json_output)
         sentence = f"stopped: {len(results)} of {len(runs)} seeds had ended; what was under way is removed."
-        if worst(results) != "invalid":
-            raise HarnessError(sentence) from None
-        print(f"assay: {sentence}", file=sys.stderr)
+        _end_early(HarnessError(sentence), results)
+    except UserError as error:
+        if results:
+            tell(teller, options, runs, results, json_output)
+        _end_early(error, results)
     else:
         tell(teller, options, runs, results, json_output)
-    return teller.end(exit_code(results))
+    return teller.end(exit_code(word_of(runs, results)))
+
+
+def _end_early(error: HarnessError | UserError, results: Sequence[SeedResult]) -> None:
+    """Why not all seeds ended, raised unless a bug was found by then, which must not be hidden by it."""
+    if worst(results) != "invalid":
+        raise error from None
+    print(f"assay: {error}", file=sys.stderr)
 
 
 def line_of(result: SeedResult) -> str:

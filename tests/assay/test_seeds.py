@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import assay
 
-from assay import seeds
+from assay import compose, seeds
 from assay.options import RunOptions
 from assay.seeds import Keep, SeedResult, exit_code, parse_seeds, run_all, worst
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
+from tests import honest_runs as honest
 
 SHORT = ("--time-limit", "3", "--rate", "40", "--concurrency", "4", "--nodes", "3")
 
@@ -110,6 +113,67 @@ def test_a_failure_of_the_harness_is_a_result(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_was_found_stands_where_the_run_can_not_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It became an error, and the exit code of an invalid run 255."""
+
+    def full(*_: object) -> None:
+        raise HarnessError("no space left on device")
+
+    monkeypatch.setattr(seeds, "adopt", full)
+    honest.with_clients(monkeypatch, honest.Liar)
+    result = seeds.run_seed(RunOptions("register", time_limit=6.0, seed=3, masters=1, nodes=3, store=tmp_path))
+    assert result.overall == "invalid" and result.run is None
+    assert result.reasons[-1] == "the run could not be kept: no space left on device"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("refuted", [False, True])
+def test_what_a_run_has_refuted_that_was_stopped_is_kept(
+    refuted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In containers a run ends in peace when the user stops it, and is judged; it was thrown away whatever it found."""
+    make = compose.carry_out
+
+    def stopped(*told: Any) -> compose.Finished:
+        finished = make(*told)
+        return replace(finished, outcome=replace(finished.outcome, interrupted=True))
+
+    if refuted:
+        honest.with_clients(monkeypatch, honest.Liar)
+    monkeypatch.setattr(compose, "carry_out", stopped)
+    options = RunOptions("register", time_limit=6.0, seed=3, masters=1, nodes=3, store=tmp_path)
+    results = run_all([options, replace(options, seed=4)], jobs=1)
+    if refuted:
+        result = next(results)
+        assert result.overall == "invalid" and result.run is not None and result.run.exists()
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
+
+
+def test_a_store_that_can_not_be_written_costs_no_other_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    (result,) = run_all([RunOptions("register", store=tmp_path / "file" / "store")], jobs=1)
+    assert result.overall == "error"
+
+
+@pytest.mark.parametrize(("found", "code"), [("invalid", 1), ("valid", 254)])
+def test_a_seed_that_no_run_can_be_made_of_hides_no_bug(
+    found: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def refused_from_two_on(options: RunOptions, keep: Keep) -> SeedResult:
+        if options.seed == 2:
+            raise UserError("There is no room.")
+        return SeedResult(options, found)
+
+    monkeypatch.setattr(seeds, "run_seed", refused_from_two_on)
+    arguments = ("run", "register", "--seeds", "1..3", "--store", tmp_path)
+    answer = assay(capsys, *arguments)
+    assert answer.code == code and "There is no room." in answer.err
+    assert "1 of 3 seeds" in answer.out
+    (told,) = assay(capsys, *arguments, "--json").objects
+    assert told["overall"] == ("invalid" if found == "invalid" else "unknown")
+
+
 @pytest.mark.parametrize(
     ("words", "word", "code"),
     [
@@ -122,7 +186,7 @@ def test_a_failure_of_the_harness_is_a_result(tmp_path: Path, monkeypatch: pytes
 )
 def test_the_worst_finding_wins(words: list[str], word: str, code: int) -> None:
     results = [SeedResult(RunOptions("register"), each) for each in words]
-    assert (worst(results), exit_code(results)) == (word, code)
+    assert (worst(results), exit_code(worst(results))) == (word, code)
 
 
 def test_seeds_that_did_not_all_end_are_not_called_valid(
