@@ -149,7 +149,8 @@ def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
     rundir = open_run(path)
     if request.format not in ("auto", "journal", "parquet"):
         raise UserError(f"{path} is a run of assay, whose history is not {request.format}; leave --format out.")
-    require_consistency(request.options.consistency, workload(read_record(rundir).workload).checkers)
+    record = read_record(rundir)
+    require_consistency(request.options.consistency, workload(record.workload).checkers)
     verdicts = judge_run(rundir, request.options, request.engine)
     concluded = conclude_run(rundir, {name: as_object(verdict) for name, verdict in verdicts.items()})
     checkers = dict(concluded.checkers)
@@ -167,6 +168,7 @@ def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
         "overall": concluded.overall,
         "reasons": list(concluded.reasons),
         "checkers": checkers,
+        "floors": record.options.get("floors") or {},
     }
 
 
@@ -208,6 +210,8 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
     if found.get("overall"):
         reasons = f" ({'; '.join(found['reasons'])})" if found["reasons"] else ""
         yield f"  the run as a whole: {found['overall']}{reasons}"
+    if found.get("floors"):
+        yield f"  floors set by hand: {', '.join(f'{name}={value}' for name, value in found['floors'].items())}"
 
 
 def levels(checker: dict[str, Any]) -> Iterator[str]:

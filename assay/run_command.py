@@ -119,6 +119,8 @@ def summary(options: RunOptions, finished: Finished, report: Path | None) -> Ite
     load = details.get("load_s", {"asked": 0.0, "lasted": 0.0})
     if (longer_s := load["lasted"] - load["asked"]) > 0:
         yield f"  the load went on for {longer_s:.1f} s longer, to see what it had not shown by then"
+    if options.floors:
+        yield f"  floors set by hand: {', '.join(f'{name}={value}' for name, value in options.floors.items())}"
     for kind, counts in dict(details.get("faults", {})).items():
         yield f"  fault {kind}: {fault_words(counts)}"
     if finished.trace is not None:

@@ -64,7 +64,7 @@ def questions(saved: Saved) -> Markup:
             value, "unknown"
         )
         reasons = _list(answer.get("reasons"))
-        details = [_detail(name, answer.get("details"))]
+        details = [_detail(name, answer.get("details")), _floors(saved) if name == "adequacy" else None]
         cards.append(
             tag(
                 "div",
@@ -89,6 +89,12 @@ def _detail(name: str, details: object) -> Markup | None:
             "p", f"{details['rate_hz']:.1f} operations a second succeeded" + (f", {asked:g} asked." if asked else ".")
         )
     return None
+
+
+def _floors(saved: Saved) -> Markup | None:
+    """Those that are not the ones of every run, so that who reads the word knows what it is worth."""
+    told = _object(saved.options.get("floors"))
+    return tag("p", f"Floors set by hand: {', '.join(f'{name}={told[name]}' for name in told)}.") if told else None
 
 
 def fault_table(saved: Saved) -> Markup:
