@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
+from harness.flow_wait import LOOK_S, FlowWait
 from harness.protocols import Impairment, ProbeFlow
 from harness.sim.link import Link, LinkOptions
 from harness.sim.loop import SimLoop
@@ -50,10 +52,17 @@ class FlowProbe:
             self._copies += 1
             self._arrived_ns.setdefault(number, self._loop.now_ns)
 
-    @property
-    def arrived(self) -> int:
-        """How many different ones have."""
-        return len(self._arrived_ns)
+    async def carry_out(self, count: int, over_s: float) -> ProbeFlow:
+        """Send so many in this time, wait for them (`harness.flow_wait`), and say what became of them."""
+        for _ in range(count):
+            self.send()
+            await asyncio.sleep(over_s / count)
+        wait, waited_s, over = FlowWait(count), 0.0, False
+        while not over:
+            await asyncio.sleep(LOOK_S)
+            waited_s += LOOK_S
+            over = wait.over((len(self._arrived_ns),), waited_s)
+        return self.flow()
 
     def flow(self) -> ProbeFlow:
         """What has arrived by now."""

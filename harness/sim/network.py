@@ -9,7 +9,6 @@ from contextvars import Context
 from typing import Any, TypeAlias
 
 from harness.eager import begin
-from harness.flow_wait import LOOK_S, FlowWait
 from harness.ports import (
     Address,
     CallLost,
@@ -187,16 +186,7 @@ class SimNetwork:
 
     async def flow(self, source: str, target: str, count: int, size: int, over_s: float) -> ProbeFlow:
         """What becomes of datagrams that a probe sends over the link from now on."""
-        probe = FlowProbe(self._loop, self.link(source, target), size)
-        for _ in range(count):
-            probe.send()
-            await asyncio.sleep(over_s / count)
-        wait, waited_s, over = FlowWait(count), 0.0, False
-        while not over:
-            await asyncio.sleep(LOOK_S)
-            waited_s += LOOK_S
-            over = wait.over((probe.arrived,), waited_s)
-        return probe.flow()
+        return await FlowProbe(self._loop, self.link(source, target), size).carry_out(count, over_s)
 
     def reset(self) -> None:
         """Heal, and give every link its planned options again."""
