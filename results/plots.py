@@ -14,8 +14,10 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from checkers.columns.projection import MISMATCH
 from harness.faults import Fault
 from harness.leaderships import Leadership
+from harness.protocols import ELSEWHERE
 from results.leaders import leader_panel
 from results.panels import PALETTE, Panel, lanes_in, plain
 from results.points import TYPES, Points, decoded
@@ -25,7 +27,8 @@ TYPE_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
 TYPE_MARKS = {"ok": (3.0, 0.45, "o"), "fail": (9.0, 0.8, "x"), "info": (13.0, 0.9, "^")}
 TYPE_WORDS = {"ok": "ok", "info": "unknown outcome", "fail": "failed for certain"}
 SHADE_ALPHA = 0.16
-FAILED_CAS = "found another value, or failed"
+FAILED_WORDS = {MISMATCH: "found another value", ELSEWHERE: "others serve it"}
+"""What operations that failed for certain may have been told that is an answer."""
 PHASE_WORDS = {"recover": "recovery", "final": "final reads", "each-node": "final reads of each node"}
 MOST_NAMED = 14
 """So many nodes have their names beside the clocks' curves."""
@@ -115,6 +118,15 @@ def svg_of(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
+def _type_words(points: Points, f: str, type: str) -> str:
+    """How these operations ended; those that failed may have been told something that is no error."""
+    told = [words for error_class, words in FAILED_WORDS.items() if points.count_class(f, error_class)]
+    if type != "fail" or not told:
+        return TYPE_WORDS[type]
+    errors = points.count(f, "fail") > sum(points.count_class(f, error_class) for error_class in FAILED_WORDS)
+    return ", or ".join([*told, *(["failed"] if errors else [])])
+
+
 def _latency(axis: Axes, points: Points, f: str) -> None:
     for type in TYPES:
         series = points.series.get((f, type))
@@ -130,7 +142,7 @@ def _latency(axis: Axes, points: Points, f: str) -> None:
             alpha=alpha,
             marker=marker,
             linewidths=0.8 if marker == "x" else 0,
-            label=f"{FAILED_CAS if (f, type) == ('cas', 'fail') else TYPE_WORDS[type]} ({series.count:,})",
+            label=f"{_type_words(points, f, type)} ({series.count:,})",
             rasterized=True,
         )
         if type == "ok":

@@ -83,6 +83,10 @@ class Points:
         """Every `f` in order of first appearance."""
         return tuple(dict.fromkeys(f for f, _ in self.series))
 
+    def count_class(self, f: str, error_class: str) -> int:
+        """Operations of one `f` and error class, however they ended."""
+        return sum(missed.by_f[f] for (each, _), missed in self.missed.items() if each == error_class)
+
     def count(self, f: str, type: str) -> int:
         series = self.series.get((f, type))
         return series.count if series else 0

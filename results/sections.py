@@ -198,23 +198,28 @@ def operations(saved: Saved) -> Markup:
     if points is None or not points.series:
         return tag("p", "No client operation was recorded.")
     rows = []
+    directed = any(error_class == ELSEWHERE for error_class, _ in points.missed)
     for f in points.fs:
         ok, unknown, failed = (points.count(f, type) for type in TYPES)
-        unmet = sum(missed.by_f[f] for (error_class, _), missed in points.missed.items() if error_class == MISMATCH)
-        answered = f"{(ok + unmet) / max(ok + unknown + failed, 1):.1%}"
-        rows.append((f, ok + unknown + failed, ok, unmet, unknown, failed - unmet, answered))
-    header = ("operation", "in all", TYPE_WORDS["ok"], "found another value", TYPE_WORDS["info"], TYPE_WORDS["fail"])
-    return join((table((*header, "answered"), rows), _errors(points)))
+        unmet, elsewhere = points.count_class(f, MISMATCH), points.count_class(f, ELSEWHERE)
+        answered = f"{(ok + unmet + elsewhere) / max(ok + unknown + failed, 1):.1%}"
+        others = (elsewhere,) if directed else ()
+        rows.append((f, ok + unknown + failed, ok, unmet, *others, unknown, failed - unmet - elsewhere, answered))
+    others = ("others serve it",) if directed else ()
+    header = ("operation", "in all", TYPE_WORDS["ok"], "found another value", *others, TYPE_WORDS["info"])
+    note = tag("p", _ASKED_EACH, class_="quiet") if directed and EACH_NODE in points.begins_s else None
+    return join((table((*header, TYPE_WORDS["fail"], "answered"), rows), note, _errors(points)))
 
 
 _ASKED_EACH = (
-    "At the end every node is asked for every key. One that does not serve it says so (elsewhere), which is no error."
+    "At the end every node is asked for every key. One that does not serve it says that others do, which is an answer."
 )
 
 
 def _errors(points: Points) -> Markup | None:
-    """Why operations did not succeed, the most frequent first; a compare-and-set that found another value is none."""
-    errors = [(key, missed) for key, missed in points.missed.items() if key[0] != MISMATCH]
+    """Why operations did not succeed, the most frequent first; a compare-and-set that found another value is none, nor
+    is a node that says who else serves."""
+    errors = [(key, missed) for key, missed in points.missed.items() if key[0] not in (MISMATCH, ELSEWHERE)]
     if not errors:
         return None
     rows = [
@@ -222,10 +227,7 @@ def _errors(points: Points) -> Markup | None:
         for (error_class, type), missed in sorted(errors, key=lambda item: -item[1].by_f.total())
     ]
     header = ("error", "outcome", "operations", "of which", "the first was told")
-    elsewhere = any(error_class == ELSEWHERE for (error_class, _), _ in errors)
-    asked_each = elsewhere and EACH_NODE in points.begins_s
-    note = tag("p", _ASKED_EACH, class_="quiet") if asked_each else None
-    return join((tag("h3", "Errors"), table(header, rows, "small"), note))
+    return join((tag("h3", "Errors"), table(header, rows, "small")))
 
 
 def _by_f(missed: MissedOperations) -> str:

@@ -239,6 +239,21 @@ def test_a_failed_compare_and_set_is_no_error(bare: RunDir) -> None:
     assert "cas-mismatch" not in text
 
 
+def test_a_node_that_says_who_else_serves_has_answered(bare: RunDir) -> None:
+    journal = JournalWriter(bare.journal)
+    for number, error_class in enumerate((None, "elsewhere", "elsewhere", "timeout")):
+        op = Op("invoke", number, "read", (read(1),), index=2 * number, time=number, phase="each-node")
+        type = "ok" if error_class is None else "fail"
+        journal.append(op)
+        journal.append(op.complete(type, index=2 * number + 1, time=9, error_class=error_class, error="t2 leads"))
+    journal.close()
+    text = page_of(bare)[1]
+    assert "others serve it" in text
+    assert "read 4 1 0 2 0 1 75.0%" in text, "in all, ok, found another value, others serve it, unknown, failed"
+    assert "timeout failed for certain 1 1 read t2 leads" in text
+    assert "elsewhere" not in text
+
+
 def test_leaders_are_drawn_as_bands(bare: RunDir) -> None:
     points = Points(end_s=10.0)
     led = [Leadership("catalog", 1, "m1", 0, 4 * 10**9), Leadership("catalog", 3, "m2", 5 * 10**9, 9 * 10**9)]
