@@ -113,3 +113,22 @@ def test_a_process_that_judges_is_forked_only_where_no_thread_may_hold_a_lock() 
     alone = run(asked + "sys.exit(_may_fork() is not (sys.platform == 'linux'))")
     busy = "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     assert alone.returncode == 0 and run(asked + busy + "sys.exit(_may_fork())").returncode == 0
+
+
+RUN_LOADS = """
+import sys
+import assay.compose, assay.run_command
+print(*sys.modules)
+from assay import judge_process
+judge_process._load()
+print(*sys.modules)
+"""
+
+
+def test_a_run_loads_nothing_that_draws_on_terminals_and_its_judge_nothing_that_only_compiling_needs() -> None:
+    loaded = run(RUN_LOADS)
+    of_run, of_judge = map(str.split, loaded.stdout.splitlines())
+    assert "assay.progress" in of_run
+    assert not {"rich", "uvloop", "numba", "matplotlib", "pandas"} & set(of_run)
+    assert {"numba", "matplotlib"} <= set(of_judge)
+    assert COMPILER not in of_judge
