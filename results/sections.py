@@ -205,8 +205,8 @@ def operations(saved: Saved) -> Markup:
         answered = f"{(ok + unmet + elsewhere) / max(ok + unknown + failed, 1):.1%}"
         others = (elsewhere,) if directed else ()
         rows.append((f, ok + unknown + failed, ok, unmet, *others, unknown, failed - unmet - elsewhere, answered))
-    others = ("others serve it",) if directed else ()
-    header = ("operation", "in all", TYPE_WORDS["ok"], "found another value", *others, TYPE_WORDS["info"])
+    elsewhere_word = ("others serve it",) if directed else ()
+    header = ("operation", "in all", TYPE_WORDS["ok"], "found another value", *elsewhere_word, TYPE_WORDS["info"])
     note = tag("p", _ASKED_EACH, class_="quiet") if directed and EACH_NODE in points.begins_s else None
     return join((table((*header, TYPE_WORDS["fail"], "answered"), rows), note, _errors(points)))
 
