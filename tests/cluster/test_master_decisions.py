@@ -21,6 +21,7 @@ from cluster.master.records import (
     changed_tablet,
     new_table,
     new_tablet,
+    settled_table,
 )
 from cluster.master.reports import Fate, LeaderHint, dropped, fate, next_hint, next_record, reported
 from cluster.master.tservers import ServerEntry, ServerMap, select_replicas
@@ -130,6 +131,12 @@ def test_a_tablet_that_never_came_up_is_replaced_by_a_new_one_with_replicas() ->
     assert place(TABLE, [creating()], live[:2], {}, lambda tablet: True, lambda: "fresh") == []
 
 
+def test_replicas_of_tablets_that_are_gone_are_no_load() -> None:
+    replaced = changed_tablet(creating(), state=TabletState.REPLACED)
+    assert replica_load([replaced]) == {}
+    assert replica_load([creating(), replaced]) == {"t1": 1, "t2": 1, "t3": 1}
+
+
 # ---- reports ----
 
 
@@ -210,6 +217,16 @@ def test_the_leader_hint_follows_the_highest_term() -> None:
 
 
 # ---- alterations ----
+
+
+def test_a_table_that_is_altered_again_keeps_what_every_tablet_is_known_to_have() -> None:
+    more = (*TABLE.columns, Column(1, "more", "int64"))
+    once = altered_table(TABLE, "a", more, 2)
+    twice = altered_table(once, "b", (*more, Column(2, "most", "int64")), 3)
+    assert [each.version for each in (once, twice)] == [1, 2]
+    assert {(each.fully_applied_columns, each.fully_applied_version) for each in (once, twice)} == {(TABLE.columns, 0)}
+    again = altered_table(settled_table(twice), "b", TABLE.columns, 3)
+    assert (again.fully_applied_columns, again.fully_applied_version) == (twice.columns, 2)
 
 
 def test_a_broken_replica_of_a_table_without_leaders_keeps_no_alteration_waiting() -> None:

@@ -11,11 +11,13 @@ import pytest
 
 from cluster.config import Knobs
 from cluster.master.background import create_request
+from cluster.master.caches import Caches
 from cluster.master.calls import MOST_IN_FLIGHT, ServerCall, ServerCalls
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.freshness import Freshness
-from cluster.master.manager import CatalogManager, Refusal
+from cluster.master.manager import CatalogManager, LeaderTerm, Refusal
 from cluster.master.records import (
+    ServerRecord,
     TabletConfig,
     changed_tablet,
     deleted_tablet,
@@ -35,11 +37,13 @@ from cluster.wire.messages import (
     DoneReply,
     ErrorReply,
     FreshnessReply,
+    Heartbeat,
     Partition,
     Replica,
     Reply,
     decode_request,
     encode,
+    encode_reports,
 )
 from harness.ports import Unreachable
 
@@ -81,6 +85,9 @@ class FollowedGroup:
     async def applied(self, index: int, timeout_s: float) -> None:
         if not self.applies:
             raise OutcomeUnknown
+
+    async def propose(self, command: bytes, timeout_s: float) -> bytes:
+        raise AssertionError("nothing is to be replicated here")
 
     async def read_barrier(self, timeout_s: float) -> bool:
         self.term = self.term_after
@@ -235,6 +242,57 @@ def test_a_term_that_ends_while_it_is_proven_serves_nothing() -> None:
         assert (await manager.lead()).term == 4
 
     asyncio.run(scenario())
+
+
+def seen_by(around: Around, group: FollowedGroup, max_staleness_ms: int | None) -> int | str:
+    """The age of what questions are answered from, or the kind of the refusal."""
+    known: Any = group
+    manager = CatalogManager(around.ports, Catalog(), known, ServerMap(1), Knobs())
+    try:
+        return asyncio.run(manager.view(max_staleness_ms))[1]
+    except Refusal as refusal:
+        return refusal.fault.kind
+
+
+def test_who_takes_a_snapshot_in_is_as_old_as_nobody_knows() -> None:
+    for installing, seen in ((False, 10), (True, "TOO_STALE")):
+        around, group, _ = follower([0])
+        group.installing = installing
+        assert seen_by(around, group, 1_000) == seen
+
+
+def test_a_leader_answers_by_its_proof_whatever_age_is_allowed() -> None:
+    around, group, _ = follower([])
+    group.leads, group.leader = True, "m2"
+    assert [seen_by(around, group, bound) for bound in (None, 0, 1_000, -1)] == [0, 0, 0, "INVALID"]
+    assert around.asked == 0
+
+
+def test_a_master_names_itself_to_nobody_as_another_leader() -> None:
+    manager, _ = manager_of(Catalog(), Slow())
+    named = [manager.not_the_leader(leader).fault for leader in ("m1", "m2", "gone", None)]
+    told = [("m1", "m1:7051"), (None, None), ("gone", None), (None, None)]
+    assert [(fault.leader, fault.leader_address) for fault in named] == told
+
+
+def test_servers_that_are_silent_or_to_leave_get_nothing_new() -> None:
+    around, group, servers = Around(lambda request: asyncio.sleep(0, DoneReply(True))), FollowedGroup(), ServerMap(100)
+    for number, heard_ns in ((1, 0), (2, 50), (3, 50)):
+        beat = Heartbeat(f"t{number}", 1, f"t{number}:7050", "z1", 1, True, encode_reports(()))
+        servers.observe(beat, heard_ns)
+    known: Any = group
+    manager = CatalogManager(around.ports, Catalog(), known, servers, Knobs())
+    leadership = LeaderTerm(3, Caches((), (), (ServerRecord("t2", 1, True),)))
+    assert [each.node_id for each in manager.placeable(leadership)] == ["t1", "t3"]
+    around.now_ns = 101
+    assert [each.node_id for each in manager.placeable(leadership)] == ["t3"]
+
+
+def test_a_batch_beyond_the_limit_is_refused_before_it_is_proposed() -> None:
+    manager, _ = manager_of(Catalog(), Slow())
+    many = [new_tablet("0" * 32, "0" * 32, Partition(bucket, 15_000)) for bucket in range(15_000)]
+    with pytest.raises(Refusal, match="use fewer buckets"):
+        asyncio.run(manager.replicate((), many))
 
 
 def test_who_leads_no_more_tells_tablet_servers_nothing_of_what_waited_or_was_undecided() -> None:

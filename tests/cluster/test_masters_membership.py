@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from whole_cluster import Play, play
 
 from cluster.client import operating
 from cluster.failpoints import MASTER
-from cluster.master.membership import Step, next_step
+from cluster.master.membership import Step, change_masters, next_step
 from cluster.raft.types import ChangeKind, Configuration, Member
 from cluster.tserver.masters import MASTERS_FILE
 from cluster.wire.messages import ConfigurationReply
@@ -53,6 +55,24 @@ async def replaced(stage: Play, node: str) -> str:
     again = await operating.replace_master(client, node, server, stage.database.address(node))
     assert again == reply, "what is so already is left alone"
     return server
+
+
+def test_a_change_that_is_under_way_is_answered_once_it_is_committed() -> None:
+    """Whoever asks again finds it appended; until it is committed it may yet be taken back."""
+    removed = Configuration((M1, M2), (), 5, 1)
+    group = SimpleNamespace(is_leader=True, leader="m1", configuration=removed, committed_configuration=THREE)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            group.committed_configuration = removed
+
+    known: Any = group
+    clock: Any = SimpleNamespace(monotonic_ns=lambda: 0, sleep=sleep)
+    reply = asyncio.run(change_masters(known, clock, ChangeMasters(remove="m3", timeout_s=1.0)))
+    assert isinstance(reply, ConfigurationReply) and reply.config_index == 5
+    assert len(slept) == 3
 
 
 def test_a_master_whose_disk_is_gone_is_replaced_by_a_new_server_that_leads_later() -> None:
