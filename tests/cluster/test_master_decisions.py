@@ -199,6 +199,7 @@ def test_a_tablet_without_leaders_runs_when_all_its_replicas_were_reported() -> 
 def test_only_a_configuration_of_a_higher_index_is_taken() -> None:
     record = changed_tablet(creating(), config=TabletConfig(5, VOTERS), confirmed=("t1",))
     assert next_record(record, "t1", report(config_index=5, voters=("t1", "t9")), {}) is None
+    assert next_record(record, "t1", report(config_index=6), {}) is None, "it names no voters"
     changed = next_record(record, "t1", report(config_index=6, voters=("t1", "t9")), {"t9": "t9:7"})
     assert changed is not None
     assert changed.config == TabletConfig(6, (Replica("t1", "t1:1"), Replica("t9", "t9:7")))

@@ -19,18 +19,22 @@ from cluster.master.manager import CatalogManager, LeaderTerm, Refusal
 from cluster.master.records import (
     ServerRecord,
     TabletConfig,
+    TabletState,
     changed_tablet,
     deleted_tablet,
     new_table,
     new_tablet,
     removed_table,
 )
+from cluster.master.replication import replication_calls
+from cluster.master.reports import LeaderHint
 from cluster.master.tservers import ServerMap
 from cluster.raft.configurations import FOUNDING_INDEX
-from cluster.raft.types import Configuration, Member
+from cluster.raft.types import ChangeKind, Configuration, Member
 from cluster.waiters import OutcomeUnknown
 from cluster.wire.messages import (
     AlterTablet,
+    ChangeReplicas,
     Column,
     CreateTablet,
     DeleteTablet,
@@ -50,6 +54,7 @@ from harness.ports import Unreachable
 COLUMNS = (Column(0, "value", "int64"),)
 SERVER = Replica("t1", "t1:7050")
 MS = 1_000_000
+S = 1_000 * MS
 
 
 class Around:
@@ -343,3 +348,33 @@ def test_a_replica_that_comes_up_late_founds_its_group_unless_that_was_changed_s
     tablet = changed_tablet(made, config=TabletConfig(op_index, (SERVER,)))
     request = create_request(manager, table, tablet, "t1")
     assert (request.founding, request.voters, request.server_id) == (founding, (SERVER,), "t1")
+
+
+def test_a_tablet_that_turns_from_too_few_voters_to_too_many_is_given_time_anew() -> None:
+    """Whoever adds by hand what masters were about to add may be about to remove another (M11)."""
+    around, group, servers = (
+        Around(lambda request: asyncio.sleep(0, DoneReply(True))),
+        FollowedGroup(),
+        ServerMap(9 * S),
+    )
+    names = [f"t{number}" for number in range(1, 5)]
+    for name in names:
+        servers.observe(Heartbeat(name, 1, f"{name}:7050", "z1", 1, True, encode_reports(())), 0)
+    known: Any = group
+    manager = CatalogManager(around.ports, Catalog(), known, servers, Knobs(replica_dead_ms=4_000))
+    record = changed_tablet(new_tablet("x", "a", Partition(0, 1)), state=TabletState.RUNNING)
+    leadership = LeaderTerm(3, Caches((new_table("a", "orders", COLUMNS, 3),), (record,)))
+    leadership.hints["x"] = LeaderHint(1, "t1")
+
+    def asked(voters: int, at_ns: int) -> list[tuple[ChangeKind, str]]:
+        around.now_ns = at_ns
+        members = tuple(Replica(name, f"{name}:7050") for name in names[:voters])
+        leadership.caches.commit((), (changed_tablet(record, config=TabletConfig(9, members)),))
+        calls = [call.request for call in replication_calls(manager, leadership)]
+        return [(each.change, each.server_id) for each in calls if isinstance(each, ChangeReplicas)]
+
+    assert asked(2, 0) == asked(2, S - 1) == []
+    assert [kind for kind, _ in asked(2, S)] == [ChangeKind.ADD_LEARNER]
+    assert asked(4, S + 1) == asked(4, 2 * S) == []
+    assert asked(4, 2 * S + 1) == [(ChangeKind.REMOVE, "t4")]
+    assert asked(3, 2 * S + 2) == asked(4, 3 * S) == [], "it was whole between"

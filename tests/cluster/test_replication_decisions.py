@@ -107,6 +107,10 @@ def test_the_next_change_of_a_tablet_of_three(now: TabletConfig, health: Health,
     assert next_change(now, 3, health) == change
 
 
+def test_of_two_voters_none_is_removed_for_both_are_a_majority() -> None:
+    assert next_change(config("a b"), 1, Health(("b",), ALL)) is None
+
+
 NAMES = st.sets(st.sampled_from("abcdefg"), max_size=7)
 
 
