@@ -16,6 +16,7 @@ from harness.history.served import served_in_events, served_in_parquet
 from harness.history.summary import HistorySummary, summarise_events, summarise_parquet
 from harness.invariants import InvariantsRecord
 from harness.leaderships import Leadership
+from harness.protocols import node_of
 from harness.recovery import Hurt, open_seconds, overlapping, recoveries, unmet_kinds, used_instances, used_nodes
 from harness.run_seal import broken_seal
 from harness.rundir import RunDir
@@ -117,7 +118,7 @@ def _hurt(rundir: RunDir, record: RunRecord, summary: HistorySummary, load_s: fl
         served = served_in_parquet(rundir.history_parquet, "main", record.shards, end_ns)
     else:
         served = served_in_events(read_journal(rundir.journal), "main", record.shards, end_ns)
-    answered = {name for name, (_, ok) in summary.nodes.get("main", {}).items() if ok}
+    answered = {node_of(name) for name, (_, ok) in summary.nodes.get("main", {}).items() if ok}
     used = used_nodes(answered, load_leaderships(rundir))
     return Hurt(
         len(served.ok),
@@ -141,7 +142,8 @@ def _served(record: RunRecord, summary: HistorySummary) -> int | None:
     """How many operations of the load say that a node which serves them answered; None where none has to."""
     if not record.serving_nodes:
         return None
-    return sum(ok for name, (_, ok) in summary.nodes.get("main", {}).items() if name in record.serving_nodes)
+    nodes = summary.nodes.get("main", {})
+    return sum(ok for name, (_, ok) in nodes.items() if node_of(name) in record.serving_nodes)
 
 
 def read_record(rundir: RunDir) -> RunRecord:

@@ -81,7 +81,7 @@ class ClusterOpClient:
             return op.complete("ok", mops=(answered,), served_ts=served.timestamp)
         reply, node = await self._client.read(self._table, mop.cell, op.requested_ts)
         answered = msgspec.structs.replace(mop, value=_integer(reply.value))
-        return op.complete("ok", mops=(answered,), node=node, served_ts=reply.timestamp)
+        return op.complete("ok", mops=(answered,), node=node_of(node), served_ts=reply.timestamp)
 
     async def _change(self, op: Op, mop: Mop) -> Op:
         if mop.f == "w":
@@ -89,7 +89,7 @@ class ClusterOpClient:
         else:
             reply, node = await self._client.compare_and_set(self._table, mop.cell, mop.expected, mop.value)
         _require_applied(mop, reply)
-        return op.complete("ok", node=node, served_ts=reply.timestamp)
+        return op.complete("ok", node=node_of(node), served_ts=reply.timestamp)
 
 
 def _integer(value: Value) -> int | None:

@@ -12,7 +12,7 @@ from assay.judging import judge_saved_run
 from cluster.deploy.database_sim import SimDatabase
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
-from harness.facts import load_faults
+from harness.facts import load_faults, load_summary
 from harness.protocols import ProcessState
 from harness.run import Test, run
 from harness.rundir import create
@@ -79,6 +79,8 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
         outcome = world.run(run(test, rundir, judge_saved_run))
     assert outcome.verdict.overall == "valid", outcome.verdict.reasons
     assert database.left == []
+    answered = load_summary(rundir).nodes.get("main", {})
+    assert answered.keys() <= {node.name for node in database.nodes}, "also one whose disk was lost is the node it was"
     found = load_faults(rundir)
     assert {fault.kind for fault in found if fault.observed_ns is not None} == set(kinds)
     assert all(fault.recovered_ns is not None for fault in found)
