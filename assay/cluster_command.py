@@ -203,12 +203,13 @@ def keep_up(store: Path, masters: int, nodes: int, flaws: Sequence[str], tell: T
 
 async def _up(store: Path, masters: int, nodes: int, flaws: Sequence[str], tell: Tell) -> None:
     from cluster.deploy.database_ssh import SshDatabase
+    from cluster.deploy.layout import Layout
     from harness.env.docker.environment import DockerEnvironment
     from harness.real.clock import RealClock
 
     environment = DockerEnvironment(RealClock(), report=tell)
     await environment.prepare()
-    database = SshDatabase(environment, masters, nodes, flaws)
+    database = SshDatabase(environment, Layout(masters, nodes), flaws)
     work = asyncio.create_task(_serve(environment, database, store, tell))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, work.cancel)

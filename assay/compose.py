@@ -14,7 +14,7 @@ from assay.swarm import draw_cluster, draw_faults, drawn_words
 from assay.worlds import WorldSpec, draw_world, told_knobs
 from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
-from cluster.deploy.layout import cluster_nodes
+from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import ready_timeout_s
 from cluster.wire.messages import WIRE_VERSION
 from harness import rundir as rundirs
@@ -132,7 +132,7 @@ def child(entropy: Random) -> Random:
 
 def make_world(options: RunOptions, spec: WorldSpec) -> World:
     """The simulated world of a run."""
-    nodes = cluster_nodes(options.masters, options.nodes, spec.zones, data_centres(options))
+    nodes = simulated_layout(options, spec).nodes()
     return World(
         options.seed,
         network=spec.physical.link_options,
@@ -143,10 +143,14 @@ def make_world(options: RunOptions, spec: WorldSpec) -> World:
     )
 
 
+def simulated_layout(options: RunOptions, spec: WorldSpec) -> Layout:
+    """The nodes that there are in that world."""
+    return Layout(options.masters, options.nodes, spec.zones, data_centres(options))
+
+
 def simulated_database(world: World, options: RunOptions, spec: WorldSpec) -> SimDatabase:
     """The reference cluster in that world."""
-    places = data_centres(options)
-    database = SimDatabase(world, options.masters, options.nodes, options.flaw, spec.knobs, spec.zones, places)
+    database = SimDatabase(world, simulated_layout(options, spec), options.flaw, spec.knobs)
     tell_workload(database, options)
     return database
 
@@ -216,9 +220,8 @@ def run_in_docker(
         await environment.prepare(try_out=not needed.isdisjoint({"clock", "packets"}))
         variables = environment.program_environment if "clock" in needed & environment.capabilities else {}
         knobs = told_knobs(options.world)
-        database = SshDatabase(
-            environment, options.masters, options.nodes, options.flaw, knobs, seed=options.seed, environment=variables
-        )
+        layout = Layout(options.masters, options.nodes)
+        database = SshDatabase(environment, layout, options.flaw, knobs, seed=options.seed, environment=variables)
         tell_workload(database, options)
         test = make_test(options, environment, database, started, tell)
         containers = f"assay-{environment.run_id}-NODE"

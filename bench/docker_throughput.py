@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import uvloop
 
 from cluster.deploy.database_ssh import SshDatabase
+from cluster.deploy.layout import Layout
 from cluster.deploy.node_files import NODE_DAEMON
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import UserError
@@ -86,7 +87,7 @@ async def node_cpu_s(environment: DockerEnvironment, database: SshDatabase) -> f
 async def _measure(masters: int, tservers: int, concurrency: int, seconds: float) -> dict[str, object]:
     laps = Laps()
     environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = SshDatabase(environment, masters, tservers)
+    database = SshDatabase(environment, Layout(masters, tservers))
     try:
         await bring_up(environment, database, laps)
         nodes_before_s, clients_before_s = await node_cpu_s(environment, database), time.process_time()

@@ -23,6 +23,7 @@ from bench._measure import machine
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.database_ssh import SshDatabase
+from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import leaders
 from cluster.wire.messages import CATALOG_GROUP
 from harness.env.docker.environment import DockerEnvironment
@@ -129,7 +130,7 @@ def in_containers(kill: Kills, masters: int, tservers: int) -> list[float]:
 
     async def main() -> list[float]:
         environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-        database = SshDatabase(environment, masters, tservers)
+        database = SshDatabase(environment, Layout(masters, tservers))
         try:
             await environment.prepare()
             await environment.setup(database.nodes)

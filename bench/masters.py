@@ -22,6 +22,7 @@ from bench._measure import machine
 from bench.docker_throughput import node_cpu_s
 from cluster.config import Knobs
 from cluster.deploy.database_ssh import SshDatabase
+from cluster.deploy.layout import Layout
 from cluster.master.background import scan
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.heartbeats import heartbeat
@@ -233,7 +234,7 @@ def _heartbeat_costs(
 async def create_in_containers(tablets: int, masters: int, tservers: int) -> dict[str, float]:
     """Seconds from CreateTable to the table's last tablet RUNNING, and what the nodes' processors did for it."""
     environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = SshDatabase(environment, masters, tservers)
+    database = SshDatabase(environment, Layout(masters, tservers))
     try:
         await environment.prepare()
         await environment.setup(database.nodes)

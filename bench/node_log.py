@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.log.node import NodeLog
 from cluster.raft.types import Entry, Persist
 from harness.ops import Op, write
@@ -52,7 +53,7 @@ async def _client(database: SimDatabase, clock: Clock, process: int, until_ns: i
 
 
 async def _load(world: World, tablets: int, virtual_s: float) -> tuple[int, int]:
-    database = SimDatabase(world, masters=1, tservers=3)
+    database = SimDatabase(world, Layout(1, 3))
     clock = world.harness_ports("bench").clock
     await database.install()
     for node in database.nodes:

@@ -26,6 +26,7 @@ from assay.options import PROBE_PERIOD_S
 from bench._measure import machine
 from bench.docker_throughput import Laps, bring_up, load, node_cpu_s
 from cluster.deploy.database_ssh import SshDatabase
+from cluster.deploy.layout import Layout
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import UserError
 from harness.real.clock import RealClock
@@ -58,7 +59,7 @@ async def _probe(chosen: Sequence[Look], rounds: list[float]) -> None:
 
 async def _measure(options: argparse.Namespace) -> dict[str, object]:
     environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = SshDatabase(environment, options.masters, options.nodes)
+    database = SshDatabase(environment, Layout(options.masters, options.nodes))
     laps: list[tuple[float, float]] = []
     rounds: list[float] = []
     try:

@@ -11,6 +11,7 @@ from bench.quorum.rim import NodeCounts, counted, hint_bytes
 from cluster.client.quorum import QuorumClient, QuorumClientTable
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.messages import (
@@ -74,7 +75,7 @@ class BenchCluster:
         self.world, self.design, self.replication = world, design, replication
         self.counts = NodeCounts()
         self.database = SimDatabase(
-            world, 3, replication + 2, knobs=knobs, through=lambda ports: counted(ports, self.counts)
+            world, Layout(3, replication + 2), knobs=knobs, through=lambda ports: counted(ports, self.counts)
         )
         self.ports = world.harness_ports("bench")
         self.replicas: list[str] = []

@@ -90,7 +90,7 @@ def _compared(where: str, what: str, legacy: Sequence[float], logged: Sequence[f
 async def in_docker(seconds: float, pairs: int) -> list[dict[str, Any]]:
     """Processor time of the node programs for an operation: two tables of one cluster, written and read in turns."""
     environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = SshDatabase(environment, 3, 5)
+    database = SshDatabase(environment)
     try:
         await environment.prepare()
         await environment.setup(database.nodes)

@@ -12,7 +12,7 @@ from cluster.config import Knobs, NodeConfig
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
-from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
+from cluster.deploy.layout import MASTER_ROLE, USUAL, Layout, port_of
 from cluster.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.invariants.watch import Watch
 from cluster.node import run_node
@@ -35,7 +35,7 @@ STRANGER = "stranger"
 
 
 class SimDatabase(ReferenceDatabase):
-    """Masters `m1`…, tablet servers `t1`… spread over zones `z1`… in turn; one process each, logs kept in memory.
+    """Masters and tablet servers, one process each, with logs kept in memory.
 
     `flaws` are names of `cluster.flaws`. Clients run on `CLIENT_MACHINES` in turn. `through` gives what programs are
     handed in place of their ports, as where a benchmark counts what crosses them.
@@ -46,15 +46,12 @@ class SimDatabase(ReferenceDatabase):
     def __init__(
         self,
         world: World,
-        masters: int = 3,
-        tservers: int = 5,
+        layout: Layout = USUAL,
         flaws: Sequence[str] = (),
         knobs: Knobs | None = None,
-        zones: int = 1,
-        data_centres: int = 1,
         through: Callable[[Ports], Ports] = lambda ports: ports,
     ) -> None:
-        super().__init__(cluster_nodes(masters, tservers, zones, data_centres), knobs)
+        super().__init__(layout.nodes(), knobs)
         self._world, self._through = world, through
         self._watch = Watch(
             lambda: (world.loop.now_ns, world.loop.steps), damaged=lambda node: world.node(node).disk.damaged

@@ -16,7 +16,7 @@ from cluster.config import Knobs, NodeConfig, dump_config
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
-from cluster.deploy.layout import MASTER_ROLE, cluster_nodes, port_of
+from cluster.deploy.layout import MASTER_ROLE, USUAL, Layout, port_of
 from cluster.deploy.node_files import (
     CONFIG_PATH,
     DATA_DIRECTORY,
@@ -64,7 +64,7 @@ class Machines(Protocol):
 
 
 class SshDatabase(ReferenceDatabase):
-    """Masters `m1`…, tablet servers `t1`…, one process each, that keep unsynced writes in the process (torture mode).
+    """Masters and tablet servers, one process each, that keep unsynced writes in the process (torture mode).
 
     `flaws` are names of `cluster.flaws`; `environment` are variables that the programs are started with. Clients and
     status calls go from the harness's own machine over the data network to the nodes' real ports.
@@ -76,15 +76,13 @@ class SshDatabase(ReferenceDatabase):
     def __init__(
         self,
         machines: Machines,
-        masters: int = 3,
-        tservers: int = 5,
+        layout: Layout = USUAL,
         flaws: Sequence[str] = (),
         knobs: Knobs | None = None,
-        zones: int = 1,
         seed: int = 0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(cluster_nodes(masters, tservers, zones), knobs)
+        super().__init__(layout.nodes(), knobs)
         self._machines = machines
         self._flaws = tuple(flaws)
         self._seed = seed

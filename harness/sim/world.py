@@ -43,13 +43,12 @@ class World:
         network: LinkOptions | LinkPlan | None = None,
         disk: DiskOptions | None = None,
         machines: Mapping[str, MachineOptions] | None = None,
-        cluster_id: str = "sim",
         version: int = 1,
         step_limit: int | None = None,
         record_decisions: bool = True,
     ) -> None:
         self.seed = seed
-        self.cluster_id = cluster_id
+        self.cluster_id = "sim"
         self.version = version
         self.disk_options = disk if disk is not None else DiskOptions()
         self.machines = machines if machines is not None else {}

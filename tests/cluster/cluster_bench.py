@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.drawn_knobs import draw_knobs
+from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import leaders
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ops import Mop, Op, cas, read, write
@@ -124,7 +125,7 @@ def play_cluster(
     """Run a scenario on a fresh cluster of the seed's own knobs; nothing in it may panic. The trace digest."""
     knobs, disk = (draw_knobs(seed), drawn_disk(seed)) if sampled else (None, None)
     with World(seed, network=FLAKY, disk=disk) as world:
-        database = SimDatabase(world, masters=masters, knobs=knobs)
+        database = SimDatabase(world, Layout(masters), knobs=knobs)
         bench = ClusterBench(world, database)
 
         async def main() -> None:

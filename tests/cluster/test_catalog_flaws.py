@@ -10,6 +10,7 @@ from master_bench import COLUMNS, KNOBS, MASTERS, Bench, create
 from msgspec.structs import replace
 
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.flaws import FLAWS
 from cluster.wire.messages import (
     WIRE_VERSION,
@@ -180,7 +181,7 @@ class Cluster:
     def __init__(self, world: World, flaws: tuple[str, ...]) -> None:
         self.world = world
         self.environment = SimEnvironment(world)
-        self.database = SimDatabase(world, 3, 3, knobs=replace(KNOBS, tserver_heartbeat_ms=2_000), flaws=flaws)
+        self.database = SimDatabase(world, Layout(3, 3), knobs=replace(KNOBS, tserver_heartbeat_ms=2_000), flaws=flaws)
         self.client = self.database.admin_client(8.0)
 
     async def begin(self) -> None:

@@ -10,6 +10,7 @@ from cluster_bench import ClusterBench, play_cluster
 
 from cluster.deploy.adapter import REGISTER_COLUMNS
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.flaws import FLAWS
 from cluster.invariants.watch import NO_PANIC
 from cluster.tserver.server import TabletServer
@@ -232,7 +233,7 @@ def test_an_exception_that_nothing_in_a_node_took_breaks_an_invariant(
         raise KeyError("t9")
 
     with World(1) as world:
-        database = SimDatabase(world, masters=1, tservers=3)
+        database = SimDatabase(world, Layout(1, 3))
 
         async def main() -> None:
             await database.install()
@@ -268,7 +269,7 @@ def test_operations_it_can_not_do_are_refused() -> None:
 
 def test_it_is_a_database_of_the_harness() -> None:
     with World(1) as world:
-        database: Database = SimDatabase(world, masters=1, tservers=4, zones=2, flaws=(next(iter(FLAWS)),))
+        database: Database = SimDatabase(world, Layout(1, 4, zones=2), flaws=(next(iter(FLAWS)),))
         assert [(node.name, node.role, node.zone) for node in database.nodes] == [
             ("m1", "master", "z1"),
             ("t1", "tserver", "z1"),

@@ -11,6 +11,7 @@ import pytest
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.store.cells import Value
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn
 from cluster.wire.messages import WIRE_VERSION
@@ -42,7 +43,7 @@ class Stress:
 
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.chance = world, Random(seed)
-        self.environment, self.database = SimEnvironment(world), SimDatabase(world, 3, 4, knobs=KNOBS)
+        self.environment, self.database = SimEnvironment(world), SimDatabase(world, Layout(3, 4), knobs=KNOBS)
         self.tables: dict[str, Known] = {}
         self.unsure_alters = 0
         self.done = 0

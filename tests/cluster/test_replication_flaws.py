@@ -10,6 +10,7 @@ from whole_cluster import Play
 
 from cluster.config import NodeConfig
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.flaws import FLAWS
 from cluster.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.node import run_node
@@ -28,7 +29,7 @@ def broken(scenario: Scenario, flaws: tuple[str, ...]) -> bool:
     assert set(flaws) <= set(FLAWS)
     with World(1, version=WIRE_VERSION) as world:
         stage = Play(world)
-        stage.database = SimDatabase(world, 3, 5, flaws=flaws)
+        stage.database = SimDatabase(world, Layout(3, 5), flaws=flaws)
 
         async def main() -> bool:
             await stage.begin()

@@ -11,6 +11,7 @@ from whole_cluster import Play, play
 from cluster.client import operating
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.health.check import Problem
 from cluster.tserver.metadata import TABLETS_DIRECTORY
 from cluster.wire.messages import WIRE_VERSION, Column
@@ -76,7 +77,7 @@ class Moving(Play):
 
     def __init__(self, world: World, zones: int = 1, flaws: tuple[str, ...] = (), knobs: Knobs = QUICK) -> None:
         super().__init__(world)
-        self.database = SimDatabase(world, 3, 5, knobs=knobs, zones=zones, flaws=flaws)
+        self.database = SimDatabase(world, Layout(3, 5, zones), knobs=knobs, flaws=flaws)
 
     def zone(self, name: str) -> str:
         return next(node.zone for node in self.database.nodes if node.name == name)

@@ -14,6 +14,7 @@ from cluster.client.client import ClusterClient
 from cluster.client.rows import TypedTable
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.ranges import rows
 from cluster.ranges.commands import AlterSchema
 from cluster.store.cells import Key, Span, Value
@@ -139,7 +140,7 @@ PEOPLE = (
 
 def play(scenario: Callable[[ClusterClient, SimDatabase], Awaitable[None]]) -> None:
     with World(1, version=WIRE_VERSION) as world:
-        environment, database = SimEnvironment(world), SimDatabase(world, 1, 3, knobs=KNOBS)
+        environment, database = SimEnvironment(world), SimDatabase(world, Layout(1, 3), knobs=KNOBS)
 
         async def main() -> None:
             await environment.setup(database.nodes)

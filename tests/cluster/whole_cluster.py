@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.failpoints import FAILPOINTS, TSERVER
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
@@ -21,7 +22,7 @@ class Play:
 
     def __init__(self, world: World) -> None:
         self.world, self.environment = world, SimEnvironment(world)
-        self.database = SimDatabase(world, 3, 4, knobs=KNOBS)
+        self.database = SimDatabase(world, Layout(3, 4), knobs=KNOBS)
 
     async def begin(self, table: bool = True) -> None:
         await self.environment.setup(self.database.nodes)

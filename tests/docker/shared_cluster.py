@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from cluster.config import Knobs
 from cluster.deploy.database_ssh import SshDatabase
+from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import leaders, ready_timeout_s
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import DefiniteError, IndefiniteError
@@ -128,7 +129,7 @@ class Cluster:
         await self.environment.prepare(try_out=True)
         clock = "clock" in self.environment.capabilities
         variables = self.environment.program_environment if clock else {}
-        self.database = SshDatabase(self.environment, MASTERS, TSERVERS, knobs=KNOBS, environment=variables)
+        self.database = SshDatabase(self.environment, Layout(MASTERS, TSERVERS), knobs=KNOBS, environment=variables)
         await self.environment.setup(self.database.nodes)
         await self.database.install()
         await asyncio.gather(*(self.database.start(node.name) for node in self.database.nodes))

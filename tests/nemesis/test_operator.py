@@ -6,6 +6,7 @@ import asyncio
 
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.ops import CellAddress
@@ -23,7 +24,7 @@ def test_quarantined_replicas_begin_anew_and_break_no_invariant() -> None:
         nonlocal log
         environment = SimEnvironment(world)
         database = SimDatabase(
-            world, 3, 3, knobs=Knobs(snapshot_entries=30, retained_entries=0, log_segment_bytes=2_000)
+            world, Layout(3, 3), knobs=Knobs(snapshot_entries=30, retained_entries=0, log_segment_bytes=2_000)
         )
         observer = DatabaseObserver(database, environment)
         await environment.setup(database.nodes)
@@ -89,7 +90,7 @@ def test_what_masters_have_replaced_elsewhere_is_not_added_a_second_time() -> No
 
 def test_masters_replace_a_replica_whose_own_record_is_damaged() -> None:
     async def scenario(world: World) -> None:
-        database = SimDatabase(world, 1, 3)
+        database = SimDatabase(world, Layout(1, 3))
         environment = SimEnvironment(world)
         await environment.setup(database.nodes)
         await database.install()

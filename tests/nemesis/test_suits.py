@@ -9,6 +9,7 @@ import pytest
 from cluster.config import Knobs
 from cluster.deploy.database import failover_s
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from harness.env.sim import SimEnvironment
 from harness.errors import UserError
 from harness.sim.world import World
@@ -21,14 +22,14 @@ from nemesis.scripts import SCRIPTS
 def offered(**knobs: int) -> frozenset[str]:
     with World(1) as world:
         needed = frozenset[str]().union(*(info.needs for info in NEMESES.values()))
-        return frozenset(SimDatabase(world, 3, 5, (), Knobs(**knobs)).capabilities) | needed - {"leaderless"}
+        return frozenset(SimDatabase(world, Layout(3, 5), (), Knobs(**knobs)).capabilities) | needed - {"leaderless"}
 
 
 def test_members_come_and_go_only_where_a_server_is_to_spare() -> None:
     """Seed 21 of a swarm drew `membership` for three tablet servers, which can neither take one in nor spare one."""
     for tservers, drawn in ((3, False), (4, True)):
         with World(1) as world:
-            can = SimDatabase(world, 3, tservers, (), Knobs()).capabilities | {"partition"}
+            can = SimDatabase(world, Layout(3, tservers), (), Knobs()).capabilities | {"partition"}
         assert ("membership" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]) == drawn
         assert "membership" in [each.name for each in expand(parse_all(["membership"]), frozenset(can))]
 
@@ -38,7 +39,7 @@ def test_leaders_hand_over_only_where_some_group_has_two_voters() -> None:
     cases = (("register", 1, True), ("write-atomicity", 3, True), ("write-atomicity", 1, False))
     for workload, masters, drawn in cases:
         with World(1) as world:
-            database = SimDatabase(world, masters, 5, (), Knobs())
+            database = SimDatabase(world, Layout(masters, 5), (), Knobs())
             database.workload = workload
             can = database.capabilities | {"partition"}
         assert ("leadership" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]) == drawn
@@ -48,7 +49,7 @@ def test_leaders_get_a_tail_of_their_own_among_registers_and_among_typed_rows() 
     """Seeds 21 and 22 of a swarm of `catalog` drew `leader-returns`, and no tail ever grew among its rows."""
     for workload in ("register", "catalog"):
         with World(1) as world:
-            database = SimDatabase(world, 3, 5, (), Knobs())
+            database = SimDatabase(world, Layout(3, 5), (), Knobs())
             database.workload = workload
             can = database.capabilities | {"partition"}
         assert "leader-returns" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]
@@ -66,7 +67,7 @@ def test_short_reads_of_logged_tables_are_for_runs_with_many_limits() -> None:
     found = {}
     for table, limits in (("legacy", "0.4"), ("logged", "0.4"), ("logged", "0.8")):
         with World(1) as world:
-            database = SimDatabase(world, 3, 5, (), Knobs())
+            database = SimDatabase(world, Layout(3, 5), (), Knobs())
             database.workload, database.workload_options = "write-atomicity", {"table": table, "limits": limits}
             can = database.capabilities | {"partition", "pause"}
             found[table, limits] = "short-read" in [each.name for each in expand(parse_all(["all"]), can)]
@@ -76,7 +77,7 @@ def test_short_reads_of_logged_tables_are_for_runs_with_many_limits() -> None:
 def test_what_the_workload_does_not_bring_is_told_before_the_run() -> None:
     """`assay run register --nemesis unheard-tablets` ran, and was unknown: nobody made a table."""
     with World(1) as world:
-        database, environment = SimDatabase(world, 3, 5, (), Knobs()), SimEnvironment(world)
+        database, environment = SimDatabase(world, Layout(3, 5), (), Knobs()), SimEnvironment(world)
         database.workload = "register"
         for script, words in (("unheard-tablets", "makes no tables"), ("short-read", "tables have leaders")):
             with pytest.raises(UserError, match=f"{script!r} can't be used here: .*{words}"):

@@ -17,6 +17,7 @@ from harness.env.docker.machines import (
     Addresses,
     KeptLogs,
     Keys,
+    MachinePlan,
     begun_at,
     make_machines,
     make_networks,
@@ -133,9 +134,8 @@ class DockerEnvironment:
         if len(names) > MANY_NODES:
             self._report(f"making {len(names)} containers, about one a second")
         networks = await self._blocking(lambda: make_networks(self._client, self.run_id))
-        self._addresses = await self._blocking(
-            lambda: make_machines(self._client, image, self.run_id, names, networks, keys, self._volume_mib, self._logs)
-        )
+        plan = MachinePlan(self.run_id, image, networks, keys, self._volume_mib, self._logs)
+        self._addresses = await self._blocking(lambda: make_machines(self._client, plan, names))
         self._begun = await self._blocking(lambda: {name: begun_at(self._client, self.run_id, name) for name in names})
         self._fleet = SshFleet(
             {

@@ -68,6 +68,19 @@ class KeptLogs:
         return {LOG_LABEL: self.path, SAVE_LABEL: str(self.folder / node)}
 
 
+@dataclass(frozen=True, slots=True)
+class MachinePlan:
+    """What the machines of a run have in common: their image, the control and data networks, the keys. With
+    `volume_mib` their volumes have that size, and are in memory; `logs` is where those are, if they are to be kept."""
+
+    run_id: str
+    image: str
+    networks: tuple[str, str]
+    keys: Keys
+    volume_mib: int | None = None
+    logs: KeptLogs | None = None
+
+
 def require_memory(nodes: int, engine_mib: float) -> None:
     """Raise UserError for more nodes than the engine's machine can hold, however little runs on it."""
     needed_mib = nodes * NODE_MIB
@@ -89,68 +102,47 @@ def make_networks(client: Any, run_id: str) -> tuple[str, str]:
     return names
 
 
-def make_machines(
-    client: Any,
-    image: str,
-    run_id: str,
-    nodes: Sequence[str],
-    networks: tuple[str, str],
-    keys: Keys,
-    volume_mib: int | None = None,
-    logs: KeptLogs | None = None,
-) -> dict[str, Addresses]:
+def make_machines(client: Any, plan: MachinePlan, nodes: Sequence[str]) -> dict[str, Addresses]:
     """One running container per node name, on both networks, with the run's keys in place.
 
-    At VOLUME_PATH there is a volume with the run's labels; with `volume_mib` it has that size, and is in memory.
+    At VOLUME_PATH there is a volume with the run's labels.
 
     They are made in parallel but join their networks (that is, start) one by one: engines before 28 keep a count of
     each network's endpoints, and it was seen one too high after several containers had joined and left at once; then
     only a restart of the engine frees the network (moby/moby#42119).
     """
     with ThreadPoolExecutor(max_workers=MACHINES_AT_ONCE, thread_name_prefix="assay-docker") as pool:
-        make = partial(
-            _make_machine, client, image, run_id, networks=networks, keys=keys, volume_mib=volume_mib, logs=logs
-        )
-        made = list(pool.map(make, nodes))
+        made = list(pool.map(partial(_make_machine, client, plan), nodes))
     return {
-        node: _start_machine(client, container, node, networks) for node, container in zip(nodes, made, strict=True)
+        node: _start_machine(client, container, node, plan.networks)
+        for node, container in zip(nodes, made, strict=True)
     }
 
 
-def _make_machine(
-    client: Any,
-    image: str,
-    run_id: str,
-    node: str,
-    *,
-    networks: tuple[str, str],
-    keys: Keys,
-    volume_mib: int | None,
-    logs: KeptLogs | None,
-) -> str:
-    control, data = networks
+def _make_machine(client: Any, plan: MachinePlan, node: str) -> str:
+    control, data = plan.networks
     api = client.api
-    kept = {} if logs is None else logs.labels(node)
+    kept = {} if plan.logs is None else plan.logs.labels(node)
     with engine_failures(f"making the container of {node}"):
         container = api.create_container(
-            image,
-            name=container_name(run_id, node),
+            plan.image,
+            name=container_name(plan.run_id, node),
             hostname=node,
-            labels={**labels_of(run_id), **kept},
-            host_config=api.create_host_config(cap_add=["NET_ADMIN"], **_volume(api, run_id, node, volume_mib)),
+            labels={**labels_of(plan.run_id), **kept},
+            host_config=api.create_host_config(cap_add=["NET_ADMIN"], **_volume(api, plan, node)),
             networking_config=api.create_networking_config({control: api.create_endpoint_config()}),
         )["Id"]
         api.connect_container_to_network(container, data)
-        api.put_archive(container, "/etc/assay", _key_archive(keys))
+        api.put_archive(container, "/etc/assay", _key_archive(plan.keys))
     return str(container)
 
 
-def _volume(api: Any, run_id: str, node: str, volume_mib: int | None) -> dict[str, Any]:
+def _volume(api: Any, plan: MachinePlan, node: str) -> dict[str, Any]:
     """How the node's container is told of its volume, which is found by label even when the container is gone."""
-    if volume_mib is not None:
-        return {"tmpfs": {VOLUME_PATH: f"size={volume_mib}m,mode=0755"}}
-    name = container_name(run_id, node)
-    api.create_volume(name, labels=labels_of(run_id))
+    if plan.volume_mib is not None:
+        return {"tmpfs": {VOLUME_PATH: f"size={plan.volume_mib}m,mode=0755"}}
+    name = container_name(plan.run_id, node)
+    api.create_volume(name, labels=labels_of(plan.run_id))
     return {"binds": {name: {"bind": VOLUME_PATH, "mode": "rw"}}}
 
 

@@ -11,6 +11,7 @@ from cluster.client.quorum import QuorumClient, QuorumClientTable
 from cluster.config import Knobs
 from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.quorum.keys import EVERYTHING, bucket_of, decode_key, encode_key, token_of
 from cluster.quorum.messages import (
     PageRead,
@@ -194,7 +195,7 @@ class QuorumPlay(Stage):
         flaws: tuple[str, ...] = (),
     ) -> None:
         quiet = Knobs(poll_period_ms=0, reconcile_period_ms=0)
-        database = SimDatabase(world, 3, tservers, data_centres=data_centres, knobs=knobs or quiet, flaws=flaws)
+        database = SimDatabase(world, Layout(3, tservers, data_centres=data_centres), knobs=knobs or quiet, flaws=flaws)
         super().__init__(database, SimEnvironment(world), world.harness_ports("tester"), replication, design)
         self.world, self.watch = world, database._watch
 
