@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for patterns, mark in ((WHOLE_RUNS, pytest.mark.runs), (THOUSANDS, pytest.mark.thousands)):
             if any(place.match(pattern) for pattern in patterns):
                 item.add_marker(mark)
-        shared = {"spark", "engines"}.intersection(getattr(item, "fixturenames", ()))
+        shared = {"spark", "spark_runs", "engines"}.intersection(getattr(item, "fixturenames", ()))
         if shared and item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
     items.sort(key=turn)

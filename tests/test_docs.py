@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import tokenize
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
@@ -21,13 +22,18 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("harness", "cluster", "nemesis", "workloads", "checkers", "results", "assay")
 DESIGN = ROOT / "docs" / "design"
 MECHANISM = re.compile(r"\b[GMRQ][1-9][0-9]?\b")
+CITED = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)(?:\([^`]*)?`")
 MECHANISMS_NAMED_IN = ("cluster", "harness", "nemesis", "assay")
 """Elsewhere such names are of phenomena: G0, G1a and G2 are Adya's."""
 BEGIN, END = "<!-- modules -->", "<!-- end of modules -->"
 
 
+@cache
 def first_sentence(path: Path) -> str:
-    text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
+    text = path.read_text()
+    opened = text.startswith('"""') and text.find('"""', 3)
+    head = text[: opened + 3] if opened and opened > 0 else text  # to read no more of it than is asked for
+    text = " ".join((ast.get_docstring(ast.parse(head)) or "").split())
     return re.split(r"(?<=[.:])\s", text)[0].rstrip(".:")
 
 
@@ -57,9 +63,11 @@ def test_every_module_says_what_it_is() -> None:
     assert silent == []
 
 
-def remarks(path: Path) -> str:
-    """Comments and docstrings of a module, those of its constants included."""
+def remarks(path: Path, mark: str) -> str:
+    """Comments and docstrings of a module, those of its constants included; nothing if a pattern is nowhere in it."""
     text = path.read_text()
+    if not re.search(mark, text):
+        return ""
     strings = (node.value.value for node in ast.walk(ast.parse(text)) if is_string(node))
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     comments = (token.string for token in tokens if token.type == tokenize.COMMENT)
@@ -82,7 +90,7 @@ def test_every_mechanism_named_in_the_code_has_its_entry() -> None:
         (name, path.relative_to(ROOT).as_posix())
         for package in MECHANISMS_NAMED_IN
         for path in sorted((ROOT / package).rglob("*.py"))
-        for name in MECHANISM.findall(remarks(path))
+        for name in MECHANISM.findall(remarks(path, MECHANISM.pattern))
     }
     assert len(named) > 50
     assert sorted((name, path) for name, path in named if name not in known) == []
@@ -109,7 +117,7 @@ def test_documents_and_sections_that_the_code_names_exist() -> None:
     documents = {path.name: path for folder in (ROOT, ROOT / "docs", DESIGN) for path in folder.glob("*.md")}
     for package in (*PACKAGES, "bench", "tests"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            named = re.findall(r"`([\w./-]+\.md)`(?:, \"([^\"]+)\")?", " ".join(remarks(path).split()))
+            named = re.findall(r"`([\w./-]+\.md)`(?:, \"([^\"]+)\")?", " ".join(remarks(path, r"\.md`").split()))
             for document, section in named:
                 assert document in documents or (ROOT / document).exists(), f"{path}: {document}"
                 text = documents.get(document, ROOT / document).read_text()
@@ -153,6 +161,7 @@ def test_places_that_documents_name_exist() -> None:
     assert lost == []
 
 
+@cache
 def names_in(path: Path) -> set[str]:
     """What a module's code says by name."""
     names: set[str] = set()
@@ -166,23 +175,24 @@ def names_in(path: Path) -> set[str]:
 
 def test_places_in_the_code_that_checkers_cite_exist() -> None:
     """`room.module` and `module.name` lead somewhere; Jepsen's own namespaces are elsewhere."""
-    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in ROOT.glob("[a-z]*/**/*.py")}
-    names = {module: names_in(path) for module, path in modules.items() if module.split(".")[0] in PACKAGES}
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
 
     def leads_somewhere(cited: str) -> bool:
         parts = cited.split(".")
         return any(
-            f".{module}".endswith("." + ".".join(parts[:count])) and (count == len(parts) or parts[count] in known)
+            f".{module}".endswith("." + ".".join(parts[:count]))
+            and (count == len(parts) or parts[count] in names_in(path))
             for count in range(1, len(parts) + 1)
-            for module, known in names.items()
+            for module, path in modules.items()
         )
 
     lost = [
         f"{module}: {cited}"
-        for module in names
+        for module, path in modules.items()
         if module.startswith("checkers.")
-        for cited in re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)(?:\([^`]*)?`", remarks(modules[module]))
-        if cited.split(".")[0] not in names[module] and not cited.startswith("jepsen.") and not leads_somewhere(cited)
+        for cited in CITED.findall(remarks(path, CITED.pattern))
+        if cited.split(".")[0] not in names_in(path) and not cited.startswith("jepsen.") and not leads_somewhere(cited)
     ]
     assert lost == []
     assert leads_somewhere("registers.zones") and not leads_somewhere("kernels.zones")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.halves import LOWEST, NONE_CHOSEN, exit_code, step_back, wait_for
+from tests.support.halves import (
+    CONTAINERS,
+    LOWEST,
+    NONE_CHOSEN,
+    exit_code,
+    hear_interrupts,
+    step_back,
+    wait_for,
+    where_containers_are,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,8 +63,25 @@ def test_what_was_asked_for_goes_to_both() -> None:
     assert "deselected" in in_containers
 
 
+def test_tests_in_containers_are_where_their_half_looks() -> None:
+    mark = re.compile(r"mark\.docker\b")
+    marked = {path for path in ROOT.glob("tests/**/*.py") if mark.search(path.read_text())}
+    assert len(marked) > 10 and all(path.is_relative_to(ROOT / CONTAINERS) for path in marked)
+    assert where_containers_are(["-q", "-k", "kill"]) == [CONTAINERS]
+    assert where_containers_are(["-q", f"{__file__}::test"]) == []
+
+
 def test_an_interrupt_ends_both() -> None:
-    halves = [subprocess.Popen(["sleep", "600"], start_new_session=True) for _ in range(2)]
+    """Also where a shell began the tests in the background, and had them ignore it."""
+    begun = [subprocess.Popen(["sleep", "600"], start_new_session=True, preexec_fn=hear_interrupts) for _ in range(2)]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ended_by_an_interrupt(begun)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def ended_by_an_interrupt(halves: list[subprocess.Popen[bytes]]) -> None:
     us = threading.main_thread().ident
     assert us is not None
     threading.Timer(0.2, signal.pthread_kill, (us, signal.SIGINT)).start()

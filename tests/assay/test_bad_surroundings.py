@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from command_line import VALID, assay
+from command_line import VALID, Answer, assay
 
 import checkers
 from checkers.engines import session
@@ -28,15 +29,36 @@ WITHOUT_PRIVILEGES = """
 import ctypes, os, sys
 for capability in (1, 2):  # to read and write whatever the rights; only root has them to lose
     ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
-os.execv(sys.executable, [sys.executable, "-m", "assay.cli", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, "-c", sys.argv[1]])
+"""
+
+ONE_AFTER_THE_OTHER = """
+import contextlib, io, json, os, sys
+from assay.cli import main
+answers = []
+rights, commands = json.load(sys.stdin)
+for place, arguments in commands:
+    before, out, err = os.stat(place).st_mode, io.StringIO(), io.StringIO()
+    os.chmod(place, rights)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main(arguments)
+    except SystemExit as ended:
+        answers.append((ended.code, out.getvalue(), err.getvalue()))
+    os.chmod(place, before)
+json.dump(answers, sys.stdout)
 """
 
 
-def unprivileged(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """`assay ARGUMENTS` by a process that may do with files what their rights say, even root's."""
-    command = [sys.executable, "-c", WITHOUT_PRIVILEGES, *map(str, arguments)]
+def unprivileged(rights: int, *commands: tuple[Path, tuple[str | Path, ...]]) -> list[Answer]:
+    """`assay ARGUMENTS` for each (place, arguments), while the place has these rights, by a process that may do with
+    files what their rights say, even root's."""
+    command = [sys.executable, "-c", WITHOUT_PRIVILEGES, ONE_AFTER_THE_OTHER]
+    words = json.dumps([rights, [[str(place), [str(word) for word in words]] for place, words in commands]])
     setting = {**os.environ, "PYTHONPATH": str(HERE)}
-    return subprocess.run(command, capture_output=True, text=True, env=setting, check=False)
+    ran = subprocess.run(command, input=words, capture_output=True, text=True, env=setting, check=False)
+    assert ran.stderr == "", ran.stderr
+    return [Answer(*answer) for answer in json.loads(ran.stdout)]
 
 
 def test_what_nobody_may_read_is_one_sentence(tmp_path: Path) -> None:
@@ -51,29 +73,28 @@ def test_what_nobody_may_read_is_one_sentence(tmp_path: Path) -> None:
     write_history(batches(), parts, part_rows=100)
     inside.mkdir()
     (inside / "h.edn").write_text(VALID)
-    for closed in (text, whole, parts / "part-00001.parquet", parts / "manifest.json", parts, inside):
-        before = closed.stat().st_mode
-        closed.chmod(0)
-        asked = closed.parent if closed.parent == parts else inside / "h.edn" if closed == inside else closed
-        for command in (("check", asked, "--model", "register"), ("import", asked, "--to", tmp_path / "never")):
-            ran = unprivileged(*command)
-            assert (ran.returncode, ran.stdout) == (254, ""), (closed, command, ran)
-            (line,) = ran.stderr.splitlines()
-            assert ("Permission denied" in line or "is not readable" in line) and str(asked) in line, line
-        closed.chmod(before)
+    asked = {closed: closed for closed in (text, whole, parts)}
+    asked |= {parts / name: parts for name in ("part-00001.parquet", "manifest.json")} | {inside: inside / "h.edn"}
+    commands = [
+        (closed, command)
+        for closed, path in asked.items()
+        for command in (("check", path, "--model", "register"), ("import", path, "--to", tmp_path / "never"))
+    ]
+    for (closed, command), ran in zip(commands, unprivileged(0, *commands), strict=True):
+        assert (ran.code, ran.out) == (254, ""), (closed, command, ran)
+        (line,) = ran.err.splitlines()
+        assert ("Permission denied" in line or "is not readable" in line) and str(asked[closed]) in line, line
     assert not (tmp_path / "never").exists()
 
 
 def test_where_nobody_may_write_nothing_is_left(tmp_path: Path) -> None:
     source = tmp_path / "h.edn"
     source.write_text(VALID)
-    tmp_path.chmod(0o555)
-    for command in (("export", source, "--to", tmp_path / "copy.edn"), ("import", source, "--to", tmp_path / "copy")):
-        ran = unprivileged(*command)
-        assert (ran.returncode, ran.stdout) == (254, ""), ran
-        (line,) = ran.stderr.splitlines()
+    export, taken = ("export", source, "--to", tmp_path / "copy.edn"), ("import", source, "--to", tmp_path / "copy")
+    for ran in unprivileged(0o555, (tmp_path, export), (tmp_path, taken)):
+        assert (ran.code, ran.out) == (254, ""), ran
+        (line,) = ran.err.splitlines()
         assert "can't be written: Permission denied" in line
-    tmp_path.chmod(0o755)
     assert [path.name for path in tmp_path.iterdir()] == ["h.edn"]
 
 

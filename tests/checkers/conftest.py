@@ -19,6 +19,13 @@ def spark() -> Iterator[SparkEngine]:
     engine.close()
 
 
+@pytest.fixture
+def spark_runs(spark: SparkEngine) -> SparkEngine:
+    """For tests that name the engine by its name: what they start ends with them, unless a session runs already."""
+    assert spark.cores > 0
+    return spark
+
+
 @pytest.fixture(scope="session")
 def engines(spark: SparkEngine) -> dict[str, Engine]:
     """By name."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
+CONTAINERS = "tests/docker"
 LOWEST = 19
 NONE_CHOSEN = 5
 """How pytest ends if none of the tests that were asked for is one that it was to run."""
@@ -24,7 +25,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def run(arguments: Sequence[str]) -> int:
     """Both halves side by side, with these arguments for pytest; the exit code of the whole."""
     others = ["-n", "2", "--dist", "loadgroup", "-m", "not campaign and not docker", *arguments]
-    in_containers = ["-m", "docker and not campaign", *arguments]
+    in_containers = ["-m", "docker and not campaign", *arguments, *where_containers_are(arguments)]
     for ending in ENDING:
         signal.signal(ending, signal.default_int_handler)
     with tempfile.TemporaryFile() as told:
@@ -35,6 +36,12 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.buffer.write(told.read())
         sys.stdout.flush()
     return exit_code(codes)
+
+
+def where_containers_are(arguments: Sequence[str]) -> list[str]:
+    """The folder of tests in containers, unless it is said where to look: to load all the others takes long."""
+    said = any(Path(argument.partition("::")[0]).exists() for argument in arguments)
+    return [] if said else [CONTAINERS]
 
 
 def begin(

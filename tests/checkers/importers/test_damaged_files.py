@@ -85,6 +85,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark_runs")
 def test_nor_on_spark(tmp_path: Path) -> None:
     path = saved(tmp_path)
     for place in (100, path.stat().st_size // 2, path.stat().st_size - 200):

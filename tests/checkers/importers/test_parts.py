@@ -218,6 +218,7 @@ def test_an_address_is_read_like_a_path(bucket: str, tmp_path: Path, engines: di
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark_runs")
 def test_transactions_at_an_address(bucket: str) -> None:
     place = place_of(bucket % "transactions")
     write_history(cut(txn_batches(TxnShape(2_000, anomaly="G-single-item")), 500), place, part_rows=600)
