@@ -13,7 +13,7 @@ from naive_catalog import linearizable
 from test_catalog_search import PLENTY, small
 
 from checkers.api import judge_source
-from checkers.catalog.calls import ALTER, CREATE, LIST, Call, TableSeen
+from checkers.catalog.calls import ALTER, CREATE, KNOWN, LIST, UNRECORDED, Call, TableSeen, Tablet
 from checkers.catalog.judge import judged
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
@@ -112,6 +112,45 @@ def test_refusals_are_observations() -> None:
     assert judge(ops(CREATED, other)).valid is True
 
 
+def test_refusals_say_what_they_saw_and_no_more() -> None:
+    other = ("ok", "create", (Mop("create", 2, 501),), {})
+    moved = ("fail", "rename", (Mop("rename", 1, row=2),), {"error_class": "already-present"})
+    assert judge(ops(CREATED, other, moved)).valid is True
+    assert judge(ops(CREATED, moved, other)).counts == {"no-order": 1}, "the new name was free"
+    strange = ("fail", "create", (Mop("create", 1),), {"error_class": "not-found"})
+    assert judge(ops(CREATED, strange)).valid is True
+
+
+def test_locations_of_nothing_say_that_there_is_no_table() -> None:
+    nothing = ("ok", "locations", (Mop("locations", 1),), {})
+    assert judge(ops(nothing, CREATED)).valid is True
+    assert judge(ops(CREATED, nothing)).counts == {"no-order": 1}
+
+
+def test_an_operation_of_unknown_outcome_tells_no_id() -> None:
+    doubtful = ("info", "create", (Mop("create", 1, 500),), {"error_class": "timeout"})
+    listed = ("ok", "list", (Mop("table", 1, 501, row=0, column=2),), {})
+    assert judge(ops(doubtful, listed)).valid is True
+
+
+def test_a_tablet_that_runs_nowhere_is_stuck_in_the_end() -> None:
+    def located(replicas: int) -> dict[str, int]:
+        mops = (Mop("locations", 1, 500, column=1), Mop("tablet", 0, 7, row=replicas, column=3))
+        return judge(ops(CREATED, ("ok", "locations", mops, {"phase": "final"}))).counts
+
+    assert located(3) == {} and located(0) == {"no-location": 1, "ddl-stuck": 1}
+
+
+def test_a_tablet_is_missed_only_by_who_asks_after_it_was_shown() -> None:
+    shown, unknown = (Tablet(0, 7, 3, 1),), (Tablet(0, 7, UNRECORDED, 0),)
+
+    def gone(first: tuple[Tablet, ...], then: tuple[Tablet, ...]) -> bool:
+        calls = [Call(0, 0, 1, KNOWN, tablets=first), Call(2, 2, 3, KNOWN, tablets=then)]
+        return "vanished-tablet" in judged(calls, 8, 1 << 40, 1 << 40).counts
+
+    assert gone(shown, unknown) and not gone(unknown, shown)
+
+
 def test_operations_on_rows_are_no_business_of_the_catalog() -> None:
     row = ("ok", "read", (read(5),), {})
     assert judge(ops(CREATED, row)).ops == 1
@@ -130,6 +169,10 @@ def test_an_old_list_is_right_within_its_bound_and_wrong_beyond() -> None:
     young = ("ok", "list", (), {"mode": "follower", "bound": 500_000_000})
     assert judge(ops(CREATED, old)).valid is True
     assert judge(ops(CREATED, young)).counts == {"lost-table": 1}
+    deleted = ("ok", "delete", (Mop("delete", 1, 500),), {})
+    still = (Mop("table", 1, 500, row=0, column=2),)
+    assert judge(ops(CREATED, deleted, ("ok", "list", still, old[3]))).valid is True
+    assert judge(ops(CREATED, deleted, ("ok", "list", still, young[3]))).valid is False
 
 
 def test_the_budget_of_changes_is_a_setting() -> None:
