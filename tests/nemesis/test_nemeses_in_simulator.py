@@ -10,6 +10,7 @@ import pytest
 
 from assay.judging import judge_saved_run
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.facts import load_faults, load_summary
@@ -53,7 +54,7 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
     rundir = create(tmp_path, workload.name, datetime(2026, 2, 3, 4, 5, 6))
     with World(7, version=WIRE_VERSION) as world:
         masters = 5 if kinds == ("master-membership",) else 3
-        database, environment = Watched(world, masters), SimEnvironment(world)
+        database, environment = Watched(world, Layout(masters)), SimEnvironment(world)
         database.workload = workload.name
         faults = package(kinds, database, environment, NemesisOptions(5.0), Random(7))
         options = resolve_options(workload, {})

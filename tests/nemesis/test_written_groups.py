@@ -12,6 +12,7 @@ from fake_cluster import FakeDatabase, FakeEnvironment
 from cluster.config import Knobs
 from cluster.deploy.catalog_ops import COLUMNS, REPLICATION_FACTOR
 from cluster.deploy.database_sim import SimDatabase
+from cluster.deploy.layout import Layout
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.sim.world import World
@@ -44,7 +45,7 @@ def test_a_group_to_write_to_is_one_that_clients_write_to(written: set[str] | No
 
 def play(workload: str, scenario: Callable[[SimDatabase], Awaitable[None]]) -> None:
     with World(4, version=WIRE_VERSION) as world:
-        environment, database = SimEnvironment(world), SimDatabase(world, 3, 3, knobs=Knobs())
+        environment, database = SimEnvironment(world), SimDatabase(world, Layout(3, 3), knobs=Knobs())
         database.workload = workload
 
         async def main() -> None:
