@@ -47,7 +47,7 @@ def _can_run_portable() -> bool:
 
 @cache
 def code_digest(module: str) -> str:
-    """A digest of a module of this package and of all of the package that it imports, directly or not."""
+    """A digest of a module and of all of `checkers` and `harness` that it imports, directly or not, wherever in it."""
     digest, todo, seen = hashlib.blake2b(digest_size=6), [module], {module}
     while todo:
         code, imported = _code_and_imports(todo.pop())
@@ -59,12 +59,33 @@ def code_digest(module: str) -> str:
 
 @cache
 def _code_and_imports(module: str) -> tuple[bytes, frozenset[str]]:
-    place = Path(__file__).parent.joinpath(*module.split(".")[1:])
-    code = (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_bytes()
-    return code, frozenset(name.decode() for name in _IMPORTS.findall(code))
+    place = _ROOT.joinpath(*module.split("."))
+    try:
+        code = (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_bytes()
+    except OSError:  # a text that only looks like an import
+        return b"", frozenset()
+    imported = set[str]()
+    for package, names, whole in _IMPORTS.findall(code):
+        imported |= {(package or whole).decode(), *_modules_among(package.decode(), names.decode())}
+    return code, frozenset(imported)
 
 
-_IMPORTS: Final = re.compile(rb"^(?:from|import) (checkers\.[\w.]+)", re.MULTILINE)
+def _modules_among(package: str, names: str) -> Iterator[str]:
+    """Those names that are modules of a package; others are in its `__init__`."""
+    place = _ROOT.joinpath(*package.split("."))
+    if package and place.is_dir():
+        for name in _NAME.findall(names):
+            if (place / name).is_dir() or (place / f"{name}.py").exists():
+                yield f"{package}.{name}"
+
+
+_ROOT: Final = Path(__file__).parents[1]
+
+_OURS: Final = rb"(?:checkers|harness)[\w.]*"
+_IMPORTS: Final = re.compile(
+    rb"^[ \t]*(?:from (%b) import (\([^)]*\)|[^\n]*)|import (%b))" % (_OURS, _OURS), re.MULTILINE
+)
+_NAME: Final = re.compile(r"\w+")
 
 
 @cache
