@@ -1,10 +1,6 @@
 """Runs a search over all keys within budgets of time and memory, whichever kind of object it searches.
 
 A search gives its kernels some work at a time, and looks at the clock and for room between two stretches of it.
-
-The loop over the events of a key stands in the kernels of both kinds (`registers.search`, `objects.explore`), made of
-the same steps (`cursor`, `frontier`, `checkpoints`, `window`): what they do at each event differs, and numba, which
-compiles a kernel for the functions that it names, has no way to hand it others and keep the code between processes.
 """
 
 from __future__ import annotations

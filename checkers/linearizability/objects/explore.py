@@ -17,33 +17,10 @@ import numpy.typing as npt
 
 from checkers.columns.codes import NEVER
 from checkers.compiled import lean, lean_inline
-from checkers.linearizability.checkpoints import Checkpoints, backtrack, checkpoint, forget
-from checkers.linearizability.cursor import (
-    DONE,
-    NO_ROOM,
-    OUT_OF_WORK,
-    PAUSED,
-    SET_FULL,
-    begins_before,
-    completing,
-    enough,
-    enter_key,
-    followed,
-    next_key,
-    outcome,
-    relax,
-    wider,
-)
-from checkers.linearizability.frontier import (
-    ConfigSet,
-    add,
-    adopt,
-    clear,
-    has_bit,
-    is_linearized,
-    set_bit,
-    unset_bit,
-)
+from checkers.linearizability.checkpoints import Checkpoints
+from checkers.linearizability.cursor import NO_ROOM, OUT_OF_WORK, SET_FULL, enough
+from checkers.linearizability.events import EventSteps, over_keys
+from checkers.linearizability.frontier import ConfigSet, add, clear, has_bit, set_bit, unset_bit
 from checkers.linearizability.objects.foresight import (
     blocked,
     forgive,
@@ -96,17 +73,16 @@ class ObjectSearch(NamedTuple):
 def _begin_key(search):
     """Nothing open, the object as it is before everything."""
     window, frontier = search.window, search.frontier
-    enter_key(search.ops, search.cursor)
     vacate(window)
     empty(search.store)
     clear(frontier)
     add(frontier, first_state(search.ops, search.cursor.key, search.store), window.available, window.owed, 0)
-    forget(search.checkpoints)
 
 
 @lean
-def _invoke(ops, row, window, frontier):
+def _invoke(search, row):
     """An operation begins: in every configuration it may, and if it completes it must, be linearized."""
+    ops, window, frontier = search.ops, search.window, search.frontier
     slot = free_slot(window)
     enter(ops, row, slot, window)
     for place in range(frontier.tally.used):
@@ -128,7 +104,11 @@ def _settle(ops, target, state, window, store, event):
             row = window.row[slot]
             if row < 0:
                 continue
-            if has_bit(window.available, 0, slot) and is_plain_add(ops, row) and is_free(ops, row, window, event):
+            if (
+                has_bit(window.available, 0, slot)
+                and is_plain_add(ops, row)
+                and is_free(ops.sets, ops, row, window, event)
+            ):
                 state = step(ops, row, state, store, event)
                 if state == NO_ROOM:
                     return state
@@ -142,7 +122,8 @@ def _settle(ops, target, state, window, store, event):
                 if seen == state:
                     unset_bit(window.owed, 0, slot)
                     again = True
-    return np.int32(IMPOSSIBLE) if state >= 0 and is_lost(ops, target, state, window) else state
+    lost = state >= 0 and is_lost(ops.strings, ops, target, state, window)
+    return np.int32(IMPOSSIBLE) if lost else state
 
 
 @lean_inline
@@ -184,8 +165,8 @@ def _expand(search, target, place, event):
     """Extend one configuration by every open operation. Returns the work done, SET_FULL or NO_ROOM."""
     ops, window, store, visited = search.ops, search.window, search.store, search.visited
     if ops.model == SET:
-        return _expand_set(search, target, place, event)
-    work, seen_empty = np.int64(1), owes_empty(ops, place, window, visited)
+        return _expand_set(ops.sets, search, target, place, event)
+    work, seen_empty = np.int64(1), owes_empty(ops.queues, ops, place, window, visited)
     owing = has_bit(visited.owed, place, target)
     for slot in range(window.top[0]):
         # What was added meanwhile may dominate the very configuration at hand: then that one does it all.
@@ -195,11 +176,13 @@ def _expand(search, target, place, event):
         if not has_bit(visited.available, place, slot) or blocked(visited, place, slot, window):
             continue
         row = window.row[slot]
-        if is_plain_add(ops, row) or not is_useful(ops, row, window.row[target], state, store, seen_empty):
+        if is_plain_add(ops, row):
             continue
-        if is_premature(ops, row, place, window, visited, event):
+        if not is_useful(ops.queues, ops, row, window.row[target], state, store, seen_empty):
             continue
-        if is_fatal(search, row, place, event):
+        if is_premature(ops.queues, ops, row, place, window, visited, event):
+            continue
+        if is_fatal(ops.rows, search, row, place, event):
             continue
         new = step(ops, row, state, store, event)
         work += 1
@@ -221,9 +204,11 @@ def _expand(search, target, place, event):
 
 
 @lean
-def _expand_set(search, target, place, event):
+def _expand_set(sets, search, target, place, event):
     """Extend a configuration of a set to what each owed read shows, the nearest last, which is gone on from first; and
     by the target. Returns the work done, SET_FULL or NO_ROOM."""
+    if sets is None:
+        return np.int64(1)
     ops, window, visited = search.ops, search.window, search.visited
     work, state = np.int64(1), visited.state[place]
     owing, row = has_bit(visited.owed, place, target), window.row[target]
@@ -296,70 +281,24 @@ def _complete(search, target, budget, event):
     return work
 
 
-@lean
-def explore_key(search, budget):
-    """Search on from the cursor to the end of its key, a refutation or the end of the budget.
-
-    Returns (DONE, stuck row or -1), or (PAUSED, FULL or STORE_FULL, -1): then the same call goes on where it was.
-    """
-    ops, cursor, window, frontier = search.ops, search.cursor, search.window, search.frontier
-    if cursor.fresh == 1:
-        _begin_key(search)
-    work = np.int64(0)
-    # All before `next_complete` are linearized in every configuration of the frontier; what has begun is open.
-    row = completing(ops, cursor)
-    while row >= 0:
-        event = ops.complete[row]
-        while begins_before(ops, cursor, event):
-            _invoke(ops, cursor.next_invoke, window, frontier)
-            cursor.next_invoke += 1
-        slot = window.slot_of[row]
-        if not is_linearized(frontier, slot):
-            cost = _complete(search, slot, budget - work, event)
-            if cost < 0:
-                return outcome(cost), np.int64(-1)
-            work += cost
-            cursor.work += cost
-            if search.after.tally.live == 0:
-                return DONE, row
-            cursor.dropped |= adopt(frontier, search.after, followed(cursor.beam))
-        close_slot(slot, window)
-        cursor.next_complete += 1
-        relax(cursor)
-        checkpoint(search.checkpoints, cursor, window, frontier)
-        row = completing(ops, cursor)
-    return DONE, np.int64(-1)
+@lean_inline
+def _window(search):
+    return search.window
 
 
 @lean
-def _try_again(search):
-    """After a beam that found no way: a wider one from a checkpoint, or if it follows everything from the start."""
+def _close(search, slot, event):
+    close_slot(slot, search.window)
+
+
+@lean
+def _reopen(search, level):
     window, checkpoints = search.window, search.checkpoints
-    level = backtrack(checkpoints, search.cursor, search.frontier, wider(search.cursor.beam))
-    if level < 0:
-        return
     vacate(window)
     for slot in range(window.row.shape[0]):
         if checkpoints.row[level, slot] >= 0:
             enter(search.ops, checkpoints.row[level, slot], slot, window)
 
 
-@lean
-def explore_keys(search, budget, stuck):
-    """Search key after key from the cursor; `stuck[k]` becomes the row that refutes key k, or -1. Returns DONE when all
-    keys are through, else why it stopped at the cursor's key."""
-    cursor, keys = search.cursor, search.ops.offsets.shape[0] - 1
-    spent = cursor.work
-    while cursor.key < keys:
-        answer, row = explore_key(search, budget - (cursor.work - spent))
-        if answer != DONE:
-            return answer
-        # Nothing is left, but not all was followed: that refutes nothing.
-        if row >= 0 and cursor.dropped == 1:
-            _try_again(search)
-            continue
-        stuck[cursor.key] = row
-        next_key(cursor)
-        if cursor.work - spent >= budget:
-            return PAUSED
-    return DONE
+explore_keys = over_keys(__name__, EventSteps(_window, _begin_key, _invoke, _complete, _close, _reopen))
+"""The search of objects; see `over_keys`."""

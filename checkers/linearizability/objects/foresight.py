@@ -2,7 +2,8 @@
 
 Each rule leaves out only extensions of a configuration that some other one makes up for (it can do whatever they can)
 or that no continuation completes; the argument stands with the rule. Events of the past are behind `event`, the
-completion that the search works on; what the history says of later ones comes from `ObjectOps`.
+completion that the search works on; what the history says of later ones comes from `ObjectOps`. A rule for one kind of
+object is handed that kind's columns, and is not there for other kinds, which have none.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from checkers.linearizability.objects.kinds import (
     ITEM,
     MEMBERS,
     PUT,
-    ROW,
-    STRING,
     UNSEEN,
     R,
 )
@@ -30,35 +29,39 @@ from checkers.linearizability.objects.states import symbol
 
 
 @lean_inline
-def is_free(ops, row, window, event):
+def is_free(sets, ops, row, window, event):
     """Whether adding an element, that nobody removes, costs nothing now: every read that is still to come shows it.
 
     Only reads that lack the element could tell, and all of these are linearized; so any order that continues from here
     stays right when the add is moved to this place.
     """
+    if sets is None:
+        return False
     element = ops.value[row]
-    if ops.sets.last_lacking[element] > event:
+    if sets.last_lacking[element] > event:
         return False
     for slot in range(window.top[0]):
         other = window.row[slot]
         owed = other >= 0 and ops.kind[other] == MEMBERS and has_bit(window.owed, 0, slot)
-        if owed and lacks(ops.sets, other, element):
+        if owed and lacks(sets, other, element):
             return False
     return True
 
 
 @lean_inline
-def is_lost(ops, target, state, window):
+def is_lost(strings, ops, target, state, window):
     """Whether a string that nobody ever sees is still to be seen before anything can replace it.
 
     Only a put leads out of UNSEEN, for appending to what begins no read string gives no such string either. A get that
     is owed, or begins later, and completes before the next put begins has to return an UNSEEN string, and none does.
     """
-    if ops.model != STRING or state != UNSEEN:
+    if strings is None:
+        return False
+    if state != UNSEEN:
         return False
     last = window.row[target]
-    begun = ops.strings.next_put[last]
-    seen = ops.strings.next_get[last] < begun
+    begun = strings.next_put[last]
+    seen = strings.next_get[last] < begun
     for slot in range(window.top[0]):
         row = window.row[slot]
         if row >= 0 and ops.kind[row] == PUT and has_bit(window.available, 0, slot):
@@ -83,8 +86,10 @@ def blocked(configs, place, slot, window):
 
 
 @lean_inline
-def owes_empty(ops, place, window, configs):
-    """Whether a bag is still to be seen empty by an open operation."""
+def owes_empty(queues, ops, place, window, configs):
+    """Whether a queue or bag is still to be seen empty by an open operation."""
+    if queues is None:
+        return False
     for slot in range(window.top[0]):
         row = window.row[slot]
         if row >= 0 and ops.kind[row] == IS_EMPTY and has_bit(configs.owed, place, slot):
@@ -93,7 +98,7 @@ def owes_empty(ops, place, window, configs):
 
 
 @lean_inline
-def is_premature(ops, row, place, window, configs, event):
+def is_premature(queues, ops, row, place, window, configs, event):
     """Whether something must be enqueued before this, because it is dequeued before this can be.
 
     Say e is to be enqueued, and a pending enqueue of f returns by dequeues that all complete (`out_by`) before any
@@ -105,19 +110,21 @@ def is_premature(ops, row, place, window, configs, event):
     known dequeues do not exhaust. An enqueue of unknown outcome counts among its element's, so an exhausted one took
     effect.
     """
+    if queues is None:
+        return False
     if ops.model != FIFO or ops.kind[row] != ENQUEUE:
         return False
     element = ops.value[row]
-    if ops.queues.last_before[element] > event:
+    if queues.last_before[element] > event:
         return True
     for slot in range(window.top[0]):
         other = window.row[slot]
         if other < 0:
             continue
-        last = ops.complete[other] if ops.kind[other] == IS_EMPTY else ops.queues.out_by[ops.value[other]]
+        last = ops.complete[other] if ops.kind[other] == IS_EMPTY else queues.out_by[ops.value[other]]
         pending = ops.kind[other] == ENQUEUE and has_bit(configs.available, place, slot)
         pending |= ops.kind[other] == IS_EMPTY and has_bit(configs.owed, place, slot)
-        if pending and last < ops.queues.first_out[element]:
+        if pending and last < queues.first_out[element]:
             return True
     return False
 
@@ -171,11 +178,10 @@ def _is_too_early(search, row, register, new, place):
 
 
 @lean_inline
-def is_fatal(search, row, place, event):
+def is_fatal(rows, search, row, place, event):
     """Whether a transaction, put next in a configuration of `visited`, replaces what is still needed, or writes what
     will be replaced before it is."""
-    ops, rows = search.ops, search.ops.rows
-    if ops.model != ROW:
+    if rows is None:
         return False
     for item in range(rows.first[row], rows.last[row], ITEM):
         register, new = rows.items[item], rows.items[item + 2]

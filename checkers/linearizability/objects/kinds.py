@@ -4,7 +4,7 @@ and for each kind its own. A column never means one thing for one kind and somet
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,8 @@ FADED: Final = 1
 Ints = npt.NDArray[np.int64]
 Symbols = npt.NDArray[np.int32]
 
-_NONE: Final = np.empty(0, np.int64)
-_NO_SYMBOLS: Final = np.empty(0, np.int32)
+ABSENT: Final[Any] = None
+"""Instead of the columns of another kind."""
 
 
 class QueueColumns(NamedTuple):
@@ -48,20 +48,20 @@ class QueueColumns(NamedTuple):
     before it can be dequeued: of an enqueue of what must have been dequeued by then, or of a look that finds nothing.
     """
 
-    first_out: Ints = _NONE
-    out_by: Ints = _NONE
-    last_before: Ints = _NONE
+    first_out: Ints
+    out_by: Ints
+    last_before: Ints
 
 
 class SetColumns(NamedTuple):
     """Of sets. By row: `members[first:last]` are the elements that it shows, sorted, if it is a read. By element:
     `removed` is 1 if it is ever removed, `last_lacking` the last invocation of a read without it, or -1."""
 
-    first: Ints = _NONE
-    last: Ints = _NONE
-    members: Symbols = _NO_SYMBOLS
-    removed: Ints = _NONE
-    last_lacking: Ints = _NONE
+    first: Ints
+    last: Ints
+    members: Symbols
+    removed: Ints
+    last_lacking: Ints
 
 
 class StringColumns(NamedTuple):
@@ -70,13 +70,13 @@ class StringColumns(NamedTuple):
     `edge_first[n]:edge_first[n + 1]`, leads to `edge_target[e]`. By row: `next_put` is the first invocation of a put
     after it completes, `next_get` the first completion of a get that begins after that."""
 
-    root: Ints = _NONE
-    last_seen: Ints = _NONE
-    edge_first: Ints = _NONE
-    edge_piece: Symbols = _NO_SYMBOLS
-    edge_target: Symbols = _NO_SYMBOLS
-    next_put: Ints = _NONE
-    next_get: Ints = _NONE
+    root: Ints
+    last_seen: Ints
+    edge_first: Ints
+    edge_piece: Symbols
+    edge_target: Symbols
+    next_put: Ints
+    next_get: Ints
 
 
 class RowColumns(NamedTuple):
@@ -86,14 +86,14 @@ class RowColumns(NamedTuple):
     find it and of one that writes it, or -1; `first_needed` is the first completion of one that has to find it if only
     one writes it, else NEVER; `gone` the last completion of what depends on it."""
 
-    width: Ints = _NONE
-    first: Ints = _NONE
-    last: Ints = _NONE
-    items: Symbols = _NO_SYMBOLS
-    last_needed: Ints = _NONE
-    last_written: Ints = _NONE
-    first_needed: Ints = _NONE
-    gone: Ints = _NONE
+    width: Ints
+    first: Ints
+    last: Ints
+    items: Symbols
+    last_needed: Ints
+    last_written: Ints
+    first_needed: Ints
+    gone: Ints
 
 
 class ObjectOps(NamedTuple):
@@ -102,8 +102,9 @@ class ObjectOps(NamedTuple):
 
     What all kinds share: `kind` and `complete` (NEVER where it is unknown) of a row; its `value`, the element of a
     queue or set, the node that a put leads to or a get saw, the piece appended; `order` lists each object's rows by
-    completion; rows of an object that are `alike` do the same. The rest is empty but for the kind at hand: numba
-    compiles the search once for all of them, and what it does not find in a kind's columns costs nothing.
+    completion; rows of an object that are `alike` do the same. The rest is ABSENT but for the kind at hand. numba
+    compiles the search for each combination of these, and leaves out what follows in a function that begins with
+    `if columns is None: return …`: so each kind has a search of its own, in which nothing of the others is compiled.
     """
 
     model: int
@@ -114,31 +115,34 @@ class ObjectOps(NamedTuple):
     complete: Ints
     order: Ints
     alike: Ints
-    queues: QueueColumns = QueueColumns()
-    sets: SetColumns = SetColumns()
-    strings: StringColumns = StringColumns()
-    rows: RowColumns = RowColumns()
+    queues: QueueColumns = ABSENT
+    sets: SetColumns = ABSENT
+    strings: StringColumns = ABSENT
+    rows: RowColumns = ABSENT
 
 
 def plainly(ops: ObjectOps) -> ObjectOps:
     """The same operations for a search that knows nothing of what comes later, so that it gets stuck where the objects
     themselves do."""
     queues, sets, strings, rows = ops.queues, ops.sets, ops.strings, ops.rows
-    return ops._replace(
-        queues=QueueColumns(_all(queues.first_out, 1), _all(queues.out_by, NEVER), _all(queues.last_before, -1)),
-        sets=sets._replace(removed=_all(sets.removed, 1), last_lacking=_all(sets.last_lacking, NEVER)),
-        strings=strings._replace(
+    if ops.model in (FIFO, BAG):
+        queues = QueueColumns(_all(queues.first_out, 1), _all(queues.out_by, NEVER), _all(queues.last_before, -1))
+    if ops.model == SET:
+        sets = sets._replace(removed=_all(sets.removed, 1), last_lacking=_all(sets.last_lacking, NEVER))
+    if ops.model == STRING:
+        strings = strings._replace(
             last_seen=_all(strings.last_seen, NEVER),
             next_put=_all(strings.next_put, -1),
             next_get=_all(strings.next_get, -1),
-        ),
-        rows=rows._replace(
+        )
+    if ops.model == ROW:
+        rows = rows._replace(
             last_needed=_all(rows.last_needed, -1),
             last_written=_all(rows.last_written, NEVER),
             first_needed=_all(rows.first_needed, NEVER),
             gone=_all(rows.gone, NEVER),
-        ),
-    )
+        )
+    return ops._replace(queues=queues, sets=sets, strings=strings, rows=rows)
 
 
 def _all(column: Ints, value: int) -> Ints:

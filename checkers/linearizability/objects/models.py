@@ -66,6 +66,8 @@ def may_change_nothing(ops, row):
 @lean
 def _fade(rows, size, store, event):
     """Let the row of registers in the buffer forget the values that nobody looks at any more."""
+    if rows is None:
+        return np.int32(IMPOSSIBLE)
     for register in range(size):
         if rows.gone[store.buffer[register]] < event:
             store.buffer[register] = FADED
@@ -76,11 +78,18 @@ def _fade(rows, size, store, event):
 def faded(ops, state, store, event):
     """The state without what nobody looks at any more: a string, or values in a row of registers; or NO_ROOM."""
     if ops.model == STRING:
-        return np.int32(UNSEEN) if ops.strings.last_seen[state] < event else np.int32(state)
+        return np.int32(UNSEEN) if _last_seen(ops.strings, state) < event else np.int32(state)
     if ops.model != ROW:
         return np.int32(state)
     spell(store, state, 0, store.size[state], 0)
     return _fade(ops.rows, store.size[state], store, event)
+
+
+@lean_inline
+def _last_seen(strings, node):
+    if strings is None:
+        return np.int64(NEVER)
+    return strings.last_seen[node]
 
 
 @lean_inline
@@ -105,9 +114,13 @@ def hides(ops, row, other):
         return ops.kind[row] == PUT
     if ops.model == SET:
         return not is_observer(ops.kind[row]) and ops.value[row] == ops.value[other]
-    if ops.model != ROW:
+    return ops.model == ROW and _row_hides(ops.rows, row, other)
+
+
+@lean
+def _row_hides(rows, row, other):
+    if rows is None:
         return False
-    rows = ops.rows
     for item in range(rows.first[other], rows.last[other], ITEM):
         if rows.items[item + 1] != W or not _only_writes(rows, row, rows.items[item]):
             return False
@@ -120,12 +133,26 @@ def first_state(ops, key, store):
     if ops.model == MUTEX:
         return np.int32(0)
     if ops.model == STRING:
-        return np.int32(ops.strings.root[key])
+        return _root(ops.strings, key)
     # Nothing is in a queue, bag or set; every register of a row holds nil.
-    width = ops.rows.width[key] if ops.model == ROW else np.int64(0)
+    width = _width(ops.rows, key)
     for register in range(width):
         store.buffer[register] = 0
     return intern(store, width)
+
+
+@lean_inline
+def _root(strings, key):
+    if strings is None:
+        return np.int32(UNSEEN)
+    return np.int32(strings.root[key])
+
+
+@lean_inline
+def _width(rows, key):
+    if rows is None:
+        return np.int64(0)
+    return rows.width[key]
 
 
 @lean_inline
@@ -182,8 +209,10 @@ def is_claimed(queues, element):
 
 
 @lean
-def _queue_step(ops, row, state, store):
-    kind, element, size, queues = ops.kind[row], ops.value[row], store.size[state], ops.queues
+def _queue_step(queues, ops, row, state, store):
+    if queues is None:
+        return np.int32(IMPOSSIBLE)
+    kind, element, size = ops.kind[row], ops.value[row], store.size[state]
     if kind == IS_EMPTY:
         return state if size == 0 else np.int32(IMPOSSIBLE)
     if ops.model == FIFO:
@@ -208,10 +237,11 @@ def _queue_step(ops, row, state, store):
 
 
 @lean
-def _set_step(ops, row, state, store):
+def _set_step(sets, ops, row, state, store):
+    if sets is None:
+        return np.int32(IMPOSSIBLE)
     kind, element = ops.kind[row], ops.value[row]
     if kind == MEMBERS:
-        sets = ops.sets
         if store.size[state] != sets.last[row] - sets.first[row]:
             return np.int32(IMPOSSIBLE)
         for place in range(store.size[state]):
@@ -226,8 +256,10 @@ def _set_step(ops, row, state, store):
 
 
 @lean
-def _string_step(ops, row, state, event):
-    kind, value, strings = ops.kind[row], ops.value[row], ops.strings
+def _string_step(strings, ops, row, state, event):
+    if strings is None:
+        return np.int32(IMPOSSIBLE)
+    kind, value = ops.kind[row], ops.value[row]
     if kind == GET:
         return state if state == value else np.int32(IMPOSSIBLE)
     node = np.int32(UNSEEN)
@@ -263,8 +295,10 @@ def makes(rows, row, register):
 
 
 @lean
-def _row_step(ops, row, state, store, event):
-    size, refused, rows = store.size[state], ops.kind[row] == REFUSED, ops.rows
+def _row_step(rows, ops, row, state, store, event):
+    if rows is None:
+        return np.int32(IMPOSSIBLE)
+    size, refused = store.size[state], ops.kind[row] == REFUSED
     spell(store, state, 0, size, 0)
     for item in range(rows.first[row], rows.last[row], ITEM):
         register, action = rows.items[item], rows.items[item + 1]
@@ -285,12 +319,12 @@ def step(ops, row, state, store, event):
         wanted = 0 if ops.kind[row] == ACQUIRE else 1
         return np.int32(1 - state) if state == wanted else np.int32(IMPOSSIBLE)
     if ops.model == STRING:
-        return _string_step(ops, row, state, event)
+        return _string_step(ops.strings, ops, row, state, event)
     if ops.model == SET:
-        return _set_step(ops, row, state, store)
+        return _set_step(ops.sets, ops, row, state, store)
     if ops.model == ROW:
-        return _row_step(ops, row, state, store, event)
-    return _queue_step(ops, row, state, store)
+        return _row_step(ops.rows, ops, row, state, store, event)
+    return _queue_step(ops.queues, ops, row, state, store)
 
 
 @lean_inline
@@ -302,7 +336,7 @@ def _has_letter(store, state, element):
 
 
 @lean_inline
-def is_useful(ops, row, target, state, store, seen_empty):
+def is_useful(queues, ops, row, target, state, store, seen_empty):
     """Whether linearizing an open operation before `target` can help it or an owed observer; else it may as well come
     later. Elements go into a queue before others, or before the target takes out what is not there yet; into a bag only
     what the target takes out. They go out where that is to be seen empty (`seen_empty`), the first one first, or from a
@@ -313,7 +347,9 @@ def is_useful(ops, row, target, state, store, seen_empty):
     enqueue changes no answer unless the queue was empty or a look comes between; what is enqueued in front of a dequeue
     of something that is in stands behind that in the queue. In a bag all commutes but an element's own in and out.
     """
-    if (ops.model != BAG and ops.model != FIFO) or row == target:
+    if queues is None:
+        return True
+    if row == target:
         return True
     goal = ops.value[target]
     if ops.kind[row] == ENQUEUE:
@@ -343,4 +379,11 @@ def lacks(sets, row, element):
 @lean_inline
 def is_plain_add(ops, row):
     """Whether this adds an element that nobody removes: it is done eagerly or not at all."""
-    return ops.kind[row] == ADD and ops.sets.removed[ops.value[row]] == 0
+    return ops.kind[row] == ADD and _is_never_removed(ops.sets, ops.value[row])
+
+
+@lean_inline
+def _is_never_removed(sets, element):
+    if sets is None:
+        return False
+    return sets.removed[element] == 0

@@ -23,33 +23,10 @@ import numpy.typing as npt
 
 from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE
 from checkers.compiled import lean, lean_inline
-from checkers.linearizability.checkpoints import Checkpoints, backtrack, checkpoint, forget
-from checkers.linearizability.cursor import (
-    DONE,
-    OUT_OF_WORK,
-    PAUSED,
-    SET_FULL,
-    WIDER,
-    begins_before,
-    completing,
-    enough,
-    enter_key,
-    followed,
-    next_key,
-    outcome,
-    relax,
-    wider,
-)
-from checkers.linearizability.frontier import (
-    ConfigSet,
-    add,
-    adopt,
-    clear,
-    has_bit,
-    is_linearized,
-    set_bit,
-    unset_bit,
-)
+from checkers.linearizability.checkpoints import Checkpoints
+from checkers.linearizability.cursor import OUT_OF_WORK, SET_FULL, WIDER, enough
+from checkers.linearizability.events import EventSteps, over_keys
+from checkers.linearizability.frontier import ConfigSet, add, clear, has_bit, set_bit, unset_bit
 from checkers.linearizability.window import Window, close_slot, enter, free_slot, make_window, vacate
 
 Ints = npt.NDArray[np.int64]
@@ -129,11 +106,9 @@ def _clear_slots(ops, key, opened):
 @lean
 def _begin_key(search):
     """Nothing open, the register unset."""
-    enter_key(search.ops, search.cursor)
     _clear_slots(search.ops, search.cursor.key, search.opened)
     clear(search.frontier)
     add(search.frontier, np.int32(0), search.opened.window.available, search.opened.window.owed, 0)
-    forget(search.checkpoints)
 
 
 @lean
@@ -169,8 +144,11 @@ def _close_slot(ops, slot, opened):
 
 
 @lean
-def _invoke(ops, row, opened, frontier):
+def _invoke(search, row):
     """An operation begins: it becomes available or owed in every configuration, a read whose value is there is done."""
+    ops, opened, frontier = search.ops, search.opened, search.frontier
+    if ops.complete[row] == NEVER and ops.last_use[row] <= ops.invoke[row]:
+        return
     slot, kind = free_slot(opened.window), ops.kind[row]
     _fill_slot(ops, row, slot, opened)
     for place in range(frontier.tally.used):
@@ -268,7 +246,7 @@ def _expand(ops, target, place, opened, visited, after):
 
 
 @lean
-def _complete(search, target, budget):
+def _complete(search, target, budget, event):
     """An operation ends: `after` becomes the configurations in which it is linearized. Returns the work done, SET_FULL
     or OUT_OF_WORK."""
     opened, frontier, visited, after = search.opened, search.frontier, search.visited, search.after
@@ -304,73 +282,25 @@ def _complete(search, target, budget):
     return work
 
 
-@lean
-def search_key(search, budget):
-    """Search on from the cursor to the end of its key, a refutation or the end of the budget.
-
-    Returns (DONE, stuck row or -1), (PAUSED, -1) or (FULL, -1); after the last two the same call goes on where it was.
-    """
-    ops, cursor, opened, frontier = search.ops, search.cursor, search.opened, search.frontier
-    if cursor.fresh == 1:
-        _begin_key(search)
-    work = 0
-    # All before `next_complete` are linearized in every configuration of the frontier; what has begun is open.
-    row = completing(ops, cursor)
-    while row >= 0:
-        event = ops.complete[row]
-        while begins_before(ops, cursor, event):
-            begun = cursor.next_invoke
-            if ops.complete[begun] != NEVER or ops.last_use[begun] > ops.invoke[begun]:
-                _invoke(ops, begun, opened, frontier)
-            cursor.next_invoke += 1
-        slot = opened.window.slot_of[row]
-        if not is_linearized(frontier, slot):
-            cost = _complete(search, slot, budget - work)
-            if cost < 0:
-                return outcome(cost), np.int64(-1)
-            work += cost
-            cursor.work += cost
-            if search.after.tally.live == 0:
-                return DONE, row
-            cursor.dropped |= adopt(frontier, search.after, followed(cursor.beam))
-        _close_slot(ops, slot, opened)
-        _drop_useless(ops, event, opened, frontier)
-        cursor.next_complete += 1
-        relax(cursor)
-        checkpoint(search.checkpoints, cursor, opened.window, frontier)
-        row = completing(ops, cursor)
-    return DONE, np.int64(-1)
+@lean_inline
+def _window(search):
+    return search.opened.window
 
 
 @lean
-def _try_again(search):
-    """After a beam that found no way: a wider one from a checkpoint, or if it follows everything from the start."""
-    cursor, opened, checkpoints = search.cursor, search.opened, search.checkpoints
-    level = backtrack(checkpoints, cursor, search.frontier, wider(cursor.beam))
-    if level < 0:
-        return
-    _clear_slots(search.ops, cursor.key, opened)
-    for slot in range(opened.window.row.shape[0]):
-        if checkpoints.row[level, slot] >= 0:
-            _fill_slot(search.ops, checkpoints.row[level, slot], slot, opened)
+def _close(search, slot, event):
+    _close_slot(search.ops, slot, search.opened)
+    _drop_useless(search.ops, event, search.opened, search.frontier)
 
 
 @lean
-def search_keys(search, budget, stuck):
-    """Search key after key from the cursor; `stuck[k]` becomes the row that refutes key k, or -1. Returns DONE when all
-    keys are through, else PAUSED or FULL at the cursor's key."""
-    cursor, keys = search.cursor, search.ops.offsets.shape[0] - 1
-    spent = cursor.work
-    while cursor.key < keys:
-        answer, row = search_key(search, budget - (cursor.work - spent))
-        if answer != DONE:
-            return answer
-        # Nothing is left, but not all was followed: that refutes nothing.
-        if row >= 0 and cursor.dropped == 1:
-            _try_again(search)
-            continue
-        stuck[cursor.key] = row
-        next_key(cursor)
-        if cursor.work - spent >= budget:
-            return PAUSED
-    return DONE
+def _reopen(search, level):
+    rows = search.checkpoints.row
+    _clear_slots(search.ops, search.cursor.key, search.opened)
+    for slot in range(rows.shape[1]):
+        if rows[level, slot] >= 0:
+            _fill_slot(search.ops, rows[level, slot], slot, search.opened)
+
+
+search_keys = over_keys(__name__, EventSteps(_window, _begin_key, _invoke, _complete, _close, _reopen))
+"""The search of registers; see `over_keys`."""

@@ -14,12 +14,14 @@ from register_histories import Row, columns, hard_rows, joined, random_rows
 
 from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE
 from checkers.columns.instances import make_instances
+from checkers.linearizability import events
+from checkers.linearizability.checkpoints import Checkpoints
 from checkers.linearizability.driver import Budget
+from checkers.linearizability.frontier import ConfigSet
 from checkers.linearizability.registers import linear, search
 from checkers.linearizability.registers.findings import ZONE_ANOMALIES
 from checkers.linearizability.registers.linear import explain_stuck, judge_search
 from checkers.linearizability.registers.prepare import prepare
-from checkers.linearizability.registers.search import RegisterSearch
 from checkers.linearizability.registers.stale import judge_stale
 from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID, judge_zones
 
@@ -80,13 +82,14 @@ def long_rows(seed: int) -> list[Row]:
 def test_a_narrow_beam_that_goes_back_is_right(monkeypatch: pytest.MonkeyPatch, first: int, count: int) -> None:
     back: Counter[int] = Counter()
 
-    def counted(tried: RegisterSearch) -> None:
-        compiled(tried)
-        back[int(tried.cursor.fresh)] += 1
+    def counted(checkpoints: Checkpoints, cursor: np.record, frontier: ConfigSet, beam: int) -> int:
+        level = int(compiled(checkpoints, cursor, frontier, beam))
+        back[int(cursor.fresh)] += 1
+        return level
 
-    compiled, start = search._try_again, linear._start
+    compiled, start = events.backtrack, linear._start
     monkeypatch.setattr(linear, "_start", lambda prepared, beam: start(prepared, min(beam, 2)))
-    monkeypatch.setattr(search, "_try_again", counted)
+    monkeypatch.setattr(events, "backtrack", counted)
     monkeypatch.setattr(linear, "search_keys", search.search_keys.py_func)
     seen: Counter[bool] = Counter()
     for seed in range(first, first + count):

@@ -15,7 +15,7 @@ from checkers.linearizability.cursor import CURSOR, DONE, FULL, PAUSED, STORE_FU
 from checkers.linearizability.driver import Budget, Driven, SearchAnswers, drive, grown_sets, told
 from checkers.linearizability.frontier import add, make_config_set
 from checkers.linearizability.objects.built import only, without
-from checkers.linearizability.objects.kinds import ADD, MEMBERS, ROW, SET, ObjectOps, SetColumns, plainly
+from checkers.linearizability.objects.kinds import ABSENT, ADD, MEMBERS, SET, ObjectOps, SetColumns, plainly
 from checkers.linearizability.objects.search import most_open, search_objects
 from checkers.linearizability.registers.linear import judge_search
 from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
@@ -149,4 +149,4 @@ def test_what_comes_later_is_unknown_to_a_plain_search() -> None:
     ops = plainly(two_sets())
     assert ops.sets.removed.tolist() == [1, 1] and ops.sets.last_lacking.tolist() == [NEVER, NEVER]
     assert members(ops) == members(two_sets())
-    assert len(ops.queues.out_by) == len(ops.strings.next_put) == len(ops.rows.gone) == 0 and ops.model != ROW
+    assert ops.queues is ops.strings is ops.rows is ABSENT
