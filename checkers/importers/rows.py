@@ -17,7 +17,7 @@ from checkers.importers.mops import ITSELF as OWN_NAME
 from checkers.importers.mops import PLAIN, TUPLE, MopColumns, emit_mops, shapes
 from checkers.importers.pairing import FAIL, INFO, OK, TYPES, Ints, Paired, number_names
 from checkers.importers.scalars import Interner, as_json, distinct, globally, intern_scalars, texts
-from checkers.importers.tape import INTEGER, KEYWORD, NULL, VECTOR, Tape
+from checkers.importers.tape import INTEGER, KEYWORD, NULL, SET, VECTOR, Tape
 from checkers.source import NO_CLOCK
 from harness.columns import MOP, SCHEMA
 from harness.errors import UserError
@@ -27,6 +27,7 @@ SHORT: Final = {"read": "r", "get": "r", "write": "w", "put": "w", "compare-and-
 
 _CAS: Final = frozenset({"cas", "compare-and-set"})
 _MUTATIONS: Final = _CAS | {"write", "put", "append", "add", "enqueue"}
+_ID_MAKERS: Final = frozenset({"generate"})
 _TEXTS: Final = ("node", "phase", "mode", "request-id", "data-centre", "replication", "replicas")
 _NUMBERS: Final = ("session", "txn", "bound", "page", "requested-ts", "served-ts", "write-ts")
 
@@ -161,6 +162,7 @@ def make_rows(operations: BlockOperations, meaning: Meaning) -> pa.RecordBatch:
     mops, fits = emit_mops(tape, values[rows], keys[rows], operations.calls(_CAS, begun[rows]), bool(meaning.keyed))
     mops = mops._replace(of=rows[mops.of])
     _settle_ids(tape, mops, firsts, meaning)
+    _sort_sets(tape, mops, values, operations.calls(_ID_MAKERS, begun), bool(meaning.keyed))
     fitting = np.zeros(count, bool)
     fitting[rows] = fits
     done = ended >= 0
@@ -201,6 +203,15 @@ def _settle_ids(tape: Tape, mops: MopColumns, firsts: Ints, meaning: Meaning) ->
         if nil.any():
             column[nil] = meaning.interner.nil()
     meaning.within += int(mops.counts[2])
+
+
+def _sort_sets(tape: Tape, mops: MopColumns, values: Tokens, asked: Bools, keyed: bool) -> None:
+    """Ids that are sets become lists in order, so that equal ids are equal; `asked` are the operations that make ids.
+    Elsewhere sets are read as sets, and stay as they were written."""
+    for place in np.flatnonzero((mops.list_start >= 0) & asked[mops.of]).tolist():
+        token = int(values[mops.of[place]])
+        if tape.kind[tape.after[token + 1] if keyed else token] == SET:
+            mops.items[mops.list_start[place] : mops.list_stop[place]].sort()
 
 
 def _latest(events: Tokens, begun: Ints, last: Ints, name: str) -> Tokens:

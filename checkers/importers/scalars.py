@@ -184,8 +184,10 @@ def texts(tape: Tape, tokens: Ints, name: bool = False) -> pa.Array:
 def as_json(tape: Tape, token: int) -> Any:
     """A form as plain data: for values that fit no column."""
     kind = int(tape.kind[token])
-    if kind in (VECTOR, LIST, SET):
+    if kind in (VECTOR, LIST):
         return [as_json(tape, child) for child in children(tape, token)]
+    if kind == SET:  # in one order, so that equal sets are told alike
+        return sorted((as_json(tape, child) for child in children(tape, token)), key=msgspec.json.encode)
     if kind == MAP:
         items = children(tape, token)
         return {str(as_json(tape, k)): as_json(tape, v) for k, v in zip(items[::2], items[1::2], strict=True)}

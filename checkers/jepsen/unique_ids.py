@@ -115,13 +115,18 @@ def _text(mops: ClientMops, first: int, size: int) -> str:
     return msgspec.json.encode(items if mops.listed[first] else None).decode()
 
 
+def _canonical(text: str | None) -> str | None:
+    """Maps are equal in whatever order their entries are written."""
+    return text and msgspec.json.encode(msgspec.json.decode(text), order="sorted").decode()
+
+
 def _structured(batch: pa.RecordBatch, operations: Any, which: Any) -> pa.RecordBatch:
     """Operations whose ids are maps and the like: those are in the column `value`."""
     named = operations.named(("generate",))[which]
     outcome = operations.outcome[which]
     value = batch.column("value").take(pa.array(operations.row[which])).to_pylist()
     kind = np.where(~named, UNSUPPORTED, np.where(outcome == OK, GENERATE, ATTEMPT))
-    texts = [text if code == GENERATE else None for text, code in zip(value, kind.tolist(), strict=True)]
+    texts = [_canonical(text) if code == GENERATE else None for text, code in zip(value, kind.tolist(), strict=True)]
     kept = np.flatnonzero(named | (outcome != FAIL)).tolist()
     zeros = np.zeros(len(kept), np.int64)
     columns = {"kind": kind[kept], "value": zeros, "partition": zeros, "invoke": operations.invoke[which][kept]}

@@ -72,9 +72,6 @@ PUT_AND_GET = {
 }
 """By model, a history in which one value goes in and, later, another comes out."""
 
-STRINGS_ONLY = ("kv-append", {"1", '"1"', ":1"})
-"""A model whose values are strings, and what is the same string to it."""
-
 EMPTY = ("nil", "{}")
 """What is said of a queue by a dequeue that found nothing: that nobody may have put anything in before."""
 
@@ -84,8 +81,7 @@ def test_what_comes_out_is_what_went_in(tmp_path: Path, model: str) -> None:
     fooled = []
     for place, one in enumerate(VALUES):
         for other in VALUES[place % 3 :: 3]:
-            alike = one == other or (model == STRINGS_ONLY[0] and {one, other} <= STRINGS_ONLY[1])
-            if not alike and judged(tmp_path, model, PUT_AND_GET[model](one, other)) is True:
+            if one != other and judged(tmp_path, model, PUT_AND_GET[model](one, other)) is True:
                 fooled.append((one, other))
     assert [pair for pair in fooled if pair[0] not in EMPTY] == []
 

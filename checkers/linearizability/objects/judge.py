@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkers.columns.codes import NIL, UNSUPPORTED, Ints, told_value
+from checkers.columns.dense import together
 from checkers.columns.grouping import KeyedOps
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, strangers
 from checkers.engines.api import Engine
@@ -16,7 +17,7 @@ from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, Key, refuse_unsupported
 from checkers.linearizability.driver import Budget
 from checkers.linearizability.objects.build import ELEMENT, NIL_READ, build_mutex, build_queue, build_set
-from checkers.linearizability.objects.built import Built, RegisterProjections, only, sorted_rows, without
+from checkers.linearizability.objects.built import Built, RegisterProjections, lowest, only, sorted_rows, without
 from checkers.linearizability.objects.explain import explain_all
 from checkers.linearizability.objects.kinds import (
     ACQUIRE,
@@ -140,9 +141,21 @@ class ObjectKernel:
     def _strange(self, rows: Columns) -> Any:
         if not OBJECT_MODELS[self.model].projection.single:
             return np.zeros(len(rows["kind"]), np.bool_)
-        kind, nothing = rows["kind"], rows["value"] == np.iinfo(np.int64).min
+        kind, nothing = rows["kind"], rows["value"] == NIL
         needs = np.isin(kind, (ENQUEUE, ADD, REMOVE, PUT, APPEND, ELEMENT)) & nothing
-        return needs | ((rows["size"] != 1) & (kind != ELEMENT)) | ((kind == NIL_READ) & ~nothing)
+        strange = needs | ((rows["size"] != 1) & (kind != ELEMENT)) | ((kind == NIL_READ) & ~nothing)
+        return strange | self._said_alike(rows) if self.model == "kv-append" else strange
+
+    def _said_alike(self, rows: Columns) -> Any:
+        """Which values are written as another of the same object is, such as 1 beside "1": no string is like that. Else
+        a number is the string of its digits."""
+        values, place = np.unique(rows["value"], return_inverse=True)
+        codes: dict[str, int] = {}
+        text = np.array([codes.setdefault(self._text(value), len(codes)) for value in values.tolist()], np.int64)
+        if len(codes) == len(values):
+            return np.zeros(len(place), np.bool_)
+        said, count = together([rows[name] for name in ADDRESS] + [text[place]])
+        return rows["value"] != lowest(said, rows["value"], count)[said]  # strings and the like are below all numbers
 
     def _built(self, rows: Columns) -> tuple[Built, RegisterProjections | None]:
         if self.model == "multi-register":

@@ -143,6 +143,21 @@ def test_unique_ids_of_any_kind(tmp_path: Path) -> None:
     }
 
 
+def test_ids_that_are_sets_or_maps_are_equal_however_they_are_written(tmp_path: Path) -> None:
+    alike = (
+        ("#{1 2}", "#{2 1}"),
+        ("#{:a 7}", "#{7 :a}"),
+        ("[#{1 2} 3]", "[#{2 1} 3]"),
+        ("{:x [1] :y 2}", "{:y 2 :x [1]}"),
+    )
+    for one, other in alike:
+        history = ops(f"generate nil ok {one}", "generate nil ok 5", f"generate nil ok {other}")
+        assert judge(tmp_path, "unique-ids", history).counts == {"duplicate-id": 1}, one
+    for one, other in (("[1 2]", "[2 1]"), ("#{1 2}", "#{1 3}"), ("[[1] 3]", "[3 [1]]"), ("{:x [1]}", "{:y [1]}")):
+        history = ops(f"generate nil ok {one}", f"generate nil ok {other}")
+        assert judge(tmp_path, "unique-ids", history).counts == {}, one
+
+
 def test_long_fork_needs_one_write_a_key(tmp_path: Path) -> None:
     reads = ("txn [[:r 0 nil]] ok [[:r 0 1] [:r 1 nil]]", "txn [[:r 0 nil]] ok [[:r 1 1] [:r 0 nil]]")
     assert judge(tmp_path, "long-fork", _txns(*reads)).counts == {"long-fork": 1}
