@@ -31,7 +31,7 @@ GRACE_S = 3.0
 """How long a process of the pool may take to end its run, and to remove what is left of it."""
 
 SEEDS_PER_PROCESS = 200
-"""A process is replaced after so many runs: what one leaves behind in memory can't add up over a night."""
+"""Processes are replaced after so many runs each: what one leaves behind in memory can't add up over a night."""
 
 WORST_FIRST = ("invalid", "error", "unknown", "valid")
 EXIT_CODES = {"invalid": 1, "error": 255, "unknown": 2, "valid": 0}
@@ -172,12 +172,17 @@ def run_all(runs: Sequence[RunOptions], jobs: int, keep: Keep = Keep.FINDINGS) -
         return
     left = list(runs)
     while left:
-        for result in _until_broken(left, jobs, keep):
+        # Each part has a pool of its own: `max_tasks_per_child` takes a process that leaves for an idle one where all
+        # runs were handed in before, starts no other, and waits for ever.
+        part = left[: jobs * SEEDS_PER_PROCESS]
+        done = 0
+        for result in _until_broken(part, jobs, keep):
             yield result
-            left.pop(0)
-        for options in left[:jobs]:
+            done += 1
+        under_way = part[done : done + jobs]
+        for options in under_way:
             yield _run_alone(options, keep)
-        del left[:jobs]
+        del left[: done + len(under_way)]
 
 
 def _until_broken(runs: Sequence[RunOptions], jobs: int, keep: Keep) -> Iterator[SeedResult]:
@@ -228,7 +233,6 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
         jobs,
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_begin,
-        max_tasks_per_child=SEEDS_PER_PROCESS,
     )
 
 

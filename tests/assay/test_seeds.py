@@ -103,6 +103,20 @@ def test_a_process_that_dies_costs_its_own_seed_only(monkeypatch: pytest.MonkeyP
     assert "died" in results[1].reasons[0]
 
 
+def _tell_process(options: RunOptions, keep: Keep) -> SeedResult:
+    return SeedResult(options, "valid", (str(os.getpid()),))
+
+
+@pytest.mark.timeout(60)
+def test_processes_that_are_all_due_to_be_replaced_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both were gone after as many seeds as they may run, and the command waited for ever."""
+    monkeypatch.setattr(seeds, "SEEDS_PER_PROCESS", 2)
+    monkeypatch.setattr(seeds, "run_seed", _tell_process)
+    results = list(run_all([RunOptions("register", seed=seed) for seed in range(1, 8)], jobs=2))
+    assert [result.options.seed for result in results] == [1, 2, 3, 4, 5, 6, 7]
+    assert len({result.reasons for result in results}) >= 2
+
+
 def test_a_failure_of_the_harness_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("out of order")
