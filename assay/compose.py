@@ -67,14 +67,11 @@ def make_test(
     check_operations(chosen, database.name, database.operations)
     values = resolve_options(chosen, options.workload_options)
     entropy = Random(options.seed)
-    faults = package(
-        nemeses,
-        database,
-        environment,
-        NemesisOptions(probe_s=options.probe_period, time_limit_s=options.time_limit, drawn=options.swarm),
-        child(entropy),
-    )
     floors = parse_floors(options.floors)
+    asked = NemesisOptions(
+        probe_s=options.probe_period, time_limit_s=options.time_limit, drawn=options.swarm, floors=floors
+    )
+    faults = package(nemeses, database, environment, asked, child(entropy))
     for line in _drawn(options, nemeses, faults, world):
         tell(line)
     return Test(

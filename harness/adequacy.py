@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from harness.errors import UserError
+from harness.faults import Fault, asked_s, in_effect_s, roles_hit, unobserved_kinds, why_unobserved
 from harness.recovery import Hurt
 
 KEY_ASKED_OFTEN = 5
@@ -171,6 +172,15 @@ def hurt_shortfall(hurt: Hurt, floors: Floors, lasting: bool) -> Iterator[str]:
         yield f"no operation was open while {kind} was in effect"
     if hurt.used < floors.used * hurt.hit:
         yield f"only {hurt.used} of {hurt.hit} faults hit a node that clients used; the floor is {floors.used:.0%}"
+
+
+def fault_shortfall(kind: str, faults: Sequence[Fault], floors: Floors) -> Iterator[str]:
+    """A sentence for everything in which the faults of a kind that was asked for fell short, all instances together."""
+    if unobserved_kinds((kind,), faults):
+        yield why_unobserved(kind, faults)
+        return
+    yield from effect_shortfall(kind, in_effect_s(kind, faults), asked_s(kind, faults), floors)
+    yield from role_shortfall(kind, *roles_hit(kind, faults), floors)
 
 
 def effect_shortfall(kind: str, effect_s: float, asked_s: float, floors: Floors) -> Iterator[str]:

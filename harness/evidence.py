@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from harness.adequacy import LEAST_SUCCESSES, Floors
-from harness.faults import observed_kind
+from harness.adequacy import LEAST_SUCCESSES, Floors, fault_shortfall
+from harness.faults import FaultLog
 from harness.generators import any_of, clients, nemesis, stagger
 from harness.generators.core import DONE, Context, Generator, Pending, Source, Step, lift, nanos
 from harness.ops import Op
@@ -21,23 +21,50 @@ from harness.spec import Test
 _UNSET_NS = -1
 
 
-class WantedEvidence(msgspec.Struct, frozen=True):
-    """What is still to come: `kinds` of faults to be observed in effect, successes by `f`, and a rate of them.
+NOTHING_TOLD = FaultLog()
 
-    A fault that lasts is to come to its end as well; those in `begun` were seen in effect. `ok` successes have come so
-    far. A load in which nothing ever succeeds is not waited for: its verdict is known.
+
+class WantedFaults(msgspec.Struct, frozen=True):
+    """The kinds of faults that were asked for, and what `told` of them so far; `lacking` are those that would fall
+    below a floor if nothing more came: never observed, in effect for too small a share of the time asked, aimed at
+    roles that nobody held. What still lasts is not counted."""
+
+    kinds: tuple[str, ...] = ()
+    floors: Floors = Floors()
+    told: FaultLog = NOTHING_TOLD
+    lacking: tuple[str, ...] = ()
+
+    def after(self, event: Op) -> WantedFaults:
+        """What is wanted when this event has come."""
+        told = self.told.after(event)
+        if told is self.told:
+            return self
+        return wanted_faults(self.kinds, self.floors, told)
+
+
+def wanted_faults(kinds: tuple[str, ...], floors: Floors, told: FaultLog = NOTHING_TOLD) -> WantedFaults:
+    """What is wanted of these kinds, of which so much is told."""
+    known = told.known
+    lacking = tuple(kind for kind in kinds if any(fault_shortfall(kind, known, floors)))
+    return WantedFaults(kinds, floors, told, lacking)
+
+
+class WantedEvidence(msgspec.Struct, frozen=True):
+    """What is still to come: of `faults`, successes by `f`, and a rate of them.
+
+    `ok` successes have come so far. A load in which nothing ever succeeds is not waited for: its verdict is known.
     """
 
-    kinds: frozenset[str] = frozenset()
+    faults: WantedFaults = WantedFaults()
     successes: Mapping[str, int] = {}
     rate_hz: float = 0.0
     ok: int = 0
-    begun: frozenset[str] = frozenset()
 
     def after(self, event: Op) -> WantedEvidence:
         """What is wanted when this event has come."""
         if event.process < 0:
-            return self._after_fault(event) if event.type != "invoke" and isinstance(event.value, dict) else self
+            faults = self.faults.after(event)
+            return self if faults is self.faults else replace(self, faults=faults)
         if event.type != "ok":
             return self
         left = self.successes.get(event.f)
@@ -47,22 +74,15 @@ class WantedEvidence(msgspec.Struct, frozen=True):
         successes = {**others, event.f: left - 1} if left > 1 else others
         return replace(self, successes=successes, ok=self.ok + 1)
 
-    def _after_fault(self, event: Op) -> WantedEvidence:
-        told, seen = event.value, observed_kind(event)
-        over = seen if told.get("core") else told.get("fault") if told.get("step") == "end" else None
-        if over in self.kinds and (over == seen or over in self.begun):
-            return replace(self, kinds=self.kinds - {over})
-        return self if seen is None or seen in self.begun else replace(self, begun=self.begun | {seen})
-
     def waited_for(self, load_s: float) -> bool:
         """Whether a load that has lasted so long should go on."""
-        return self.ok > 0 and (bool(self.kinds) or bool(self.successes) or self.ok < self.rate_hz * load_s)
+        return self.ok > 0 and (bool(self.faults.lacking) or bool(self.successes) or self.ok < self.rate_hz * load_s)
 
 
 def wanted(fs: tuple[str, ...], kinds: tuple[str, ...], floors: Floors, rate_hz: float | None) -> WantedEvidence:
     """What a load with these floors is to bring that comes with time: shares of what was asked do not."""
     successes = dict.fromkeys(fs, LEAST_SUCCESSES) if floors.each_f else {}
-    return WantedEvidence(frozenset(kinds), successes, floors.rate * (rate_hz or 0.0))
+    return WantedEvidence(wanted_faults(kinds, floors), successes, floors.rate * (rate_hz or 0.0))
 
 
 def load_of(test: Test) -> Generator:

@@ -16,8 +16,9 @@ did there was seen in effect. Only that makes the instance observed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -88,35 +89,55 @@ class Fault(msgspec.Struct, frozen=True):
         return tuple((first, min(last, until_ns)) for first, last in spans if first <= until_ns)
 
 
-def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:
-    """Every fault instance of a history, in the order in which they were requested; client events are skipped."""
-    found: dict[tuple[str, int], Fault] = {}
-    invoked_ns: dict[int, int] = {}
-    for event in events:
+class FaultLog(msgspec.Struct, frozen=True):
+    """The faults that the events so far have told of (a value: each event makes the next); client events are skipped.
+
+    `found` has them by kind and instance, in the order in which they were requested, `over` those whose end is told,
+    `invoked_ns` when each nemesis process last began something.
+    """
+
+    found: Mapping[tuple[str, int], Fault] = {}
+    over: frozenset[tuple[str, int]] = frozenset()
+    invoked_ns: Mapping[int, int] = {}
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Every instance."""
+        return tuple(self.found.values())
+
+    @property
+    def known(self) -> tuple[Fault, ...]:
+        """Those of which it is known what came of them: what lasts has ended, a script has told of its core."""
+        return tuple(fault for key, fault in self.found.items() if key in self.over or fault.cores is not None)
+
+    def after(self, event: Op) -> FaultLog:
+        """What is known when this event has come."""
         value = event.value
         if event.process >= 0 or not isinstance(value, dict) or "fault" not in value:
-            continue
+            return self
+        found, began_ns = dict(self.found), self.invoked_ns.get(event.process, event.time)
+        key = (str(value["fault"]), value.get("instance"))
         if event.type == "invoke":
-            invoked_ns[event.process] = event.time
-        for told in value.get("late") or () if event.type != "invoke" else ():
+            if _numbered(key):
+                found[key] = _requested(found.get(key), event)
+            return FaultLog(found, self.over, {**self.invoked_ns, event.process: event.time})
+        for told in value.get("late") or ():
             if (late := (str(told["fault"]), int(told["instance"]))) in found:
-                found[late] = _seen_late(found[late], told, invoked_ns.get(event.process, event.time), event.time)
-        instance = value.get("instance")
-        if not isinstance(instance, int):
-            continue
-        key = (str(value["fault"]), instance)
-        if event.type == "invoke":
-            found[key] = _requested(found.get(key), event)
-        elif key in found:
-            found[key] = _completed(found[key], event, invoked_ns.get(event.process, event.time))
-    return tuple(found.values())
+                found[late] = _seen_late(found[late], told, began_ns, event.time)
+        if not _numbered(key) or key not in found:
+            return FaultLog(found, self.over, self.invoked_ns)
+        found[key] = _completed(found[key], event, began_ns)
+        over = self.over | {key} if value.get("step") == "end" else self.over
+        return FaultLog(found, over, self.invoked_ns)
 
 
-def observed_kind(event: Op) -> str | None:
-    """The kind that an event tells to have been observed in effect: a script at its core only, nothing at its end."""
-    told = event.value if isinstance(event.value, dict) else {}
-    seen = told.get("observed") is True and told.get("step") != "end" and told.get("core", True) is True
-    return str(told["fault"]) if seen and "fault" in told else None
+def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:
+    """Every fault instance of a history, in the order in which they were requested; client events are skipped."""
+    return reduce(FaultLog.after, events, FaultLog()).faults
+
+
+def _numbered(key: tuple[str, object]) -> TypeGuard[tuple[str, int]]:
+    return isinstance(key[1], int)
 
 
 def missed(faults: Sequence[Fault]) -> tuple[Fault, ...]:

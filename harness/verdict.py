@@ -14,15 +14,14 @@ import msgspec
 from harness.adequacy import (
     Floors,
     WorkDone,
-    effect_shortfall,
+    fault_shortfall,
     final_shortfall,
     hurt_shortfall,
     node_shortfall,
-    role_shortfall,
     shortfalls,
 )
 from harness.failures import HarnessFailure
-from harness.faults import Fault, asked_s, in_effect_s, missed, roles_hit, unobserved_kinds, why_unobserved
+from harness.faults import Fault, missed
 from harness.invariants import CHECKER, InvariantsRecord, as_checker
 from harness.recovery import Hurt
 
@@ -138,14 +137,8 @@ def judge_adequacy(facts: Facts) -> Answer:
     """Question 2: did the run do enough to mean anything? False is a vacuous run."""
     done = facts.done
     reasons = list(shortfalls(done, facts.floors))
-    unseen = unobserved_kinds(facts.requested_faults, facts.faults)
-    reasons += [why_unobserved(kind, facts.faults) for kind in unseen]
     for kind in facts.requested_faults:
-        if kind not in unseen:
-            reasons += effect_shortfall(
-                kind, in_effect_s(kind, facts.faults), asked_s(kind, facts.faults), facts.floors
-            )
-            reasons += role_shortfall(kind, *roles_hit(kind, facts.faults), facts.floors)
+        reasons += fault_shortfall(kind, facts.faults, facts.floors)
     observed = [fault for fault in facts.faults if fault.observed_ns is not None]
     if facts.hurt is not None and observed:
         lasting = any(fault.cores is None for fault in observed)

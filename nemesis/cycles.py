@@ -6,7 +6,7 @@ recover from the one before. The first cycles take every kind once, quickly; lat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -54,7 +54,7 @@ class CyclePace(msgspec.Struct, frozen=True):
 
     In the first round, while some kind has had no instance, cycles are short enough for it to end by `first_round_s`;
     but no fault lasts less than `least_s`, and a script may go on for `extend_s` until its core is reached. With
-    `extend_s`, what was not observed yet has every later cycle, without every other one, and a kind with a pace of its
+    `extend_s`, what has shown too little has every later cycle, without every other one, and a kind with a pace of its
     own doesn't wait for its first turn until its cycle is over: looking at faults takes time that no pace tells.
     `failover_s` is how long the database may take for a fail-over, of which scripts wait for one or two.
     """
@@ -97,12 +97,13 @@ def plan_cycle(
     seed: int,
     cycle: int,
     counts: tuple[int, ...],
-    seen: frozenset[str] = frozenset(),
+    lacking: Collection[str] = (),
 ) -> CyclePlan:
-    """The next cycle, given how many instances of each kind there were before, and the kinds that were observed."""
+    """The next cycle, given how many instances of each kind there were before, and the kinds that have shown too
+    little."""
     chance = Chance(child(seed, cycle))
-    unseen = [i for i, kind in enumerate(kinds) if kind.name not in seen]
-    chosen = _choose(kinds, cycle, chance, unseen, every=1 if pace.extend_s else 2)
+    again = [i for i, kind in enumerate(kinds) if kind.name in lacking]
+    chosen = _choose(kinds, cycle, chance, again, every=1 if pace.extend_s else 2)
     hold_s, quiet_s = _lengths(kinds, pace, cycle, chosen, chance)
     begins, ends = [], []
     for kind in chosen:
@@ -122,12 +123,12 @@ def plan_cycle(
     return CyclePlan(tuple(Timed(wait, op) for wait, op in zip(waits, (*begins, *ends), strict=True)), counts)
 
 
-def _choose(kinds: tuple[AskedKind, ...], cycle: int, chance: Chance, unseen: list[int], every: int) -> list[int]:
-    """Each kind once, then any, maybe two; in one of `every` cycles a kind of which no instance was observed yet."""
+def _choose(kinds: tuple[AskedKind, ...], cycle: int, chance: Chance, again: list[int], every: int) -> list[int]:
+    """Each kind once, then any, maybe two; in one of `every` cycles a kind that is to have another turn."""
     if cycle < len(kinds):
         return [cycle]
-    if unseen and cycle % every == 0:
-        return [unseen[cycle // every % len(unseen)]]
+    if again and cycle % every == 0:
+        return [again[cycle // every % len(again)]]
     first = chance.below(len(kinds))
     partners = [i for i, kind in enumerate(kinds) if i != first and not (kind.scripted or kind.alone)]
     if kinds[first].scripted or kinds[first].alone or not partners or chance.uniform() >= OVERLAP_SHARE:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
+from harness.adequacy import Floors
 from harness.errors import UserError
+from harness.evidence import wanted_faults
 from harness.generators.core import Generator
 from harness.powers import FailsOver
 from harness.protocols import Database, Environment, Nemesis
@@ -31,13 +33,14 @@ class NemesisOptions:
     """`interval_s` sets the pace (see `CyclePace`); `time_limit_s`, where known, lets the first round end within it.
 
     `drawn` says that nobody asked for just these kinds: each is given time to last, and to reach its core. `probe_s` is
-    how far apart the looks at a fault are while it lasts.
+    how far apart the looks at a fault are while it lasts. A kind that lies below one of the `floors` has other turns.
     """
 
     interval_s: float = 5.0
     probe_s: float = 0.5
     time_limit_s: float | None = None
     drawn: bool = False
+    floors: Floors = field(default_factory=Floors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,11 @@ def package(
     _require_time(chosen, options.time_limit_s)
     failover_s = database.failover_s if isinstance(database, FailsOver) else 0.0
     kinds = tuple(_kind(each, offered, len(database.nodes), options.time_limit_s) for each in chosen)
+    pace = _pace(options, everything or options.drawn, failover_s)
+    lacking = wanted_faults(tuple(kind.name for kind in kinds), options.floors)
     return NemesisPackage(
         FaultNemesis(database, environment, Patience(probe_s=options.probe_s, script_s=max(SCRIPT_S, failover_s))),
-        Schedule(kinds, _pace(options, everything or options.drawn, failover_s), entropy.getrandbits(SEED_BITS)),
+        Schedule(kinds, pace, entropy.getrandbits(SEED_BITS), wanted=lacking),
         Steps(tuple(Timed(0.0, end_op(kind.name, None)) for kind in kinds)),
         tuple(kind.name for kind in kinds),
         {kind.name: NEMESES[kind.name].style for kind in kinds},

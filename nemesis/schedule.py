@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from harness.faults import observed_kind
+from harness.evidence import WantedFaults
 from harness.generators.core import DONE, NEMESIS_MASK, PENDING, Context, Generator, Pending, Step, fill, nanos
 from harness.ops import NEMESIS_PROCESS, Op
 from nemesis.cycles import AskedKind, CyclePace, Timed, plan_cycle
@@ -55,8 +55,9 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """Endless cycles; `counts` are the instances of each kind so far, `steps` what is left of the present cycle, `seen`
-    the kinds that were observed in effect."""
+    """Endless cycles; `counts` are the instances of each kind so far, `steps` what is left of the present cycle.
+
+    `wanted` is what the run's events say of the kinds so far: those that lack something have other turns."""
 
     kinds: tuple[AskedKind, ...]
     pace: CyclePace
@@ -64,7 +65,7 @@ class Schedule(msgspec.Struct, frozen=True):
     cycle: int = 0
     counts: tuple[int, ...] = ()
     steps: Steps = Steps(())
-    seen: frozenset[str] = frozenset()
+    wanted: WantedFaults = WantedFaults()
 
     def step(self, context: Context) -> Step:
         if not self.kinds:
@@ -75,14 +76,13 @@ class Schedule(msgspec.Struct, frozen=True):
         return op, replace(self, steps=after if after is not None else replace(self.steps, items=()))
 
     def update(self, context: Context, event: Op) -> Generator:
-        steps = self.steps.after(event)
-        if steps is self.steps:
+        steps, wanted = self.steps.after(event), self.wanted.after(event)
+        if steps is self.steps and wanted is self.wanted:
             return self
-        kind = observed_kind(event)
-        return replace(self, steps=steps, seen=self.seen if kind is None else self.seen | {kind})
+        return replace(self, steps=steps, wanted=wanted)
 
     def _next_cycle(self) -> Schedule:
         counts = self.counts or (0,) * len(self.kinds)
-        plan = plan_cycle(self.kinds, self.pace, self.seed, self.cycle, counts, self.seen)
+        plan = plan_cycle(self.kinds, self.pace, self.seed, self.cycle, counts, self.wanted.lacking)
         steps = Steps(plan.items, self.steps.since_ns)
         return replace(self, cycle=self.cycle + 1, counts=plan.counts, steps=steps)

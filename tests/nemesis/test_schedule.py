@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.generators import time_limit
-from harness.generators.core import Context
+from harness.generators.core import Context, Generator, Pending
 from harness.generators.simulate import simulate
 from harness.ops import Op, OpType
 from nemesis.cycles import Timed, plan_cycle
@@ -49,6 +50,57 @@ def test_every_kind_begins_and_ends_within_the_first_twenty_seconds(
     early = [op for op in steps(kinds, seed, 20.0) if op.value["step"] == "begin"]
     assert {op.value["fault"] for op in early} == set(kinds)
     assert ended == set(kinds) or (len(kinds) == 1 and kinds[0] in SCRIPTS)
+
+
+def test_a_kind_that_was_seen_for_too_short_a_time_has_other_turns_until_it_was_not() -> None:
+    """One short instance of one kind decided a run of 600 s: later cycles took kinds by chance."""
+    for seed in range(10):
+        kinds = ["partition", "kill", "clock-drift", "pause", "stop", "packets"]
+        options = NemesisOptions(time_limit_s=60.0, drawn=True)
+        schedule = package(kinds, FakeDatabase(), FakeEnvironment(), options, Random(seed)).generator
+        begun: list[str] = []
+        for event in unseen_at_first(time_limit(60.0, schedule), "clock-drift", 2):
+            if event.type == "invoke" and event.value["step"] == "begin":
+                begun.append(event.value["fault"])
+        assert begun[:8] == [*kinds, "clock-drift", "clock-drift"]
+        assert len(set(begun[8:])) > 1
+
+
+def test_a_list_gives_every_other_cycle_to_what_was_seen_for_too_short_a_time() -> None:
+    options = NemesisOptions(time_limit_s=100.0)
+    schedule = package(["partition", "kill"], FakeDatabase(), FakeEnvironment(), options, Random(3)).generator
+    events = unseen_at_first(time_limit(100.0, schedule), "kill", 1000)
+    begun = [each.value["fault"] for each in events if each.type == "invoke" and each.value["step"] == "begin"]
+    assert begun[2::2].count("kill") >= len(begun[2::2]) // 2
+    assert "partition" in begun[2:]
+
+
+def unseen_at_first(source: Generator, kind: str, times: int) -> list[Op]:
+    """The events of a schedule whose faults are all seen for as long as they last, but for the first so many of one
+    kind, which are seen for a tenth of it."""
+    began: dict[int, int] = {}
+    missed = itertools.count()
+    events: list[Op] = []
+    context = Context.initial(1, nemesis=True)
+    now_ns = 0
+    while True:
+        op, following = source.step(replace(context, time_ns=now_ns))
+        if op is None or following is None:
+            return events
+        source = following
+        if isinstance(op, Pending):
+            assert op.until_ns is not None
+            now_ns = op.until_ns
+            continue
+        number, step = op.value["instance"], op.value["step"]
+        began.setdefault(number, now_ns)
+        told = {**op.value, "observed": True}
+        if step == "end":
+            share = 0.1 if op.value["fault"] == kind and next(missed) < times else 1.0
+            told["spans"] = [[began[number], began[number] + int(share * (now_ns - began[number]))]]
+        for event in (op, op.complete("info", value=told, time=now_ns)):
+            source = source.update(replace(context, time_ns=now_ns), event)
+            events.append(event)
 
 
 def test_looks_that_take_long_cost_no_drawn_kind_its_first_turn() -> None:
