@@ -62,10 +62,12 @@ class WorldSpec:
 
     def eased(self, floors: Floors, rate_hz: float, concurrency: int) -> Floors:
         """The floors of a run in this world: of the asked rate what so many clients, each with one request at a time,
-        can reach here at most. Of the final reads, which a node may answer only together with all replicas and which
-        nobody repeats, those of which nothing is lost; by chance twice as many are.
+        can reach here at most, where one node leads all and takes in only so many. Of the final reads, which a node
+        may answer only together with all replicas and which nobody repeats, those of which nothing is lost; by chance
+        twice as many are.
         """
-        share = min(1.0, concurrency / self.physical.answer_s(MAX_ATTEMPT_TIMEOUT_S) / rate_hz)
+        at_a_time = min(concurrency, self.knobs.max_requests)
+        share = min(1.0, at_a_time / self.physical.answer_s(MAX_ATTEMPT_TIMEOUT_S) / rate_hz)
         final_reads = floors.final_reads * self.physical.arriving(2 * MESSAGES_OF_A_READ)
         eased = {"rate": floors.rate * share, "each_f": floors.each_f * share, "final_reads": final_reads}
         return msgspec.structs.replace(floors, **eased)
