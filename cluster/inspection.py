@@ -38,14 +38,14 @@ class Inspection:
     def _arm(self, request: ArmFailpoint) -> ArmedReply:
         failpoints = self._ports.failpoints
         if 0 < request.number <= self._last:
-            return ArmedReply(tuple(failpoints.armed))
+            return ArmedReply(tuple(failpoints.armed), dict(failpoints.hits))
         self._last = max(self._last, request.number)
         if request.action:
             action = cast(Action, request.action)
             failpoints.arm(Arming(request.point, action, request.group, 0, request.times, request.seconds))
         else:
             failpoints.disarm(request.point)
-        return ArmedReply(tuple(failpoints.armed))
+        return ArmedReply(tuple(failpoints.armed), dict(failpoints.hits))
 
     async def _try_disk(self, patience_s: float) -> DiskReply:
         """One attempt at a time: whoever asks while one hangs is told for how long it has."""

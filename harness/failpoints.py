@@ -22,6 +22,9 @@ process does (see `ProcessFailpoints.hit`). `fail` raises InjectedFailure. `reco
 SYNC = "disk.before_sync"
 """Passed by the disk itself, before it makes anything durable."""
 
+ANY = "*"
+"""Stands for every point of a process that is not armed by its own name."""
+
 ACTIONS: tuple[str, ...] = get_args(Action)
 
 Call: TypeAlias = Callable[[str], Awaitable[None] | None]
@@ -133,19 +136,19 @@ class ProcessFailpoints:
 
     def _due(self, name: str, group: str) -> Arming | None:
         """What is to be done in this pass, which is counted."""
-        arming = self.armed.get(name)
+        arming = self.armed.get(name) or self.armed.get(ANY)
         if arming is None or arming.group not in ("", group):
             return None
         self.hits[name] = self.hits.get(name, 0) + 1
         if arming.skip:
-            self.armed[name] = _less(arming, skip=1)
+            self.armed[arming.point] = _less(arming, skip=1)
             return None
         if arming.action == "record" or callable(arming.action):
             return arming
         if arming.times == 1:
-            del self.armed[name]
+            del self.armed[arming.point]
         elif arming.times:
-            self.armed[name] = _less(arming, times=1)
+            self.armed[arming.point] = _less(arming, times=1)
         self._body.note(name)
         return arming
 

@@ -183,6 +183,10 @@ class Failpoints(Protocol):
     def armed(self) -> Mapping[str, object]:
         """What is armed, by point: empty most of the time."""
 
+    @property
+    def hits(self) -> Mapping[str, int]:
+        """How often each was passed while it was armed."""
+
     def hit(self, name: str, group: str = "") -> None:
         """Pass a point at which nothing may wait; raises Crashed or InjectedFailure if it is armed so."""
 

@@ -218,6 +218,9 @@ class Armable(Protocol):
     async def disarm(self, node: str, point: str = "") -> None:
         """Forget a point (or all) of the node, and let its process go on if it has stopped; raises HarnessError."""
 
+    async def passed(self, node: str, seconds: float) -> Mapping[str, int]:
+        """The points, not armed, that the node's process passes within so long; none where it does not answer."""
+
     async def acted(self, node: str) -> Mapping[str, int]:
         """How often each point has acted on this node so far, as its processes noted; raises HarnessError."""
 

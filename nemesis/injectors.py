@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from harness.errors import HarnessError
 from nemesis.concurrently import all_to_the_end
-from nemesis.kinds.api import Action, Claims, Injector, MakeInjector
+from nemesis.kinds.api import Action, Claims, Injector, MakeInjector, Preparing
 from nemesis.observe import DatabaseObserver, Sight, all_of
 
 
@@ -25,6 +25,14 @@ class Injectors:
     async def carry_out(self, instance: int, action: Action) -> None:
         """Do it; raises HarnessError when a part of it failed (what was done is remembered all the same)."""
         await self._of_action[type(action)].carry_out(instance, action)
+
+    async def prepare(self, action: Action) -> bool:
+        """What has to be known before it is done; False: nothing has, and no time has passed."""
+        injector = self._of_action[type(action)]
+        if not isinstance(injector, Preparing):
+            return False
+        await injector.prepare(action)
+        return True
 
     async def look(self, instance: int) -> Sight:
         """One look at all that the instance did: whether everything of it is in effect now."""

@@ -156,7 +156,7 @@ class FaultNemesis:
             self._instances[number] = Instance(kind, scene.stage)
             return await self._step(number, report)
         self._instances[number] = Instance(kind)
-        plan = await self._plan(KINDS[kind], request, entropy)
+        plan = await self._prepared(KINDS[kind], request, entropy)
         report["evidence"] = plan.evidence
         if plan.action is None:
             report["idle"] = True
@@ -169,6 +169,17 @@ class FaultNemesis:
         seen = await self._observer.until(lambda: self._in_effect(number), self._patience.observe_s)
         self._watch.begin(number, seen.at_ns)
         return seen
+
+    async def _prepared(self, kind: FaultKind, request: dict[str, Any], entropy: Random) -> FaultPlan:
+        """A plan whose targets have the roles for which they are chosen also after what has to precede the fault."""
+        deadline_ns = self._clock.monotonic_ns() + int(self._patience.choose_s * 1e9)
+        while True:
+            plan = await self._plan(kind, request, entropy)
+            if plan.action is None or not await self._injectors.prepare(plan.action) or not plan.roles:
+                return plan
+            held = await self._roles(plan.roles, self._clock.monotonic_ns())
+            if all(each["held"] for each in held) or self._clock.monotonic_ns() >= deadline_ns:
+                return plan
 
     async def _roles(self, roles: tuple[HeldRole, ...], hit_ns: int) -> list[dict[str, Any]]:
         """Those for which nodes were hit just now, and whether they had them then."""

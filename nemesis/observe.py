@@ -14,11 +14,15 @@ from nemesis.view import View
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What one look saw: whether it is as it should be (None: the look could not tell, which is no evidence either
-    way), the evidence, and whose failure it is if it is not."""
+    way), the evidence, and whose failure it is if it is not.
+
+    `at_ns`: when what comes and goes was last there, which nothing is claimed beyond; None: as the look began.
+    """
 
     met: bool | None
     evidence: dict[str, Any] = field(default_factory=dict)
     blame: Literal["harness", "database"] = "harness"
+    at_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,8 @@ class DatabaseObserver:
             began_ns = clock.monotonic_ns()
             sight = await look()
             if sight.met or in_vain(sight) or clock.monotonic_ns() >= deadline_ns:
-                return Observation(bool(sight.met), began_ns if sight.met else None, sight.evidence, sight.blame)
+                seen_ns = began_ns if sight.at_ns is None else sight.at_ns
+                return Observation(bool(sight.met), seen_ns if sight.met else None, sight.evidence, sight.blame)
             await clock.sleep(self.poll_s)
 
     async def told(self, look: Callable[[], Awaitable[Sight]], timeout_s: float) -> Sight:
@@ -91,4 +96,5 @@ def all_of(sights: Iterable[Sight]) -> Sight:
     seen = tuple(sights)
     evidence = {key: value for sight in seen for key, value in sight.evidence.items()}
     missing = sorted((sight for sight in seen if not sight.met), key=lambda sight: sight.met is None)
-    return Sight(missing[0].met, evidence, missing[0].blame) if missing else Sight(True, evidence)
+    at_ns = min((sight.at_ns for sight in seen if sight.at_ns is not None), default=None)
+    return Sight(missing[0].met, evidence, missing[0].blame) if missing else Sight(True, evidence, at_ns=at_ns)

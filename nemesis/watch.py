@@ -33,8 +33,9 @@ class Spans:
         self._doubted = False
         self._looked_ns: int | None = None
 
-    def saw(self, at_ns: int, met: bool | None, until_ns: int | None = None) -> None:
-        """One look, which ended at `until_ns`, and whether it saw the fault; None: it could not tell."""
+    def saw(self, at_ns: int, met: bool | None, until_ns: int | None = None, seen_ns: int | None = None) -> None:
+        """One look, which ended at `until_ns`, and whether it saw the fault; None: it could not tell. What comes and
+        goes was last there at `seen_ns`."""
         if self._looked_ns is not None and at_ns - self._looked_ns > LONGEST_UNSEEN_NS:
             self._open = False
         self._looked_ns = at_ns if until_ns is None else until_ns
@@ -44,12 +45,13 @@ class Spans:
         if self._doubted and self._open and at_ns - self._spans[-1][1] > LONGEST_DOUBT_NS:
             self._open = False
         self._doubted = False
+        last_ns = at_ns if seen_ns is None else min(seen_ns, at_ns)
         if not met:
             self._open = False
         elif self._open:
-            self._spans[-1][1] = at_ns
+            self._spans[-1][1] = max(self._spans[-1][1], last_ns)
         else:
-            self._spans.append([at_ns, at_ns])
+            self._spans.append([last_ns, last_ns])
             self._open = True
 
     def closed(self) -> tuple[Span, ...]:
@@ -99,10 +101,9 @@ class FaultWatch:
         spans, began_ns = self._watched.get(instance), self._clock.monotonic_ns()
         if spans is None:
             return
-        met: bool | None
         try:
-            met = (await self._look(instance)).met
+            sight = await self._look(instance)
         except HarnessError:
-            met = False
+            sight = Sight(False)
         if self._watched.get(instance) is spans:
-            spans.saw(began_ns, met, self._clock.monotonic_ns())
+            spans.saw(began_ns, sight.met, self._clock.monotonic_ns(), sight.at_ns)

@@ -211,10 +211,10 @@ class ClusterClient:
             return _expect(reply, reply_type)
         raise (IndefiniteError if reply.possible else DefiniteError)(reply.kind, reply.message)
 
-    async def arm(self, address: str, request: ArmFailpoint) -> bool:
-        """Have the node at this address arm or disarm a failpoint; False if it did not answer."""
+    async def arm(self, address: str, request: ArmFailpoint) -> ArmedReply | None:
+        """Have the node at this address arm or disarm a failpoint; None if it did not answer."""
         reply = await attempt(self._ports.network, address, encode(request), self._timeout_s)
-        return not isinstance(reply, Missed) and isinstance(_expect(reply, ArmedReply), ArmedReply)
+        return None if isinstance(reply, Missed) else _expect(reply, ArmedReply)
 
     async def probe_disk(self, address: str, patience_s: float) -> DiskReply | None:
         """Have the node at this address try its disk; None if it did not answer."""

@@ -36,10 +36,10 @@ from cluster.failpoints import FAILPOINTS, name_at
 from cluster.health.check import ClusterReport
 from cluster.health.look import look
 from cluster.raft.types import ChangeKind, Member
-from cluster.wire.messages import ArmFailpoint, ChangeReplicas, ConfigurationReply
+from cluster.wire.messages import ArmedReply, ArmFailpoint, ChangeReplicas, ConfigurationReply
 from cluster.wire.operating import ChangeMasters, LeadershipReply, TransferLeadership
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
-from harness.failpoints import Action
+from harness.failpoints import ANY, Action
 from harness.invariants import Examination
 from harness.ports import Clock, Ports
 from harness.protocols import Client, Damage, DamageKind, DiskState, Failpoint, Node, NodeStatus, ProcessState, node_of
@@ -292,7 +292,7 @@ class ReferenceDatabase(ABC):
         self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
     ) -> bool:
         request = ArmFailpoint(self._point(node, point), action, group, times, seconds, next(self._armings))
-        return await self._ask_to_arm(node, request)
+        return await self._ask_to_arm(node, request) is not None
 
     async def disarm(self, node: str, point: str = "") -> None:
         """It may stop while it is being told not to: then it goes on, and hears it."""
@@ -301,20 +301,30 @@ class ReferenceDatabase(ABC):
             if await self.process_state(node) is ProcessState.DEAD:
                 return
             await self.resume(node)
-            if await self._ask_to_arm(node, ArmFailpoint(name, "", number=next(self._armings)), attempts=1):
+            if await self._ask_to_arm(node, ArmFailpoint(name, "", number=next(self._armings)), attempts=1) is not None:
                 return
         raise HarnessError(f"{node} could not be told to forget {name or 'its failpoints'}")
+
+    async def passed(self, node: str, seconds: float) -> Mapping[str, int]:
+        """All points count for so long."""
+        before = await self._ask_to_arm(node, ArmFailpoint(ANY, "record", times=0, number=next(self._armings)))
+        if before is None:
+            return {}
+        await self.admin_clock().sleep(seconds)
+        after = await self._ask_to_arm(node, ArmFailpoint(ANY, "", number=next(self._armings)), attempts=1)
+        counts = {} if after is None else after.passed
+        return {name: count for name, count in counts.items() if count > before.passed.get(name, 0)}
 
     @abstractmethod
     async def acted(self, node: str) -> Mapping[str, int]:
         """See `harness.protocols.Armable`."""
 
-    async def _ask_to_arm(self, node: str, request: ArmFailpoint, attempts: int = ARM_ATTEMPTS) -> bool:
+    async def _ask_to_arm(self, node: str, request: ArmFailpoint, attempts: int = ARM_ATTEMPTS) -> ArmedReply | None:
         client, address = self.admin_client(ARM_TIMEOUT_S), self.address(node)
         for _ in range(attempts):
-            if await client.arm(address, request):
-                return True
-        return False
+            if (reply := await client.arm(address, request)) is not None:
+                return reply
+        return None
 
     def _point(self, node: str, point: str) -> str:
         try:

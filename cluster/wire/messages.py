@@ -389,9 +389,10 @@ class DiskReply(msgspec.Struct, frozen=True, tag="DiskReply"):
 
 
 class ArmedReply(msgspec.Struct, frozen=True, tag="ArmedReply"):
-    """The points that are armed now."""
+    """The points that are armed now, and how often each was passed in this life of the process while it was armed."""
 
     armed: tuple[str, ...]
+    passed: dict[str, int] = {}
 
 
 class GroupState(msgspec.Struct, frozen=True, array_like=True):

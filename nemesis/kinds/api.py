@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from harness.protocols import Database
+from nemesis.grudges import Link
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import HeldRole
 from nemesis.view import View
@@ -65,11 +66,23 @@ class Injector(Protocol):
         """It was seen to be gone, or is given up: nothing more will be asked of it."""
 
 
+@runtime_checkable
+class Preparing(Protocol):
+    """An injector that has to look at nodes before it does something to them, for longer than they may keep a role."""
+
+    async def prepare(self, action: Any) -> None:
+        """All that `carry_out` needs to know beforehand; changes nothing."""
+
+
 class Claims:
-    """Nodes whose process an instance has taken out of service, and how; others keep off until they are released."""
+    """Nodes whose process an instance has taken out of service, and how; others keep off until they are released.
+
+    `cut` are the links that faults have cut: what arrives there tells nothing of other faults.
+    """
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, str]] = {}
+        self.cut: frozenset[Link] = frozenset()
 
     def down(self) -> dict[str, str]:
         """Every claimed node, with how it was taken."""

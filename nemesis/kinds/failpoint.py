@@ -1,9 +1,13 @@
-"""Failpoints: a few points of a node's code at a time are armed, and waited for; then others, on another node."""
+"""Failpoints: a few points of a node's code at a time are armed, and waited for; then others, on another node.
+
+Some of them are points that the node is just seen to pass, the others such as it was not, and that may come up.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -11,7 +15,7 @@ from typing import Any, ClassVar
 
 from harness.errors import HarnessError
 from harness.failpoints import Action
-from harness.protocols import Armable, Database, Failpoint, ProcessState
+from harness.protocols import Armable, Database, Failpoint, Node, ProcessState
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Setting, Variant
 from nemesis.observe import DatabaseObserver, Sight
 
@@ -20,11 +24,14 @@ FRESH_NS = 5_000_000_000
 """A walk is going on if a point has acted within this time."""
 
 HAND = 5
-"""So many points are armed at a time; the first that is passed acts."""
+"""So many points are armed at a time of those that the node passes, and of the others; the first one passed acts."""
 
 LOOK_S = 0.05
 PAUSE_S = 0.3
 """For how long at most a node that ended stays down, and one that acted is left alone."""
+
+COUNTED_S = 0.25
+"""For how long a node counts which points it passes."""
 
 ATTEMPTS = 10
 """How often a node is told to forget its points, each time so long after the last."""
@@ -58,7 +65,8 @@ class _Walk:
 
 
 class FailpointWalks:
-    """A walk is in effect while points keep acting, as the nodes themselves note; it is gone when all nodes run.
+    """A walk is in effect while points keep acting, as the nodes themselves note, and no longer than until one was last
+    seen to have; it is gone when all nodes run.
 
     Later walks go on where earlier ones ended, so that in a long run every point has its turn.
     """
@@ -71,6 +79,7 @@ class FailpointWalks:
         self._walks: dict[int, _Walk] = {}
         self._ended: dict[int, _Walk] = {}
         self._points: deque[Failpoint] = deque()
+        self._passed: dict[str, frozenset[str]] = {}
 
     def instances(self) -> frozenset[int]:
         return frozenset(self._walks)
@@ -91,7 +100,7 @@ class FailpointWalks:
         if walk.task.done() and (error := walk.task.exception()) is not None:
             raise HarnessError(f"the walk ended: {error}") from error
         fresh = walk.seen_ns is not None and self._clock.monotonic_ns() - walk.seen_ns < FRESH_NS
-        return Sight(fresh, _told(walk))
+        return Sight(fresh, _told(walk), at_ns=walk.seen_ns)
 
     async def undo(self, instance: int) -> None:
         walk = self._walks[instance]
@@ -122,9 +131,7 @@ class FailpointWalks:
             if not self._claims.take(instance, await self._observer.living((node.name,)), ARMED):
                 await self._clock.sleep(LOOK_S)
                 continue
-            hand = self._next_points(node.role)
-            walk.armed.update((point, walk.armed.get(point, 0) + 1) for point in hand)
-            reached = await self._reached(database, node.name, hand, action)
+            reached = await self._turn(walk, database, node, action)
             walk.reached.update((point, walk.reached.get(point, 0) + 1) for point in reached)
             if reached:
                 walk.seen_ns = self._clock.monotonic_ns()
@@ -132,9 +139,9 @@ class FailpointWalks:
             with suppress(HarnessError):  # it stays claimed, and `undo` puts it back
                 await self._put_back(node.name)
 
-    def _next_points(self, role: str) -> list[str]:
-        """Those of a node of this role that were armed the longest time ago."""
-        hand = self._points_of(role)[:HAND]
+    def _next_points(self, role: str, passed: frozenset[str], among: bool) -> list[str]:
+        """Those of a node of this role, among what was passed lately or not, that were armed the longest time ago."""
+        hand = [point for point in self._points_of(role) if (point.name in passed) is among][:HAND]
         for point in hand:
             self._points.remove(point)
         self._points.extend(hand)
@@ -143,19 +150,28 @@ class FailpointWalks:
     def _points_of(self, role: str) -> list[Failpoint]:
         return [point for point in self._points if point.role in ("", role)]
 
-    async def _reached(self, database: Armable, name: str, hand: list[str], action: WalkFailpoints) -> list[str]:
-        """Arm the points, and wait until the node notes that one acted, or patience ends: those that have."""
-        before = await database.acted(name)
-        for point in hand:
-            if not await database.arm(name, point, action.action, seconds=PAUSE_S):
-                break  # an earlier one has acted
+    async def _turn(self, walk: _Walk, database: Armable, node: Node, action: WalkFailpoints) -> list[str]:
+        """Arm points that may come up, and those that the node turns out to pass meanwhile; wait until it notes that
+        one acted, or patience ends: those that have."""
+        before = await database.acted(node.name)
+        hand = self._next_points(node.role, self._passed.get(node.role, frozenset()), among=False)
+        await self._arm(walk, database, node.name, hand, action)
+        passed = frozenset(await database.passed(node.name, min(COUNTED_S, action.patience_s)))
+        if not (reached := _newly(await database.acted(node.name), before, hand)):
+            busy = self._next_points(node.role, passed, among=True)
+            await self._arm(walk, database, node.name, busy, action)
+            hand, self._passed[node.role] = [*hand, *busy], passed
         deadline_ns = self._clock.monotonic_ns() + int(action.patience_s * 1e9)
-        while True:
-            acted = await database.acted(name)
-            reached = [point for point in hand if acted.get(point, 0) > before.get(point, 0)]
-            if reached or self._clock.monotonic_ns() >= deadline_ns:
-                return reached
+        while not reached and self._clock.monotonic_ns() < deadline_ns:
             await self._clock.sleep(LOOK_S)
+            reached = _newly(await database.acted(node.name), before, hand)
+        return reached
+
+    async def _arm(self, walk: _Walk, database: Armable, name: str, hand: list[str], action: WalkFailpoints) -> None:
+        for point in hand:
+            walk.armed[point] = walk.armed.get(point, 0) + 1
+            if not await database.arm(name, point, action.action, seconds=PAUSE_S):
+                return  # an earlier one has acted
 
     async def _put_back(self, name: str) -> None:
         """Nothing is armed on the node any more, and its process runs; one that is just coming up can't be told yet."""
@@ -173,6 +189,10 @@ class FailpointWalks:
             except HarnessError:
                 await self._clock.sleep(PAUSE_S)
         await database.disarm(name)
+
+
+def _newly(acted: Mapping[str, int], before: Mapping[str, int], hand: list[str]) -> list[str]:
+    return [point for point in hand if acted.get(point, 0) > before.get(point, 0)]
 
 
 def _known(database: Database) -> list[str]:

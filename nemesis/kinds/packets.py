@@ -104,10 +104,11 @@ class Packets:
     actions: ClassVar[tuple[type, ...]] = (Impair,)
 
     def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
-        self._environment = observer.environment
+        self._environment, self._claims = observer.environment, claims
         self._nodes = names(observer.database.nodes)
         self._instances: dict[int, _PacketInstance] = {}
         self._gone: dict[int, _PacketInstance] = {}
+        self._before: tuple[tuple[str, ...], Mapping[Link, ProbeFlow]] = ((), {})
 
     @property
     def _shaping(self) -> PacketShaping:
@@ -118,28 +119,38 @@ class Packets:
     def instances(self) -> frozenset[int]:
         return frozenset(self._instances)
 
+    async def prepare(self, action: Impair) -> None:
+        """What the links are like that will be looked at; measuring that takes seconds where answers are slow."""
+        free = self._free(action)
+        self._before = (free, await self._flows(self._probed(free)) if free else {})
+
     async def carry_out(self, instance: int, action: Impair) -> None:
+        if self._free(action) != self._before[0]:
+            await self.prepare(action)
+        free, usual = self._before
+        self._before = ((), {})
+        if free:
+            self._instances[instance] = _PacketInstance(Impair(free, action.impairment), usual)
+            await self._apply()
+
+    def _free(self, action: Impair) -> tuple[str, ...]:
         taken = {name for each in self._instances.values() for name in each.action.sources}
-        free = tuple(name for name in action.sources if name not in taken)
-        if not free:
-            return
-        imposed = Impair(free, action.impairment)
-        usual = await self._flows(self._probed(free))
-        self._instances[instance] = _PacketInstance(imposed, usual)
-        await self._apply()
+        return tuple(name for name in action.sources if name not in taken)
 
     async def look(self, instance: int) -> Sight:
         """Datagrams meet it on every link that carries any, and on one at least; a clog carries none where it can be
-        told from a cut."""
+        told from a cut. Links over which nothing comes for another reason tell nothing."""
         looked = self._instances.get(instance)
         if looked is None:
             return Sight(True)
+        cut = self._claims.cut
         flows = await self._flows(looked.usual)
+        cut |= self._claims.cut
         impairment = looked.action.impairment
-        bad = {link: seen(impairment, looked.usual[link], flow) for link, flow in flows.items()}
-        telling = [link for link, flow in flows.items() if impairment.clogged or flow.lost < SILENT]
-        usual = [link for link in telling if looked.usual[link].lost < SILENT]
-        return Sight(bool(usual) and all(bad[link] for link in usual), _evidence(flows))
+        able = [link for link in flows if link not in cut and looked.usual[link].lost < SILENT]
+        telling = [link for link in able if impairment.clogged or flows[link].lost < SILENT]
+        bad = [link for link in telling if seen(impairment, looked.usual[link], flows[link])]
+        return Sight(len(bad) == len(telling) if telling else None, _evidence(flows))
 
     async def undo(self, instance: int) -> None:
         if instance in self._instances:

@@ -19,7 +19,7 @@ class Cuts:
     actions: ClassVar[tuple[type, ...]] = (NetworkPartition,)
 
     def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
-        self._environment = observer.environment
+        self._environment, self._claims = observer.environment, claims
         self._wanted: dict[int, frozenset[Link]] = {}
         self._applied: frozenset[Link] = frozenset()
         self._heard: dict[int, set[Link]] = {}
@@ -71,9 +71,9 @@ class Cuts:
         wanted, applied = self._all(), self._applied
         if wanted == applied:
             return
-        self._applied = applied | wanted
+        self._applied = self._claims.cut = applied | wanted
         await (self._environment.cut(wanted) if wanted else self._environment.heal_network())
-        self._applied = wanted
+        self._applied = self._claims.cut = wanted
 
 
 def _words(pairs: list[Link]) -> list[str]:

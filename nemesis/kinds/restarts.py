@@ -17,7 +17,7 @@ from nemesis.view import names
 
 LOOPING = "restarted again and again"
 FRESH_NS = 5_000_000_000
-"""It is going on if a process was seen dead within this time."""
+"""It is going on if a process was seen dead, or not up again, within this time."""
 
 UP_S = 10.0
 """How long a rolling restart waits for a node before it goes on with the next."""
@@ -53,7 +53,8 @@ class RollingRestart:
 
 @dataclass(slots=True)
 class _Going:
-    """What goes on for one instance; `seen_ns` is when a process was last seen dead, `deaths` how often each was."""
+    """What goes on for one instance; `seen_ns` is when a process was last seen dead, or not up again, `deaths` how
+    often each was dead."""
 
     task: asyncio.Task[None]
     seen_ns: int = 0
@@ -62,7 +63,8 @@ class _Going:
 
 
 class Restarts:
-    """An instance is in effect while processes keep being seen dead; it is gone when all are up in a new life."""
+    """An instance is in effect while processes keep being seen dead, until one last was; it is gone when all are up in
+    a new life."""
 
     actions: ClassVar[tuple[type, ...]] = (CrashLoop, RollingRestart)
 
@@ -88,7 +90,7 @@ class Restarts:
         if going.task.done() and (error := going.task.exception()) is not None:
             raise HarnessError(f"the restarts ended: {error}") from error
         fresh = bool(going.deaths) and self._clock.monotonic_ns() - going.seen_ns < FRESH_NS
-        return Sight(fresh, {"seen_dead": dict(going.deaths)})
+        return Sight(fresh, {"seen_dead": dict(going.deaths)}, at_ns=going.seen_ns)
 
     async def undo(self, instance: int) -> None:
         going = self._going[instance]
@@ -135,7 +137,7 @@ class Restarts:
                     await to_the_end(self._database.stop(name))
                     await self._see_dead(instance, name)
                     await self._start(name)
-                    await self._observer.until(lambda name=name, before=before: self._up(name, before), UP_S)  # type: ignore[misc]
+                    await self._observer.until(lambda name=name, before=before: self._up(instance, name, before), UP_S)  # type: ignore[misc]
             await self._clock.sleep(self._observer.poll_s)
 
     def _note(self, instance: int, name: str) -> None:
@@ -147,11 +149,15 @@ class Restarts:
             going.seen_ns = self._clock.monotonic_ns()
             going.deaths[name] = going.deaths.get(name, 0) + 1
 
-    async def _up(self, name: str, before: int) -> Sight:
+    async def _up(self, instance: int, name: str, before: int) -> Sight:
+        asked_ns = self._clock.monotonic_ns()
         status = await self._database.status(name)
         if status is not None:
             self._observer.incarnations[name] = status.incarnation
-        return Sight(status is not None and status.incarnation > before)
+        up = status is not None and status.incarnation > before
+        if not up:
+            self._going[instance].seen_ns = asked_ns
+        return Sight(up)
 
     async def _start(self, name: str) -> None:
         await to_the_end(self._database.start(name))

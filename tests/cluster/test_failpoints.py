@@ -21,8 +21,10 @@ from cluster.failpoints import (
 )
 from cluster.inspection import Inspection
 from cluster.wire.messages import ArmedReply, ArmFailpoint, DeleteTablet, encode
+from harness.failpoints import ANY, Arming, InjectedFailure, pass_by
 from harness.protocols import ProcessState
 from harness.real.clock import RealClock
+from harness.real.failpoints import real_failpoints
 
 SYNC = "disk.before_sync"
 
@@ -183,6 +185,41 @@ def test_an_alarm_that_is_cancelled_while_it_wakes_is_over() -> None:
 
     asyncio.run(scenario())
     assert woken == [1]
+
+
+def test_a_node_counts_what_it_passes_and_acts_at_none_of_it() -> None:
+    async def scenario(cluster: Play) -> None:
+        ports = cluster.world.harness_ports("admin")
+        inspection, failpoints = Inspection(ports), ports.failpoints
+
+        async def told(*request: str, number: int) -> ArmedReply:
+            reply = await inspection.answer(ArmFailpoint(*request, times=0, number=number))
+            assert isinstance(reply, ArmedReply)
+            return reply
+
+        assert (await told(ANY, "record", number=1)).passed == {}
+        failpoints.hit("tablet.before_commit", "g")
+        await pass_by(failpoints, "tserver.before_serve")
+        failpoints.hit("tablet.before_commit", "h")
+        told_last = await told(ANY, "", number=2)
+        assert told_last.passed == {"tablet.before_commit": 2, "tserver.before_serve": 1}
+        assert told_last.armed == ()
+        failpoints.hit("tablet.before_commit", "g")
+        assert (await told("", "", number=3)).passed == told_last.passed
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_is_armed_at_any_point_acts_as_often_as_it_is_to(times: int) -> None:
+    failpoints = real_failpoints({})
+    failpoints.arm(Arming(ANY, "fail", times=times, skip=1))
+    failpoints.hit("a")
+    for point in ("b", "c")[:times]:
+        with pytest.raises(InjectedFailure):
+            failpoints.hit(point)
+    failpoints.hit("d")
+    assert not failpoints.armed
 
 
 def test_a_late_request_to_arm_does_not_undo_a_later_one_to_disarm() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -152,6 +152,7 @@ class FakeDatabase:
 
     With `renames` a node whose disk was wiped comes back as another server; only masters can be replaced.
     Nodes that are to be held stop as soon as they are told to, but for the last voter of the group that still runs.
+    `passing` are the failpoints that each node passes (None: all); nobody passes the `lonely_points`.
     """
 
     name: str = "fake"
@@ -181,6 +182,9 @@ class FakeDatabase:
     strangers: set[str] = field(default_factory=set)
     renames: bool = False
     deleted: set[str] = field(default_factory=set)
+    lonely_points: tuple[str, ...] = ()
+    passing: dict[str, set[str]] | None = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def install(self) -> None: ...
 
@@ -216,6 +220,7 @@ class FakeDatabase:
         return (
             Failpoint("before_vote", "", "a vote is granted"),
             Failpoint("after_vote", "tserver", "it is durable"),
+            *(Failpoint(name, "", "nobody comes here") for name in self.lonely_points),
         )
 
     async def arm(
@@ -228,6 +233,8 @@ class FakeDatabase:
             )
             return True
         if not group:
+            if self.passing is not None and point not in self.passing.get(node, ()):
+                return True
             self.acts[node, point] = self.acts.get((node, point), 0) + 1
             self.states[node] = ProcessState.DEAD if action == "crash" else self.states[node]
             return True
@@ -240,6 +247,11 @@ class FakeDatabase:
         self.calls.append(f"disarm {node} {point}")
         self.disks.pop(node, None)
         await self.resume(node)
+
+    async def passed(self, node: str, seconds: float) -> Mapping[str, int]:
+        await self.sleep(seconds)
+        known = {point.name for point in self.failpoints}
+        return dict.fromkeys(known if self.passing is None else self.passing.get(node, ()), 1)
 
     async def acted(self, node: str) -> Mapping[str, int]:
         return {point: count for (name, point), count in self.acts.items() if name == node}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from nemesis.observe import DatabaseObserver
 from nemesis.registry import KINDS
 
 QUICK = Patience(
-    choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, probe_s=0.25, script_s=1.0, script_poll_s=0.05
+    choose_s=0.2, observe_s=0.5, recover_s=0.2, poll_s=0.05, probe_s=0.25, script_s=1.0, script_poll_s=0.05
 )
 START_NS = 77_000_000_000
 
@@ -30,6 +32,7 @@ class Stand:
     def __init__(self) -> None:
         self.environment = FakeEnvironment()
         self.database = FakeDatabase(wall_ns=self.environment.wall_ns, now_ns=self.environment.clock.monotonic_ns)
+        self.database.sleep = self.environment.clock.sleep
         self.nemesis = FaultNemesis(self.database, self.environment, QUICK)
 
     async def step(self, fault: str, step: str, instance: int | None, variant: str = "one", seed: int = 5) -> Op:
@@ -159,6 +162,65 @@ def test_a_kill_whose_victims_come_back_by_themselves_is_seen_to_end() -> None:
         assert sum(last - first for first, last in ended["spans"]) < 1e9
 
     asyncio.run(scenario())
+
+
+def test_a_walk_of_failpoints_comes_to_those_that_are_passed() -> None:
+    """One of two walks armed points that idle masters never come to, and a run of 600 s was unknown."""
+
+    async def scenario() -> dict[str, Any]:
+        stand = Stand()
+        stand.database.lonely_points = tuple(f"lonely.{number}" for number in range(60))
+        stand.database.passing = {"t2": {"before_vote", "after_vote"}, "m1": {"before_vote"}}
+        await stand.begin("failpoint", "delay")
+        await stand.environment.clock.sleep(10.0)
+        return await stand.end("failpoint")
+
+    ended = asyncio.run(scenario())
+    assert sum(last - first for first, last in ended["spans"]) > 5e9
+    assert set(ended["evidence"]["reached"]) == {"before_vote", "after_vote"}
+    assert len(ended["evidence"]["armed_in_vain"]) > 10, "others have their turns as well"
+
+
+@pytest.mark.parametrize(("fault", "variant"), [("failpoint", "delay"), ("crash-loop", "one")])
+def test_what_comes_and_goes_is_in_effect_until_it_was_last_seen(fault: str, variant: str) -> None:
+    """Five seconds more were claimed."""
+
+    async def scenario() -> int:
+        stand = Stand()
+        began_ns = stand.environment.clock.now_ns
+        await stand.begin(fault, variant)
+        await stand.environment.clock.sleep(3.0)
+        stand.database.passing, stand.database.immortal = {}, set(stand.database.states)
+        ceased_ns = stand.environment.clock.now_ns
+        await stand.environment.clock.sleep(4.0)
+        ((first_ns, last_ns),) = (await stand.end(fault))["spans"]
+        assert last_ns + began_ns - START_NS <= ceased_ns + 1e8
+        return int(last_ns - first_ns)
+
+    assert 1e9 < asyncio.run(scenario()) < 3.2e9
+
+
+def test_a_role_is_looked_at_again_after_what_precedes_a_fault() -> None:
+    """Seed 336 of a swarm: links were measured for a second after their sender was chosen, and he led no more."""
+
+    async def scenario() -> dict[str, Any]:
+        stand, moves = Stand(), iter(range(2))
+        stand.nemesis = FaultNemesis(stand.database, stand.environment, replace(QUICK, choose_s=5.0))
+        flows = stand.environment.flows
+
+        async def measured(*asked: Any) -> Any:
+            for group in stand.database.leaders if next(moves, None) is not None else ():
+                stand.database.depose(group)
+            return await flows(*asked)
+
+        stand.environment.flows = measured  # type: ignore[method-assign]
+        seeds = itertools.count()
+        while not (begun := await stand.begin("packets", "delay", seed=next(seeds))).get("roles"):
+            await stand.end("packets")
+        return begun
+
+    begun = asyncio.run(scenario())
+    assert all(role["held"] for role in begun["roles"])
 
 
 def test_a_fault_on_a_network_that_carries_nothing_is_not_observed() -> None:
