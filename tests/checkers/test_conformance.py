@@ -33,7 +33,7 @@ Line = dict[str, str]
 
 pytestmark = needs_corpus
 
-SAMPLE = 6
+SAMPLE = 18
 """Spark judges every so many-th history of a part in the ordinary tests (each costs it a second), all in campaigns."""
 
 ENGINES = [

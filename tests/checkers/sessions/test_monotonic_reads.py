@@ -13,7 +13,7 @@ from checkers.sessions.session_order import GUARANTEES
 
 MANY = 1_000_000
 
-MANY_HISTORIES = [2_000, pytest.param(20_000, marks=pytest.mark.campaign)]
+MANY_HISTORIES = [800, pytest.param(20_000, marks=pytest.mark.campaign)]
 
 
 def guilty_histories(histories, wanted=("monotonic-reads",)):

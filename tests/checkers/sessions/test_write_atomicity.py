@@ -11,7 +11,7 @@ from checkers.sessions.pages import CIRCULAR, PROJECTION, TORN, PageKernel
 
 MANY = 1_000_000
 
-MANY_HISTORIES = [2_000, pytest.param(20_000, marks=pytest.mark.campaign)]
+MANY_HISTORIES = [800, pytest.param(20_000, marks=pytest.mark.campaign)]
 
 
 def guilty_partitions(histories):

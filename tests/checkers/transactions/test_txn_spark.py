@@ -27,7 +27,7 @@ CASES = [
 @pytest.mark.spark
 @pytest.mark.parametrize(("model", "anomaly"), CASES)
 def test_engines_agree(spark, model, anomaly, tmp_path):
-    shape = TxnShape(150_000, model, active_keys=20, writes_per_key=64, anomaly=anomaly, seed=3)
+    shape = TxnShape(40_000, model, active_keys=20, writes_per_key=64, anomaly=anomaly, seed=3)
     write_txn_history(shape, tmp_path / "h.parquet")
     source = open_parquet(tmp_path / "h.parquet")
     ours, theirs = (JUDGES[model](source, engine, CheckOptions()) for engine in (LocalEngine(), spark))
