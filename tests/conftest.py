@@ -8,7 +8,11 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.support.few_seeds import EXAMPLES
+
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES
+)
 settings.register_profile("torture", settings.get_profile("any machine"), max_examples=2_000)
 settings.load_profile("any machine")
 """How long an example takes says how busy the machine is. `make torture` has more of them."""

@@ -215,6 +215,21 @@ def test_no_class_name_stands_twice() -> None:
     assert twice == set(), "a reader who meets the name has to know which of them is meant"
 
 
+DRAWS = ("tests/conftest.py", "tests/support/few_seeds.py")
+"""Where it is said how many examples hypothesis draws."""
+
+
+def fixed_examples(tree: ast.AST) -> int:
+    return sum(isinstance(node, ast.keyword) and node.arg == "max_examples" for node in ast.walk(tree))
+
+
+def test_torture_draws_more_of_everything() -> None:
+    """What a test says of its examples goes before what the profile says."""
+    others = [path for path in (ROOT / "tests").rglob("*.py") if relative(path) not in DRAWS]
+    assert [relative(path) for path in others if fixed_examples(ast.parse(path.read_text()))] == []
+    assert fixed_examples(ast.parse("@settings(deadline=None, max_examples=7)\ndef f(): pass")) == 1
+
+
 @pytest.mark.xdist_group("together")
 def test_groups_of_tests_are_kept_together_by_workers(request: pytest.FixtureRequest) -> None:
     """Those that need Docker look at containers of the whole machine, and must not run beside each other."""

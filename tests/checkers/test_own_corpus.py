@@ -18,7 +18,7 @@ from tests.support.corpus import OWN
 from tests.support.fresh import compare, disagreement
 from tests.support.small_histories import SMALL, SmallHistory
 
-FRESH = range(20_000, 20_020)
+FRESH = range(20_000, 20_006)
 NO_HISTORY = "logs"
 NEVER_INVALID = "stats"
 VALID = ("true", "strongest=causal")

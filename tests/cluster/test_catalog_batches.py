@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from master_bench import COLUMNS, MASTERS, Bench
 
@@ -42,6 +42,7 @@ from cluster.wire.messages import (
     encode,
 )
 from harness.sim.world import World
+from tests.support.few_seeds import few_examples
 
 DOCUMENT_BYTES = 117_000
 """What Kudu measured for a table of 1 000 tablets with a simple schema of three columns."""
@@ -87,7 +88,7 @@ def test_whatever_can_be_created_can_be_deleted() -> None:
     assert deleted / created * CREATE_BATCH_BYTES < MAX_BATCH_BYTES - 2_000
 
 
-@settings(deadline=None, max_examples=20)
+@few_examples(20)
 @given(st.integers(0, 1_500), st.booleans())
 def test_placements_are_split_into_batches_of_bounded_size(count: int, replacing: bool) -> None:
     _, tablets = table_of(count)

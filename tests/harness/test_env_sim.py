@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.env.sim import SimEnvironment
 from harness.protocols import CLIENTS, Environment, Node
 from harness.sim.world import World
+from tests.support.few_seeds import few_examples
 
 NODES = tuple(Node(name, "server") for name in ("a", "b", "c"))
 PAIRS = [(x.name, y.name) for x in NODES for y in NODES if x is not y]
@@ -27,7 +28,7 @@ async def reach_after(
     return await environment.reachability()
 
 
-@settings(deadline=None, max_examples=25)
+@few_examples(25)
 @given(links=st.lists(st.sampled_from(PAIRS), max_size=8), heal=st.booleans())
 def test_probes_arrive_exactly_over_links_that_are_not_cut(links: list[tuple[str, str]], heal: bool) -> None:
     with World(1) as world:

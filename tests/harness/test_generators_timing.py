@@ -34,6 +34,7 @@ from harness.generators import (
 )
 from harness.generators.simulate import imperfect, quick, simulate
 from harness.ops import Op, read
+from tests.support.few_seeds import few_examples
 
 MILLISECOND_NS = 1_000_000
 SEEDS = st.integers(0, 2**64 - 1)
@@ -62,7 +63,7 @@ def slow(op: Op, number: int) -> tuple[int, str]:
     return taken_ns * MILLISECOND_NS // 10, type
 
 
-@settings(deadline=None, max_examples=30)
+@few_examples(30)
 @given(seed=SEEDS, rate_hz=st.floats(50, 5000), seconds=st.floats(0.5, 3))
 def test_stagger_keeps_the_total_rate(seed: int, rate_hz: float, seconds: float) -> None:
     source = time_limit(seconds, stagger(seed, rate_hz, named("a")))
@@ -71,7 +72,7 @@ def test_stagger_keeps_the_total_rate(seed: int, rate_hz: float, seconds: float)
     assert abs(len(events) - expected) <= 5 * expected**0.5 + 2
 
 
-@settings(deadline=None, max_examples=20)
+@few_examples(20)
 @given(seed=SEEDS, stall_s=st.floats(0.2, 5))
 def test_a_stall_is_not_followed_by_a_burst(seed: int, stall_s: float) -> None:
     rate_hz = 100.0
@@ -172,7 +173,7 @@ def test_concurrent_keys_take_events_to_their_own_key() -> None:
     assert counts == Counter({0: 1, 1: 4, 2: 4})
 
 
-@settings(deadline=None, max_examples=30)
+@few_examples(30)
 @given(seed=SEEDS, keys=st.integers(1, 200), count=st.integers(1, 4), exponent=st.floats(0, 2))
 def test_popular_keys_yield_all_the_work_of_every_key(seed: int, keys: int, count: int, exponent: float) -> None:
     events = simulate(keyed_zipf(seed, range(keys), exponent, for_key(count)), latency=imperfect)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from harness.generators.simulate import simulate
 from harness.history.summary import summarise_events, summarise_parquet
 from harness.history.table import pairs, to_table, write_parquet
 from harness.ops import Mop, Op, read, write
+from tests.support.few_seeds import few_examples
 
 
 def history(seed: int, ops: int, concurrency: int) -> list[Op]:
@@ -45,7 +46,6 @@ def naive_rows(events: list[Op]) -> list[tuple[Op, Op | None]]:
     return rows
 
 
-@settings(deadline=None, max_examples=50)
 @given(seed=st.integers(0, 1000), ops=st.integers(0, 60), concurrency=st.integers(1, 8), kept=st.floats(0, 1))
 def test_rows_are_operations_in_order_of_invocation(seed: int, ops: int, concurrency: int, kept: float) -> None:
     events = history(seed, ops, concurrency)
@@ -63,7 +63,7 @@ def test_rows_are_operations_in_order_of_invocation(seed: int, ops: int, concurr
         assert [mop["partition"] for mop in row["mops"] or []] == [mop.partition for mop in invocation.mops]
 
 
-@settings(deadline=None, max_examples=15)
+@few_examples(15)
 @given(seed=st.integers(0, 1000), ops=st.integers(0, 50), group=st.integers(1, 20))
 def test_parquet_is_the_same_in_any_row_groups(
     tmp_path_factory: pytest.TempPathFactory, seed: int, ops: int, group: int

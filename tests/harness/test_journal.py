@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
@@ -24,6 +24,7 @@ from harness.history.journal import (
 )
 from harness.history.recorder import Recorder
 from harness.ops import Mop, Op, cas, read, write
+from tests.support.few_seeds import few_examples
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 MOPS = st.lists(
@@ -72,7 +73,6 @@ def write_journal(path: Path, events: list[Op], block: int = 3, close: bool = Tr
         journal.seal()
 
 
-@settings(deadline=None, max_examples=60)
 @given(events=EVENTS)
 def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, events: list[Op]) -> None:
     path = tmp_path_factory.mktemp("journal") / "j"
@@ -84,7 +84,7 @@ def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, even
     assert list(reader) == events, "a reader can be iterated over again"
 
 
-@settings(deadline=None, max_examples=30)
+@few_examples(30)
 @given(gaps=st.lists(st.integers(0, MAX_UNSEALED_NS), max_size=300), burst=st.integers(0, 3 * MAX_UNSEALED_EVENTS))
 def test_bounded_number_and_age_stay_unsealed(
     tmp_path_factory: pytest.TempPathFactory, gaps: list[int], burst: int

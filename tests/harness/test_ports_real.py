@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.ports import CallLost, Channel, DiskFull, Hello, Peer, Ports, Unreachable
@@ -142,7 +142,6 @@ def make_connection(frames: list[tuple[int, int, bytes]]) -> tuple[FrameProtocol
     return protocol, transport
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     sent=st.lists(st.tuples(st.sampled_from(FrameKind), st.integers(0, 2**64 - 1), st.binary(max_size=40)), max_size=8),
     cuts=st.lists(st.integers(1, 30), min_size=1, max_size=20),

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.ports import DiskFull, Ports
@@ -283,7 +283,6 @@ def test_an_fsync_does_not_cover_what_was_cut_and_written_again(world: World) ->
 # ---- clock ----
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(
         st.tuples(
@@ -323,7 +322,6 @@ def test_monotonic_time_never_goes_back_and_offsets_are_exact(changes: list[tupl
         world.run(main())
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.sampled_from([ClockOptions(), ClockOptions(wander_ns=SECOND // 10, jump_ns=SECOND)]),
     st.integers(0, 1 << 32),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.failpoints import Arming
@@ -56,7 +56,6 @@ def started(world: World, log: Log, name: str = "a") -> SimNode:
 # ---- kill ----
 
 
-@settings(deadline=None, max_examples=40)
 @given(kill_at_ms=st.integers(0, 40), seed=st.integers(0, 1000))
 def test_nothing_of_a_killed_node_ever_runs(kill_at_ms: int, seed: int) -> None:
     ran: list[int] = []

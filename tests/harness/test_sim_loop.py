@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError
@@ -37,7 +37,6 @@ def test_virtual_time_jumps_to_the_next_timer(world: World) -> None:
     assert world.run(main()) == 3600.0
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30))
 def test_timers_fire_in_time_order_and_ties_in_the_order_set(delays: list[int]) -> None:
     fired: list[tuple[int, int]] = []

@@ -1,10 +1,14 @@
-"""Seeds of which `make test` runs a few, and `make torture` all."""
+"""What draws: `make test` runs a few seeds or examples, and `make torture` all."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from hypothesis import settings
+
+EXAMPLES: Final = 40
+"""So many draws hypothesis in `make test`."""
 
 
 def few_of(few: int, many: int) -> list[Any]:
@@ -15,3 +19,9 @@ def few_of(few: int, many: int) -> list[Any]:
 def ranges_of(few: int, many: int) -> list[Any]:
     """The seeds 0, 1, … `many` - 1 in two ranges, of which the second, from `few` on, has the marker `campaign`."""
     return [range(few), pytest.param(range(few, many), marks=pytest.mark.campaign)]
+
+
+def few_examples(few: int) -> settings:
+    """Settings for examples that take long: so many in `make test`, as many as of any other test in `make torture`."""
+    usual = settings().max_examples
+    return settings(max_examples=few if usual == EXAMPLES else usual)

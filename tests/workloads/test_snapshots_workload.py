@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.generators import limit
 from harness.generators.core import Context
 from harness.ops import Op
+from tests.support.few_seeds import few_examples
 from workloads.api import resolve_options
 from workloads.snapshots import WORKLOAD
 
@@ -28,7 +29,7 @@ def played(seed: int, count: int, looks: float = 0.4) -> list[Op]:
     return ops
 
 
-@settings(deadline=None, max_examples=30)
+@few_examples(30)
 @given(st.integers(0, 2**32))
 def test_looks_are_at_times_that_were_served_and_values_are_unique(seed: int) -> None:
     ops = played(seed, 200)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from exported import exported, rows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.api import check
@@ -28,6 +28,7 @@ from harness.history.parts import schema
 from harness.history.table import to_table
 from harness.ops import Mop, Op, cas, read, write
 from tests.support.corpus import CORPUS, needs_corpus
+from tests.support.few_seeds import few_examples
 
 HERE = Path("history")
 
@@ -283,7 +284,7 @@ def texts(draw: st.DrawFn, style: str) -> str:
 
 
 @pytest.mark.parametrize("style", STYLES)
-@settings(deadline=None, max_examples=25)
+@few_examples(25)
 @given(data=st.data())
 def test_random_histories_survive(tmp_path_factory: pytest.TempPathFactory, style: str, data: st.DataObject) -> None:
     text = data.draw(texts(style))
@@ -312,7 +313,6 @@ MOPS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     ops=st.lists(
         st.tuples(

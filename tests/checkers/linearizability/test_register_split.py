@@ -64,7 +64,7 @@ def whole_answer(rows: list[Row]) -> tuple[int, dict[str, int]]:
     return answer, {name: int(n) for name, n in zip(ZONE_ANOMALIES, out.counts, strict=True) if n}
 
 
-@pytest.mark.parametrize(("first", "count"), [(0, 200), pytest.param(50_000, 30_000, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(("first", "count"), [(0, 500), pytest.param(50_000, 30_000, marks=pytest.mark.campaign)])
 def test_many_tasks_say_of_a_register_what_one_says(first: int, count: int) -> None:
     seen: Counter[int] = Counter()
     crossing = refuted = 0

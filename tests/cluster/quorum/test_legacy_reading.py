@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mutations import BOUNDS, PARTITIONS, Statements, statements
 
@@ -94,7 +94,6 @@ def test_a_page_is_what_one_replica_would_answer_that_knew_what_all_that_were_as
         assert all(cut_to(held[each.node_id], asked, end) == cut_to(together, asked, end) for each in chosen)
 
 
-@settings(deadline=None, max_examples=100)
 @given(HISTORIES, slices())
 def test_what_was_repaired_is_seen_by_every_later_read_of_two_of_three(
     history: list[tuple[Statements, set[str]]], asked: Slice

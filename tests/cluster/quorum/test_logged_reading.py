@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mutations import KEYS, PARTITIONS, Statements, statements
 
@@ -185,7 +185,6 @@ def test_a_page_is_of_whole_mutations_which_all_that_were_asked_have_by_then(
     raise AssertionError("the page is no snapshot that all of them have")
 
 
-@settings(deadline=None, max_examples=100)
 @given(HISTORIES, slices())
 def test_replicas_that_agree_are_asked_once_and_nothing_is_sent(
     history: list[tuple[Statements, set[str]]], asked: Slice

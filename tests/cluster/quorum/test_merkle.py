@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mutations import PARTITIONS, statements
 
@@ -46,7 +46,6 @@ def tree_of(held: Held, leaves: TokenLeaves, before_ms: int = 0, seed: int = 0) 
 replicas = st.lists(st.lists(statements(st.integers(1, 6), MANY[:6] + PARTITIONS), max_size=6), min_size=2, max_size=4)
 
 
-@settings(max_examples=60)
 @given(replicas, st.integers(0, 5), st.integers(0, 9))
 def test_every_difference_is_found_and_nothing_else(said: list, depth: int, seed: int) -> None:
     """Compared with brute force: leaf by leaf, partition by partition."""

@@ -196,7 +196,7 @@ class SortedStoreWalk(RuleBasedStateMachine):
 
 
 TestSortedStoreWalk = SortedStoreWalk.TestCase
-TestSortedStoreWalk.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSortedStoreWalk.settings = settings(stateful_step_count=40, deadline=None)
 
 
 def said_at(number: int) -> Statements:
