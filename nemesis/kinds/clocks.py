@@ -199,14 +199,16 @@ class ClockFaults:
     def _sight(
         self, instance: _SkewInstance, readings: dict[str, ClockReading], as_due: Mapping[str, bool | None]
     ) -> Sight:
-        """What is known of all its clocks, by those that told something just now, and the others a moment ago."""
+        """What is known of all its clocks, by those that told something just now, and the others a moment ago: until
+        then it is known of all."""
         now_ns = self._observer.environment.clock.monotonic_ns()
         instance.told.update((name, now_ns) for name, due in as_due.items() if due)
         missing = [name for name in instance.skews if name not in readings and name not in self._claims.down()]
         unsure = [*missing, *(name for name, due in as_due.items() if due is None)]
         known = all(name in instance.told and now_ns - instance.told[name] <= RECENT_NS for name in unsure)
         met = True if known and True in as_due.values() else None
-        return Sight(False if False in as_due.values() else met, _evidence(readings, missing))
+        at_ns = min((instance.told[name] for name in unsure), default=None) if met else None
+        return Sight(False if False in as_due.values() else met, _evidence(readings, missing), at_ns=at_ns)
 
     async def _look_at_strobe(self, instance: _SkewInstance, period_s: float) -> Sight:
         """Answers tell which way a clock was, also those that it was set upon on their way; of others, whether that is

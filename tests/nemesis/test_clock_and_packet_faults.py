@@ -141,6 +141,26 @@ def test_a_node_that_another_fault_holds_shows_its_clock_if_it_can() -> None:
     assert asyncio.run(scenario("kill", "all")) is False
 
 
+def test_of_a_clock_that_tells_nothing_any_more_nothing_is_claimed_that_it_did_not_tell() -> None:
+    """Up to a second more was claimed, for as long as the others still told theirs."""
+
+    async def scenario() -> tuple[int, int]:
+        stand = Stand()
+        clock = stand.environment.clock
+        await stand.step("begin", "clock-jump", "all-within")
+        await clock.sleep(2.1)
+        stand.database.mute.add("t1")
+        muted_ns = clock.now_ns
+        await clock.sleep(0.7)
+        ending_ns = clock.now_ns
+        ended = await stand.step("end", "clock-jump", "all-within")
+        ((_, last_ns),) = ended["spans"]  # type: ignore[misc]
+        return last_ns + ending_ns, muted_ns
+
+    last_ns, muted_ns = asyncio.run(scenario())
+    assert muted_ns - 600 * MS < last_ns <= muted_ns
+
+
 MS = 1_000_000
 OFFSETS = st.integers(-2_000 * MS, 2_000 * MS)
 TRIPS = st.integers(0, 2_000 * MS)
