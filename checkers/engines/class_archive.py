@@ -21,8 +21,14 @@ _ABANDONED_S: Final = 3600
 """An archive that is not whole after so long will never be."""
 
 
+_ON_CLASS_PATH: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Directories that Spark puts on its class path, of which a JVM with files in them makes no archive."""
+
+
 def archive_options(java: Path, spark: Path) -> list[str]:
     """Options for a JVM that runs Spark (the directory of its package): use the archive, or make it."""
+    if any(os.environ.get(name) for name in _ON_CLASS_PATH):
+        return ["-Xlog:disable"]
     archive = cache_base() / f"spark-{_digest(java.resolve(), spark)}.jsa"
     for part in archive.parent.glob(f"{archive.stem}.*.part"):
         _adopt(part, archive)

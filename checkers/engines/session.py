@@ -93,6 +93,7 @@ def start_session(options: SparkOptions) -> Any:
     _users[session.sparkContext.applicationId] += 1 + (others and session.sparkContext.applicationId not in _users)
     try:
         _require_version(session.version)
+        refuse_hiding(dict(session.conf.getAll))  # with what spark-defaults.conf says, or who had the session before us
         if not local:
             _await_executors(session, master, settings)
     except BaseException:
@@ -250,11 +251,16 @@ def refuse_settings(master: str, settings: Mapping[str, str]) -> None:
         raise UserError("Spark Connect can't judge yet; name the master itself, such as spark://HOST:7077 or yarn.")
     if not re.match(r"local(\[[\d*]+(,\d+)?\])?$|local-cluster\[|spark://.+:\d+|yarn$|k8s://", master):
         raise UserError(f"--spark-master takes local[*], spark://HOST:PORT, yarn or k8s://URL, not {master!r}.")
-    for name in _HIDING:
-        if settings.get(name, "false").lower() == "true":
-            raise UserError(f"{name} hides damage, and what it hides could make a broken history valid: leave it off.")
+    refuse_hiding(settings)
     if settings.get("spark.sql.adaptive.enabled", "false").lower() == "true" and not _is_submitted():
         raise UserError("spark.sql.adaptive.enabled would move rows that have to stay together: leave it off.")
+
+
+def refuse_hiding(settings: Mapping[str, str]) -> None:
+    """Raise UserError for settings with which Spark passes over files that it can't read."""
+    for name in _HIDING:
+        if settings.get(name, "false").strip().lower() == "true":
+            raise UserError(f"{name} hides damage, and what it hides could make a broken history valid: leave it off.")
 
 
 def setting_of(text: str) -> tuple[str, str]:

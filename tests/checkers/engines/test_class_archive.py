@@ -16,6 +16,8 @@ WHOLE = (0xF00BABA8).to_bytes(4, "little") + b"classes"
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     monkeypatch.setattr(class_archive, "cache_base", lambda: tmp_path)
+    for name in class_archive._ON_CLASS_PATH:
+        monkeypatch.delenv(name, raising=False)
     java, spark = tmp_path / "java", tmp_path / "pyspark"
     java.write_text("")
     spark.mkdir()
@@ -46,3 +48,11 @@ def test_an_archive_that_is_being_written_is_left_alone_and_an_abandoned_one_rem
     os.utime(part, (1, 1))
     written(places)
     assert not part.exists()
+
+
+def test_settings_in_directories_of_the_user_are_no_part_of_an_archive(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A JVM that was to write it would end with two lines about a directory that is not empty."""
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert archive_options(*places) == ["-Xlog:disable"]

@@ -61,6 +61,19 @@ def test_what_can_not_judge_is_refused(master: str, settings: dict[str, str], se
         refuse_settings(master, settings)
 
 
+@pytest.mark.spark
+def test_what_hides_damage_is_refused_wherever_it_is_set(tmp_path: Path) -> None:
+    """Spark's own file of settings is read by its JVM, which the command line knows nothing of."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.files.ignoreCorruptFiles true\n")
+    example = EXAMPLES / "register" / "stale-read.edn"
+    command = [sys.executable, "-m", "assay.cli", "check", example, "--model", "register", "--engine", "spark"]
+    setting = {**os.environ, "SPARK_CONF_DIR": str(tmp_path)}
+    ran = subprocess.run(command, capture_output=True, text=True, env=setting, check=False)
+    assert (ran.returncode, ran.stdout) == (254, "")
+    (line,) = ran.stderr.splitlines()
+    assert "spark.sql.files.ignoreCorruptFiles hides damage" in line
+
+
 def test_another_major_version_of_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.__version__", "3.5.1")
     with pytest.raises(UserError, match=r"judges on Spark 4; this is Spark 3\.5\.1"):
