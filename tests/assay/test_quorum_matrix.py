@@ -110,7 +110,7 @@ def test_logged_tables_are_atomic_and_monotonic_where_legacy_ones_are_torn(
     assert judged(tmp_path, nemesis, seed, table="logged", **settings) == (True, True)
 
 
-@pytest.mark.parametrize("nemesis", ["partition", "kill", "kill(target=all)"])
+@pytest.mark.parametrize("nemesis", ["partition", "kill(target=all)", pytest.param("kill", marks=pytest.mark.campaign)])
 def test_whatever_else_fails_each_line_keeps_what_it_says_holds(tmp_path: Path, nemesis: str) -> None:
     def line(name: str, **settings: str) -> tuple[bool, bool]:
         return judged(tmp_path / name, nemesis, 1, **settings)

@@ -19,6 +19,7 @@ from harness.errors import DefiniteError, UserError
 from harness.ops import CellAddress, Mop, Op, read, write
 from harness.protocols import Client, Database, ProcessState
 from harness.sim.world import World
+from tests.support.few_seeds import few_of
 
 
 def test_ten_clients_survive_the_kill_of_a_leaseholder_and_of_the_leader_master() -> None:
@@ -44,7 +45,7 @@ def test_ten_clients_survive_the_kill_of_a_leaseholder_and_of_the_leader_master(
     play_cluster(scenario, sampled=False)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few_of(1, 4))
 def test_clients_survive_partitions_pauses_and_kills(seed: int) -> None:
     async def scenario(bench: ClusterBench) -> None:
         await bench.start()
@@ -70,7 +71,7 @@ def test_clients_survive_partitions_pauses_and_kills(seed: int) -> None:
     play_cluster(scenario, seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few_of(1, 4))
 def test_tables_made_while_masters_die_are_whole_and_none_is_lost(seed: int) -> None:
     """M5, M7, M14 with real tablet servers: each create ends known, and what exists comes up whole."""
 

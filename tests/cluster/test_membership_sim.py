@@ -14,6 +14,7 @@ from cluster.wire.messages import CATALOG_GROUP
 from harness.errors import IndefiniteError
 from harness.protocols import GroupStatus, node_of
 from harness.sim.world import World
+from tests.support.few_seeds import few_of
 
 KNOBS = Knobs(snapshot_entries=20, retained_entries=4, snapshot_chunk_bytes=200, snapshot_window_chunks=2)
 
@@ -90,7 +91,7 @@ def outside(bench: ClusterBench, view: GroupStatus) -> list[str]:
     return [node.name for node in bench.database.nodes if node.role == "tserver" and node.name not in view.voters]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", few_of(1, 3))
 def test_a_tablet_moves_to_other_servers_one_by_one_while_clients_work(seed: int) -> None:
     """All three replicas are replaced: each newcomer learns, is promoted, and an old one goes."""
 
