@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -63,8 +65,8 @@ class _Going:
 
 
 class Restarts:
-    """An instance is in effect while processes keep being seen dead, until one last was; it is gone when all are up in
-    a new life."""
+    """An instance is in effect while processes keep being seen dead or not up again, until one last was; it is gone
+    when all are up in a new life."""
 
     actions: ClassVar[tuple[type, ...]] = (CrashLoop, RollingRestart)
 
@@ -125,7 +127,9 @@ class Restarts:
                 await self._see_dead(instance, name)
             await self._clock.sleep(entropy.uniform(0.0, 0.3))
             await to_the_end(all_to_the_end([self._database.start(name) for name in targets]))
-            await self._clock.sleep(entropy.uniform(0.0, alive_s))
+            until_ns = self._clock.monotonic_ns() + int(entropy.uniform(0.0, alive_s) * 1e9)
+            await self._observer.until(partial(self._up, instance, dict.fromkeys(targets, -1)), self._left_s(until_ns))
+            await self._clock.sleep(self._left_s(until_ns))
 
     async def _roll(self, instance: int, targets: tuple[str, ...]) -> None:
         await asyncio.sleep(0)
@@ -137,7 +141,7 @@ class Restarts:
                     await to_the_end(self._database.stop(name))
                     await self._see_dead(instance, name)
                     await self._start(name)
-                    await self._observer.until(lambda name=name, before=before: self._up(instance, name, before), UP_S)  # type: ignore[misc]
+                    await self._observer.until(partial(self._up, instance, {name: before}), UP_S)
             await self._clock.sleep(self._observer.poll_s)
 
     def _note(self, instance: int, name: str) -> None:
@@ -149,12 +153,16 @@ class Restarts:
             going.seen_ns = self._clock.monotonic_ns()
             going.deaths[name] = going.deaths.get(name, 0) + 1
 
-    async def _up(self, instance: int, name: str, before: int) -> Sight:
+    def _left_s(self, until_ns: int) -> float:
+        return max(until_ns - self._clock.monotonic_ns(), 0) / 1e9
+
+    async def _up(self, instance: int, before: Mapping[str, int]) -> Sight:
+        """Whether all of these answer, in a later life than before; while one does not, it is seen to be going on."""
         asked_ns = self._clock.monotonic_ns()
-        status = await self._database.status(name)
-        if status is not None:
-            self._observer.incarnations[name] = status.incarnation
-        up = status is not None and status.incarnation > before
+        answers = await asyncio.gather(*(self._database.status(name) for name in before))
+        lives = {name: status.incarnation for name, status in zip(before, answers, strict=True) if status is not None}
+        self._observer.incarnations.update(lives)
+        up = all(lives.get(name, -1) > life for name, life in before.items())
         if not up:
             self._going[instance].seen_ns = asked_ns
         return Sight(up)
