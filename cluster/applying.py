@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from cluster.group_spec import GroupSpec, StateMachine, apply_entry, part_taker
 from cluster.log.replay import SnapshotRef
@@ -25,11 +26,17 @@ _ENTRY_BYTES = 1 << 10
 """How much is applied in one turn, and what an entry counts for beside its bytes: some milliseconds."""
 
 
-class Applier:
-    """The state machine of one replica, driven; `leader` says who leads, `on_applied` that the state has moved on.
+class AppliedFor(NamedTuple):
+    """The group of a state machine: who leads it, whom to tell that the state has moved on, and whom what stops the
+    replica (MachineFailed, Quarantined, or a bug of ours)."""
 
-    `on_failure` gets what stops the replica: MachineFailed, Quarantined, or a bug of ours.
-    """
+    leader: Callable[[], str | None]
+    on_applied: Callable[[], None]
+    on_failure: Callable[[BaseException], None]
+
+
+class Applier:
+    """The state machine of one replica, driven."""
 
     def __init__(
         self,
@@ -39,13 +46,10 @@ class Applier:
         clock: Clock,
         passing: Passing,
         waiters: Waiters,
-        leader: Callable[[], str | None],
-        on_applied: Callable[[], None],
-        on_failure: Callable[[BaseException], None],
+        group: AppliedFor,
     ) -> None:
         self._spec, self._machine, self._log, self._clock, self._passing = spec, machine, log, clock, passing
-        self._waiters, self._leader = waiters, leader
-        self._on_applied, self._on_failure = on_applied, on_failure
+        self._waiters, self._group = waiters, group
         self._waiting: deque[tuple[int, Ready, SnapshotRef | None]] = deque()
         self._durable_sequence = self._applied_term = 0
         self._long_work: asyncio.Task[None] | None = None
@@ -68,7 +72,7 @@ class Applier:
         self._installing = True
         await self._log.load_snapshot(ref, part_taker(self._machine, meta))
         self._installing = False
-        self._waiters.skip(meta.index, meta.term, self._leader())
+        self._waiters.skip(meta.index, meta.term, self._group.leader())
         self.applied_index, self._applied_term = meta.index, meta.term
         self._spec.on_configured()
         self._spec.observer.restored(self._spec.group_id, meta, self._machine)
@@ -131,7 +135,7 @@ class Applier:
                 self._end(ready)
             self._long_work = None
         except Exception as error:  # noqa: BLE001 - what a state machine raises harms this replica alone (G7)
-            self._on_failure(error)
+            self._group.on_failure(error)
 
     def _begin(self, ready: Ready) -> None:
         if ready.apply and self._passing.failpoints.armed:
@@ -143,11 +147,11 @@ class Applier:
         for read in ready.reads:
             self._waiters.place_read(read.context, read.index)
         self._waiters.resolve_reads(self.applied_index)
-        self._on_applied()
+        self._group.on_applied()
 
     def _apply(self, entry: Entry) -> None:
         if entry.term > self._applied_term:
-            self._waiters.refuse_older(entry.term, self._leader())
+            self._waiters.refuse_older(entry.term, self._group.leader())
             self._applied_term = entry.term
         self.applied_index = entry.index
         self._waiters.resolve(entry.term, entry.index, apply_entry(self._machine, entry))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from cluster.alarm import Alarm
-from cluster.applying import Applier
+from cluster.applying import AppliedFor, Applier
 from cluster.group_spec import (
     DISK_FULL,
     DISK_HANGS,
@@ -69,6 +70,13 @@ from harness.ports import Ports
 __all__ = ["ChangeRefused", "Group", "GroupSpec", "NotLeader", "OutcomeUnknown", "StateMachine", "Transport"]
 
 
+class Listeners(NamedTuple):
+    """Who is told when a replica begins or ceases to lead, and what stops it."""
+
+    on_leadership: OnLeadership
+    on_failure: OnFailure
+
+
 class Group:
     """One replica of a Raft group. Made by `open`; after `close` or a failure every call raises NotLeader.
 
@@ -83,27 +91,17 @@ class Group:
         transport: Transport,
         log: GroupLog,
         raft: Raft,
-        on_leadership: OnLeadership,
-        on_failure: OnFailure,
+        told: Listeners,
     ) -> None:
         self._spec, self._machine, self._transport, self._disk = spec, machine, transport, log
         self._clock, self._now_ns = ports.clock, ports.clock.monotonic_ns
         self._failpoints, self._passing = ports.failpoints, Passing(spec, ports.failpoints)
-        self._on_leadership, self._on_failure = on_leadership, on_failure
+        self._on_leadership, self._on_failure = told
         self._observer, self._raft = spec.observer, raft
         self._log = node_logger(spec.node_id)
         self._waiters = Waiters()
-        self._applier = Applier(
-            spec,
-            machine,
-            log,
-            ports.clock,
-            self._passing,
-            self._waiters,
-            lambda: raft.leader,
-            self._snapshot_if_due,
-            self._panic,
-        )
+        applied_for = AppliedFor(lambda: raft.leader, self._snapshot_if_due, self._panic)
+        self._applier = Applier(spec, machine, log, ports.clock, self._passing, self._waiters, applied_for)
         self._traffic = SnapshotTraffic(
             spec.node_id, spec.knobs, ports.clock, log, self._send, self._step, lambda: raft.commit_index, self._rearm
         )
@@ -135,7 +133,7 @@ class Group:
         raft = recovered_raft(spec, found, ports, transport.liveness)
         meta = found.snapshot.meta if found.snapshot is not None else None
         spec.observer.opened(spec.group_id, spec.node_id, meta, found.entries)
-        group = cls(ports, spec, machine, transport, log, raft, on_leadership, on_failure)
+        group = cls(ports, spec, machine, transport, log, raft, Listeners(on_leadership, on_failure))
         await group._start(found.snapshot)
         return group
 

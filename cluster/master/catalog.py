@@ -107,7 +107,7 @@ class Catalog:
         self.tablets: dict[str, TabletRecord] = {}
         self.servers: dict[str, ServerRecord] = {}
         self.sessions = Sessions(flaws)
-        self._flaws = flaws
+        self.flaws = flaws
         self.observer: Observer | None = None
         self.on_restoring: Callable[[], None] = lambda: None
         self._records_digest = 0
@@ -137,7 +137,7 @@ class Catalog:
         """Empty this; what takes the parts in raises UnknownFormat. `on_restoring` is called first."""
         self.on_restoring()
         self.tables, self.tablets, self.servers, self._owners = {}, {}, {}, {}
-        self.sessions = Sessions(self._flaws)
+        self.sessions = Sessions(self.flaws)
         self._records_digest = 0
         return self._restore
 

@@ -136,11 +136,10 @@ class CatalogManager:
         servers: ServerMap,
         knobs: Knobs,
         observer: Observer = UNOBSERVED,
-        flaws: frozenset[str] = frozenset(),
         on_failure: Callable[[BaseException], None] = raise_it,
     ) -> None:
         self.ports = ports
-        self.flaws = flaws
+        self.flaws = catalog.flaws
         self._on_failure = on_failure
         self._observer = observer
         self.servers = servers

@@ -80,9 +80,8 @@ class Master:
             self._ports, self._spec(), catalog, self._streams, view, self._leadership_changed, self._on_failure
         )
         self._group = group
-        flaws = frozenset(self._config.flaws)
         self._manager = CatalogManager(
-            self._ports, catalog, group, self._servers, knobs, self._observer, flaws, self._on_failure
+            self._ports, catalog, group, self._servers, knobs, self._observer, self._on_failure
         )
         self._background = asyncio.create_task(run_background(self._manager), name="catalog.background")
         self._background.add_done_callback(self._background_ended)
