@@ -226,3 +226,52 @@ def test_damaged_text_is_read_or_refused_but_never_crashes(data: st.DataObject) 
             opened(HERE, text[start : data.draw(st.integers(start, len(text)))].tobytes())
         except UserError as refusal:
             assert "\n" not in str(refusal)
+
+
+AWDIT = b"""w 1 5
+r 2 7
+-----
+r 1 -5
+=====
+w 2 7
+w 3 8
+r 1 5
+"""
+
+PLUME = b"""w(1,5,0,0)
+w(2,7,1,0)
+r(2,7,0,0)
+w(3,8,1,0)
+r(1,-5,0,1)
+r(1,5,1,0)
+w(4,9,1,-1)
+w(4,10,0,-1)
+w(4,11,1,-1)
+"""
+
+
+@pytest.mark.parametrize(("text", "format"), [(AWDIT, "awdit-text"), (PLUME, "plume-text")])
+def test_texts_of_plain_transactions_become_one_operation_each(text: bytes, format: str, tmp_path: Path) -> None:
+    (tmp_path / "history.txt").write_bytes(text)
+    source = open_source(tmp_path / "history.txt", format)
+    told = [
+        (row["session"], row["type"], [(mop["f"], mop["partition"], mop["value"]) for mop in row["mops"]])
+        for row in rows(source)
+    ]
+    first = (0, "ok", [("w", 1, 5), ("r", 2, 7)])
+    other = (1, "ok", [("w", 2, 7), ("w", 3, 8), ("r", 1, 5)])
+    last = (0, "ok", [("r", 1, -5)])
+    aborted = [(1, "fail", [("w", 4, 9), ("w", 4, 11)]), (0, "fail", [("w", 4, 10)])]
+    assert told == ([first, last, other] if text is AWDIT else [first, other, last, *aborted])
+    for row in rows(source):
+        assert (row["invoke_index"], row["complete_index"]) == (2 * row["op"], 2 * row["op"] + 1)
+        assert row["process"] == row["session"]
+
+
+@pytest.mark.parametrize(
+    "text", [b"w 1 5\n--\nr 1 5\n", b"w 1\n", b"w 1 5 7\n", b"x 1 5\n", b"w 1 99999999999999999999\n"]
+)
+def test_a_line_that_is_no_transaction_s_is_refused(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "history.txt").write_bytes(text)
+    with pytest.raises(UserError, match=r"line \d: .* is not an operation|does not fit 64 bits"):
+        open_source(tmp_path / "history.txt", "awdit-text")

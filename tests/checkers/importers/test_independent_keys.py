@@ -235,6 +235,17 @@ def test_what_is_neither_is_refused(lines: tuple[str, ...]) -> None:
             open_edn(HERE, history(*lines).encode(), ReadingPlan(block_bytes))
 
 
+def test_values_that_only_seem_pairs_of_keys_are_read_again_as_values() -> None:
+    """Every value of the first blocks could be a key and a value; one of the last can't be."""
+    text = history(*(f"0 write [{n} 7]" for n in range(20)), "0 write 5", "1 read nil => [3 7]").encode()
+    whole, in_blocks = (open_edn(HERE, text, ReadingPlan(block_bytes)).table for block_bytes in (None, 1))
+    assert whole is not None and in_blocks is not None
+    assert whole.to_pylist() == in_blocks.to_pylist()
+    mops = [mop for row in whole.to_pylist() for mop in row["mops"]]
+    assert {mop["partition"] for mop in mops} == {0} and mops[20]["value"] == 5
+    assert [mop["values"] for mop in mops[:20]] == [[n, 7] for n in range(20)] and mops[-1]["values"] == [3, 7]
+
+
 def test_a_completion_on_another_key_is_refused() -> None:
     with pytest.raises(UserError, match="line 2: an operation completes on another key"):
         open_edn(HERE, history("0 read [1 nil] => [2 5]").encode())
