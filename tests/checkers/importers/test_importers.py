@@ -275,3 +275,9 @@ def test_a_line_that_is_no_transaction_s_is_refused(text: bytes, tmp_path: Path)
     (tmp_path / "history.txt").write_bytes(text)
     with pytest.raises(UserError, match=r"line \d: .* is not an operation|does not fit 64 bits"):
         open_source(tmp_path / "history.txt", "awdit-text")
+
+
+@pytest.mark.parametrize("value", ["[[1 2] 3]", "[1 [2 [3]]]", "#{[1] 2}", "[[] 1]"])
+def test_lists_in_lists_are_not_taken_for_flat_ones(value: str) -> None:
+    lines = (f"{{:process 0, :type :{kind}, :f :write, :value {value}}}" for kind in ("invoke", "ok"))
+    assert [row["mops"] for row in rows(open_edn(HERE, "\n".join(lines).encode()))] == [None]
