@@ -155,14 +155,15 @@ class FailpointWalks:
         one acted, or patience ends: those that have."""
         before = await database.acted(node.name)
         hand = self._next_points(node.role, self._passed.get(node.role, frozenset()), among=False)
+        until_ns = self._clock.monotonic_ns() + int(action.patience_s * 1e9)
         await self._arm(walk, database, node.name, hand, action)
         passed = frozenset(await database.passed(node.name, min(COUNTED_S, action.patience_s)))
         if not (reached := _newly(await database.acted(node.name), before, hand)):
             busy = self._next_points(node.role, passed, among=True)
             await self._arm(walk, database, node.name, busy, action)
             hand, self._passed[node.role] = [*hand, *busy], passed
-        deadline_ns = self._clock.monotonic_ns() + int(action.patience_s * 1e9)
-        while not reached and self._clock.monotonic_ns() < deadline_ns:
+            until_ns = max(until_ns, self._clock.monotonic_ns() + int(COUNTED_S * 1e9) if busy else 0)
+        while not reached and self._clock.monotonic_ns() < until_ns:
             await self._clock.sleep(LOOK_S)
             reached = _newly(await database.acted(node.name), before, hand)
         return reached

@@ -200,6 +200,19 @@ def test_what_comes_and_goes_is_in_effect_until_it_was_last_seen(fault: str, var
     assert 1e9 < asyncio.run(scenario()) < 3.2e9
 
 
+def test_a_node_that_passes_nothing_keeps_a_walk_no_longer_than_its_points_stay_armed() -> None:
+    async def scenario() -> int:
+        stand = Stand()
+        stand.database.passing = {}
+        await stand.begin("failpoint", "delay")
+        stand.database.calls.clear()
+        await stand.environment.clock.sleep(10.0)
+        await stand.end("failpoint")
+        return sum(call.startswith("arm ") and "before_vote" in call for call in stand.database.calls)
+
+    assert asyncio.run(scenario()) >= 20
+
+
 def test_a_crash_loop_lasts_while_what_was_started_is_not_up_yet() -> None:
     """Of 2.7 s in containers 0.8 s were seen: what comes up slowly was seen dead only in between."""
 
