@@ -176,7 +176,7 @@ def test_workers_refuse_parts_too(tmp_path: Path, engines: dict[str, Engine]) ->
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("change", ["twice", "order", "far"])
+@pytest.mark.parametrize("change", ["twice", "order", "far", "first of its range"])
 def test_events_that_cannot_be_are_refused_across_pieces(
     change: str, tmp_path: Path, engines: dict[str, Engine]
 ) -> None:
@@ -189,6 +189,8 @@ def test_events_that_cannot_be_are_refused_across_pieces(
         values[1][7] = values[8][7]
     elif change == "far":
         values[1][7] = values[8][7] = 10**9
+    elif change == "first of its range":
+        values[1][7] = values[8][7] = 200 << 22
     else:
         batches[3], batches[4] = batches[4], batches[3]
         values[3], values[4] = values[4], values[3]
