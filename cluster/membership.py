@@ -18,7 +18,7 @@ NO_TRANSFER = {
     Reason.BUSY: "TRY_AGAIN",
     Reason.NOT_CAUGHT_UP: "NOT_CAUGHT_UP",
 }
-"""Kinds of faults that refuse a transfer; INVALID for others."""
+"""Kinds of errors that refuse a transfer; INVALID for others."""
 
 
 def replicas_of(members: Iterable[Member]) -> tuple[Replica, ...]:

@@ -14,7 +14,7 @@ from harness.ports import CallLost, Clock, Network, Refused, Unreachable
 
 NANOS_PER_S = 1_000_000_000
 
-RETRIED_FAULTS = (
+RETRIED_ERRORS = (
     "NOT_THE_LEADER",
     "NO_LEASE",
     "CLOCK_FENCED",
@@ -47,7 +47,7 @@ class Missed:
     possible: bool
     kind: str
     message: str
-    fault: ErrorReply | None = None
+    error_reply: ErrorReply | None = None
 
 
 def attempt(network: Network, address: str, payload: bytes, timeout_s: float) -> Coroutine[Any, Any, Reply | Missed]:

@@ -48,7 +48,7 @@ class AskMaster(Protocol):
 class CatalogClient:
     """Every call of M5. Changes take effect once, whatever is lost on the way (M14); tablets follow them afterwards.
 
-    Methods raise DefiniteError (its kind is the fault's: `not-found`, `already-present`, `invalid`, `try-again` …) or
+    Methods raise DefiniteError (its kind is the error's: `not-found`, `already-present`, `invalid`, `try-again` …) or
     IndefiniteError, at the latest at the client's deadline.
     """
 

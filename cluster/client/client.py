@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from cluster.client.attempt import RETRIED_FAULTS, Miss, Missed, Trial, attempt, attempt_as
+from cluster.client.attempt import RETRIED_ERRORS, Miss, Missed, Trial, attempt, attempt_as
 from cluster.client.catalog import CatalogClient
 from cluster.client.route import Route
 from cluster.client.rows import TypedTable
@@ -274,7 +274,7 @@ class ClusterClient:
             reply = await self._attempt(address, request, trial)
             if not isinstance(reply, Missed):
                 return _expect(reply, ReadReply)
-            if reply.fault is not None and reply.fault.kind in SERVED_ELSEWHERE:
+            if reply.error_reply is not None and reply.error_reply.kind in SERVED_ELSEWHERE:
                 raise DefiniteError(ELSEWHERE, reply.message)
             trial.note(reply)
             await trial.pause()
@@ -355,20 +355,20 @@ class ClusterClient:
                 continue
             self._learn_masters(reply)
             again = _weigh(reply, trial, ticket)
-            stay = reply.fault is not None and reply.fault.kind == "TRY_AGAIN"
-            hint = None if reply.fault is None else reply.fault.leader_address
+            stay = reply.error_reply is not None and reply.error_reply.kind == "TRY_AGAIN"
+            hint = None if reply.error_reply is None else reply.error_reply.leader_address
             if not again and (stay or not _turn(self._masters, reply, hint)):
                 await trial.pause()
         raise trial.error()
 
     def _learn_masters(self, missed: Missed) -> None:
         """A master that doesn't lead tells who the masters are; the latest configuration is taken (G1)."""
-        fault = missed.fault
-        if fault is not None and fault.masters and fault.masters_index > self._masters_index:
-            self._masters_index = fault.masters_index
+        told = missed.error_reply
+        if told is not None and told.masters and told.masters_index > self._masters_index:
+            self._masters_index = told.masters_index
             for route in (self._masters, self._any_master):
                 if route is not None:
-                    route.retarget([master.address for master in fault.masters])
+                    route.retarget([master.address for master in told.masters])
 
     async def _ask_tablet(
         self,
@@ -402,7 +402,7 @@ class ClusterClient:
         return attempt_as(decode_reply, self._ports.network, address, encode(request), trial.attempt_timeout_s)
 
     async def _after_miss(self, table: str, tablet: _Tablet, missed: Missed, trial: Trial) -> None:
-        if _turn(tablet.route, missed, None if missed.fault is None else missed.fault.leader):
+        if _turn(tablet.route, missed, None if missed.error_reply is None else missed.error_reply.leader):
             return
         if tablet.route.exhausted:
             await self._refresh(table, trial)
@@ -464,8 +464,8 @@ def _weigh(missed: Missed, trial: Trial, ticket: Ticket | None, *more_retried: s
     A registration changes no data. A refused session means that this attempt did nothing: the request is fresh again,
     unless an earlier attempt may have taken effect, whose answer is gone now.
     """
-    fault = missed.fault
-    ended = fault is not None and fault.kind == "SESSION_ENDED" and ticket is not None and ticket.bound
+    told = missed.error_reply
+    ended = told is not None and told.kind == "SESSION_ENDED" and ticket is not None and ticket.bound
     if ticket is not None and (ended or not ticket.bound):
         missed = replace(missed, possible=False)
     trial.note(missed)
@@ -473,7 +473,7 @@ def _weigh(missed: Missed, trial: Trial, ticket: Ticket | None, *more_retried: s
         ticket.ended()
         _require_fresh(trial)
         return True
-    if fault is not None and fault.kind not in (*RETRIED_FAULTS, *more_retried):
+    if told is not None and told.kind not in (*RETRIED_ERRORS, *more_retried):
         raise trial.error()
     return False
 

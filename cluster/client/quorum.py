@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from cluster.client.attempt import NANOS_PER_S, RETRIED_FAULTS, Missed, Trial, attempt_as
+from cluster.client.attempt import NANOS_PER_S, RETRIED_ERRORS, Missed, Trial, attempt_as
 from cluster.client.client import ATTEMPTS_PER_DEADLINE, SERVED_ELSEWHERE, ClusterClient
 from cluster.quorum.messages import (
     BLOCKING,
@@ -36,7 +36,7 @@ from harness.protocols import ELSEWHERE
 Routing: TypeAlias = Literal["near", "random"]
 """Whom to ask: coordinators and replicas that have proven near, or any, drawn anew for each operation."""
 
-RETRIED_AT_QUORUM = (*RETRIED_FAULTS, "UNAVAILABLE", "NOT_LOCATED", "NOT_FOUND")
+RETRIED_AT_QUORUM = (*RETRIED_ERRORS, "UNAVAILABLE", "NOT_LOCATED", "NOT_FOUND")
 _COORDINATORS_SHARE = 0.8
 """Of an attempt's time: the coordinator's part, so that its answer still arrives."""
 
@@ -128,12 +128,12 @@ class QuorumClient:
         attempt_s = self._timeout_s / ATTEMPTS_PER_DEADLINE
         for _ in range(ATTEMPTS_PER_DEADLINE):
             found = await self._attempt(address, ReadReplica(self._table.name, asked), attempt_s)
-            if not isinstance(found, Missed) or found.fault is not None:
+            if not isinstance(found, Missed) or found.error_reply is not None:
                 break
         if isinstance(found, PageRead):
             return found
         if isinstance(found, Missed):
-            elsewhere = found.fault is not None and found.fault.kind in SERVED_ELSEWHERE
+            elsewhere = found.error_reply is not None and found.error_reply.kind in SERVED_ELSEWHERE
             raise DefiniteError(ELSEWHERE if elsewhere else found.kind, found.message)
         raise HarnessError(f"a {type(found).__name__} came back where a page was due")
 
@@ -154,7 +154,7 @@ class QuorumClient:
                 raise HarnessError(f"a {type(reply).__name__} came back where a {answer.__name__} was due")
             self._near.pop(data_centre, None)
             trial.note(reply)
-            final = reply.fault is not None and reply.fault.kind not in RETRIED_AT_QUORUM
+            final = reply.error_reply is not None and reply.error_reply.kind not in RETRIED_AT_QUORUM
             if final or (reply.possible and not retry_unknown):
                 break
             await trial.pause()

@@ -80,7 +80,7 @@ async def carry_out(manager: CatalogManager, leadership: LeaderTerm, operation: 
             try:
                 reply = await _replicate(manager, operation, mutation)
             except Refusal as refusal:
-                if not refusal.fault.definite:  # It may take effect yet: then step 7 is due.
+                if not refusal.error_reply.definite:  # It may take effect yet: then step 7 is due.
                     manager.undecided.add(mutation.tables, mutation.tablets, mutation.calls)
                 raise
             # 6. Disk and memory of this master agree.

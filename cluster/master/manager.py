@@ -46,11 +46,11 @@ BARRIER_TIMEOUT_S = 0.5
 
 
 class Refusal(Exception):
-    """A request is answered with this fault."""
+    """A request is answered with this reply."""
 
-    def __init__(self, fault: ErrorReply) -> None:
-        super().__init__(f"{fault.kind}: {fault.message}")
-        self.fault = fault
+    def __init__(self, error_reply: ErrorReply) -> None:
+        super().__init__(f"{error_reply.kind}: {error_reply.message}")
+        self.error_reply = error_reply
 
 
 class Conflict(Exception):

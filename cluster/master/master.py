@@ -113,7 +113,7 @@ class Master:
         try:
             reply = self._refusal(peer, request) or await self._answer(request)
         except Refusal as refusal:
-            reply = refusal.fault
+            reply = refusal.error_reply
         return encode(reply)
 
     def _deliver(self, group: str, messages: tuple[Message, ...]) -> None:
@@ -169,7 +169,7 @@ class Master:
             return ErrorReply("NOT_THE_LEADER", "this master is starting", definite=True)
         reply = await change_masters(self._group, self._ports.clock, request)
         if isinstance(reply, ErrorReply) and reply.kind == "NOT_THE_LEADER":
-            return manager.not_the_leader(reply.leader).fault
+            return manager.not_the_leader(reply.leader).error_reply
         return reply
 
     async def _transfer(self, request: TransferLeadership) -> Reply:

@@ -81,7 +81,7 @@ class Coordinator:
             replicas = await self._locator.locate(request.table, mutation.partition)
             wanted = local_demand(request.level, self._data_centre, replicas)
         except (Invalid, NotLocated) as error:
-            return error.fault
+            return error.error_reply
         taken_ms = wall_ns // _NS_PER_MS
         if deletes(mutation):
             taken = encode_mutation(stamped(mutation, taken_ms))
@@ -90,7 +90,7 @@ class Coordinator:
         try:
             message = await self._message(replicas, mutation, request.mutation)
         except Invalid as error:
-            return error.fault
+            return error.error_reply
         except DiskFull:
             return ErrorReply("DISK_FULL", "no id can be reserved: the disk is full", definite=True)
         state = WriteState(replicas, wanted)
@@ -174,7 +174,7 @@ class Coordinator:
             replicas = await self._locator.locate(request.table, asked.partition)
             wanted = local_demand(request.level, self._data_centre, replicas)
         except (Invalid, NotLocated) as error:
-            return error.fault
+            return error.error_reply
         await pass_by(self._ports.failpoints, "quorum.before_read", replicas.tablet_id)
         ordered = self._snitch.ordered(replicas.endpoints, request.prefer)
         chosen, spares = contacts(ordered, wanted)

@@ -23,7 +23,7 @@ class NotLocated(Exception):
     """The masters did not say where the partition is: there is no such table, it is not up, or they don't answer."""
 
     @property
-    def fault(self) -> ErrorReply:
+    def error_reply(self) -> ErrorReply:
         """Nothing was sent to any replica."""
         return ErrorReply("NOT_LOCATED", str(self), definite=True)
 

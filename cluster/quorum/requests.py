@@ -21,11 +21,11 @@ MOST_AHEAD_NS = 3_600_000_000_000
 
 
 class Invalid(Exception):
-    """Nothing was sent: `fault` says what is wrong with the request."""
+    """Nothing was sent: `error_reply` says what is wrong with the request."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
-        self.fault = ErrorReply(kind, message, definite=True)
+        self.error_reply = ErrorReply(kind, message, definite=True)
 
 
 def checked_mutation(encoded: bytes, wall_ns: int) -> PartitionMutation:

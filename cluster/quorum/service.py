@@ -121,7 +121,7 @@ class QuorumService:
         try:
             replicas = await self._locator.locate(request.table, request.slice.partition)
         except NotLocated as error:
-            return error.fault
+            return error.error_reply
         replica = self._replicas.get(replicas.tablet_id)
         page = await replica.read(request.slice) if isinstance(replica, PartitionReplica) else None
         if page is None:
@@ -133,7 +133,7 @@ class QuorumService:
             tablets = await self._locator.tablets(request.table)
             return await self._repairs.repair([RepairRange(*each) for each in tablets], request.timeout_s)
         except NotLocated as error:
-            return error.fault
+            return error.error_reply
         except RepairAborted as error:
             return ErrorReply("REPAIR_ABORTED", str(error), definite=False)
 

@@ -108,8 +108,8 @@ class Evaluation:
         held = self._holding.held()
         if held is None:
             return self._holding.refusal()
-        if type(change) is ChangeRow and (fault := rows.refusal(change, self._machine.schema_in_force)) is not None:
-            return encode(fault)
+        if type(change) is ChangeRow and (refused := rows.refusal(change, self._machine.schema_in_force)) is not None:
+            return encode(refused)
         answer = self._machine.answered(change.request_id)
         if answer is not None:
             return answer  # a double of what is still in flight is found at apply

@@ -62,9 +62,9 @@ def scanned(scan: ScanRows) -> Span:
 def refusal(change: ChangeRow, schema: AlterSchema) -> ErrorReply | None:
     """Why a change can't be carried out under this schema; None if it can."""
     by_id = {column.id: column for column in schema.columns}
-    fault = _unknown([each for each, _ in change.cells if each not in by_id], change.schema_version, schema)
-    if fault is not None:
-        return fault
+    refused = _unknown([each for each, _ in change.cells if each not in by_id], change.schema_version, schema)
+    if refused is not None:
+        return refused
     problem = _problem(change, by_id)
     if problem is None and change.kind in ("insert", "upsert"):
         needed = _needed(change, schema)
@@ -182,8 +182,8 @@ def scan(read: ScanRows, versions: RowVersions, timestamp: int) -> TypedRowsRepl
 
 def _columns(ids: tuple[int, ...], version: int, schema: AlterSchema) -> list[Column] | ErrorReply:
     by_id = {column.id: column for column in schema_cells(schema)}
-    fault = _unknown([each for each in ids if each not in by_id], version, schema)
-    return fault if fault is not None else [by_id[each] for each in ids]
+    refused = _unknown([each for each in ids if each not in by_id], version, schema)
+    return refused if refused is not None else [by_id[each] for each in ids]
 
 
 def _value(column: Column, key: Key, versions: RowVersions, timestamp: int) -> Value:

@@ -256,7 +256,7 @@ def seen_by(around: Around, group: FollowedGroup, max_staleness_ms: int | None) 
     try:
         return asyncio.run(manager.view(max_staleness_ms))[1]
     except Refusal as refusal:
-        return refusal.fault.kind
+        return refusal.error_reply.kind
 
 
 def test_who_takes_a_snapshot_in_is_as_old_as_nobody_knows() -> None:
@@ -275,7 +275,7 @@ def test_a_leader_answers_by_its_proof_whatever_age_is_allowed() -> None:
 
 def test_a_master_names_itself_to_nobody_as_another_leader() -> None:
     manager, _ = manager_of(Catalog(), Slow())
-    named = [manager.not_the_leader(leader).fault for leader in ("m1", "m2", "gone", None)]
+    named = [manager.not_the_leader(leader).error_reply for leader in ("m1", "m2", "gone", None)]
     told = [("m1", "m1:7051"), (None, None), ("gone", None), (None, None)]
     assert [(fault.leader, fault.leader_address) for fault in named] == told
 

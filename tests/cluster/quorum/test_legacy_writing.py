@@ -67,7 +67,7 @@ def write(timestamp: int, size: int = 1) -> bytes:
 def test_mutations_that_no_replica_may_get_are_refused_in_words(encoded: bytes, kind: str) -> None:
     with pytest.raises(Invalid) as refused:
         checked_mutation(encoded, 1_000)
-    assert (refused.value.fault.kind, refused.value.fault.definite) == (kind, True)
+    assert (refused.value.error_reply.kind, refused.value.error_reply.definite) == (kind, True)
 
 
 def test_levels_that_there_are_not_or_that_the_replicas_cannot_satisfy_are_refused() -> None:
@@ -77,7 +77,7 @@ def test_levels_that_there_are_not_or_that_the_replicas_cannot_satisfy_are_refus
     ):
         with pytest.raises(Invalid) as refused:
             local_demand(level, place, THREE)
-        assert refused.value.fault.kind == kind
+        assert refused.value.error_reply.kind == kind
     with pytest.raises(Invalid, match="only 2"):
         local_demand("THREE", "dc1", ReplicaSet("t", THREE.endpoints[:2]))
     assert checked_mutation(write(1_000 + MOST_AHEAD_NS), 1_000).partition == b"p"
@@ -96,6 +96,6 @@ def test_whatever_the_data_centre_of_a_replica_proves_to_be_a_local_quorum_is_on
             continue
         with pytest.raises(Invalid) as refused:
             local_demand(level, "dc1", replicas)
-        assert refused.value.fault.kind == "NOT_LOCATED"
+        assert refused.value.error_reply.kind == "NOT_LOCATED"
     with pytest.raises(Invalid, match="have not heard"):
         local_demand("EACH_QUORUM", "dc1", replicas)
