@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Both set up what they need.
+# Two commands on a fresh machine: `make demo` and `make test`. Both install what they need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,11 +9,10 @@ FAST := not campaign and not docker and not spark and not runs and not thousands
 # Else each command that a test starts would compile all that it loads.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup kernels demo demo-docker test test-fast lint format bench torture doctor clean
+.PHONY: help setup demo demo-docker test test-fast lint format bench torture doctor clean
 
 help:
-	@echo "make setup        virtual environment .venv with the assay command, pinned dependencies"
-	@echo "make kernels      compiles what judges histories, at once instead of at the first check by each model"
+	@echo "make setup        virtual environment .venv with the assay command, and what judges histories compiled"
 	@echo "make demo         a torture test in the simulator: one valid run, one with a known bug that is found"
 	@echo "make demo-docker  the like in containers"
 	@echo "make test         the tests (Docker tests where an engine answers)"
@@ -25,7 +24,9 @@ help:
 	@echo "make doctor       what this machine can do"
 	@echo "make clean        removes .venv and what tools keep"
 
+# Kernels of all models at once and side by side; else the first judge by each model would compile its own.
 setup: $(STAMP)
+	@$(BIN)/python -m checkers.compile_all
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -37,43 +38,39 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $(STAMP)
 
-# Compiled here at once and side by side; else the first judge by each model would compile its own.
-kernels: setup
-	@$(BIN)/python -m checkers.compile_all
-
-demo: setup
+demo: $(STAMP)
 	@$(BIN)/python -m assay.demo --store $(STORE)
 
-demo-docker: setup
+demo-docker: $(STAMP)
 	@$(BIN)/python -m assay.demo --on docker --store $(STORE)
 
-test: kernels
+test: setup
 	@$(BIN)/python -m tests.support.halves $(PYTEST_ARGS)
 
 # For while you work: pure parts, ports, checkers in-process. What it leaves out are the marks of pyproject.toml.
-test-fast: kernels
+test-fast: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(FAST)" $(PYTEST_ARGS)
 
-lint: setup
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: setup
+format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup
+bench: $(STAMP)
 	$(BIN)/python -m bench
 
-torture: setup
+torture: $(STAMP)
 	$(BIN)/python -m assay.campaign $(TORTURE_ARGS)
 	$(BIN)/python -m tests.support.fresh --first-seed $$(date +%s)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m campaign -o timeout=3600
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'hypothesis and not docker' --hypothesis-profile torture -o timeout=3600
 
-doctor: setup
+doctor: $(STAMP)
 	@$(BIN)/assay doctor
 
 clean:
