@@ -12,16 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.adequacy import LEAST_SUCCESSES, Floors, fault_shortfall
-from harness.faults import FaultLog
+from harness.faults import FaultLog, kinds_of
 from harness.generators import any_of, clients, nemesis, stagger
 from harness.generators.core import DONE, Context, Generator, Pending, Source, Step, lift, nanos
 from harness.ops import Op
 from harness.spec import Test
 
 _UNSET_NS = -1
-
-
-NOTHING_TOLD = FaultLog()
 
 
 class WantedFaults(msgspec.Struct, frozen=True):
@@ -31,7 +28,7 @@ class WantedFaults(msgspec.Struct, frozen=True):
 
     kinds: tuple[str, ...] = ()
     floors: Floors = Floors()
-    told: FaultLog = NOTHING_TOLD
+    told: FaultLog = FaultLog()
     lacking: tuple[str, ...] = ()
 
     def after(self, event: Op) -> WantedFaults:
@@ -39,14 +36,18 @@ class WantedFaults(msgspec.Struct, frozen=True):
         told = self.told.after(event)
         if told is self.told:
             return self
-        return wanted_faults(self.kinds, self.floors, told)
+        known, touched = told.known, kinds_of(event)
+        lacking = tuple(
+            kind
+            for kind in self.kinds
+            if (any(fault_shortfall(kind, known, self.floors)) if kind in touched else kind in self.lacking)
+        )
+        return replace(self, told=told, lacking=lacking)
 
 
-def wanted_faults(kinds: tuple[str, ...], floors: Floors, told: FaultLog = NOTHING_TOLD) -> WantedFaults:
-    """What is wanted of these kinds, of which so much is told."""
-    known = told.known
-    lacking = tuple(kind for kind in kinds if any(fault_shortfall(kind, known, floors)))
-    return WantedFaults(kinds, floors, told, lacking)
+def wanted_faults(kinds: tuple[str, ...], floors: Floors) -> WantedFaults:
+    """What is wanted of these kinds, of which nothing is told yet."""
+    return WantedFaults(kinds, floors, lacking=kinds)
 
 
 class WantedEvidence(msgspec.Struct, frozen=True):

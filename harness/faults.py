@@ -136,6 +136,12 @@ def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:
     return reduce(FaultLog.after, events, FaultLog()).faults
 
 
+def kinds_of(event: Op) -> frozenset[str]:
+    """The kinds of whose faults a nemesis event tells something: its own, and those that were seen late."""
+    value = event.value
+    return frozenset(str(told["fault"]) for told in (value, *(value.get("late") or ())) if "fault" in told)
+
+
 def _numbered(key: tuple[str, object]) -> TypeGuard[tuple[str, int]]:
     return isinstance(key[1], int)
 

@@ -69,7 +69,7 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
             seed=7,
             concurrency=5,
             time_limit_s=TIME_LIMIT_S,
-            rate_hz=50.0,
+            rate_hz=20.0,
             nemesis_generator=faults.generator,
             heal_generator=faults.final_generator,
             fs=workload.fs,
