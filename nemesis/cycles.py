@@ -22,6 +22,10 @@ STEP_NAMES = {
 }
 """`f` of the begin and end steps of some kinds; others' are `start-` and `stop-` with the name."""
 
+TURNS_AT_ONCE = 4
+"""A kind that shows too little has no other kind between its turns until it had so many: one that never shows enough
+would leave the others none."""
+
 OVERLAP_SHARE = 0.35
 """Share of the later cycles in which a second kind joins in."""
 
@@ -54,8 +58,9 @@ class CyclePace(msgspec.Struct, frozen=True):
 
     In the first round, while some kind has had no instance, cycles are short enough for it to end by `first_round_s`;
     but no fault lasts less than `least_s`, and a script may go on for `extend_s` until its core is reached. With
-    `extend_s`, what has shown too little has every later cycle, without every other one, and a kind with a pace of its
-    own doesn't wait for its first turn until its cycle is over: looking at faults takes time that no pace tells.
+    `extend_s`, what has shown too little has the next cycles (`TURNS_AT_ONCE`), later and without every other one, and
+    a kind with a pace of its own doesn't wait for its first turn until its cycle is over: looking at faults takes time
+    that no pace tells.
     `failover_s` is how long the database may take for a fail-over, of which scripts wait for one or two.
     """
 
@@ -103,7 +108,8 @@ def plan_cycle(
     little."""
     chance = Chance(child(seed, cycle))
     again = [i for i, kind in enumerate(kinds) if kind.name in lacking]
-    chosen = _choose(kinds, cycle, chance, again, every=1 if pace.extend_s else 2)
+    at_once = [i for i in again if counts[i] < TURNS_AT_ONCE] if pace.extend_s else []
+    chosen = _choose(kinds, cycle, chance, at_once, again)
     hold_s, quiet_s = _lengths(kinds, pace, cycle, chosen, chance)
     begins, ends = [], []
     for kind in chosen:
@@ -123,12 +129,17 @@ def plan_cycle(
     return CyclePlan(tuple(Timed(wait, op) for wait, op in zip(waits, (*begins, *ends), strict=True)), counts)
 
 
-def _choose(kinds: tuple[AskedKind, ...], cycle: int, chance: Chance, again: list[int], every: int) -> list[int]:
-    """Each kind once, then any, maybe two; in one of `every` cycles a kind that is to have another turn."""
+def _choose(
+    kinds: tuple[AskedKind, ...], cycle: int, chance: Chance, at_once: list[int], again: list[int]
+) -> list[int]:
+    """Each kind once; then those that are to have another turn at once; then any, maybe two, and in every other cycle a
+    kind that is to have another turn."""
     if cycle < len(kinds):
         return [cycle]
-    if again and cycle % every == 0:
-        return [again[cycle // every % len(again)]]
+    if at_once:
+        return [at_once[cycle % len(at_once)]]
+    if again and cycle % 2 == 0:
+        return [again[cycle // 2 % len(again)]]
     first = chance.below(len(kinds))
     partners = [i for i, kind in enumerate(kinds) if i != first and not (kind.scripted or kind.alone)]
     if kinds[first].scripted or kinds[first].alone or not partners or chance.uniform() >= OVERLAP_SHARE:

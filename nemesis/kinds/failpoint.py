@@ -33,6 +33,9 @@ PAUSE_S = 0.3
 COUNTED_S = 0.25
 """For how long a node counts which points it passes."""
 
+UP_S = 10.0
+"""How long a walk waits for a node that is up again before it goes on."""
+
 ATTEMPTS = 10
 """How often a node is told to forget its points, each time so long after the last."""
 
@@ -66,7 +69,8 @@ class _Walk:
 
 class FailpointWalks:
     """A walk is in effect while points keep acting, as the nodes themselves note, and no longer than until one was last
-    seen to have; it is gone when all nodes run.
+    seen to have, or a node in which one had was last seen dead, stopped, or not up again; it is gone when all nodes
+    run.
 
     Later walks go on where earlier ones ended, so that in a long run every point has its turn.
     """
@@ -80,6 +84,7 @@ class FailpointWalks:
         self._ended: dict[int, _Walk] = {}
         self._points: deque[Failpoint] = deque()
         self._passed: dict[str, frozenset[str]] = {}
+        self._vain = False
 
     def instances(self) -> frozenset[int]:
         return frozenset(self._walks)
@@ -127,17 +132,43 @@ class FailpointWalks:
         await asyncio.sleep(0)  # the walk is noted first
         walk = self._walks[instance]
         while True:
-            node = entropy.choice([node for node in self._database.nodes if self._points_of(node.role)])
+            node = entropy.choice(self._to_visit())
             if not self._claims.take(instance, await self._observer.living((node.name,)), ARMED):
                 await self._clock.sleep(LOOK_S)
                 continue
             reached = await self._turn(walk, database, node, action)
             walk.reached.update((point, walk.reached.get(point, 0) + 1) for point in reached)
+            self._vain = not reached
+            held = False
             if reached:
                 walk.seen_ns = self._clock.monotonic_ns()
                 await self._clock.sleep(entropy.uniform(0.0, PAUSE_S))
+                held = await self._held(walk, node.name)
             with suppress(HarnessError):  # it stays claimed, and `undo` puts it back
                 await self._put_back(node.name)
+            if held:
+                await self._observer.until(lambda name=node.name: self._up(walk, name), UP_S)  # type: ignore[misc]
+
+    def _to_visit(self) -> list[Node]:
+        """Nodes that have points; where the last one had none that it passed, only those of a role that passed some."""
+        nodes = [node for node in self._database.nodes if self._points_of(node.role)]
+        busy = [node for node in nodes if self._passed.get(node.role)]
+        return busy if self._vain and busy else nodes
+
+    async def _held(self, walk: _Walk, name: str) -> bool:
+        """Whether what a point did holds the node still: its process is dead, or stopped."""
+        asked_ns = self._clock.monotonic_ns()
+        if await self._database.process_state(name) is ProcessState.RUNNING:
+            return False
+        walk.seen_ns = asked_ns
+        return True
+
+    async def _up(self, walk: _Walk, name: str) -> Sight:
+        asked_ns = self._clock.monotonic_ns()
+        if await self._database.status(name) is not None:
+            return Sight(True)
+        walk.seen_ns = asked_ns
+        return Sight(False)
 
     def _next_points(self, role: str, passed: frozenset[str], among: bool) -> list[str]:
         """Those of a node of this role, among what was passed lately or not, that were armed the longest time ago."""
@@ -156,23 +187,29 @@ class FailpointWalks:
         before = await database.acted(node.name)
         hand = self._next_points(node.role, self._passed.get(node.role, frozenset()), among=False)
         until_ns = self._clock.monotonic_ns() + int(action.patience_s * 1e9)
-        await self._arm(walk, database, node.name, hand, action)
+        if not await self._arm(walk, database, node.name, hand, action):
+            return _newly(await database.acted(node.name), before, hand)
         passed = frozenset(await database.passed(node.name, min(COUNTED_S, action.patience_s)))
-        if not (reached := _newly(await database.acted(node.name), before, hand)):
+        reached = _newly(await database.acted(node.name), before, hand)
+        if passed or not reached:
+            self._passed[node.role] = passed
+        if not reached:
             busy = self._next_points(node.role, passed, among=True)
             await self._arm(walk, database, node.name, busy, action)
-            hand, self._passed[node.role] = [*hand, *busy], passed
+            hand = [*hand, *busy]
             until_ns = max(until_ns, self._clock.monotonic_ns() + int(COUNTED_S * 1e9) if busy else 0)
         while not reached and self._clock.monotonic_ns() < until_ns:
             await self._clock.sleep(LOOK_S)
             reached = _newly(await database.acted(node.name), before, hand)
         return reached
 
-    async def _arm(self, walk: _Walk, database: Armable, name: str, hand: list[str], action: WalkFailpoints) -> None:
+    async def _arm(self, walk: _Walk, database: Armable, name: str, hand: list[str], action: WalkFailpoints) -> bool:
+        """Whether the node took them all; one that does not answer may be where an earlier one has acted."""
         for point in hand:
             walk.armed[point] = walk.armed.get(point, 0) + 1
             if not await database.arm(name, point, action.action, seconds=PAUSE_S):
-                return  # an earlier one has acted
+                return False
+        return True
 
     async def _put_back(self, name: str) -> None:
         """Nothing is armed on the node any more, and its process runs; one that is just coming up can't be told yet."""

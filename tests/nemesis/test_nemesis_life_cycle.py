@@ -181,6 +181,39 @@ def test_a_walk_of_failpoints_comes_to_those_that_are_passed() -> None:
     assert len(ended["evidence"]["armed_in_vain"]) > 10, "others have their turns as well"
 
 
+@pytest.mark.parametrize(("variant", "held_s"), [("crash", 4.0), ("delay", 0.0)])
+def test_a_point_is_in_effect_while_the_node_that_it_ended_is_not_up_again(variant: str, held_s: float) -> None:
+    """Of 29 walks in containers 41 of 117 s were in effect: of a node that a point had ended nothing was claimed."""
+
+    async def scenario() -> float:
+        stand = Stand()
+        stand.database.mute = set(stand.database.states)
+        await stand.begin("failpoint", variant)
+        stand.database.passing = {}
+        ceased_ns = stand.environment.clock.now_ns
+        await stand.environment.clock.sleep(4.0)
+        ending_ns = stand.environment.clock.now_ns
+        ((_, last_ns),) = (await stand.end("failpoint"))["spans"]
+        return float(last_ns + ending_ns - START_NS - ceased_ns) / 1e9
+
+    assert asyncio.run(scenario()) == pytest.approx(held_s, abs=0.6)
+
+
+def test_a_walk_that_was_in_vain_goes_on_where_points_are_passed() -> None:
+    async def scenario() -> list[str]:
+        stand = Stand()
+        stand.database.passing = {node: {"before_vote"} for node in stand.database.states if node.startswith("t")}
+        await stand.begin("failpoint", "delay")
+        stand.database.calls.clear()
+        await stand.environment.clock.sleep(30.0)
+        await stand.end("failpoint")
+        return [call.split()[1][0] for call in stand.database.calls if call.startswith("disarm ")]
+
+    turns = asyncio.run(scenario())
+    known = "".join(turns[turns.index("t") :])
+    assert "m" in known and "mm" not in known, "idle masters have turns, never two in a row"
+
+
 @pytest.mark.parametrize(("fault", "variant"), [("failpoint", "delay"), ("crash-loop", "one")])
 def test_what_comes_and_goes_is_in_effect_until_it_was_last_seen(fault: str, variant: str) -> None:
     """Five seconds more were claimed."""

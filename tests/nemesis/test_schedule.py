@@ -66,6 +66,19 @@ def test_a_kind_that_was_seen_for_too_short_a_time_has_other_turns_until_it_was_
         assert len(set(begun[8:])) > 1
 
 
+def test_a_kind_that_never_shows_enough_leaves_others_their_turns() -> None:
+    """29 of the last 36 faults of a run of 600 s were walks of failpoints."""
+    options = NemesisOptions(time_limit_s=200.0, drawn=True)
+    kinds = ["partition", "kill", "clock-drift", "pause"]
+    schedule = package(kinds, FakeDatabase(), FakeEnvironment(), options, Random(3)).generator
+    events = unseen_at_first(time_limit(200.0, schedule), "clock-drift", 1000)
+    begun = [each.value["fault"] for each in events if each.type == "invoke" and each.value["step"] == "begin"]
+    assert begun[:7] == [*kinds, *["clock-drift"] * 3]
+    later = begun[7:]
+    assert len(later) > 10 and {"partition", "kill", "pause"} <= set(later)
+    assert len(later) // 3 <= later.count("clock-drift") <= len(later) * 2 // 3
+
+
 def test_a_list_gives_every_other_cycle_to_what_was_seen_for_too_short_a_time() -> None:
     options = NemesisOptions(time_limit_s=100.0)
     schedule = package(["partition", "kill"], FakeDatabase(), FakeEnvironment(), options, Random(3)).generator
