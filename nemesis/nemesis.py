@@ -163,11 +163,13 @@ class FaultNemesis:
             return Observation(False)
         self._describe(plan.action, report)
         await self._injectors.carry_out(number, plan.action)
-        if plan.roles:
-            report["roles"] = await self._roles(plan.roles, self._clock.monotonic_ns())
         report["idle"] = number not in self._injectors.instances()
-        seen = await self._observer.until(lambda: self._in_effect(number), self._patience.observe_s)
-        self._watch.begin(number, seen.at_ns)
+        asking = asyncio.create_task(self._roles(plan.roles, self._clock.monotonic_ns()))
+        try:
+            seen = await self._observer.until(lambda: self._in_effect(number), self._patience.observe_s)
+            self._watch.begin(number, seen.at_ns)
+        finally:  # a node that was hit may not answer: nobody waits for it to look at the fault
+            report |= {"roles": roles} if (roles := await asking) else {}
         return seen
 
     async def _prepared(self, kind: FaultKind, request: dict[str, Any], entropy: Random) -> FaultPlan:
@@ -183,7 +185,9 @@ class FaultNemesis:
 
     async def _roles(self, roles: tuple[HeldRole, ...], hit_ns: int) -> list[dict[str, Any]]:
         """Those for which nodes were hit just now, and whether they had them then."""
-        after = await self._observer.view()
+        if not roles:
+            return []
+        after = await self._observer.view(skip=self._injectors.claims.mute())
         known = self._database.leaderships.all() if isinstance(self._database, Led) else ()
         return [{**asdict(held), "held": held_when_hit(held, after, known, hit_ns)} for held in roles]
 
@@ -275,7 +279,8 @@ class FaultNemesis:
             made = plan(view)
             return made if made.action is not None else None
 
-        return await scene.until(found, patience_s=self._patience.choose_s) or plan(await scene.view())
+        awake = set(scene.nodes) - set(self._injectors.claims.mute())
+        return await scene.until(found, awake, self._patience.choose_s) or plan(await scene.view(awake))
 
     def _scene(self, entropy: Random) -> Scene:
         return Scene(self._observer, entropy, Stage(), self._patience.script_poll_s, self._patience.script_s)

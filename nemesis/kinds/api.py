@@ -74,6 +74,10 @@ class Preparing(Protocol):
         """All that `carry_out` needs to know beforehand; changes nothing."""
 
 
+PAUSED = "paused"
+"""A way of taking a node that leaves who asks it waiting for an answer."""
+
+
 class Claims:
     """Nodes whose process an instance has taken out of service, and how; others keep off until they are released.
 
@@ -87,6 +91,10 @@ class Claims:
     def down(self) -> dict[str, str]:
         """Every claimed node, with how it was taken."""
         return {name: how for name, (_, how) in self._of.items()}
+
+    def mute(self) -> tuple[str, ...]:
+        """Nodes that are not worth asking: who does waits in vain."""
+        return tuple(name for name, how in self.down().items() if how == PAUSED)
 
     def of(self, instance: int) -> dict[str, str]:
         """The same for one instance's."""

@@ -10,13 +10,12 @@ from harness.errors import HarnessError
 from harness.protocols import Armable, ProcessState
 from nemesis.concurrently import all_to_the_end
 from nemesis.faults import Bounce, Hold, Kill, Pause, Restart, Stop
-from nemesis.kinds.api import NAMED, Claims, Family, FaultKind, FaultPlan, Moment, Variant
+from nemesis.kinds.api import NAMED, PAUSED, Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import STATUS_SELECTORS, select
 
 KILLED = "killed"
 STOPPED = "stopped"
-PAUSED = "paused"
 HELD = "held"
 WAYS = frozenset({KILLED, STOPPED, PAUSED, HELD})
 

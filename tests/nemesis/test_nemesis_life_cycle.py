@@ -12,7 +12,7 @@ from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
 
 from harness.errors import HarnessError
 from harness.ops import Op
-from harness.protocols import CLIENTS, DiskState, ProcessState
+from harness.protocols import CLIENTS, DiskState, NodeStatus, ProcessState
 from nemesis.injectors import Injectors
 from nemesis.kinds.api import Claims
 from nemesis.kinds.disks import DiskTroubles, TroubleDisks
@@ -334,6 +334,28 @@ def test_whether_a_role_was_held_is_looked_at_when_the_node_is_hit(monkeypatch: 
         role = {"node": "t1", "role": "leaseholder", "group": "tablet", "term": 1}
         assert begun["roles"] == [{**role, "held": not deposed}]
         assert begun["observed"] is True, "the fault itself is there all the same"
+
+
+def test_nobody_waits_for_the_answer_of_who_was_paused() -> None:
+    """It comes not at all: neither the look at the fault nor the choice of the next one's targets is for that time."""
+
+    async def scenario() -> list[float]:
+        stand, told = Stand(), []
+        answer = stand.database.status
+
+        async def status(node: str) -> NodeStatus | None:
+            if stand.database.states[node] is ProcessState.PAUSED:
+                await stand.environment.clock.sleep(1.0)
+            return await answer(node)
+
+        stand.database.status = status  # type: ignore[method-assign]
+        for instance, fault in enumerate(("pause", "partition", "kill")):
+            begun = await stand.begin(fault, "leader-master" if fault == "kill" else "leaseholder", instance)
+            assert begun["observed"] is True
+            told.append((begun["observed_ns"] - START_NS) / 1e9)
+        return told
+
+    assert max(asyncio.run(scenario())) < 0.5
 
 
 def test_who_is_hit_for_no_role_has_none() -> None:
