@@ -100,17 +100,20 @@ class Scene:
     async def group(self, idle: bool = False, writable: bool = False) -> Leader | None:
         """The leader of a random group with at least three voters and a lease: more often a tablet's than the masters'.
 
-        None, after patience, if there is none. With `idle` one whose log has not grown for a while, if there is one;
-        with `writable` a tablet's that clients write to, and that stays (`harness.powers.PartlyWritten`).
+        None, after patience, if there is none. With `idle` one that stays, and whose log has not grown for a while if
+        there is such a one; with `writable` a tablet's that clients write to. Tablets that stay are those of
+        `harness.powers.PartlyWritten`; without `idle` and `writable` any tablet will do.
         """
+        among = await self._written() if idle or writable else None
         if idle:
             before = await self.view()
             await self.hold(0.3, 0.6)
             after = await self.view()
-            still = [each for each in after.leaders() if _large(each) and each.last_index == _last(before, each)]
+            found = _large(after, after.leaders(), among)
+            still = [each for each in found if each.last_index == _last(before, each)]
             if still:
                 return self.entropy.choice(still)
-        masters_share, among = (0.0, await self._written()) if writable else (MASTERS_SHARE, None)
+        masters_share = 0.0 if writable else MASTERS_SHARE
         return await self.until(lambda view: self._random_leader(view, masters_share, among))
 
     async def _written(self) -> Collection[str] | None:
@@ -137,12 +140,15 @@ class Scene:
 
     def _random_leader(self, view: View, masters_share: float, among: Collection[str] | None) -> Leader | None:
         role = "master" if self.entropy.random() < masters_share else "tserver"
-        leaders = [each for each in view.leaders(role) if _large(each) and (among is None or each.group in among)]
+        leaders = _large(view, view.leaders(role), among)
         return self.entropy.choice(leaders) if leaders else None
 
 
-def _large(leader: Leader) -> bool:
-    return leader.lease_valid and len(leader.voters) >= LEAST_VOTERS
+def _large(view: View, leaders: Iterable[Leader], among: Collection[str] | None) -> list[Leader]:
+    """Those with a lease and enough voters, of the tablets only these (None: all)."""
+    wanted = None if among is None else {*among, *view.groups("master")}
+    large = [each for each in leaders if each.lease_valid and len(each.voters) >= LEAST_VOTERS]
+    return [each for each in large if wanted is None or each.group in wanted]
 
 
 def _last(view: View, leader: Leader) -> int | None:

@@ -43,6 +43,20 @@ def test_a_group_to_write_to_is_one_that_clients_write_to(written: set[str] | No
     asyncio.run(scenario())
 
 
+def test_a_quiet_group_is_one_that_stays() -> None:
+    """Seed 8 of `catalog`: `idle-bridge` waited for followers of tablets that were dropped as it cut them off."""
+
+    async def scenario() -> None:
+        database, environment = Selective(), FakeEnvironment()
+        scene = Scene(DatabaseObserver(database, environment), Random(1), Stage(), patience_s=1.0)
+        for written, found in ((None, {"tablet", "catalog"}), ({"another"}, {"catalog"})):
+            database.written = None if written is None else frozenset(written)
+            seen = {each.group for _ in range(8) if (each := await scene.group(idle=True)) is not None}
+            assert seen == found
+
+    asyncio.run(scenario())
+
+
 def play(workload: str, scenario: Callable[[SimDatabase], Awaitable[None]]) -> None:
     with World(4, version=WIRE_VERSION) as world:
         environment, database = SimEnvironment(world), SimDatabase(world, Layout(3, 3), knobs=Knobs())
