@@ -121,6 +121,15 @@ def test_refusals_say_what_they_saw_and_no_more() -> None:
     assert judge(ops(CREATED, strange)).valid is True
 
 
+def test_a_refusal_that_names_no_table_says_nothing_of_any() -> None:
+    nameless = [("fail", f, (), {"error_class": "not-found"}) for f in ("list", "tablets", "columns")]
+    zero = ("ok", "create", (Mop("create", 0, 500),), {})
+    assert judge(ops(zero, *nameless)).valid is True
+    gone = [("fail", f, (Mop(f, 1),), {"error_class": "not-found"}) for f in ("alter", "rename", "schema", "locations")]
+    for refused in gone:
+        assert judge(ops(CREATED, refused)).counts == {"no-order": 1}, refused
+
+
 def test_locations_of_nothing_say_that_there_is_no_table() -> None:
     nothing = ("ok", "locations", (Mop("locations", 1),), {})
     assert judge(ops(nothing, CREATED)).valid is True
@@ -169,6 +178,8 @@ def test_an_old_list_is_right_within_its_bound_and_wrong_beyond() -> None:
     young = ("ok", "list", (), {"mode": "follower", "bound": 500_000_000})
     assert judge(ops(CREATED, old)).valid is True
     assert judge(ops(CREATED, young)).counts == {"lost-table": 1}
+    exactly = ("ok", "list", (), {"mode": "follower", "bound": 1_000_000_000})
+    assert judge(ops(CREATED, exactly)).valid is True, "what ended at that very moment may not be in it yet"
     deleted = ("ok", "delete", (Mop("delete", 1, 500),), {})
     still = (Mop("table", 1, 500, row=0, column=2),)
     assert judge(ops(CREATED, deleted, ("ok", "list", still, old[3]))).valid is True
