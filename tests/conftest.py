@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -43,14 +44,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Marks are added before pytest takes the tests that `-m` asks for."""
     for item in items:
-        place = item.path.relative_to(HERE)
-        for patterns, mark in ((WHOLE_RUNS, pytest.mark.runs), (THOUSANDS, pytest.mark.thousands)):
-            if any(place.match(pattern) for pattern in patterns):
-                item.add_marker(mark)
+        for mark in marks_of(item.path):
+            item.add_marker(mark)
         shared = {"spark", "spark_runs", "engines"}.intersection(getattr(item, "fixturenames", ()))
         if shared and item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
     items.sort(key=turn)
+
+
+@cache
+def marks_of(file: Path) -> list[pytest.MarkDecorator]:
+    place = file.relative_to(HERE)
+    said = ((WHOLE_RUNS, pytest.mark.runs), (THOUSANDS, pytest.mark.thousands))
+    return [mark for patterns, mark in said if any(place.match(pattern) for pattern in patterns)]
 
 
 def turn(item: pytest.Item) -> int:

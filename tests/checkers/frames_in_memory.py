@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +21,9 @@ from checkers.engines import spark
 from checkers.engines.spark import SparkEngine
 
 Partition = list[pa.RecordBatch]
+
+ROWS = 5
+"""Of each batch after a shuffle; Spark's have thousands."""
 
 COMPARED = {"<": operator.lt, ">=": operator.ge, "=": operator.eq}
 
@@ -50,37 +53,46 @@ class Frame:
 
     def repartition(self, count: int, column: str | None = None) -> Frame:
         def change(parts: list[Partition]) -> list[Partition]:
-            dealt: list[Partition] = [[] for _ in range(count)]
-            for number, batch in enumerate(batch for part in parts for batch in part):
-                for row in range(batch.num_rows):
-                    key = batch.column(column)[row].as_py() if column else number
-                    dealt[hash((key, 7)) % count].append(batch.slice(row, 1))
-            return dealt
+            if not any(parts):
+                return [[] for _ in range(count)]
+            rows = _whole([batch for part in parts for batch in part])
+            keys = rows.column(column).to_pylist() if column else range(rows.num_rows)
+            dealt: list[list[int]] = [[] for _ in range(count)]
+            for row, key in enumerate(keys):
+                dealt[hash((key, 7)) % count].append(row)
+            return [_in_batches(rows.take(pa.array(mine, pa.int64()))) for mine in dealt]
 
         return self._then(change)
 
     def sortWithinPartitions(self, *columns: str) -> Frame:
-        def key(row: pa.RecordBatch) -> list[Any]:
-            return [row.column(name)[0].as_py() for name in columns]
+        def ordered(part: Partition) -> Partition:
+            rows = _whole(part)
+            keys = list(zip(*(rows.column(name).to_pylist() for name in columns), strict=True))
+            return _in_batches(rows.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64())))
 
-        return self._then(lambda parts: [sorted(_rows(part), key=key) for part in parts])
+        return self._then(lambda parts: [ordered(part) if part else [] for part in parts])
 
     def where(self, condition: str) -> Frame:
         found = re.fullmatch(r"(\w+) (<|>=|=) (-?\d+)", condition)
         assert found, condition
-        name, compare, number = found[1], found[2], int(found[3])
+        name, compare, number = found[1], COMPARED[found[2]], int(found[3])
 
-        def holds(row: pa.RecordBatch) -> bool:
-            value = row.column(name)[0].as_py()
-            return bool(COMPARED[compare](value, number))
+        def those(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return batch.filter(
+                pa.array([compare(value, number) for value in batch.column(name).to_pylist()], pa.bool_())
+            )
 
-        return self._then(lambda parts: [[row for row in _rows(part) if holds(row)] for part in parts])
+        return self._then(lambda parts: [[those(batch) for batch in part] for part in parts])
 
     def union(self, other: Frame) -> Frame:
         return self._then(lambda parts: [*parts, *other.partitions()])
 
     def limit(self, count: int) -> Frame:
-        return self._then(lambda parts: [[row for part in parts for row in _rows(part)][:count]])
+        def first(parts: list[Partition]) -> list[Partition]:
+            batches = [batch for part in parts for batch in part]
+            return [_in_batches(_whole(batches).slice(0, count)) if batches else []]
+
+        return self._then(first)
 
     def persist(self, level: Any) -> Frame:
         return self
@@ -93,8 +105,13 @@ class Frame:
         return [Row(**row) for part in self.partitions() for batch in part for row in batch.to_pylist()]
 
 
-def _rows(part: Partition) -> Iterator[pa.RecordBatch]:
-    return (batch.slice(row, 1) for batch in part for row in range(batch.num_rows))
+def _whole(part: Partition) -> pa.RecordBatch:
+    return part[0] if len(part) == 1 else pa.concat_batches(part)
+
+
+def _in_batches(rows: pa.RecordBatch) -> Partition:
+    """In so small ones that what belongs together is in several."""
+    return [rows.slice(begin, ROWS) for begin in range(0, rows.num_rows, ROWS)]
 
 
 class Driver:

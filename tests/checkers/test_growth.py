@@ -66,7 +66,7 @@ def test_no_model_grows_on_the_driver_and_many_tasks_say_what_one_process_says(
 ) -> None:
     share = 0.01 if KINDS[model].refuted else 0.0
     small_tasks(monkeypatch, 150)
-    found, verdict, place = grown(model, share, 200, tmp_path, engine_in_memory(monkeypatch), 100, driver_here=True)
+    found, verdict, place = grown(model, share, 200, tmp_path, engine_in_memory(monkeypatch), 200, driver_here=True)
     assert found["closure"][0] > 0 and found["told"][0] > 0
     require_flat(found)
     ours = judge_source(open_source(place), model, LocalEngine(), CheckOptions())

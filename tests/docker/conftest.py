@@ -24,6 +24,7 @@ from harness.env.reachability import AGENT_PATH as PROBE_AGENT
 from harness.errors import UserError
 from tests.docker.shared_cluster import REGISTERS, Cluster, Nodes, OneAtATime
 
+HERE = Path(__file__).parent
 LOOKS = 10
 
 
@@ -40,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_ours(item: pytest.Item) -> bool:
-    return item.path.is_relative_to(Path(__file__).parent)
+    return item.path.parent == HERE
 
 
 @pytest.fixture(scope="session")

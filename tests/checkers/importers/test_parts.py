@@ -9,7 +9,6 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from checkers.api import check
@@ -43,6 +42,8 @@ def written(place: Path | Address, part_rows: int = 700, seed: int = 1) -> Histo
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """An address in a local S3-compatible server, and what connects to it behind a question mark."""
+    from moto.server import ThreadedMotoServer  # takes a second to load, in each worker that is to run other tests
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
