@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask for an end: the keyboard, the system, a terminal that was closed."""
@@ -41,10 +45,18 @@ class EndsRuns:
         if self.ended:
             raise KeyboardInterrupt
         self._running = True
-        before = signal.signal(signal.SIGALRM, self)
+        before, told = signal.signal(signal.SIGALRM, self), sys.unraisablehook
+
+        def tell(lost: UnraisableHookArgs) -> None:
+            """An interrupt that came where none can be raised, as in a finalizer, comes again in a moment."""
+            if not (self.ended and isinstance(lost.exc_value, KeyboardInterrupt)):
+                told(lost)
+
+        sys.unraisablehook = tell
         try:
             yield
         finally:
+            sys.unraisablehook = told
             self._running = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
