@@ -145,13 +145,15 @@ def _phantoms(calls: Sequence[Call], tables: dict[int, _TableFacts]) -> Iterator
         if table.makers:
             maker = min(table.makers, key=lambda call: call.order)
             if first.complete < maker.order:
-                yield _finding(PHANTOM, [first, maker], first.name, id=table_id)
+                yield _finding(PHANTOM, [first, maker], _name_of(first, table_id), id=table_id)
         else:
             unclaimed.append((first.complete, first.order, table_id, first))
     begun = sorted(call.order for call in calls if call.changes and call.kind == CREATE and call.id is None)
     for count, (complete, _, table_id, first) in enumerate(sorted(unclaimed, key=lambda each: each[:3]), 1):
         if bisect_left(begun, complete) < count:
-            yield _finding(PHANTOM, [first], first.name, id=table_id, candidates=bisect_left(begun, complete))
+            yield _finding(
+                PHANTOM, [first], _name_of(first, table_id), id=table_id, candidates=bisect_left(begun, complete)
+            )
 
 
 # ---- tables that were there and are not ----
@@ -189,11 +191,11 @@ def _absences(table_id: int, table: _TableFacts, lists: Sequence[Call], unnamed:
         if any(seen.id == table_id for seen in listing.seen):
             continue
         if listing.complete < again.since:
-            yield _finding(FLICKERING, [known, listing, again], _name_of(known), id=table_id)
+            yield _finding(FLICKERING, [known, listing, again], _name_of(known, table_id), id=table_id)
             return
         last = newest[bisect_right(ends, listing.since) - 1]
         if not any(spans.any_between(last.order, listing.complete) for spans in (own, unnamed)):
-            yield _finding(LOST, [last, listing], _name_of(last), id=table_id)
+            yield _finding(LOST, [last, listing], _name_of(last, table_id), id=table_id)
             return
         if listing.since >= ends[-1]:
             return  # Whatever explains this absence explains all later ones.
@@ -209,14 +211,15 @@ def _returned(table_id: int, table: _TableFacts) -> Iterator[Finding]:
     gone = min(table.deletions, key=lambda call: call.complete)
     for call, _ in table.sightings:
         if call.since > gone.complete:
-            yield _finding(RETURNED, [gone, call], _name_of(call), id=table_id)
+            yield _finding(RETURNED, [gone, call], _name_of(call, table_id), id=table_id)
             return
     if len(table.deletions) > 1:
         yield _finding(RETURNED, table.deletions[:2], gone.name, id=table_id)
 
 
-def _name_of(call: Call) -> int:
-    return call.name if call.changes else call.seen[0].name if call.seen else 0
+def _name_of(call: Call, table_id: int) -> int:
+    """The name under which a call changed or saw the table."""
+    return call.name if call.changes else next(seen.name for seen in call.seen if seen.id == table_id)
 
 
 # ---- schema versions ----
@@ -231,7 +234,7 @@ def _versions(table_id: int, table: _TableFacts) -> Iterator[Finding]:
         place = bisect_left(ends, call.since)
         if place and highest[place - 1][1] > version:
             earlier, shown = highest[place - 1]
-            yield _finding(VERSION_BACK, [earlier, call], _name_of(call), id=table_id, was=shown, now=version)
+            yield _finding(VERSION_BACK, [earlier, call], _name_of(call, table_id), id=table_id, was=shown, now=version)
             return
 
 
@@ -252,7 +255,9 @@ def _unasked(table_id: int, table: _TableFacts, unnamed: Sequence[int]) -> Itera
         most = bisect_left(begun, call.complete) + bisect_left(unnamed, call.complete)
         least = bisect_left(over, call.since)
         if not least <= version <= most:
-            yield _finding(VERSION_UNASKED, [call], _name_of(call), id=table_id, now=version, least=least, most=most)
+            yield _finding(
+                VERSION_UNASKED, [call], _name_of(call, table_id), id=table_id, now=version, least=least, most=most
+            )
             return
 
 
@@ -283,11 +288,11 @@ def _replaced(table_id: int, bucket: int, sightings: Sequence[tuple[Call, Tablet
         again = next((each for each in sightings if each[1].id in left and each[0].since > other.complete), None)
         facts = {"id": table_id, "bucket": bucket}
         if ran is not None:
-            yield _finding(TABLET_BACK, [ran[0], other], _name_of(other), ran=True, **facts)
+            yield _finding(TABLET_BACK, [ran[0], other], _name_of(other, table_id), ran=True, **facts)
             return
         if again is not None:
             earlier = next(call for call, tablet in before if tablet.id == again[1].id)
-            yield _finding(TABLET_BACK, [earlier, other, again[0]], _name_of(other), ran=False, **facts)
+            yield _finding(TABLET_BACK, [earlier, other, again[0]], _name_of(other, table_id), ran=False, **facts)
             return
 
 

@@ -39,6 +39,12 @@ def refuted(*calls: Call) -> dict[str, int]:
     return dict(Counter(finding.anomaly for finding in refutations(ordered, BUDGET_NS)))
 
 
+def named(*calls: Call) -> list[tuple[str, int, tuple[int, ...]]]:
+    """What is found, the name under which the table stood, and the operations that show it."""
+    found = refutations(sorted(calls, key=lambda call: call.order), BUDGET_NS)
+    return [(each.anomaly, each.key.partition, each.ops) for each in found]
+
+
 def change(kind: int, order: int, complete: int, id: int | None = 7, name: int = 1, **more: object) -> Call:
     return Call(order, order, complete, kind, name=name, id=id, **more)  # type: ignore[arg-type]
 
@@ -133,6 +139,7 @@ def test_a_list_without_a_table_that_nobody_can_have_deleted() -> None:
         assert refuted(made(), listed(2, 4), change(DELETE, 3, 6, id)) == {}
     assert refuted(made(), listed(3, 5), change(DELETE, 2, 4, 8)) == {"lost-table": 1, "phantom-table": 1}
     assert refuted(made(), listed(3, 4), change(ALTER, 2, NEVER, None)) == {"lost-table": 1}
+    assert refuted(made(), listed(2, 3), listed(4, 5)) == {"lost-table": 1}, "told once"
 
 
 def test_a_deletion_before_a_table_was_seen_last_explains_nothing() -> None:
@@ -142,12 +149,15 @@ def test_a_deletion_before_a_table_was_seen_last_explains_nothing() -> None:
     assert refuted(made(), still_open, seen, without) == {}
     assert refuted(made(), still_open, change(DELETE, 3, 4, None), sees(5, 6), listed(7, 8)) == {}
     assert refuted(made(), listed(3, 4), change(DELETE, 2, 5), listed(6, 7)) == {}, "one explains all that follow"
+    again = change(DELETE, 2, 4, None), listed(3, 6), sees(5, 7)
+    assert refuted(made(), *again, listed(8, 9)) == {"lost-table": 1}, "what explains the first explains no other"
     assert refuted(made(), sees(2, 9), listed(4, 5)) == {"lost-table": 1}, "what ends behind a list says nothing of it"
 
 
 def test_nobody_sees_a_deleted_table_nor_deletes_it_again() -> None:
     gone = change(DELETE, 2, 4)
     assert refuted(made(), gone, sees(5, 6)) == {"deleted-table-seen": 1}
+    assert refuted(made(), gone, sees(5, 6), sees(7, 8)) == {"deleted-table-seen": 1}, "told once"
     assert refuted(made(), gone, sees(3, 6)) == {}
     assert refuted(made(), gone, sees(8, 9, since=3)) == {}, "an old answer"
     assert refuted(made(), gone, change(DELETE, 3, 6)) == {"deleted-table-seen": 1}
@@ -170,6 +180,8 @@ def test_versions_never_go_back() -> None:
     overlapping = sees(2, 3, 2), sees(2, 5, 1)
     assert refuted(*raised, made(), *overlapping, sees(6, 7, 1)) == {"version-went-back": 1}, "the highest of them"
     assert refuted(*raised, made(), sees(2, 3, 1), sees(4, 5, 1)) == {}
+    back = made(), sees(2, 3, 1), sees(4, 5, 0), sees(6, 7, 0)
+    assert refuted(*raised, *back) == {"version-went-back": 1}, "told once"
 
 
 def test_versions_are_as_high_as_changes_can_have_made_them() -> None:
@@ -182,6 +194,7 @@ def test_versions_are_as_high_as_changes_can_have_made_them() -> None:
         assert refuted(made(), altered, sees(3, 6, version)) == ({"version-without-alter": 1} if wrong else {})
         doubtful = change(ALTER, 2, NEVER, None)
         assert refuted(made(), doubtful, sees(5, 6, version)) == ({"version-without-alter": 1} if wrong else {})
+    assert refuted(made(), sees(2, 3, 1), sees(4, 5, 1)) == {"version-without-alter": 1}, "told once"
     assert refuted(made(), change(ALTER, 4, 5), sees(2, 3, 1)) == {"version-without-alter": 1}, "it had not begun"
     assert refuted(made(), change(ALTER, 4, NEVER, None), sees(2, 3, 1)) == {"version-without-alter": 1}
     assert refuted(made(), change(DELETE, 2, NEVER, None), sees(5, 6, 1)) == {"version-without-alter": 1}
@@ -305,3 +318,24 @@ def test_ids_come_back_in_later_versions_not_at_later_times() -> None:
     assert wrong_schemas(early, schema(1, 2, (5, 1), complete=9), schema(2, 3, complete=8)) == {}
     twice = schema(3, 4, complete=9), schema(4, 5, (5, 1), complete=9)
     assert wrong_schemas(early, none, late, *twice) == {"column-came-back": 2}
+
+
+# ---- what is told of it ----
+
+
+def test_findings_name_the_table_and_the_operations_that_show_it() -> None:
+    gone = change(DELETE, 2, 3, name=1)
+    assert named(made(), gone, sees(4, 5)) == [("deleted-table-seen", 1, (2, 4))]
+    assert named(made(name=3), listed(2, 3)) == [("lost-table", 3, (0, 2))]
+    assert named(made(name=3), listed(2, 3), sees(4, 5)) == [("flickering-table", 3, (0, 2, 4))]
+    assert named(made(2, 3, name=3), sees(0, 1)) == [("phantom-table", 1, (0, 2))]
+    assert named(sees(0, 1)) == [("phantom-table", 1, (0,))]
+    both = listed(4, 5, TableSeen(2, False, 8, 0), TableSeen(1, False, 7, 0))
+    assert named(made(2, 3, 8, 2), both) == [("phantom-table", 1, (4,))]
+    two = made(0, 1), made(2, 3, 8, 2), both
+    assert named(*two, listed(6, 7, TableSeen(2, False, 8, 0))) == [("lost-table", 1, (4, 6))]
+    assert named(made(), sees(2, 3, 1)) == [("version-without-alter", 1, (2,))]
+    raised = open_alterations(3)
+    assert named(*raised, made(), sees(2, 3, 1), sees(4, 5, 0)) == [("version-went-back", 1, (2, 4))]
+    assert named(made(), shown(2, 3, 11, RUNS), shown(4, 5, 12)) == [("tablet-came-back", 1, (2, 4))]
+    assert named(made(), shown(2, 3, 11), shown(4, 6, 12), shown(7, 8, 11)) == [("tablet-came-back", 1, (2, 4, 7))]
