@@ -116,6 +116,8 @@ def test_as_many_tables_as_creations_in_doubt_have_begun() -> None:
     assert refuted(*doubts, sees(1, 2), sees(2, 3, id=8)) == {"phantom-table": 1}, "the other one had not begun"
     assert refuted(*doubts, sees(1, 2), sees(3, 5, id=8)) == {}
     assert refuted(*doubts, sees(1, 2), sees(3, 5, id=8), sees(6, 8, id=9)) == {"phantom-table": 1}
+    taken = Call(2, 2, 3, CREATE, seen=(TableSeen(1, False),))
+    assert refuted(made(), taken) == {}, "a refusal tells no id"
     assert refuted(change(DELETE, 0, NEVER, None), sees(1, 3)) == {"phantom-table": 1}, "a deletion makes none"
 
 
@@ -210,6 +212,8 @@ def shown(order: int, complete: int, tablet: int, state: int = CREATING, bucket:
 
 def test_a_tablet_that_ran_is_replaced_by_none() -> None:
     assert refuted(made(), shown(2, 3, 11, RUNS), shown(4, 5, 12)) == {"tablet-came-back": 1}
+    again = shown(4, 5, 12), shown(6, 7, 12)
+    assert refuted(made(), shown(2, 3, 11, RUNS), *again) == {"tablet-came-back": 1}, "told once"
     assert refuted(made(), shown(2, 3, 11), shown(4, 5, 12)) == {}
     assert refuted(made(), shown(2, 4, 11, RUNS), shown(3, 5, 12)) == {}, "they overlap"
     assert refuted(made(), shown(2, 3, 11, RUNS), shown(4, 5, 12, bucket=1)) == {}
@@ -219,6 +223,7 @@ def test_a_tablet_that_ran_is_replaced_by_none() -> None:
 def test_a_tablet_gives_its_place_away_for_good() -> None:
     left, instead = shown(2, 3, 11), shown(4, 6, 12)
     assert refuted(made(), left, instead, shown(7, 8, 11)) == {"tablet-came-back": 1}
+    assert refuted(made(), left, instead, shown(5, 6, 12), shown(7, 8, 11)) == {"tablet-came-back": 1}, "told once"
     assert refuted(made(), left, instead, shown(5, 8, 11)) == {}
     assert refuted(made(), shown(2, 5, 11), instead, shown(7, 8, 11)) == {}, "12 may have come first, and given way"
 
