@@ -15,10 +15,9 @@ from harness.run import Silent
 from harness.rundir import RunDir
 from harness.sim.replay import diverging_seeds
 
-SEEDS = range(100, 105)
+NEMESES = (("partition", "kill"), ("pause", "rotate-majority"), ("leader-returns", "power-cut"))
+SEEDS = range(99, 99 + len(NEMESES))
 """Each of the nemeses once."""
-
-NEMESES = (("partition", "kill"), ("pause",), ("rotate-majority",), ("leader-returns",), ("power-cut",))
 
 
 def unjudged(rundir: RunDir) -> Mapping[str, Any]:
