@@ -18,7 +18,6 @@ from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
 from cluster.deploy.layout import MASTER_ROLE, USUAL, Layout, port_of
 from cluster.deploy.node_files import (
-    CONFIG_PATH,
     DATA_DIRECTORY,
     FAILPOINT_LOG_PATH,
     FILL_COMMAND,
@@ -28,10 +27,10 @@ from cluster.deploy.node_files import (
     FOREIGN_DIRECTORY,
     LOG_PATH,
     NODE_DAEMON,
-    UNPACK_COMMAND,
     code_archive,
     corrupt_command,
     format_command,
+    install_command,
     read_command,
 )
 from cluster.identity import identity_file
@@ -55,12 +54,15 @@ QUIET_LOOK_S = 0.2
 
 
 class Machines(Protocol):
-    """What the database needs of its environment: SSH to the machines, and their addresses on the data network."""
+    """What the database needs of its environment: SSH to the machines, their addresses on the data network, and what
+    becomes of programs there."""
 
     @property
     def fleet(self) -> SshFleet: ...
 
     def data_address(self, node: str) -> str: ...
+
+    async def process_state(self, node: str, program: daemon.Daemon) -> ProcessState: ...
 
 
 class SshDatabase(ReferenceDatabase):
@@ -108,10 +110,9 @@ class SshDatabase(ReferenceDatabase):
         archive = await asyncio.to_thread(code_archive)
 
         async def install_on(node: Node) -> None:
-            await self._machines.fleet.check(node.name, UNPACK_COMMAND, archive)
-            await self._machines.fleet.upload(node.name, CONFIG_PATH, dump_config(self._config(node)))
-            identity = identity_file(self._cluster_id, node.name)
-            await self._machines.fleet.check(node.name, format_command(DATA_DIRECTORY), identity)
+            config, identity = dump_config(self._config(node)), identity_file(self._cluster_id, node.name)
+            command = install_command(len(archive), len(config))
+            await self._machines.fleet.check(node.name, command, archive + config + identity)
 
         await self._on_each_node(install_on)
 
@@ -132,7 +133,7 @@ class SshDatabase(ReferenceDatabase):
         await self._command(node, daemon.resume_command(self._daemon))
 
     async def process_state(self, node: str) -> ProcessState:
-        return daemon.parse_state(await self._command(node, daemon.state_command(self._daemon)))
+        return await self._machines.process_state(node, self._daemon)
 
     async def acted(self, node: str) -> Mapping[str, int]:
         """Read from the file in which the node's processes note it."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
-from harness.env.ssh import Conversation, SshFleet, SshHost, end_programs_command
-from harness.errors import HarnessError
+from harness.env.agents import Agents
+from harness.env.ssh import Conversation, SshFleet, SshHost
 from harness.ports import Clock
 from harness.protocols import Skew
 
@@ -19,7 +18,8 @@ CLOCK_FILE = "/dev/shm/assay-clock"
 LIBRARY = "/usr/$LIB/faketime/libfaketime.so.1"
 """The dynamic linker puts the machine's library directory in for `$LIB`."""
 
-ANSWER_TIMEOUT_S = 10.0
+RIGHT = b"null"
+"""Tells an agent that its clock is right."""
 
 PROGRAM_ENVIRONMENT = {
     "LD_PRELOAD": LIBRARY,
@@ -37,38 +37,25 @@ class Clocks:
     """One clock agent per node, spoken to over SSH, and what was asked of each."""
 
     def __init__(self, fleet: SshFleet, clock: Clock) -> None:
-        self._fleet = fleet
+        self._agents = Agents(fleet, self._start_agent)
         self._clock = clock
-        self._agents: dict[str, Conversation] = {}
         self._skews: dict[str, tuple[Skew, int]] = {}
 
-    async def start(self) -> None:
-        """Upload and start the agents; all clocks are right then."""
-        self._agents.update(await self._fleet.on_each(self._start_agent))
+    def start(self, host: SshHost) -> None:
+        """Start the agent of a machine, whose clock is right then; blocking."""
+        self._agents.start(host, RIGHT)
 
     def _start_agent(self, host: SshHost) -> Conversation:
-        """An agent that has answered once, so that its file is there."""
-        host.check(end_programs_command(AGENT_PATH))
-        host.check(f"cat > {AGENT_PATH}", AGENT_SOURCE.read_bytes())
-        agent = host.open_conversation(f"exec python3 -S -E {AGENT_PATH} {CLOCK_FILE}")
-        agent.ask(b"null", ANSWER_TIMEOUT_S)
-        return agent
+        return host.open_agent(AGENT_PATH, AGENT_SOURCE.read_bytes(), CLOCK_FILE)
 
     async def skew(self, node: str, skew: Skew | None) -> None:
         """Have the node's programs see such a wall clock; None: the machine's own. Raises HarnessError."""
-        told = None if skew is None else {"offset_ns": skew.offset_ns, "rate": skew.rate}
         self._skews.pop(node, None)
-        await self._fleet.on(node, partial(self._ask, json.dumps(told).encode()))
-        if skew is not None:
+        if skew is None:
+            await self._agents.ask(node, RIGHT)
+        else:
+            await self._agents.ask(node, json.dumps({"offset_ns": skew.offset_ns, "rate": skew.rate}).encode())
             self._skews[node] = (skew, self._clock.monotonic_ns())
-
-    def _ask(self, line: bytes, host: SshHost) -> None:
-        """Ask a node's agent, starting a new one once if the old one has died."""
-        try:
-            self._agents[host.name].ask(line, ANSWER_TIMEOUT_S)
-        except HarnessError:
-            self._agents[host.name] = self._start_agent(host)
-            self._agents[host.name].ask(line, ANSWER_TIMEOUT_S)
 
     def due_offset_ns(self, node: str) -> int:
         """How far ahead of this machine's the node's wall clock should be now: they share it when nothing was asked."""
@@ -79,5 +66,4 @@ class Clocks:
 
     def close(self) -> None:
         """End the agents, which sets the clocks right; never raises."""
-        for agent in self._agents.values():
-            agent.close()
+        self._agents.close()

@@ -3,7 +3,8 @@
 It answers lines of JSON on its standard input with lines on its output and ends when the input does. A probe is a UDP
 datagram, so it tells one-way cuts: `send` sends a token to other nodes, `collect` says whose datagrams of it arrived.
 A `flow` is many numbered datagrams to one address after another; `arrivals` says which arrived, and when. Times are of
-the monotonic clock, which machines that share a kernel share.
+the monotonic clock, which machines that share a kernel share. `process` says how a program is (`harness.env.daemon`),
+for which nothing has to be started: that costs a busy machine milliseconds.
 """
 
 import json
@@ -45,6 +46,7 @@ def main() -> None:
 def answer(question: dict, datagrams: socket.socket, port: int, arrived: Arrivals) -> object:  # type: ignore[type-arg]
     """Carry out `{"send": token, "as": name, "to": [address, …]}`, `{"collect": token}` or `{"arrivals": token}`.
 
+    `{"process": pid file, "marker": argument}` says `running`, `paused` or `dead`.
     `{"heard": token}` says how many different datagrams of each sender have arrived by now.
     `{"flow": token, "as": name, "to": [address, …], "count": n, "size": bytes, "over_s": seconds}` says when each left.
     """
@@ -56,6 +58,8 @@ def answer(question: dict, datagrams: socket.socket, port: int, arrived: Arrival
         receive(datagrams, arrived)
         senders = arrived.get(question["heard"], {})
         return {name: len({number for number, _ in found}) for name, found in senders.items()}
+    if "process" in question:
+        return process_state(question["process"], question["marker"])
     if "flow" in question:
         return send_flow(question, datagrams, port, arrived)
     message = f"{question['send']} {question['as']}".encode()
@@ -65,6 +69,22 @@ def answer(question: dict, datagrams: socket.socket, port: int, arrived: Arrival
         receive(datagrams, arrived)
         time.sleep(ROUND_GAP_S)
     return []
+
+
+def process_state(pid_file: str, marker: str) -> str:
+    """How the program is of which one argument is the marker, if the process in the file is it."""
+    try:
+        with open(pid_file) as file:
+            folder = f"/proc/{int(file.read())}"
+        with open(f"{folder}/cmdline", "rb") as file:
+            ours = marker.encode() in file.read().split(b"\0")
+        with open(f"{folder}/stat", "rb") as file:
+            letter = file.read().rpartition(b") ")[2][:1]
+    except (OSError, ValueError):
+        return "dead"
+    if not ours or letter in b"XZ":
+        return "dead"
+    return "paused" if letter in b"Tt" else "running"
 
 
 def send_flow(question: dict, datagrams: socket.socket, port: int, arrived: Arrivals) -> list[float]:  # type: ignore[type-arg]

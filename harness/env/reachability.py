@@ -6,23 +6,26 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.env.ssh import Conversation, SshFleet, SshHost, end_programs_command
+from harness.env.agents import Agents
+from harness.env.daemon import Daemon, parse_state, state_question
+from harness.env.ssh import Conversation, SshFleet, SshHost
 from harness.errors import HarnessError
 from harness.flow_wait import LOOK_S, WAIT_S, FlowWait
-from harness.protocols import CLIENTS, ProbeFlow
+from harness.protocols import CLIENTS, ProbeFlow, ProcessState
 
 AGENT_SOURCE = Path(__file__).parent / "probe_agent.py"
 AGENT_PATH = "/tmp/assay-probe-agent.py"
 PROBE_PORT = 7999
-ANSWER_TIMEOUT_S = 10.0
-ARE_YOU_THERE = {"collect": ""}
-"""A question whose answer means that the agent listens: asked of all before anyone sends."""
+ARE_YOU_THERE = b'{"collect": ""}'
+"""A question whose answer means that the agent listens."""
+
+ROUNDS = 3
+"""So often a round of probes is made in which an agent had to be started: it may have missed the first of them."""
 
 CLIENTS_ROUNDS = 4
 """How often the clients' datagram is sent."""
@@ -75,47 +78,54 @@ class ReachabilityProbe:
     An agent is a program of its own beside the node program, so no kill or pause of that one touches it.
     """
 
-    def __init__(self, fleet: SshFleet, data_addresses: Mapping[str, str]) -> None:
-        self._fleet = fleet
-        self._addresses = dict(data_addresses)
-        self._agents: dict[str, Conversation] = {}
+    def __init__(self, fleet: SshFleet) -> None:
+        self._addresses: dict[str, str] = {}
+        self._agents = Agents(fleet, self._start_agent)
         self._clients: ClientsProbe | None = None
         self._probes = 0
         self._one_at_a_time = asyncio.Lock()
 
-    async def start(self) -> None:
-        """Upload and start the agents."""
-        self._agents.update(await self._fleet.on_each(self._start_agent))
+    def start(self, host: SshHost, data_address: str) -> None:
+        """Start the agent of a machine that has this address, where it listens then; blocking."""
+        self._addresses[host.name] = data_address
+        self._agents.start(host, ARE_YOU_THERE)
 
     def _start_agent(self, host: SshHost) -> Conversation:
-        """An agent that has answered once, so that it listens."""
-        address = self._addresses[host.name]
-        host.check(end_programs_command(AGENT_PATH))
-        host.check(f"cat > {AGENT_PATH}", AGENT_SOURCE.read_bytes())
-        agent = host.open_conversation(f"exec python3 -S -E {AGENT_PATH} {address} {PROBE_PORT}")
-        agent.ask(json.dumps(ARE_YOU_THERE).encode(), ANSWER_TIMEOUT_S)
-        return agent
+        return host.open_agent(AGENT_PATH, AGENT_SOURCE.read_bytes(), f"{self._addresses[host.name]} {PROBE_PORT}")
 
     def include_clients(self, address: str) -> None:
         """From now on the matrix says who hears the clients, which are on this machine and have this address."""
         if self._clients is None:
             self._clients = ClientsProbe(address)
 
+    async def process_state(self, node: str, program: Daemon) -> ProcessState:
+        """How a program is on a node, as its kernel says now."""
+        answers = await self._ask_each({node: state_question(program)})
+        return parse_state(str(answers[node]))
+
     async def matrix(self) -> dict[tuple[str, str], bool]:
         """For every ordered pair of nodes whether a datagram sent now from the one arrives at the other."""
         async with self._one_at_a_time:
-            self._probes += 1
-            token = f"probe-{self._probes}"
-            await self._ask_each(dict.fromkeys(self._addresses, ARE_YOU_THERE))
-            if self._clients is not None:
-                self._clients.send(token, self._addresses.values())
-            await self._ask_each({name: self._send_question(name, token) for name in self._addresses})
-            await asyncio.sleep(SETTLE_S)
-            heard = await self._ask_each({name: {"collect": token} for name in self._addresses})
-        if self._clients is not None:
-            heard[CLIENTS] = self._clients.collect(token)
+            for _ in range(ROUNDS):
+                begun = self._agents.begun
+                heard = await self._heard()
+                if self._agents.begun == begun:
+                    break
+            else:
+                raise HarnessError("probes end as soon as they are started")
         names = list(heard)
         return {(source, target): source in heard[target] for source in names for target in names if source != target}
+
+    async def _heard(self) -> dict[str, Collection[str]]:
+        """Who hears whom, if all listen."""
+        self._probes += 1
+        token = f"probe-{self._probes}"
+        if self._clients is not None:
+            self._clients.send(token, self._addresses.values())
+        await self._ask_each({name: self._send_question(name, token) for name in self._addresses})
+        await asyncio.sleep(SETTLE_S)
+        heard: dict[str, Collection[str]] = await self._ask_each({name: {"collect": token} for name in self._addresses})
+        return heard if self._clients is None else heard | {CLIENTS: self._clients.collect(token)}
 
     async def flows(
         self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
@@ -159,27 +169,16 @@ class ReachabilityProbe:
         others += [self._clients.address] if self._clients is not None else []
         return {"send": token, "as": name, "to": others}
 
-    async def _ask_each(self, questions: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        answers = await asyncio.gather(
-            *(self._fleet.on(name, partial(self._ask, question)) for name, question in questions.items())
-        )
-        return dict(zip(questions, answers, strict=True))
-
-    def _ask(self, question: dict[str, Any], host: SshHost) -> Any:
-        """Ask a node's agent, starting a new one once if the old one has died."""
-        line = json.dumps(question).encode()
-        try:
-            return json.loads(self._agents[host.name].ask(line, ANSWER_TIMEOUT_S))
-        except HarnessError:
-            self._agents[host.name] = self._start_agent(host)
-            return json.loads(self._agents[host.name].ask(line, ANSWER_TIMEOUT_S))
+    async def _ask_each(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        lines = {name: json.dumps(question).encode() for name, question in questions.items()}
+        answers = await asyncio.gather(*(self._agents.ask(name, line) for name, line in lines.items()))
+        return dict(zip(questions, map(json.loads, answers), strict=True))
 
     def close(self) -> None:
         """End the agents; never raises."""
         if self._clients is not None:
             self._clients.close()
-        for agent in self._agents.values():
-            agent.close()
+        self._agents.close()
 
 
 def _flow(sent_s: list[float], arrivals: list[tuple[int, float]], size: int) -> ProbeFlow:

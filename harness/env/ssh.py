@@ -30,6 +30,8 @@ RECONNECT_TIMEOUT_S = 3.0
 PREPARED_AT_ONCE = 8
 """Machines that share this one's cores are prepared so many at a time: what takes a second on each would outlast every
 timeout if 59 began it together."""
+THREADS = 256
+"""As many as are needed are started: one for each command under way."""
 LOOK_S = 1.0
 """A command that takes longer is one whose machine may be gone: every so often its environment is asked."""
 RETRY_S = 0.05
@@ -165,14 +167,22 @@ class SshHost:
             raise self._failure(f"{command[:80]!r} on {self.name} ended with {result.status}: {words[-300:]}")
         return result.text
 
-    def open_conversation(self, command: str) -> Conversation:
-        """Start a program that answers lines with lines and lives no longer than this connection."""
+    def open_conversation(self, command: str, stdin: bytes = b"") -> Conversation:
+        """Start a program that answers lines with lines and lives no longer than this connection; `stdin` is what it
+        reads before them."""
         try:
             channel = self._open_channel(COMMAND_TIMEOUT_S)
             channel.exec_command(command)
+            channel.sendall(stdin)
             return Conversation(channel, self._failure_of_probe)
         except SSH_FAILURES as error:
             raise self._failure(f"SSH to {self.name} failed: {error!r}") from error
+
+    def open_agent(self, path: str, source: bytes, arguments: str) -> Conversation:
+        """The same with a program in Python that is put there first, instead of any that was started from that file."""
+        self.check(end_programs_command(path))
+        begin = f"head -c {len(source)} > {path} && exec python3 -S -E {path} {arguments}"
+        return self.open_conversation(begin, source)
 
     def drop_if_gone(self) -> None:
         """Drop the connection to a machine that can't answer: a frozen one would leave whoever waits without a word
@@ -264,18 +274,18 @@ def _drain(receive: Callable[[int], bytes]) -> bytes:
 class SshFleet:
     """The machines of one run by node name, commanded in parallel."""
 
-    def __init__(self, targets: Mapping[str, SshTarget], explain: Explain = lambda name: None) -> None:
-        self._hosts = {name: SshHost(name, target, explain) for name, target in targets.items()}
-        self._threads = ThreadPoolExecutor(max_workers=2 * len(self._hosts) + 2, thread_name_prefix="assay-ssh")
+    def __init__(self, explain: Explain = lambda name: None) -> None:
+        self._explain = explain
+        self._hosts: dict[str, SshHost] = {}
+        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="assay-ssh")
+        self._turns = asyncio.Semaphore(PREPARED_AT_ONCE)
         self._closed = False
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._hosts)
-
-    async def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Log in everywhere; raises HarnessError naming the first machine that can't be reached."""
-        await self.on_each(lambda host: host.connect(timeout_s))
+    async def add(self, name: str, target: SshTarget, prepare: Callable[[SshHost], None]) -> None:
+        """One more machine, which a blocking action prepares, when it has its turn: it has to `connect` first."""
+        self._hosts[name] = SshHost(name, target, self._explain)
+        async with self._turns:
+            await self.on(name, prepare)
 
     async def on(self, name: str, action: Callable[[SshHost], T]) -> T:
         """Run a blocking action on one machine."""
@@ -295,17 +305,6 @@ class SshFleet:
         while True:
             await asyncio.sleep(LOOK_S)
             await asyncio.to_thread(host.drop_if_gone)
-
-    async def on_each(self, action: Callable[[SshHost], T]) -> dict[str, T]:
-        """Prepare every machine by a blocking action, a few at a time; every one is tried, then the first failure is
-        raised."""
-        turns = asyncio.Semaphore(PREPARED_AT_ONCE)
-
-        async def in_turn(name: str) -> T:
-            async with turns:
-                return await self.on(name, action)
-
-        return await self._gather({name: in_turn(name) for name in self._hosts})
 
     async def check(self, name: str, command: str, stdin: bytes = b"", timeout_s: float | None = None) -> str:
         """Run one command on one machine; it has to succeed."""
@@ -344,4 +343,4 @@ def end_programs_command(path: str) -> str:
     """Shell text that ends every program that was started from this file, and waits until it has: one whose connection
     broke may not have noticed, and would go on beside its successor."""
     pattern = shlex.quote(f"[{path[0]}]{path[1:]}")  # so that this shell is none of them
-    return f"pkill -9 -f {pattern}; while pgrep -f {pattern} >/dev/null; do sleep 0.02; done"
+    return f"! pkill -9 -f {pattern} || while pgrep -f {pattern} >/dev/null; do sleep 0.02; done"

@@ -13,6 +13,7 @@ from cluster.deploy.database_ssh import SshDatabase
 from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import leaders, ready_timeout_s
 from harness.env.docker.environment import DockerEnvironment
+from harness.env.ssh import Conversation
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ops import CellAddress, Mop, Op
 from harness.protocols import Client, DiskState, Node
@@ -109,6 +110,12 @@ class Nodes:
 
     async def tear_down(self) -> None:
         await self.environment.teardown()
+
+
+async def open_on_each(environment: DockerEnvironment, command: str) -> dict[str, Conversation]:
+    """A program on each of the three nodes that answers lines."""
+    opened = [environment.fleet.on(node.name, lambda host: host.open_conversation(command)) for node in THREE_NODES]
+    return dict(zip((node.name for node in THREE_NODES), await asyncio.gather(*opened), strict=True))
 
 
 class Cluster:

@@ -17,6 +17,7 @@ from harness.protocols import Database, Node, NodeStatus
 from nemesis.kinds.clocks import FAMILY as CLOCKS
 from nemesis.kinds.packets import PACKETS
 from nemesis.nemesis import FaultNemesis, Patience
+from tests.docker.shared_cluster import open_on_each
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
@@ -48,7 +49,7 @@ class Told:
 def database(runner: asyncio.Runner, environment: DockerEnvironment) -> Iterator[Database]:
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.program_environment.items())
     command = f"exec env {variables} python3 -u -c {shlex.quote(PROGRAM)}"
-    programs = runner.run(environment.fleet.on_each(lambda host: host.open_conversation(command)))
+    programs = runner.run(open_on_each(environment, command))
     yield cast(Database, Told(programs))
     for program in programs.values():
         program.close()

@@ -14,6 +14,7 @@ import pytest
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.ssh import Conversation
 from harness.protocols import ClockControl, Skew
+from tests.docker.shared_cluster import open_on_each
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
@@ -34,7 +35,7 @@ def programs(runner: asyncio.Runner, environment: DockerEnvironment) -> Iterator
         pytest.skip("libfaketime does not work in the node image")
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.program_environment.items())
     command = f"exec env {variables} python3 -u -c {shlex.quote(PROGRAM)}"
-    programs = runner.run(environment.fleet.on_each(lambda host: host.open_conversation(command)))
+    programs = runner.run(open_on_each(environment, command))
     yield programs
     for program in programs.values():
         program.close()

@@ -31,7 +31,7 @@ def cut_links(runner: asyncio.Runner, environment: DockerEnvironment) -> set[Lin
 
 
 def stub_state(runner: asyncio.Runner, environment: DockerEnvironment) -> ProcessState:
-    return daemon.parse_state(runner.run(environment.fleet.check("t1", daemon.state_command(STUB))))
+    return runner.run(environment.process_state("t1", STUB))
 
 
 def test_commands_run_on_the_named_node(runner: asyncio.Runner, environment: DockerEnvironment) -> None:

@@ -1,4 +1,5 @@
-"""The shell text that keeps a program as a daemon, run by this machine's own shell on a program that does nothing."""
+"""The shell text that keeps a program as a daemon, run by this machine's own shell on a program that does nothing, and
+what a probe agent says of it."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import pytest
 
 from harness.env import daemon
 from harness.env.daemon import Daemon
+from harness.env.probe_agent import process_state
 from harness.errors import HarnessError
 from harness.protocols import ProcessState
 
@@ -24,7 +26,8 @@ def sh(command: str) -> str:
 
 
 def state(program: Daemon) -> ProcessState:
-    return daemon.parse_state(sh(daemon.state_command(program)))
+    question = dict(daemon.state_question(program))
+    return daemon.parse_state(process_state(question["process"], question["marker"]))
 
 
 def a_daemon(directory: Path, code: str, marker: str) -> Daemon:
@@ -132,6 +135,8 @@ def test_a_killed_program_that_nobody_reaped_is_dead(sleeper: Daemon) -> None:
     child = subprocess.Popen(list(sleeper.argv), env={**os.environ, **sleeper.environment}, stdout=subprocess.DEVNULL)
     Path(sleeper.pid_file).parent.mkdir()
     Path(sleeper.pid_file).write_text(f"{child.pid}\n")
+    while sleeper.marker.encode() not in _read(Path(f"/proc/{child.pid}/cmdline")):
+        time.sleep(0.01)
     assert state(sleeper) is ProcessState.RUNNING
     child.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -140,5 +145,5 @@ def test_a_killed_program_that_nobody_reaped_is_dead(sleeper: Daemon) -> None:
 
 
 def test_an_answer_that_is_no_state_is_our_failure() -> None:
-    with pytest.raises(HarnessError, match="answered 'bash: not found'"):
-        daemon.parse_state("bash: not found\n")
+    with pytest.raises(HarnessError, match="answered 'null'"):
+        daemon.parse_state("null")

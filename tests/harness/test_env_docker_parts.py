@@ -84,9 +84,9 @@ def test_an_engine_that_fails_later_is_our_failure() -> None:
 
 def test_a_machine_without_ssh_is_our_failure_that_names_it() -> None:
     async def connect() -> None:
-        fleet = SshFleet({"t1": SshTarget("127.0.0.1", port=1, key=make_key(), host_key=make_key().public)})
+        fleet, target = SshFleet(), SshTarget("127.0.0.1", port=1, key=make_key(), host_key=make_key().public)
         try:
-            await fleet.connect(timeout_s=0.2)
+            await fleet.add("t1", target, lambda host: host.connect(timeout_s=0.2))
         finally:
             fleet.close()
 

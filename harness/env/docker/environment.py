@@ -6,29 +6,32 @@ import asyncio
 import atexit
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from harness.env import clocks, firewall, shaping
+from harness.env.daemon import Daemon
 from harness.env.docker.abilities import PROBE_COMMAND, NodeAbilities, parse_abilities
 from harness.env.docker.engine import connect_engine, memory_of
 from harness.env.docker.images import ImageSpec, Report, ensure_image, image_spec
 from harness.env.docker.leftovers import remove_run
 from harness.env.docker.machines import (
-    Addresses,
     KeptLogs,
     Keys,
+    Machine,
     MachinePlan,
     begun_at,
     make_machines,
     make_networks,
     require_memory,
     run_once,
+    start_machine,
 )
 from harness.env.reachability import ReachabilityProbe, own_address
-from harness.env.ssh import Gone, SshFleet, SshTarget, make_key
+from harness.env.ssh import Gone, SshFleet, SshHost, SshTarget, make_key
 from harness.errors import HarnessError
 from harness.ports import Clock
-from harness.protocols import CLIENTS, Impairment, Node, ProbeFlow, Skew
+from harness.protocols import CLIENTS, Impairment, Node, ProbeFlow, ProcessState, Skew
 from harness.strain import of_this_machine
 
 T = TypeVar("T")
@@ -74,8 +77,7 @@ class DockerEnvironment:
         self._image = image or image_spec()
         self._report = report
         self._work: list[asyncio.Future[Any]] = []
-        self._addresses: dict[str, Addresses] = {}
-        self._begun: dict[str, str] = {}
+        self._machines: dict[str, Machine] = {}
         self._cut_at: set[str] = set()
         self._fleet: SshFleet | None = None
         self._probe: ReachabilityProbe | None = None
@@ -108,7 +110,7 @@ class DockerEnvironment:
 
     def data_address(self, node: str) -> str:
         """The node's IP address on the data network; the harness can reach it too."""
-        return self._addresses[node].data
+        return self._machines[node].data
 
     async def prepare(self, try_out: bool = False) -> None:
         """Make the node image if the engine lacks it: about a minute, once per machine; `setup` does it otherwise.
@@ -135,29 +137,37 @@ class DockerEnvironment:
             self._report(f"making {len(names)} containers, about one a second")
         networks = await self._blocking(lambda: make_networks(self._client, self.run_id))
         plan = MachinePlan(self.run_id, image, networks, keys, self._volume_mib, self._logs)
-        self._addresses = await self._blocking(lambda: make_machines(self._client, plan, names))
-        self._begun = await self._blocking(lambda: {name: begun_at(self._client, self.run_id, name) for name in names})
-        self._fleet = SshFleet(
-            {
-                name: SshTarget(address.control, key=keys.user, host_key=keys.host.public)
-                for name, address in self._addresses.items()
-            },
-            self._disturbance,
-        )
-        await self._fleet.connect()
-        await self._fleet.on_each(lambda host: host.check(firewall.install_command(self.data_address(host.name))))
-        self._probe = ReachabilityProbe(self._fleet, {name: self.data_address(name) for name in names})
-        await self._probe.start()
+        containers = await self._blocking(lambda: make_machines(self._client, plan, names))
+        self._fleet = SshFleet(self._disturbance)
+        self._probe = ReachabilityProbe(self._fleet)
         if "clock" in self.capabilities:
             self._clocks = clocks.Clocks(self._fleet, self.clock)
-            await self._clocks.start()
+        preparing: list[asyncio.Task[None]] = []
+        try:
+            for name, container in containers.items():
+                start = partial(start_machine, self._client, container, name, networks)
+                machine = self._machines[name] = await self._blocking(start)
+                target = SshTarget(machine.control, key=keys.user, host_key=keys.host.public)
+                preparing.append(asyncio.create_task(self._fleet.add(name, target, self._prepare_host)))
+            await asyncio.gather(*preparing)
+        finally:
+            for task in preparing:
+                task.cancel()
+
+    def _prepare_host(self, host: SshHost) -> None:
+        """Log in, and make firewall and agents ready, while the next container is started."""
+        host.connect()
+        host.check(firewall.install_command(self.data_address(host.name)))
+        self._prober().start(host, self.data_address(host.name))
+        if self._clocks is not None:
+            self._clocks.start(host)
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
         """Drop, at each target, what comes from its sources; on all nodes in parallel, each in one transaction.
 
         Clients run on the harness's own machine, from where nodes are asked for their status too: that is cut as well.
         """
-        addresses = {name: self.data_address(name) for name in self._addresses}
+        addresses = {name: self.data_address(name) for name in self._machines}
         addresses[CLIENTS] = own_address(next(iter(addresses.values())))
         changed = {name: firewall.Dropped() for name in self._cut_at} | firewall.dropped_at(links, addresses)
         if self._probe is not None and any(CLIENTS in link for link in links):
@@ -168,14 +178,21 @@ class DockerEnvironment:
 
     async def heal_network(self) -> None:
         """Flush our chains on every node; all are tried, whatever fails."""
-        await self.fleet.check_each(dict.fromkeys(self._addresses, firewall.heal_command()))
+        await self.fleet.check_each(dict.fromkeys(self._machines, firewall.heal_command()))
         self._cut_at = set()
 
     async def reachability(self) -> dict[tuple[str, str], bool]:
         """Probed now by datagrams between the nodes' data addresses."""
+        return await self._prober().matrix()
+
+    async def process_state(self, node: str, program: Daemon) -> ProcessState:
+        """How a program is on a node, asked there."""
+        return await self._prober().process_state(node, program)
+
+    def _prober(self) -> ReachabilityProbe:
         if self._probe is None:
             raise HarnessError("the Docker environment is not set up")
-        return await self._probe.matrix()
+        return self._probe
 
     async def skew_clock(self, node: str, skew: Skew | None) -> None:
         """By libfaketime, in programs that were started with `program_environment`."""
@@ -191,7 +208,7 @@ class DockerEnvironment:
 
     async def impair(self, links: Mapping[tuple[str, str], Impairment]) -> None:
         """By `tc` where packets leave, and by the firewall, for loss, where they arrive; on all nodes in parallel."""
-        addresses = {name: self.data_address(name) for name in self._addresses}
+        addresses = {name: self.data_address(name) for name in self._machines}
         leaving, losing = shaping.leaving(links, addresses), shaping.loss_at(links, addresses)
         commands: dict[str, str] = {}
         for name, address in addresses.items():
@@ -213,15 +230,13 @@ class DockerEnvironment:
         self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
     ) -> Mapping[tuple[str, str], ProbeFlow]:
         """What datagrams meet that are sent over these links now."""
-        if self._probe is None:
-            raise HarnessError("the Docker environment is not set up")
-        return await self._probe.flows(links, count, size, over_s)
+        return await self._prober().flows(links, count, size, over_s)
 
     async def disturbed(self) -> tuple[str, ...]:
         """`harness.protocols.Inspected`: containers that were removed, stopped or started by somebody else."""
-        found = await asyncio.gather(*(asyncio.to_thread(self._disturbance, name) for name in self._addresses))
+        found = await asyncio.gather(*(asyncio.to_thread(self._disturbance, name) for name in self._machines))
         return tuple(
-            f"{name} is gone: {gone.why}" for name, gone in zip(self._addresses, found, strict=True) if gone is not None
+            f"{name} is gone: {gone.why}" for name, gone in zip(self._machines, found, strict=True) if gone is not None
         )
 
     def _disturbance(self, name: str) -> Gone | None:
@@ -230,7 +245,8 @@ class DockerEnvironment:
             begun = begun_at(self._client, self.run_id, name)
         except HarnessError as error:
             return Gone(str(error))
-        started_anew = begun and begun != self._begun.get(name, begun)
+        known = self._machines.get(name)
+        started_anew = begun and known is not None and begun != known.begun
         return Gone("its container was started anew", answers=True) if started_anew else None
 
     async def teardown(self) -> None:

@@ -35,11 +35,13 @@ VOLUME_PATH = "/var/lib/assay"
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
-    """A node's addresses: SSH is on the control network, the database and every fault on the data network."""
+class Machine:
+    """A container that was started: its addresses (SSH is on the control network, the database and every fault on the
+    data network), and when it was, in the engine's words."""
 
     control: str
     data: str
+    begun: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +104,15 @@ def make_networks(client: Any, run_id: str) -> tuple[str, str]:
     return names
 
 
-def make_machines(client: Any, plan: MachinePlan, nodes: Sequence[str]) -> dict[str, Addresses]:
-    """One running container per node name, on both networks, with the run's keys in place.
+def make_machines(client: Any, plan: MachinePlan, nodes: Sequence[str]) -> dict[str, str]:
+    """The id of one container per node name, on both networks, with the run's keys in place; made in parallel.
 
-    At VOLUME_PATH there is a volume with the run's labels.
-
-    They are made in parallel but join their networks (that is, start) one by one: engines before 28 keep a count of
-    each network's endpoints, and it was seen one too high after several containers had joined and left at once; then
-    only a restart of the engine frees the network (moby/moby#42119).
+    At VOLUME_PATH there is a volume with the run's labels. They join their networks (that is, start) one by one:
+    engines before 28 keep a count of each network's endpoints, and it was seen one too high after several containers
+    had joined and left at once; then only a restart of the engine frees the network (moby/moby#42119).
     """
     with ThreadPoolExecutor(max_workers=MACHINES_AT_ONCE, thread_name_prefix="assay-docker") as pool:
-        made = list(pool.map(partial(_make_machine, client, plan), nodes))
-    return {
-        node: _start_machine(client, container, node, plan.networks)
-        for node, container in zip(nodes, made, strict=True)
-    }
+        return dict(zip(nodes, pool.map(partial(_make_machine, client, plan), nodes), strict=True))
 
 
 def _make_machine(client: Any, plan: MachinePlan, node: str) -> str:
@@ -146,14 +142,16 @@ def _volume(api: Any, plan: MachinePlan, node: str) -> dict[str, Any]:
     return {"binds": {name: {"bind": VOLUME_PATH, "mode": "rw"}}}
 
 
-def _start_machine(client: Any, container: str, node: str, networks: tuple[str, str]) -> Addresses:
+def start_machine(client: Any, container: str, node: str, networks: tuple[str, str]) -> Machine:
+    """Start a container that was made for a node."""
     with engine_failures(f"starting the container of {node}"):
         client.api.start(container)
-        found = client.api.inspect_container(container)["NetworkSettings"]["Networks"]
-    control, data = (found[network]["IPAddress"] for network in networks)
+        found = client.api.inspect_container(container)
+    joined = found["NetworkSettings"]["Networks"]
+    control, data = (joined[network]["IPAddress"] for network in networks)
     if not (control and data):
         raise HarnessError(f"the container of {node} ended as soon as it was started")
-    return Addresses(control, data)
+    return Machine(control, data, str(found["State"]["StartedAt"]))
 
 
 def begun_at(client: Any, run_id: str, node: str) -> str:
