@@ -23,8 +23,10 @@ T = TypeVar("T")
 
 THREE_NODES = (Node("t1", "tserver"), Node("t2", "tserver"), Node("t3", "tserver"))
 
-MASTERS, TSERVERS = 3, 5
-"""A tablet of three replicas has servers to spare."""
+MASTERS, TSERVERS, ZONES = 3, 5, 3
+"""A tablet of three replicas has servers to spare, and a replica in each zone."""
+
+LAYOUT = Layout(MASTERS, TSERVERS, ZONES)
 
 KNOBS = Knobs(snapshot_entries=100, retained_entries=50)
 """Followers that were away for a while need a snapshot."""
@@ -136,7 +138,7 @@ class Cluster:
         await self.environment.prepare(try_out=True)
         clock = "clock" in self.environment.capabilities
         variables = self.environment.program_environment if clock else {}
-        self.database = SshDatabase(self.environment, Layout(MASTERS, TSERVERS), knobs=KNOBS, environment=variables)
+        self.database = SshDatabase(self.environment, LAYOUT, knobs=KNOBS, environment=variables)
         await self.environment.setup(self.database.nodes)
         await self.database.install()
         await asyncio.gather(*(self.database.start(node.name) for node in self.database.nodes))

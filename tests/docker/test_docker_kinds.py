@@ -51,10 +51,10 @@ class Stand:
         self.load.cancel()
         await self.nemesis.teardown()
 
-    async def step(self, name: str, kind: str = "", instance: int = 0) -> dict[str, Any]:
-        """What the nemesis tells of a step of the preferred variant."""
+    async def step(self, name: str, kind: str = "", instance: int = 0, variant: str = "") -> dict[str, Any]:
+        """What the nemesis tells of a step, of the preferred variant if none is named."""
         kind = kind or self.kind
-        variant = next(iter(KINDS[kind].variants)) if kind in KINDS else kind
+        variant = variant or (next(iter(KINDS[kind].variants)) if kind in KINDS else kind)
         value = {"fault": kind, "variant": variant, "instance": instance, "step": name, "seed": 7}
         done = await self.nemesis.invoke(Op("invoke", -1, name, value=value, time=0))
         return cast(dict[str, Any], done.value)
@@ -82,21 +82,36 @@ def comes_to_its_core_and_heals(cluster: Cluster, script: str) -> None:
     cluster.run(cluster.serves())
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if name not in ELSEWHERE])
-def test_each_kind_takes_effect_is_seen_and_heals(kind: str, cluster: Cluster) -> None:
-    skip_without(cluster, KINDS[kind].needs)
+def takes_effect_is_seen_and_heals(cluster: Cluster, kind: str, variant: str = "") -> dict[str, Any]:
+    """What the nemesis told of its begin."""
 
     async def scenario() -> tuple[dict[str, Any], dict[str, Any]]:
         async with Stand(cluster, kind) as stand:
-            begun = await stand.step("begin")
+            begun = await stand.step("begin", variant=variant)
             await asyncio.sleep(ROLLING_S if kind == "rolling-restart" else LASTS_S)
             return begun, await stand.step("end")
 
+    skip_without(cluster, KINDS[kind].needs)
     begun, ended = cluster.run(scenario())
     assert begun["observed"] is True, begun["evidence"]
     assert ended["spans"], "it was seen while it lasted"
     assert ended["observed"] is True, ended["evidence"]
     cluster.run(cluster.serves())
+    return begun
+
+
+@pytest.mark.parametrize("kind", [name for name in KINDS if name not in ELSEWHERE])
+def test_each_kind_takes_effect_is_seen_and_heals(kind: str, cluster: Cluster) -> None:
+    takes_effect_is_seen_and_heals(cluster, kind)
+
+
+@pytest.mark.parametrize(
+    ("variant", "links"), [("masters-from-tservers", (30, 15)), ("zone", (30, 24)), ("zones", (42,))]
+)
+def test_roles_and_zones_lose_sight_of_each_other(variant: str, links: tuple[int, ...], cluster: Cluster) -> None:
+    """Three masters and five tablet servers, now and then one way only; a zone of three nodes, or of two; all three."""
+    begun = takes_effect_is_seen_and_heals(cluster, "partition", variant)
+    assert begun["evidence"]["cut"] in links
 
 
 def test_a_heal_that_another_fault_hides_is_seen_once_that_is_over(cluster: Cluster) -> None:
