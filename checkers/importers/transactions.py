@@ -35,10 +35,19 @@ def integers(path: Path, words: list[bytes]) -> Ints:
     try:
         numbers = np.array(words, dtype="S").astype(np.int64) if words else np.empty(0, np.int64)
     except (OverflowError, ValueError) as error:
-        raise UserError(f"{path} has a number that does not fit 64 bits.") from error
+        raise too_large(path) from error
+    require_known(path, numbers)
+    return numbers
+
+
+def too_large(path: Path) -> UserError:
+    return UserError(f"{path} has a number that does not fit 64 bits.")
+
+
+def require_known(path: Path, numbers: Ints) -> None:
+    """Raise UserError for integers that could be mistaken for interned values."""
     if len(numbers) and int(numbers.min()) <= FOREIGN_BASE:
         raise UserError(f"{path} has the number {numbers.min()}; the least that can be judged is {FOREIGN_BASE + 1}.")
-    return numbers
 
 
 def transactions_source(path: Path, format: str, told: Transactions) -> Source:

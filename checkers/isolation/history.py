@@ -36,11 +36,10 @@ class History(NamedTuple):
 
 def read_history(rows: Columns, initial: int | None = None) -> History:
     """Number transactions, keys and versions, match reads with writes, and order sessions."""
-    order = np.lexsort((rows["place"], rows["invoke"]))
-    if not (order == np.arange(len(order))).all():
-        rows = selected(rows, order)
+    if not _is_in_order(rows["invoke"], rows["place"]):
+        rows = selected(rows, np.lexsort((rows["place"], rows["invoke"])))
     begins = np.flatnonzero(np.diff(rows["invoke"], prepend=-1))
-    begin = np.append(begins, len(order))
+    begin = np.append(begins, len(rows["invoke"]))
     key, keys = together([rows[name] for name in ADDRESS])
     version, versions = together([key, rows["value"]])
     mops = TransactionRows(
@@ -60,6 +59,11 @@ def read_history(rows: Columns, initial: int | None = None) -> History:
     return History(rows, mops, keys, matched, reads, read_row, writes, chains, rows["invoke"][begins], initial)
 
 
+def _is_in_order(invoke: Ints, place: Ints) -> bool:
+    same = invoke[1:] == invoke[:-1]
+    return bool(np.where(same, place[1:] > place[:-1], invoke[1:] > invoke[:-1]).all())
+
+
 def _begins(owner: Ints, count: int) -> Ints:
     begin = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(owner, minlength=count), out=begin[1:])
@@ -74,7 +78,8 @@ def _reads(mops: TransactionRows, matched: Matched, owner: Ints) -> tuple[Reads,
 
 def _writes(mops: TransactionRows, matched: Matched, owner: Ints, committed: np.ndarray) -> Writes:
     row = np.flatnonzero(matched.final & committed[owner])
-    row = row[np.lexsort((mops.key[row], owner[row]))]
+    by_owner_and_key = owner[row] * (int(mops.key.max(initial=0)) + 1) + mops.key[row]
+    row = row[np.argsort(by_owner_and_key, kind="stable")]
     return Writes(_begins(owner[row], len(mops.status)), mops.key[row])
 
 

@@ -43,6 +43,10 @@ CYCLE_ANOMALIES: Final = {
 REACHED: Final = "reached"
 """Name of the finding that tells the strongest level."""
 
+_ENOUGH: Final = ((), (1,), (2,), (2, 3))
+"""By level, those that have no cycle only if no level up to this has one: what read committed demands read atomic does
+too, but the edges of causal are enough only where read atomic holds."""
+
 _CYCLES: Final = 256
 """At most so many components are searched for their shortest cycle; further ones are counted as the graver class."""
 
@@ -83,26 +87,23 @@ class IsolationKernel:
         return counts, kept
 
     def _climb(self, history: History) -> tuple[int, dict[str, int], list[Finding]]:
-        """The strongest level without a cycle, of those that are tried, and the cycles of the next."""
+        """The strongest level without a cycle, of those that are tried, and the cycles of the next.
+
+        Where some levels hold (`_ENOUGH`) those below them do, and are looked at only if one of them does not.
+        """
         source, target, reason = so_wr(history)
+        cause = _Cause(source, target, reason, len(source), "none")
         nodes = len(history.invoke) + 1
-        graph = digraph(nodes, source, target)
-        order = np.empty(nodes, np.int32)
+        graph, order = digraph(nodes, source, target), np.empty(nodes, np.int32)
         if peel(graph.offsets, graph.targets, order) < nodes:
-            return 0, *self._cycles(history, graph, _Cause(source, target, reason, len(source), "none"))
+            return 0, *self._cycles(history, graph, cause)
+        if all(_is_acyclic(_level_graph(history, cause, level, order)[0]) for level in _ENOUGH[self.highest]):
+            return self.highest, {}, []
         for level in range(1, self.highest + 1):
-            demanded = _demanded(history, level, order)
-            cause = _Cause(
-                np.concatenate((source, demanded.source)),
-                np.concatenate((target, demanded.target)),
-                np.concatenate((reason, demanded.reason)),
-                len(source),
-                LEVELS[level],
-            )
-            graph = digraph(nodes, cause.source, cause.target)
-            if peel(graph.offsets, graph.targets, np.empty(nodes, np.int32)) < nodes:
-                return level - 1, *self._cycles(history, graph, cause)
-        return self.highest, {}, []
+            graph, demanding = _level_graph(history, cause, level, order)
+            if not _is_acyclic(graph):
+                return level - 1, *self._cycles(history, graph, demanding)
+        raise AssertionError("a level that had a cycle has none")
 
     def _cycles(self, history: History, graph: Digraph, cause: _Cause) -> tuple[dict[str, int], list[Finding]]:
         component, found = cyclic_components(graph)
@@ -134,6 +135,24 @@ class _Cause:
     reason: Ints
     demanded: int
     level: str
+
+
+def _level_graph(history: History, base: _Cause, level: int, order: Int32s) -> tuple[Digraph, _Cause]:
+    """So, wr and what a level demands; `order` is a topological one of the former."""
+    demanded = _demanded(history, level, order)
+    cause = _Cause(
+        np.concatenate((base.source, demanded.source)),
+        np.concatenate((base.target, demanded.target)),
+        np.concatenate((base.reason, demanded.reason)),
+        len(base.source),
+        LEVELS[level],
+    )
+    return digraph(len(order), cause.source, cause.target), cause
+
+
+def _is_acyclic(graph: Digraph) -> bool:
+    nodes = len(graph.offsets) - 1
+    return bool(peel(graph.offsets, graph.targets, np.empty(nodes, np.int32)) == nodes)
 
 
 def _demanded(history: History, level: int, order: Int32s) -> DemandedEdges:
