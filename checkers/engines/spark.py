@@ -56,13 +56,17 @@ _ROWS_PER_GROUP: Final = 1 << 16
 
 
 class SparkEngine:
-    """See `Engine`. Starts its session at first use and keeps it until `close`."""
+    """See `Engine`. Starts its session at first use and keeps it until `close`.
+
+    What is refused once is not tried again: a cluster is given more than a minute to take us on.
+    """
 
     name = "spark"
 
     def __init__(self, options: SparkOptions | None = None) -> None:
         self._options = options or SparkOptions()
         self._session: Any = None
+        self._refused: UserError | None = None
         self.skipped: list[str] = []
 
     def run(self, work: Work[R]) -> R:
@@ -149,8 +153,14 @@ class SparkEngine:
             yield open_saved(path)
 
     def _started(self) -> Any:
+        if self._refused is not None:
+            raise self._refused
         if self._session is None:
-            self._session = start_session(self._options)
+            try:
+                self._session = start_session(self._options)
+            except UserError as refused:
+                self._refused = refused
+                raise
         return self._session
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from assay.check_command import spark_options
-from checkers.engines import session
+from checkers.engines import session, spark
 from checkers.engines.session import (
     SparkOptions,
     local_heap_mib,
@@ -26,6 +26,7 @@ from checkers.engines.session import (
     why_not_started,
     worker_fault,
 )
+from checkers.engines.spark import SparkEngine
 from checkers.made.examples import EXAMPLES
 from harness.errors import UserError
 
@@ -154,6 +155,21 @@ def test_a_cluster_of_another_spark_or_without_room_is_told(monkeypatch: pytest.
     with pytest.raises(UserError, match=r"No worker of spark://m:7077 starts an executor with a heap of 2g within"):
         session._await_executors(cluster(False, 0), "spark://m:7077", settings)
     session._await_executors(cluster(False, 1), "spark://m:7077", settings)
+
+
+def test_what_a_cluster_refuses_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refuse(options: SparkOptions) -> None:
+        asked.append(options)
+        raise UserError("No worker of spark://m:7077 starts an executor")
+
+    monkeypatch.setattr(spark, "start_session", refuse)
+    engine = SparkEngine(SparkOptions("spark://m:7077"))
+    for _ in range(3):
+        with pytest.raises(UserError, match="starts an executor"):
+            assert engine.cores
+    assert len(asked) == 1
 
 
 JAVA_THAT_DIES = """#!/bin/sh
