@@ -41,10 +41,14 @@ class Machine:
     log: Path
     process: subprocess.Popen[bytes] | None = None
 
+    def pids(self) -> list[str]:
+        """Of all that runs there."""
+        listed = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=False)
+        return listed.stdout.split()
+
     def kill(self) -> None:
         """Kill all that runs there, at once."""
-        pids = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=False).stdout
-        for pid in pids.split():
+        for pid in self.pids():
             try:
                 os.kill(int(pid), 9)
             except ProcessLookupError:
@@ -56,11 +60,13 @@ class Machine:
 
 @dataclass
 class Cluster:
-    """`lent` is the directory that all see by the same path; `work` is where workers keep executors' logs."""
+    """`lent` is the directory that all see by the same path; `work` is where workers keep executors' logs. A worker
+    gives its executor `memory_mib`, of which half is the heap of its JVM."""
 
     number: int
     home: Path
     lent: Path
+    memory_mib: int = 1024
     machines: dict[str, Machine] = field(default_factory=dict)
 
     @property
@@ -83,7 +89,7 @@ class Cluster:
         """What a driver on this machine has to tell Spark."""
         return (
             ("spark.driver.host", self.gateway),
-            ("spark.executor.memory", "512m"),
+            ("spark.executor.memory", f"{self.memory_mib // 2}m"),
             ("spark.driver.memory", "512m"),
         )
 
@@ -147,7 +153,7 @@ class Cluster:
         if role == "master":
             what = f"{spark_class}master.Master --host {address} --port {PORT} --webui-port 0"
         else:
-            size = f"--cores 1 --memory 1g --work-dir {kept}/work --webui-port 0"
+            size = f"--cores 1 --memory {self.memory_mib}m --work-dir {kept}/work --webui-port 0"
             what = f"{spark_class}worker.Worker {size} --host {address} {self.master}"
         java = check_java().resolve().parents[1]
         lines.append(
@@ -156,9 +162,12 @@ class Cluster:
         )
         return "\n".join(lines)
 
-    def executors_logs(self) -> str:
-        """What executors said on standard error."""
-        return "\n".join(path.read_text(errors="replace") for path in sorted(self.work.glob("*/*/stderr")))
+    def executors(self) -> int:
+        """How many executors run."""
+        processes = (
+            _text(Path("/proc", pid, "cmdline")) for machine in self.machines.values() for pid in machine.pids()
+        )
+        return sum("CoarseGrainedExecutorBackend" in command for command in processes)
 
     def stop(self) -> None:
         for machine in self.machines.values():
@@ -168,10 +177,10 @@ class Cluster:
 
 
 @contextmanager
-def standalone_cluster(home: Path, workers: int = 2) -> Iterator[Cluster]:
+def standalone_cluster(home: Path, workers: int = 2, memory_mib: int = 1024) -> Iterator[Cluster]:
     """A master and so many workers of one core, removed with the context."""
     number = os.getpid() % 250 + 1
-    cluster = Cluster(number, home, home / "lent")
+    cluster = Cluster(number, home, home / "lent", memory_mib)
     cluster.lent.mkdir()
     cluster.work.mkdir()
     try:
@@ -193,6 +202,13 @@ def _await(log: Path, sentence: str) -> None:
         if time.monotonic() > end:
             raise AssertionError(f"not said in {log}: {sentence}\n{log.read_text(errors='replace')[-3000:]}")
         time.sleep(0.1)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:  # the process ended meanwhile
+        return ""
 
 
 def _run(*command: str) -> None:

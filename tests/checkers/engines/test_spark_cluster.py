@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from standalone_cluster import Cluster, lacks, standalone_cluster
 
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
@@ -22,6 +22,8 @@ from checkers.made.examples import EXAMPLES
 from checkers.made.registers import RegisterShape, write_register_history
 from checkers.models import MODELS
 from harness.errors import UserError
+from tests.support.corpus import CORPUS, OWN
+from tests.support.standalone_cluster import Cluster, lacks
 
 pytestmark = [
     pytest.mark.spark,
@@ -31,19 +33,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        before, tempfile.tempdir = tempfile.tempdir, str(cluster.lent)
-        yield cluster
-        tempfile.tempdir = before
-
-
-@pytest.fixture(scope="module")
-def engine(cluster: Cluster) -> Iterator[SparkEngine]:
-    archive = cluster.home / "pack.tar.gz"
-    # in a process of its own, for it has a local session
-    subprocess.run([sys.executable, "-m", "assay.cli", "pack", "--to", archive], check=True)
+@pytest.fixture
+def engine(cluster: Cluster, archive: Path) -> Iterator[SparkEngine]:
+    """Which has all the cluster's cores until its test is over."""
     engine = SparkEngine(SparkOptions(cluster.master, cluster.settings(), archive))
     yield engine
     engine.close()
@@ -85,3 +77,60 @@ def test_a_worker_that_is_killed_costs_no_verdict(cluster: Cluster, engine: Spar
     verdict = judge_source(source, "register", engine)
     killed.join()
     assert (verdict.valid, verdict.counts) == (False, {"stale-read": 1})
+
+
+def check(cluster: Cluster, archive: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+    """`assay check` on the cluster, in a process of its own."""
+    settings = [word for name, value in cluster.settings() for word in ("--spark-conf", f"{name}={value}")]
+    where = ["--engine", "spark", "--spark-master", cluster.master, *settings, "--spark-archive", archive]
+    command = [sys.executable, "-m", "assay.cli", "check", *arguments, *where]
+    environment = os.environ | {"TMPDIR": str(cluster.lent)}
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+
+
+def await_true(condition: Callable[[], object], within_s: float = 90) -> None:
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("table", [OWN / "index.tsv", CORPUS / "index.tsv"], ids=["own", "shared"])
+def test_a_corpus_is_one_job(cluster: Cluster, archive: Path, table: Path) -> None:
+    if not table.exists():
+        pytest.skip(f"{table} is not there")
+    told, errors = check(cluster, archive, "--manifest", table).communicate(timeout=900)
+    agreements, _, rows = told.splitlines()[-1].split()[:3]
+    assert int(agreements) == int(rows) > 50, told + errors
+
+
+def large(cluster: Cluster) -> Path:
+    path = cluster.lent / "six-million.parquet"
+    if not path.exists():
+        write_register_history(RegisterShape(6_000_000, keys=1_000), path)
+    return path
+
+
+def test_a_driver_that_dies_leaves_no_executor(cluster: Cluster, archive: Path) -> None:
+    process = check(cluster, archive, large(cluster), "--model", "register")
+    await_true(cluster.executors)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    await_true(lambda: not cluster.executors())
+
+
+def test_a_driver_s_jvm_that_dies_is_one_sentence(cluster: Cluster, archive: Path) -> None:
+    process = check(cluster, archive, large(cluster), "--model", "register")
+    await_true(cluster.executors)
+    time.sleep(3)  # to be in the midst of it
+    jvm = next(pid for pid in children(process.pid) if "java" in Path("/proc", pid, "cmdline").read_text())
+    os.kill(int(jvm), signal.SIGKILL)
+    told, errors = process.communicate(timeout=120)
+    assert (process.returncode, told) == (254, "") and len(errors.splitlines()) == 1, told + errors
+    await_true(lambda: not cluster.executors())
+
+
+def children(parent: int) -> list[str]:
+    return [
+        pid for task in Path("/proc", str(parent), "task").iterdir() for pid in (task / "children").read_text().split()
+    ]
