@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.errors import HarnessError
@@ -32,6 +31,22 @@ class HardLimits:
     nemesis_s: float = 60.0
 
 
+class ProcessIds:
+    """The ids of the client threads' processes, which live on from one generator to the next.
+
+    Thread t's ids are t modulo the number of threads; a process whose operation ends `info` is never asked again.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.ids = tuple(range(threads))
+
+    def retire(self, process: int) -> None:
+        """Its thread goes on as the next process."""
+        count = len(self.ids)
+        thread = process % count
+        self.ids = (*self.ids[:thread], process + count, *self.ids[thread + 1 :])
+
+
 async def interpret(
     source: Source,
     *,
@@ -39,24 +54,19 @@ async def interpret(
     nemesis: Nemesis | None,
     recorder: Recorder,
     failures: FailureLog,
-    processes: tuple[int, ...],
+    processes: ProcessIds,
     limits: HardLimits = HardLimits(),
-    on_processes: Callable[[tuple[int, ...]], None] | None = None,
-) -> tuple[int, ...]:
-    """Carry out a generator to its end and return the process ids to go on with.
+) -> None:
+    """Carry out a generator to its end, by these processes, of which some retire.
 
-    `processes` has one id for each client thread (thread t's ids are t modulo their number); `on_processes` is told the
-    ids to go on with also when it fails. Operations in flight when it is cancelled, or fails, are recorded as `info`.
-    Raises HarnessError when the generator breaks its contract, and whatever the generator's own functions raise.
+    Operations in flight when it is cancelled, or fails, are recorded as `info`. Raises HarnessError when the generator
+    breaks its contract, and whatever the generator's own functions raise.
     """
     interpreter = _Interpreter(clients, nemesis, recorder, failures, processes, limits)
     try:
         await interpreter.carry_out(lift(source))
     finally:
         await interpreter.close()
-        if on_processes is not None:
-            on_processes(interpreter.processes)
-    return interpreter.processes
 
 
 class _Interpreter:
@@ -66,23 +76,23 @@ class _Interpreter:
         nemesis: Nemesis | None,
         recorder: Recorder,
         failures: FailureLog,
-        processes: tuple[int, ...],
+        processes: ProcessIds,
         limits: HardLimits,
     ) -> None:
-        self.processes = processes
+        self._processes = processes
         self._clients = clients
         self._nemesis = nemesis
         self._recorder = recorder
         self._failures = failures
         self._limits_ns = (round(limits.nemesis_s * 1e9), round(limits.client_s * 1e9))
-        self._threads = ((1 << len(processes)) - 1) << 1 | (NEMESIS_MASK if nemesis is not None else 0)
+        self._threads = ((1 << len(processes.ids)) - 1) << 1 | (NEMESIS_MASK if nemesis is not None else 0)
         self._free = self._threads
         self._turn = 0
         self._generator: Generator | None = None
         self._completions: deque[tuple[Worker, Op, int]] = deque()
         self._flying: dict[int, Op] = {}
         self._deadlines: tuple[deque[tuple[int, int, Op]], ...] = (deque(), deque())
-        self._workers = {bit: self._worker(bit) for bit in range(len(processes) + 1) if self._threads >> bit & 1}
+        self._workers = {bit: self._worker(bit) for bit in range(len(processes.ids) + 1) if self._threads >> bit & 1}
         self._abandoned: list[Worker] = []
         self._wake: asyncio.Future[None] | None = None
 
@@ -103,11 +113,11 @@ class _Interpreter:
                 await self._wait(op, now_ns)
 
     def _context(self, now_ns: int) -> Context:
-        return Context(now_ns, self.processes, self._threads, self._free, self._turn)
+        return Context(now_ns, self._processes.ids, self._threads, self._free, self._turn)
 
     def _dispatch(self, op: Op, now_ns: int) -> None:
-        bit = op.process % len(self.processes) + 1 if op.process >= 0 else 0
-        if not self._free >> bit & 1 or (bit and self.processes[bit - 1] != op.process):
+        bit = op.process % len(self._processes.ids) + 1 if op.process >= 0 else 0
+        if not self._free >> bit & 1 or (bit and self._processes.ids[bit - 1] != op.process):
             raise HarnessError(f"the generator gave {op.f} to process {op.process}, which is not free")
         op = self._recorder.invoked(op, now_ns)
         self._free &= ~(1 << bit)
@@ -138,8 +148,7 @@ class _Interpreter:
         op = self._recorder.completed(op, now_ns)
         self._free |= 1 << bit
         if op.type == "info" and bit:
-            following = op.process + len(self.processes)
-            self.processes = (*self.processes[: bit - 1], following, *self.processes[bit:])
+            self._processes.retire(op.process)
         if self._generator is not None:
             self._generator = self._generator.update(self._context(now_ns), op)
 

@@ -31,7 +31,7 @@ from harness.generators import (
 from harness.history.journal import JournalWriter, read_journal
 from harness.history.recorder import Recorder
 from harness.history.table import write_parquet
-from harness.interpreter import interpret
+from harness.interpreter import ProcessIds, interpret
 from harness.invariants import Examination, InvariantsRecord, with_examination
 from harness.leaderships import Led, since
 from harness.ops import Op
@@ -67,7 +67,7 @@ class RunStages:
         self._clock = test.environment.clock
         self._begun_ns = self._clock.monotonic_ns()
         self._stages: list[tuple[str, int, int]] = []
-        self._processes = tuple(range(test.concurrency))
+        self._processes = ProcessIds(test.concurrency)
         self._journal: JournalWriter | None = None
         self._recorder: Recorder | None = None
         self._history_start_ns = 0
@@ -262,11 +262,7 @@ class RunStages:
             failures=self.failures,
             processes=self._processes,
             limits=test.limits,
-            on_processes=self._keep_processes,
         )
-
-    def _keep_processes(self, processes: tuple[int, ...]) -> None:
-        self._processes = processes
 
     async def _recover(self, recorder: Recorder) -> None:
         """All is up, and the database serves again. What we are to blame for is not held against it."""

@@ -34,7 +34,7 @@ from harness.generators import (
 from harness.history.journal import JournalWriter, read_journal
 from harness.history.recorder import Recorder
 from harness.history.table import pairs
-from harness.interpreter import HardLimits, interpret
+from harness.interpreter import HardLimits, ProcessIds, interpret
 from harness.ops import Op, read
 from harness.real.clock import RealClock
 from harness.sim.world import World
@@ -85,7 +85,7 @@ class Bench:
         self.journal = JournalWriter(self.path)
         self.log = folder / "harness.log"
         self.failures = FailureLog(self.log)
-        self.processes: tuple[int, ...] = ()
+        self.processes = ProcessIds(0)
 
     async def sleepy(self, op: Op) -> Op:
         """Succeeds after 1 to 3 ms."""
@@ -93,15 +93,15 @@ class Bench:
         return op.complete("ok")
 
     async def interpret(self, source: Source, pool: Pool, nemesis: Any = None, **options: Any) -> None:
-        concurrency = options.pop("concurrency", 4)
+        self.processes = ProcessIds(options.pop("concurrency", 4))
         recorder = Recorder(self.journal, self.clock)
-        self.processes = await interpret(
+        await interpret(
             source,
             clients=pool,
             nemesis=nemesis,
             recorder=recorder,
             failures=self.failures,
-            processes=tuple(range(concurrency)),
+            processes=self.processes,
             **options,
         )
 
@@ -209,10 +209,10 @@ def test_after_info_the_process_is_retired_and_the_client_reopened(bench: Bench)
         assert event.process not in ended
         if event.type == "info":
             ended.add(event.process)
-    assert {process + 3 for process in ended} <= {*pool.opened, *bench.processes}
+    assert {process + 3 for process in ended} <= {*pool.opened, *bench.processes.ids}
     assert len(pool.opened) == len(set(pool.opened))
     assert sorted(pool.opened) == sorted(pool.closed)
-    assert [process % 3 for process in bench.processes] == [0, 1, 2]
+    assert [process % 3 for process in bench.processes.ids] == [0, 1, 2]
 
 
 def test_a_client_that_hangs_is_given_up_and_its_late_answer_ignored(bench: Bench) -> None:
@@ -392,7 +392,7 @@ def test_it_runs_on_an_ordinary_loop_too(tmp_path: Path) -> None:
     source = clients(limit(300, stagger(1, 2000, reads())))
     recorder, failures = Recorder(journal, RealClock()), FailureLog()
     pool = Pool(at_once)
-    processes = tuple(range(10))
+    processes = ProcessIds(10)
     asyncio.run(
         interpret(source, clients=pool, nemesis=None, recorder=recorder, failures=failures, processes=processes)
     )
