@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from cluster_bench import ClusterBench, play_cluster
 
 from harness.sim.replay import diverging_seeds
-
-SEEDS = range(8)
+from tests.support.few_seeds import ranges_of
 
 
 async def troubled(bench: ClusterBench) -> None:
@@ -31,8 +31,9 @@ def run_seed(seed: int) -> str:
     return play_cluster(troubled, seed)
 
 
-def test_same_seed_same_trace_of_the_whole_cluster() -> None:
-    assert diverging_seeds(f"{Path(__file__)}:run_seed", SEEDS) == []
+@pytest.mark.parametrize("seeds", ranges_of(4, 40))
+def test_same_seed_same_trace_of_the_whole_cluster(seeds: range) -> None:
+    assert diverging_seeds(f"{Path(__file__)}:run_seed", seeds) == []
 
 
 def test_other_seeds_are_other_runs() -> None:
