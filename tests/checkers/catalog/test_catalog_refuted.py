@@ -164,7 +164,7 @@ def test_nobody_sees_a_deleted_table_nor_deletes_it_again() -> None:
     assert refuted(made(), gone, sees(8, 9, since=3)) == {}, "an old answer"
     assert refuted(made(), gone, change(DELETE, 3, 6)) == {"deleted-table-seen": 1}
     later = change(DELETE, 3, 9)
-    assert refuted(made(), gone, later, sees(5, 6)) == {"deleted-table-seen": 1}, "the first to have ended counts"
+    assert named(made(), gone, later, sees(5, 6)) == [("deleted-table-seen", 1, (2, 5))], "the first to have ended"
 
 
 # ---- versions ----
@@ -233,6 +233,7 @@ def test_a_record_of_a_tablet_stays() -> None:
     told = [Call(order, order, complete, KNOWN, tablets=(unknown,)) for order, complete in ((4, 5), (6, 7), (2, 5))]
     assert refuted(made(), shown(2, 3, 11), told[0]) == {"vanished-tablet": 1}
     assert refuted(made(), shown(2, 3, 11), told[0], told[1]) == {"vanished-tablet": 1}, "told once"
+    assert refuted(made(), told[0], told[1]) == {}, "nobody was shown it"
     assert refuted(made(), shown(1, 3, 11), told[2]) == {}
     assert refuted(made(), shown(2, 3, 12), told[0]) == {}
     assert refuted(made(), shown(2, 9, 11), shown(3, 4, 11), told[1]) == {"vanished-tablet": 1}, "the first to show it"
