@@ -27,10 +27,15 @@ PROGRAM_ENVIRONMENT = {
     "FAKETIME_NO_CACHE": "1",
     "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     "DONT_FAKE_MONOTONIC": "1",
+    "FAKETIME_FORCE_MONOTONIC_FIX": "0",
     "FAKETIME_DISABLE_SHM": "1",
     "NO_FAKE_STAT": "1",
 }
-"""What a program must be started with. Its monotonic clock stays true, and with it all that it times."""
+"""What a program must be started with. Its monotonic clock stays true, and with it all that it times.
+
+Waits by that clock are then right as they are. The library's correction of them (its MONOTONIC_FIX) ends each at once:
+threads of a Python program that wait for its interpreter would take it from each other all the time.
+"""
 
 
 class Clocks:

@@ -117,3 +117,29 @@ def test_a_dead_clock_agent_is_replaced_and_its_end_sets_the_clock_right(
     assert offsets(programs["t1"]).wall.may_be(Span(-5 * SECOND, -5 * SECOND))
     runner.run(environment.skew_clock("t1", None))
     assert offsets(programs["t1"]).wall.may_be(NO_OFFSET)
+
+
+WAIT = """
+import ctypes, time
+c = ctypes.CDLL(None)
+attributes, condition, mutex = (ctypes.create_string_buffer(128) for _ in range(3))
+c.pthread_condattr_init(attributes)
+c.pthread_condattr_setclock(attributes, time.CLOCK_MONOTONIC)
+c.pthread_cond_init(condition, attributes)
+c.pthread_mutex_init(mutex, None)
+c.pthread_mutex_lock(mutex)
+began = time.monotonic_ns()
+end = (ctypes.c_long * 2)(*divmod(began + 200_000_000, 10**9))
+c.pthread_cond_timedwait(condition, mutex, end)
+print(time.monotonic_ns() - began)
+"""
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_wait_by_the_monotonic_clock_lasts_as_long_as_was_asked(
+    runner: asyncio.Runner, environment: DockerEnvironment
+) -> None:
+    """Threads wait so for Python's interpreter: with waits that end at once a node takes several times its work."""
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.program_environment.items())
+    waited_ns = int(runner.run(environment.fleet.check("t1", f"env {variables} python3 -c {shlex.quote(WAIT)}")))
+    assert waited_ns >= SECOND // 5
