@@ -33,7 +33,7 @@ FOUND_BY = {
     "voters-ignore-lease": 1,
     "no-restart-silence": 1,
     "read-before-own-term": 1,
-    "lease-by-wall-clock": 3,
+    "lease-by-wall-clock": 5,
     "double-apply": 1,
     "no-timestamp-cache": 1,
     "read-without-lease": 5,
