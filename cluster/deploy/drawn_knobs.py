@@ -62,6 +62,9 @@ SHARES: dict[str, tuple[str, Choices, Choices]] = {
 }
 """Knobs that are drawn as a share of another, with what mild and harsh worlds draw."""
 
+INSTEAD = {"reconcile_period_ms": "poll_period_ms"}
+"""Knobs that worlds don't draw as 0 where the other is: else nothing makes replicas of logged tables equal again."""
+
 WAN_FACTORS = {
     "election_timeout_ms": 3,
     "check_quorum_ms": 3,
@@ -88,7 +91,8 @@ def _key(field: msgspec.structs.FieldInfo) -> WorldKey:
         other, mild, harsh = SHARES[name]
         return WorldKey(_kebab(name), values, meaning, mild, harsh, share_of=_kebab(other))
     mild, harsh = MILD_AND_HARSH.get(name, ((), ()))
-    return WorldKey(_kebab(name), values, meaning, mild, harsh, wan_factor=WAN_FACTORS.get(name, 1))
+    spared = _kebab(INSTEAD[name]) if name in INSTEAD else None
+    return WorldKey(_kebab(name), values, meaning, mild, harsh, instead_of=spared, wan_factor=WAN_FACTORS.get(name, 1))
 
 
 def _kebab(name: str) -> str:

@@ -270,8 +270,11 @@ class NodeLog:
         self.restate(image)
 
     def _directory(self) -> LogRecord:
+        """Each group with its last record that is written: one that waits has a number, and a crash may take it."""
         numbers = {group: image.number for group, image in self._images.items()}
-        return LogRecord("", 0, DIRECTORY, encode_body(numbers))
+        for record in reversed(self._records):
+            numbers[record.group] = record.number - 1
+        return LogRecord("", 0, DIRECTORY, encode_body({group: last for group, last in numbers.items() if last}))
 
     # ---- writing ----
 

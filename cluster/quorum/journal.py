@@ -63,6 +63,11 @@ class Journal:
 
     async def put(self, records: Sequence[bytes]) -> None:
         """Make records durable, all together, and return once `on_durable` has had them; raises JournalFull."""
+        # Whoever waits may give up; the records stay, and are told of when they are durable.
+        await asyncio.shield(self.begin(records))
+
+    def begin(self, records: Sequence[bytes]) -> asyncio.Future[None]:
+        """Take records, of which `put` would return when what comes back is done; raises JournalFull."""
         if self._log.full or self._closed:
             raise JournalFull
         first, self._next = self._next, self._next + len(records)
@@ -70,8 +75,7 @@ class Journal:
         entries = tuple([Entry(_TERM, first + at, EntryKind.COMMAND, data) for at, data in enumerate(records)])
         self._waiting[first] = durable
         self._log.put(Persist(first, None, entries, None, ()))
-        # Whoever waits may give up; the records stay, and are told of when they are durable.
-        await asyncio.shield(durable)
+        return durable
 
     def cut(self, number: int, base: Iterator[bytes], then: Callable[[], None] = lambda: None) -> None:
         """Let records up to `number` go once `base`, which stands for them, is durable; one cut at a time."""
@@ -85,12 +89,15 @@ class Journal:
 
         self._log.save_snapshot(SnapshotMeta(number, _TERM, Configuration()), base, saved)
 
-    def close(self) -> None:
-        """Nobody is told any more."""
+    def close(self, error: Exception | None = None) -> None:
+        """Nobody is told any more; those who wait get the error, or are cancelled."""
         self._closed = True
         self._log.close()
         for durable in self._waiting.values():
-            durable.cancel()
+            if error is None:
+                durable.cancel()
+            elif not durable.done():
+                durable.set_exception(error)
 
     def _told(self, persists: list[Persist]) -> None:
         for persist in persists:

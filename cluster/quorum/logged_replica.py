@@ -61,7 +61,7 @@ class LoggedReplica:
         replicas = tuple(node_of(replica.node_id) for replica in created.voters)
         self.log = MutationLog(created.tablet_id, replicas, observer)
         self.bounds: Bounds | None = None
-        self._coming: dict[MutationId, asyncio.Task[None]] = {}
+        self._coming: dict[MutationId, asyncio.Future[None]] = {}
 
     @property
     def ledger(self) -> MutationLog:
@@ -121,8 +121,8 @@ class LoggedReplica:
                 return BelowFence(bounds.gate.asked)
             alone = len(mutations) == 1 and mutations[0].id not in self._coming
             lacking = [each for each in mutations if not self._has(each.id, bounds, new)]
-            for task in self._storing(store, lacking, bounds):
-                await asyncio.shield(task)
+            for stored in self._storing(store, lacking, bounds):
+                await asyncio.shield(stored)
             if failpoints.armed:
                 await pass_by(failpoints, "quorum.after_store", self._tablet_id)
         except (InvalidMutation, OtherVersion) as error:
@@ -137,25 +137,25 @@ class LoggedReplica:
 
     def _storing(
         self, store: PartitionStore, mutations: Sequence[LoggedMutation], bounds: Bounds
-    ) -> list[asyncio.Task[None]]:
-        """Mutations on their way into the log, in this very turn; one task for an id, whoever sends it meanwhile."""
+    ) -> list[asyncio.Future[None]]:
+        """Mutations on their way into the log, in this very turn; each is once, whoever sends it meanwhile."""
         coming = self._coming
         fresh = {
             each.id: Arrival(decode_mutation(each.mutation), each.mutation, each.id)
             for each in mutations
             if each.id not in coming
         }
-        tasks = dict.fromkeys(coming[each.id] for each in mutations if each.id not in fresh)
+        waits = dict.fromkeys(coming[each.id] for each in mutations if each.id not in fresh)
         if fresh:
-            task = asyncio.create_task(store.apply_all(list(fresh.values())), name="quorum.store")
-            tasks[task] = None
+            stored = store.begin_apply(list(fresh.values()))
+            waits[stored] = None
             for each in fresh:
-                coming[each] = task
+                coming[each] = stored
                 bounds.gate.enter(each)
-            task.add_done_callback(lambda ended: self._stored(fresh, ended, bounds))
-        return list(tasks)
+            stored.add_done_callback(lambda ended: self._stored(fresh, ended, bounds))
+        return list(waits)
 
-    def _stored(self, ids: Collection[MutationId], ended: asyncio.Task[None], bounds: Bounds) -> None:
+    def _stored(self, ids: Collection[MutationId], ended: asyncio.Future[None], bounds: Bounds) -> None:
         for each in ids:
             del self._coming[each]
         bounds.left(ids)

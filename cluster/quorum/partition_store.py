@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
@@ -80,6 +81,9 @@ class PartitionStore(Protocol):
 
     async def apply_all(self, arrivals: Sequence[Arrival]) -> None:
         """Do so with each, in this order; after DiskFull some of several may have been taken."""
+
+    def begin_apply(self, arrivals: Sequence[Arrival]) -> asyncio.Future[None]:
+        """`apply_all`, begun in this very turn: the result ends as that would, and is shared by all who wait for it."""
 
     def logged(self, number: int) -> bytes | None:
         """The mutation at a place of the log, encoded; None where the log keeps it no more."""

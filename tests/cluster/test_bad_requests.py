@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
-from whole_cluster import Play, play
 
 from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig
@@ -46,6 +45,7 @@ from cluster.wire.messages import (
 )
 from cluster.wire.operating import ChangeMasters, DecommissionServer, TransferLeadership
 from harness.ports import CallLost, Refused, Unreachable
+from tests.cluster.table_rig import TableRig, play
 
 KEY = Column(0, "k", "int64", nullable=False, key=True)
 NAME = Column(1, "name", "string")
@@ -123,26 +123,26 @@ NO_REQUESTS = (b"", b"\xc1", b"paper", b"\x00" * 64, NO_SUCH_REQUEST, encode(["C
 class Table:
     """A whole cluster with a table of people, and what has to stay as it was."""
 
-    play: Play
+    rig: TableRig
     client: ClusterClient = field(init=False)
     session: int = 0
     sequence: int = 0
 
     async def begin(self) -> None:
-        await self.play.begin()
-        self.client = self.play.database.admin_client(8.0)
+        await self.rig.begin()
+        self.client = self.rig.database.admin_client(8.0)
         await self.client.create_table("people", (KEY, NAME), 2, 3)
         while not await self.client.is_create_done("people"):
             await asyncio.sleep(0.1)
 
     async def ask(self, address: str, request: Request | bytes) -> Reply:
         payload = request if isinstance(request, bytes) else encode(request)
-        reply: Reply = decode_reply(await self.play.world.harness_ports("h").network.call(address, payload, 3.0))
+        reply: Reply = decode_reply(await self.rig.world.harness_ports("h").network.call(address, payload, 3.0))
         return reply
 
     async def ask_leader(self, make: Make) -> Reply:
-        node, _ = await self.play.leader("master")
-        address = self.play.database.address(node)
+        node, _ = await self.rig.leader("master")
+        address = self.rig.database.address(node)
         if not self.session:
             reply = await self.ask(address, RegisterSession(CATALOG_GROUP))
             assert isinstance(reply, SessionReply)
@@ -160,13 +160,13 @@ class Table:
 
     async def lives(self) -> dict[str, int | None]:
         """The incarnation of every node that answers."""
-        found = await self.play.database.statuses()
+        found = await self.rig.database.statuses()
         return {name: None if status is None else status.incarnation for name, status in found.items()}
 
 
 def with_people(scenario: Callable[[Table], Any]) -> None:
-    async def run(play: Play) -> None:
-        table = Table(play)
+    async def run(rig: TableRig) -> None:
+        table = Table(rig)
         await table.begin()
         await scenario(table)
 
@@ -192,14 +192,14 @@ def test_what_cannot_be_is_refused_for_good_and_changes_nothing() -> None:
 def test_bytes_that_are_no_request_are_answered_so_by_every_node() -> None:
     async def scenario(table: Table) -> None:
         catalog, lives = await table.catalog(), await table.lives()
-        for node in table.play.database.nodes:
+        for node in table.rig.database.nodes:
             for payload in NO_REQUESTS[node.role != "master" :]:  # Tablet servers take nothing for a probe of clocks.
-                reply = await table.ask(table.play.database.address(node.name), payload)
+                reply = await table.ask(table.rig.database.address(node.name), payload)
                 assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("INVALID", True), (
                     node,
                     payload,
                 )
-            table.play.world.harness_ports("h").network.notify(table.play.database.address(node.name), b"\xc1paper")
+            table.rig.world.harness_ports("h").network.notify(table.rig.database.address(node.name), b"\xc1paper")
         await asyncio.sleep(1)
         assert await table.catalog() == catalog and await table.lives() == lives
 
@@ -211,11 +211,11 @@ def test_no_tablet_is_made_or_deleted_under_an_id_that_can_name_no_file() -> Non
 
     async def scenario(table: Table) -> None:
         catalog = await table.catalog()
-        for node in (node for node in table.play.database.nodes if node.role != "master"):
+        for node in (node for node in table.rig.database.nodes if node.role != "master"):
             for tablet_id in ("", ".", "..", "../log", "a/b", "a\x00", "\u00e4", "x" * 129):
                 create = replace(CREATE_TABLET, tablet_id=tablet_id, server_id=node.name)
                 for request in (DeleteTablet(tablet_id), create):
-                    reply = await table.ask(table.play.database.address(node.name), request)
+                    reply = await table.ask(table.rig.database.address(node.name), request)
                     assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("INVALID", True), reply
                     assert "is no tablet's id" in reply.message
         await asyncio.sleep(3)
@@ -229,13 +229,13 @@ def test_requests_during_a_fail_over_are_refused_carried_out_or_unknown_and_neve
 
     async def scenario(table: Table) -> None:
         assert isinstance(await table.ask_leader(asks(ListTables())), Reply.__args__)
-        old, _ = await table.play.leader("master")
-        await table.play.database.kill(old)
+        old, _ = await table.rig.leader("master")
+        await table.rig.database.kill(old)
         request = CreateTable(RequestId(table.session, table.sequence + 1, 1), "late", NO_IDS, 1, 3)
-        others = [name for name in table.play.nodes("master") if name != old]
+        others = [name for name in table.rig.nodes("master") if name != old]
         made, kinds = set(), set()
         for turn in range(60):
-            reply = await table.ask(table.play.database.address(others[turn % 2]), request)
+            reply = await table.ask(table.rig.database.address(others[turn % 2]), request)
             if isinstance(reply, ErrorReply):
                 assert reply.message
                 kinds.add(reply.kind)
@@ -252,8 +252,8 @@ def test_requests_during_a_fail_over_are_refused_carried_out_or_unknown_and_neve
 def test_a_tablet_server_of_another_cluster_is_heard_by_nobody_and_can_do_nothing() -> None:
     async def scenario(table: Table) -> None:
         catalog, lives = await table.catalog(), await table.lives()
-        world, database = table.play.world, table.play.database
-        masters = tuple(Replica(name, database.address(name)) for name in table.play.nodes("master"))
+        world, database = table.rig.world, table.rig.database
+        masters = tuple(Replica(name, database.address(name)) for name in table.rig.nodes("master"))
         stranger = NodeConfig(
             node_id="x1", role="tserver", listen="x1:7050", masters=masters, cluster_id=ANOTHER_CLUSTER
         )

@@ -6,25 +6,25 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from cluster_bench import ClusterBench, play_cluster
 
 from harness.sim.replay import diverging_seeds
+from tests.cluster.cluster_rig import ClusterRig, play_cluster
 from tests.support.few_seeds import ranges_of
 
 
-async def troubled(bench: ClusterBench) -> None:
-    await bench.start(buckets=2)
+async def troubled(rig: ClusterRig) -> None:
+    await rig.start(buckets=2)
 
     async def faults() -> None:
-        await bench.clock.sleep(0.3)
-        found = await bench.leaders()
-        await bench.database.kill(found["catalog"])
-        bench.isolate(next(node for group, node in found.items() if group != "catalog"))
-        await bench.clock.sleep(1)
-        bench.world.network.heal()
-        await bench.database.start(found["catalog"])
+        await rig.clock.sleep(0.3)
+        found = await rig.leaders()
+        await rig.database.kill(found["catalog"])
+        rig.isolate(next(node for group, node in found.items() if group != "catalog"))
+        await rig.clock.sleep(1)
+        rig.world.network.heal()
+        await rig.database.start(found["catalog"])
 
-    await asyncio.gather(bench.load(clients=4, seconds=3, pause_s=0.05), faults())
+    await asyncio.gather(rig.load(clients=4, seconds=3, pause_s=0.05), faults())
 
 
 def run_seed(seed: int) -> str:

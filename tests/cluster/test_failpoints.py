@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from whole_cluster import Play, play
 
 from cluster.alarm import Alarm
 from cluster.deploy.adapter import REGISTER_COLUMNS
@@ -25,6 +24,7 @@ from harness.failpoints import ANY, Arming, InjectedFailure, pass_by
 from harness.protocols import ProcessState
 from harness.real.clock import RealClock
 from harness.real.failpoints import real_failpoints
+from tests.cluster.table_rig import TableRig, play
 
 SYNC = "disk.before_sync"
 
@@ -42,7 +42,7 @@ def test_every_failpoint_can_be_armed_and_is_reached() -> None:
     replica in `test_replication_sim.py`.
     """
 
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         database = cluster.database
         await cluster.begin(table=False)
         for point in FAILPOINTS.values():
@@ -91,7 +91,7 @@ def test_every_failpoint_can_be_armed_and_is_reached() -> None:
 
 @pytest.mark.parametrize("point", ["before_fsync", "before_apply", "tserver.before_serve", SYNC])
 def test_an_armed_node_crashes_where_it_was_told_to(point: str) -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         leader, _ = await cluster.leader()
         assert await cluster.database.arm(leader, point, "crash")
@@ -108,7 +108,7 @@ def test_an_armed_node_crashes_where_it_was_told_to(point: str) -> None:
 
 @pytest.mark.parametrize("point", ["before_fsync", "before_apply", SYNC])
 def test_an_armed_node_fails_there_as_by_its_disk_and_stops_by_itself(point: str) -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         leader, _ = await cluster.leader()
         assert await cluster.database.arm(leader, point, "fail")
@@ -122,7 +122,7 @@ def test_an_armed_node_fails_there_as_by_its_disk_and_stops_by_itself(point: str
 
 
 def test_what_hangs_at_a_point_lets_others_go_on_until_it_is_disarmed() -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         leader, group = await cluster.leader()
         assert await cluster.database.arm(leader, SYNC, "hang", times=0)
@@ -142,7 +142,7 @@ def test_what_hangs_at_a_point_lets_others_go_on_until_it_is_disarmed() -> None:
 
 
 def test_a_held_process_stops_and_goes_on() -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         leader, group = await cluster.leader()
         status = await cluster.database.status(leader)
@@ -161,7 +161,7 @@ def test_a_held_process_stops_and_goes_on() -> None:
     ("node", "point"), [("t1", "no_such_point"), ("t1", "catalog.before_vote"), ("m1", "tserver.x")]
 )
 def test_points_that_a_node_does_not_pass_are_refused(node: str, point: str) -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         with pytest.raises(ValueError, match=f"{node} passes no failpoint"):
             await cluster.database.arm(node, point, "crash")
 
@@ -188,7 +188,7 @@ def test_an_alarm_that_is_cancelled_while_it_wakes_is_over() -> None:
 
 
 def test_a_node_counts_what_it_passes_and_acts_at_none_of_it() -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         ports = cluster.world.harness_ports("admin")
         inspection, failpoints = Inspection(ports), ports.failpoints
 
@@ -226,7 +226,7 @@ def test_a_late_request_to_arm_does_not_undo_a_later_one_to_disarm() -> None:
     """Seed 52 of a swarm: on a network that reorders, a point was armed after all had been told to forget theirs, and
     the node stopped itself when the faults were over."""
 
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         inspection = Inspection(cluster.world.harness_ports("admin"))
 
         async def armed(*request: str, number: int) -> tuple[str, ...]:

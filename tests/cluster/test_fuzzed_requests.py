@@ -12,7 +12,6 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from whole_cluster import Play, play
 
 from cluster.quorum.messages import QuorumReply, QuorumRequest, decode_quorum_reply, encode_quorum_request
 from cluster.wire.messages import (
@@ -34,6 +33,7 @@ from cluster.wire.operating import ChangeMasters
 from harness.errors import IndefiniteError
 from harness.ops import CellAddress
 from harness.ports import CallLost, Refused, Unreachable
+from tests.cluster.table_rig import TableRig, play
 
 QUORUM_KINDS = get_args(QuorumRequest)
 KINDS = (*(kind for kind in get_args(Request) if kind is not ArmFailpoint), *QUORUM_KINDS)
@@ -112,17 +112,17 @@ def damaged(entropy: Random, payload: bytes) -> bytes:
     return bytes(changed)
 
 
-async def names_of(play: Play) -> tuple[str, ...]:
-    client = play.database.admin_client(8.0)
+async def names_of(rig: TableRig) -> tuple[str, ...]:
+    client = rig.database.admin_client(8.0)
     (tablet,) = (await client.table_locations("registers")).tablets
     (table,) = await client.list_tables()
-    return tablet.tablet_id, table.table_id, "registers", *(node.name for node in play.database.nodes)
+    return tablet.tablet_id, table.table_id, "registers", *(node.name for node in rig.database.nodes)
 
 
-async def told(play: Play, address: str, payload: bytes) -> Reply | QuorumReply | None:
+async def told(rig: TableRig, address: str, payload: bytes) -> Reply | QuorumReply | None:
     """The answer; None if a request that may take its time had none."""
     try:
-        answer = await play.world.harness_ports("h").network.call(address, payload, 3.0)
+        answer = await rig.world.harness_ports("h").network.call(address, payload, 3.0)
     except (CallLost, Unreachable, Refused):
         return None
     try:
@@ -133,32 +133,32 @@ async def told(play: Play, address: str, payload: bytes) -> Reply | QuorumReply 
     return reply
 
 
-async def incarnations(play: Play) -> dict[str, int]:
-    found = await play.database.statuses()
+async def incarnations(rig: TableRig) -> dict[str, int]:
+    found = await rig.database.statuses()
     return {name: -1 if status is None else status.incarnation for name, status in found.items()}
 
 
 def fuzz(seed: int, rounds: int) -> None:
-    async def scenario(play: Play) -> None:
-        await play.begin()
-        lives, answers = await incarnations(play), 0
-        drawn = Drawn(Random(seed), await names_of(play))
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin()
+        lives, answers = await incarnations(rig), 0
+        drawn = Drawn(Random(seed), await names_of(rig))
         for _ in range(rounds):
             payload = drawn.payload()
             news = drawn.news()
-            addresses = [play.database.address(node.name) for node in play.database.nodes]
+            addresses = [rig.database.address(node.name) for node in rig.database.nodes]
             for address in addresses:
-                play.world.harness_ports("h").network.notify(address, news)
-            replies = await asyncio.gather(*(told(play, address, payload) for address in addresses))
+                rig.world.harness_ports("h").network.notify(address, news)
+            replies = await asyncio.gather(*(told(rig, address, payload) for address in addresses))
             assert all(reply is None or not isinstance(reply, ErrorReply) or reply.message for reply in replies), (
                 payload
             )
             answers += sum(reply is not None for reply in replies)
-            failed = {node.name: play.world.node(node.name).errors for node in play.database.nodes}
+            failed = {node.name: rig.world.node(node.name).errors for node in rig.database.nodes}
             assert not any(failed.values()), (payload, news, failed)
         assert answers > rounds * len(lives) * 0.9
-        assert await incarnations(play) == lives
-        client = play.database.admin_client(20.0)
+        assert await incarnations(rig) == lives
+        client = rig.database.admin_client(20.0)
         assert "registers" in [table.name for table in await client.list_tables()]
         for key in range(3):
             try:

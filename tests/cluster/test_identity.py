@@ -100,41 +100,41 @@ def play(scenario: Callable[[OneMaster], Awaitable[None]], crashes: int = 0) -> 
 def test_masters_refuse_heartbeats_in_another_name_or_of_an_earlier_life() -> None:
     """Item 7 of the ground: masters did not check who connects."""
 
-    async def scenario(bench: OneMaster) -> None:
-        bench.start_master()
+    async def scenario(rig: OneMaster) -> None:
+        rig.start_master()
         await asyncio.sleep(3)
-        first = await bench.connect("t9")
-        assert isinstance(await bench.ask(first, beat("t9", 1)), HeartbeatReply)
+        first = await rig.connect("t9")
+        assert isinstance(await rig.ask(first, beat("t9", 1)), HeartbeatReply)
         for request in (beat("t1", 1), beat("t9", 2)):
-            reply = await bench.ask(first, request)
+            reply = await rig.ask(first, request)
             assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("STRANGER", True)
 
     play(scenario)
 
 
 def test_a_master_takes_no_raft_message_in_another_name() -> None:
-    async def scenario(bench: OneMaster) -> None:
-        bench.start_master()
+    async def scenario(rig: OneMaster) -> None:
+        rig.start_master()
         await asyncio.sleep(3)
-        stranger = await bench.connect("x")
+        stranger = await rig.connect("x")
         forged = RequestVote("m2", "m1", FAR_TERM, FAR_TERM, FAR_TERM, True)
         stranger.network.notify(
             MASTER.address, encode(PeerEnvelope("x", 1, 0, 0, (GroupMessages(CATALOG_GROUP, (forged,)),)))
         )
         await asyncio.sleep(1)
-        assert await bench.term(stranger) < FAR_TERM
+        assert await rig.term(stranger) < FAR_TERM
 
     play(scenario)
 
 
 def test_a_master_does_not_start_on_the_disk_of_another_cluster() -> None:
-    async def scenario(bench: OneMaster) -> None:
-        bench.start_master()
+    async def scenario(rig: OneMaster) -> None:
+        rig.start_master()
         await asyncio.sleep(1)
-        bench.world.node("m1").kill()
-        bench.start_master("other")
+        rig.world.node("m1").kill()
+        rig.start_master("other")
         await asyncio.sleep(1)
-        assert isinstance(bench.world.node("m1").error, ForeignDisk)
+        assert isinstance(rig.world.node("m1").error, ForeignDisk)
 
     play(scenario, crashes=1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from whole_cluster import Play, play
 
 from cluster.client.client import ClusterClient
 from cluster.wire.messages import CATALOG_GROUP, ErrorReply
@@ -13,54 +12,55 @@ from cluster.wire.operating import LeadershipReply, TransferLeadership
 from harness.errors import DefiniteError
 from harness.ops import CellAddress
 from harness.protocols import GroupStatus
+from tests.cluster.table_rig import TableRig, play
 from workloads.api import resolve_options
 from workloads.registry import WORKLOADS
 
 
-async def replica(stage: Play, node: str, group: str) -> GroupStatus:
-    status = await stage.database.status(node)
+async def replica(rig: TableRig, node: str, group: str) -> GroupStatus:
+    status = await rig.database.status(node)
     assert status is not None
     return next(each for each in status.groups if each.group == group)
 
 
-def client_of(stage: Play, timeout_s: float = 5.0) -> ClusterClient:
-    return stage.database.admin_client(timeout_s)
+def client_of(rig: TableRig, timeout_s: float = 5.0) -> ClusterClient:
+    return rig.database.admin_client(timeout_s)
 
 
-async def ask(stage: Play, node: str, group: str, target: str) -> LeadershipReply:
+async def ask(rig: TableRig, node: str, group: str, target: str) -> LeadershipReply:
     request = TransferLeadership(group, target)
-    return await client_of(stage, 8.0).ask_once(stage.database.address(node), request, LeadershipReply)
+    return await client_of(rig, 8.0).ask_once(rig.database.address(node), request, LeadershipReply)
 
 
 @pytest.mark.parametrize("role", ["tserver", "master"])
 def test_the_voter_that_was_chosen_leads_in_the_next_term_and_serves_at_once(role: str) -> None:
-    async def scenario(stage: Play) -> None:
-        await stage.begin()
-        await stage.write(5)
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin()
+        await rig.write(5)
         for _ in range(4):
-            leader, group = await stage.leader(role)
-            before = await replica(stage, leader, group)
+            leader, group = await rig.leader(role)
+            before = await replica(rig, leader, group)
             target = sorted(set(before.voters) - {leader})[-1]
-            reply = await ask(stage, leader, group, target)
+            reply = await ask(rig, leader, group, target)
             assert (reply.led, reply.leader, reply.term) == (before.term, target, before.term + 1)
             assert reply.lease_given_up is (role == "tserver"), "masters keep no record of leases"
-            began_ns = stage.database.admin_clock().monotonic_ns()
-            while not (await replica(stage, target, group)).lease_valid:
+            began_ns = rig.database.admin_clock().monotonic_ns()
+            while not (await replica(rig, target, group)).lease_valid:
                 await asyncio.sleep(0.01)
-            await stage.write(5)
-            await client_of(stage).list_tables()
-            assert stage.database.admin_clock().monotonic_ns() - began_ns < 5e8, "nobody waited for a lease to be over"
+            await rig.write(5)
+            await client_of(rig).list_tables()
+            assert rig.database.admin_clock().monotonic_ns() - began_ns < 5e8, "nobody waited for a lease to be over"
 
     play(scenario)
 
 
 def test_nothing_that_was_written_is_lost_while_leaders_hand_over_again_and_again() -> None:
-    async def scenario(stage: Play) -> None:
-        await stage.begin()
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin()
         written: dict[int, int] = {}
 
         async def writes() -> None:
-            client = client_of(stage)
+            client = client_of(rig)
             for value in range(120):
                 await client.write("registers", CellAddress(value % 5), value)
                 written[value % 5] = value
@@ -69,27 +69,27 @@ def test_nothing_that_was_written_is_lost_while_leaders_hand_over_again_and_agai
         load = asyncio.create_task(writes())
         moved = 0
         while not load.done():
-            leader, group = await stage.leader()
-            target = next(each for each in (await replica(stage, leader, group)).voters if each != leader)
-            moved += await stage.database.transfer_leadership(leader, group, target, 2.0) is None
+            leader, group = await rig.leader()
+            target = next(each for each in (await replica(rig, leader, group)).voters if each != leader)
+            moved += await rig.database.transfer_leadership(leader, group, target, 2.0) is None
             await asyncio.sleep(0.2)
         await load
         assert moved > 5
         for key, value in written.items():
-            assert (await client_of(stage).read("registers", CellAddress(key))).reply.value == value
-        assert (await stage.database.invariants()).breaches == ()
+            assert (await client_of(rig).read("registers", CellAddress(key))).reply.value == value
+        assert (await rig.database.invariants()).breaches == ()
 
     play(scenario)
 
 
 def test_what_cannot_be_is_refused_with_a_type_and_a_sentence_and_changes_nothing() -> None:
-    async def scenario(stage: Play) -> None:
-        await stage.begin()
-        leader, group = await stage.leader()
-        before = await replica(stage, leader, group)
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin()
+        leader, group = await rig.leader()
+        before = await replica(rig, leader, group)
         follower, silent = (each for each in before.voters if each != leader)
-        stranger = next(each for each in stage.nodes("tserver") if each not in before.voters)
-        master, _ = await stage.leader("master")
+        stranger = next(each for each in rig.nodes("tserver") if each not in before.voters)
+        master, _ = await rig.leader("master")
         asked = {
             ("not-the-leader", "this replica does not lead the group"): (follower, group, leader),
             ("invalid", f"{stranger} is no voter of the group"): (leader, group, stranger),
@@ -100,21 +100,21 @@ def test_what_cannot_be_is_refused_with_a_type_and_a_sentence_and_changes_nothin
         }
         for (kind, words), request in asked.items():
             with pytest.raises(DefiniteError) as refused:
-                await ask(stage, *request)
+                await ask(rig, *request)
             assert (refused.value.kind, str(refused.value)) == (kind, words)
-            said = await stage.database.transfer_leadership(*request, timeout_s=2.0)
+            said = await rig.database.transfer_leadership(*request, timeout_s=2.0)
             assert said == f"{kind}: {words}"
-        await stage.database.pause(silent)
+        await rig.database.pause(silent)
         await asyncio.sleep(3.0)
         with pytest.raises(DefiniteError) as refused:
-            await ask(stage, leader, group, silent)
+            await ask(rig, leader, group, silent)
         assert (refused.value.kind, str(refused.value)) == (
             "not-caught-up",
             f"{silent} has not answered for an election timeout",
         )
-        after = await replica(stage, leader, group)
+        after = await replica(rig, leader, group)
         assert (after.role, after.term) == ("leader", before.term)
-        await stage.write(3)
+        await rig.write(3)
 
     play(scenario)
 
@@ -122,25 +122,25 @@ def test_what_cannot_be_is_refused_with_a_type_and_a_sentence_and_changes_nothin
 def test_a_leader_that_nobody_took_over_from_leads_on_and_acquires_the_lease_anew() -> None:
     """The voter falls silent right before it is asked for: the record that gave the lease up is committed by then."""
 
-    async def scenario(stage: Play) -> None:
-        await stage.begin()
-        leader, group = await stage.leader()
-        before = await replica(stage, leader, group)
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin()
+        leader, group = await rig.leader()
+        before = await replica(rig, leader, group)
         target = next(each for each in before.voters if each != leader)
-        await stage.database.pause(target)
-        said = await stage.database.transfer_leadership(leader, group, target, 4.0)
+        await rig.database.pause(target)
+        said = await rig.database.transfer_leadership(leader, group, target, 4.0)
         assert said == f"timed-out: {target} did not take over in time: the leader leads on"
-        assert (await replica(stage, leader, group)).role == "leader"
-        await stage.write(3)
+        assert (await replica(rig, leader, group)).role == "leader"
+        await rig.write(3)
 
     play(scenario)
 
 
 def test_replicas_that_know_no_leader_refuse() -> None:
-    async def scenario(stage: Play) -> None:
-        await stage.begin(table=False)
-        await stage.database.setup_workload("write-atomicity", resolve_options(WORKLOADS["write-atomicity"], {}))
-        client = client_of(stage)
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin(table=False)
+        await rig.database.setup_workload("write-atomicity", resolve_options(WORKLOADS["write-atomicity"], {}))
+        client = client_of(rig)
         (table,) = await client.list_tables()
         tablet = (await client.table_locations(table.name)).tablets[0]
         request = TransferLeadership(tablet.tablet_id, "t1")

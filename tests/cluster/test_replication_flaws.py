@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from whole_cluster import Play
 
 from cluster.config import NodeConfig
 from cluster.deploy.database_sim import SimDatabase
@@ -20,31 +19,32 @@ from harness.errors import DefiniteError
 from harness.ops import CellAddress
 from harness.ports import Hello, is_stranger
 from harness.sim.world import World
+from tests.cluster.table_rig import TableRig
 
-Scenario = Callable[[Play], Awaitable[bool]]
+Scenario = Callable[[TableRig], Awaitable[bool]]
 """Whether the mechanism turned out broken."""
 
 
 def broken(scenario: Scenario, flaws: tuple[str, ...]) -> bool:
     assert set(flaws) <= set(FLAWS)
     with World(1, version=WIRE_VERSION) as world:
-        stage = Play(world)
-        stage.database = SimDatabase(world, Layout(3, 5), flaws=flaws)
+        rig = TableRig(world)
+        rig.database = SimDatabase(world, Layout(3, 5), flaws=flaws)
 
         async def main() -> bool:
-            await stage.begin()
-            await stage.write(5)
-            return await asyncio.wait_for(scenario(stage), 120)
+            await rig.begin()
+            await rig.write(5)
+            return await asyncio.wait_for(scenario(rig), 120)
 
         return bool(world.run(main()))
 
 
-async def reinstall(stage: Play, name: str, cluster: str, flaws: tuple[str, ...]) -> None:
+async def reinstall(rig: TableRig, name: str, cluster: str, flaws: tuple[str, ...]) -> None:
     """A master's machine becomes the only master of another cluster, under the address that ours know.
 
     `cluster` is what it says of its cluster.
     """
-    machine, address = stage.world.node(name), stage.database.address(name)
+    machine, address = rig.world.node(name), rig.database.address(name)
     machine.kill()
     machine.disk.wipe()
     machine.cluster_id = cluster
@@ -60,9 +60,9 @@ async def reinstall(stage: Play, name: str, cluster: str, flaws: tuple[str, ...]
     machine.start(lambda ports: run_node(ports, config))
 
 
-async def whole(stage: Play) -> bool:
+async def whole(rig: TableRig) -> bool:
     """Whether every row is there."""
-    client = stage.database.admin_client(5.0)
+    client = rig.database.admin_client(5.0)
     try:
         return [(await client.read("registers", CellAddress(key))).reply.value for key in range(5)] == list(range(5))
     except DefiniteError:
@@ -73,10 +73,10 @@ async def whole(stage: Play) -> bool:
 def test_a_foreign_master_deletes_live_data_only_with_the_flaw(flaws: tuple[str, ...]) -> None:
     """Case 1 of appendix A: it has no record of anything, which says nothing of what is wanted."""
 
-    async def scenario(stage: Play) -> bool:
-        await reinstall(stage, "m3", named_cluster("other", flaws), flaws)
+    async def scenario(rig: TableRig) -> bool:
+        await reinstall(rig, "m3", named_cluster("other", flaws), flaws)
         await asyncio.sleep(5.0)
-        return not await whole(stage)
+        return not await whole(rig)
 
     assert broken(scenario, flaws) is bool(flaws)
 
@@ -84,14 +84,14 @@ def test_a_foreign_master_deletes_live_data_only_with_the_flaw(flaws: tuple[str,
 def test_orphans_stay_even_where_nobody_checked_the_cluster() -> None:
     """The rule holds by itself: a foreign master that reached our tablet servers would delete nothing."""
 
-    async def scenario(stage: Play) -> bool:
-        for name in stage.nodes("tserver"):
-            await stage.database.kill(name)
-            stage.world.node(name).cluster_id = ""
-            stage.world.node(name).start(stage.database._run)
-        await reinstall(stage, "m3", "", ())
+    async def scenario(rig: TableRig) -> bool:
+        for name in rig.nodes("tserver"):
+            await rig.database.kill(name)
+            rig.world.node(name).cluster_id = ""
+            rig.world.node(name).start(rig.database._run)
+        await reinstall(rig, "m3", "", ())
         await asyncio.sleep(5.0)
-        return not await whole(stage)
+        return not await whole(rig)
 
     assert not broken(scenario, ())
 
@@ -110,20 +110,20 @@ def test_two_masters_that_saw_one_configuration_both_change_it_only_with_the_fla
 ) -> None:
     """A deposed leader master and its successor both act on what the same report showed them."""
 
-    async def scenario(stage: Play) -> bool:
-        leader, group = await stage.leader()
-        status = await stage.database.status(leader)
+    async def scenario(rig: TableRig) -> bool:
+        leader, group = await rig.leader()
+        status = await rig.database.status(leader)
         assert status is not None
         mine = next(each for each in status.groups if each.group == group)
-        outside = [name for name in stage.nodes("tserver") if name not in mine.voters]
+        outside = [name for name in rig.nodes("tserver") if name not in mine.voters]
         others = [name for name in mine.voters if name != leader]
         accepted = 0
         for server in outside if kind is ChangeKind.ADD_LEARNER else others:
-            address = stage.database.address(server)
+            address = rig.database.address(server)
             request = ChangeReplicas(group, kind, server, address, mine.config_term, mine.config_index, 2.0)
             try:
-                reply = await stage.database.admin_client(5.0).ask_once(
-                    stage.database.address(leader), request, ConfigurationReply
+                reply = await rig.database.admin_client(5.0).ask_once(
+                    rig.database.address(leader), request, ConfigurationReply
                 )
                 accepted += isinstance(reply, ConfigurationReply)
             except DefiniteError as error:

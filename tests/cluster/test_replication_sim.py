@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 import pytest
-from whole_cluster import Play, play
 
 from cluster.client import operating
 from cluster.config import Knobs
@@ -18,52 +17,53 @@ from cluster.wire.messages import WIRE_VERSION, Column
 from harness.errors import DefiniteError
 from harness.protocols import GroupStatus, node_of
 from harness.sim.world import World
+from tests.cluster.table_rig import TableRig, play
 
 
-async def replicas(stage: Play, group: str) -> dict[str, GroupStatus]:
+async def replicas(rig: TableRig, group: str) -> dict[str, GroupStatus]:
     """Every answering replica of the group, by node."""
     found = {}
-    for name, status in (await stage.database.statuses()).items():
+    for name, status in (await rig.database.statuses()).items():
         for each in () if status is None else status.groups:
             if each.group == group:
                 found[name] = each
     return found
 
 
-async def holders(stage: Play, group: str, expected: set[str], seconds: float = 20.0) -> None:
+async def holders(rig: TableRig, group: str, expected: set[str], seconds: float = 20.0) -> None:
     """Wait until just these nodes hold a replica."""
     for _ in range(int(10 * seconds)):
-        if set(await replicas(stage, group)) == expected:
+        if set(await replicas(rig, group)) == expected:
             return
         await asyncio.sleep(0.1)
-    raise AssertionError(f"{sorted(await replicas(stage, group))}, not {sorted(expected)}")
+    raise AssertionError(f"{sorted(await replicas(rig, group))}, not {sorted(expected)}")
 
 
-async def whole(stage: Play) -> None:
-    assert (await stage.database.invariants()).breaches == ()
+async def whole(rig: TableRig) -> None:
+    assert (await rig.database.invariants()).breaches == ()
 
 
 def test_replicas_that_a_configuration_drops_are_deleted_at_once_or_when_they_return() -> None:
     """Case 4 for one that is there, case 3 for one that comes back late; both may be added again."""
 
-    async def scenario(stage: Play) -> None:
-        await stage.begin()
-        await stage.write(5)
-        leader, group = await stage.leader()
-        first, second = [name for name in await replicas(stage, group) if name != leader]
-        await stage.change("tserver", "remove", first)
-        await holders(stage, group, {leader, second})
-        assert f"{TABLETS_DIRECTORY}/{group}.meta" in stage.world.node(first).disk.paths(), "a tombstone is left"
-        await stage.change("tserver", "add-learner", first)
-        await stage.change("tserver", "promote", first)
-        await holders(stage, group, {leader, first, second})
-        await stage.database.kill(second)
-        await stage.change("tserver", "remove", second)
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin()
+        await rig.write(5)
+        leader, group = await rig.leader()
+        first, second = [name for name in await replicas(rig, group) if name != leader]
+        await rig.change("tserver", "remove", first)
+        await holders(rig, group, {leader, second})
+        assert f"{TABLETS_DIRECTORY}/{group}.meta" in rig.world.node(first).disk.paths(), "a tombstone is left"
+        await rig.change("tserver", "add-learner", first)
+        await rig.change("tserver", "promote", first)
+        await holders(rig, group, {leader, first, second})
+        await rig.database.kill(second)
+        await rig.change("tserver", "remove", second)
         await asyncio.sleep(2.0)
-        await stage.database.start(second)
-        await holders(stage, group, {leader, first})
-        await stage.write(5)
-        await whole(stage)
+        await rig.database.start(second)
+        await holders(rig, group, {leader, first})
+        await rig.write(5)
+        await whole(rig)
 
     play(scenario, seed=11)
 
@@ -72,7 +72,7 @@ DEAD_S = 2.0
 QUICK = Knobs(replica_dead_ms=2_000, tserver_heartbeat_ms=200)
 
 
-class Moving(Play):
+class Moving(TableRig):
     """A cluster that replaces dead replicas soon, of five tablet servers in as many zones as are told."""
 
     def __init__(self, world: World, zones: int = 1, flaws: tuple[str, ...] = (), knobs: Knobs = QUICK) -> None:
@@ -87,17 +87,17 @@ def move(scenario: Callable[[Moving], Awaitable[None]], seed: int, zones: int = 
     with World(seed, version=WIRE_VERSION) as world:
 
         async def main() -> None:
-            stage = Moving(world, zones, knobs=knobs)
-            await asyncio.wait_for(scenario(stage), 120)
-            await whole(stage)
+            rig = Moving(world, zones, knobs=knobs)
+            await asyncio.wait_for(scenario(rig), 120)
+            await whole(rig)
 
         world.run(main())
 
 
-async def three(stage: Play, group: str, without: Collection[str] = (), seconds: float = 20.0) -> list[str]:
+async def three(rig: TableRig, group: str, without: Collection[str] = (), seconds: float = 20.0) -> list[str]:
     """Wait for a leader whose three voters are none of these nodes, and hold all replicas that there are."""
     for _ in range(int(10 * seconds)):
-        found = await replicas(stage, group)
+        found = await replicas(rig, group)
         leader = next((each for each in found.values() if each.role == "leader" and each.lease_valid), None)
         whole = leader is not None and len(leader.voters) == 3 and not leader.learners
         nodes = sorted(map(node_of, leader.voters)) if leader else []
@@ -109,51 +109,51 @@ async def three(stage: Play, group: str, without: Collection[str] = (), seconds:
 
 @pytest.mark.parametrize("dies", ["leader", "follower"])
 def test_a_dead_replica_is_replaced_and_deleted_when_it_returns(dies: str) -> None:
-    async def scenario(stage: Moving) -> None:
-        await stage.begin()
-        await stage.write(5)
-        leader, group = await stage.leader()
-        before = sorted(await replicas(stage, group))
+    async def scenario(rig: Moving) -> None:
+        await rig.begin()
+        await rig.write(5)
+        leader, group = await rig.leader()
+        before = sorted(await replicas(rig, group))
         dead = leader if dies == "leader" else next(name for name in before if name != leader)
-        for master in stage.nodes("master"):
-            assert await stage.database.arm(master, "master.before_change", "delay", seconds=0.001)
-        await stage.database.kill(dead)
-        after = await three(stage, group, [dead])
+        for master in rig.nodes("master"):
+            assert await rig.database.arm(master, "master.before_change", "delay", seconds=0.001)
+        await rig.database.kill(dead)
+        after = await three(rig, group, [dead])
         assert len(set(after) - set(before)) == 1
-        assert stage.acted("master.before_change"), "masters asked for it"
-        await stage.write(5)
-        await stage.database.start(dead)
+        assert rig.acted("master.before_change"), "masters asked for it"
+        await rig.write(5)
+        await rig.database.start(dead)
         await asyncio.sleep(1.0)
-        assert await three(stage, group) == after, "the late one is deleted"
-        (located,) = (await stage.database.admin_client(5.0).table_locations("registers")).tablets
+        assert await three(rig, group) == after, "the late one is deleted"
+        (located,) = (await rig.database.admin_client(5.0).table_locations("registers")).tablets
         assert sorted(replica.node_id for replica in located.replicas) == after
 
     move(scenario, seed=21)
 
 
 def test_short_faults_move_nothing_and_neither_does_a_leader_in_doubt() -> None:
-    async def scenario(stage: Moving) -> None:
-        await stage.begin()
-        leader, group = await stage.leader()
-        before = await three(stage, group)
+    async def scenario(rig: Moving) -> None:
+        await rig.begin()
+        leader, group = await rig.leader()
+        before = await three(rig, group)
         for fault in ("kill", "pause"):
             for name in before:
-                await getattr(stage.database, fault)(name)
+                await getattr(rig.database, fault)(name)
                 await asyncio.sleep(0.6 * DEAD_S)
-                await getattr(stage.database, {"kill": "start", "pause": "resume"}[fault])(name)
+                await getattr(rig.database, {"kill": "start", "pause": "resume"}[fault])(name)
                 await asyncio.sleep(2.0)
         for name in (before[0], before[1]):
-            await stage.database.kill(name)
+            await rig.database.kill(name)
         await asyncio.sleep(3 * DEAD_S)
         for name in (before[0], before[1]):
-            await stage.database.start(name)
-        assert await three(stage, group) == before, "nobody could tell who was dead"
-        leader, _ = await stage.leader()
-        await stage.database.pause(leader)
+            await rig.database.start(name)
+        assert await three(rig, group) == before, "nobody could tell who was dead"
+        leader, _ = await rig.leader()
+        await rig.database.pause(leader)
         await asyncio.sleep(DEAD_S / 2)
-        await stage.database.resume(leader)
+        await rig.database.resume(leader)
         await asyncio.sleep(2 * DEAD_S)
-        assert await three(stage, group) == before
+        assert await three(rig, group) == before
 
     move(scenario, seed=22)
 
@@ -162,16 +162,16 @@ def test_replicas_on_a_server_whose_node_has_begun_anew_are_replaced_at_once() -
     """`catalog` with `wipe`, seed 1: a table was made with the lost server while masters took it for live, and nobody
     but its leader replica would have noticed, after a minute."""
 
-    async def scenario(stage: Moving) -> None:
-        await stage.begin()
-        leader, group = await stage.leader()
-        await stage.write(5)
-        lost = next(name for name in await three(stage, group) if name != leader)
-        await stage.database.kill(lost)
-        await stage.database.wipe(lost)
-        await stage.database.start(lost)
-        await three(stage, group, [lost])
-        (located,) = (await stage.database.admin_client(5.0).table_locations("registers")).tablets
+    async def scenario(rig: Moving) -> None:
+        await rig.begin()
+        leader, group = await rig.leader()
+        await rig.write(5)
+        lost = next(name for name in await three(rig, group) if name != leader)
+        await rig.database.kill(lost)
+        await rig.database.wipe(lost)
+        await rig.database.start(lost)
+        await three(rig, group, [lost])
+        (located,) = (await rig.database.admin_client(5.0).table_locations("registers")).tablets
         assert len(located.replicas) == 3 and lost not in [replica.node_id for replica in located.replicas]
 
     move(scenario, seed=27, knobs=Knobs(tserver_heartbeat_ms=200))
@@ -180,38 +180,38 @@ def test_replicas_on_a_server_whose_node_has_begun_anew_are_replaced_at_once() -
 def test_the_newcomer_is_in_the_zone_that_lost_a_replica() -> None:
     """Zones z1 to z3 of t1 to t5 in turn: t1 and t4 share one, t2 and t5 another."""
 
-    async def scenario(stage: Moving) -> None:
-        await stage.begin()
-        _, group = await stage.leader()
-        before = await three(stage, group)
-        assert sorted(map(stage.zone, before)) == ["z1", "z2", "z3"]
-        dead = next(name for name in before if stage.zone(name) != "z3")
-        await stage.database.kill(dead)
-        after = await three(stage, group, [dead])
-        assert sorted(map(stage.zone, after)) == ["z1", "z2", "z3"]
+    async def scenario(rig: Moving) -> None:
+        await rig.begin()
+        _, group = await rig.leader()
+        before = await three(rig, group)
+        assert sorted(map(rig.zone, before)) == ["z1", "z2", "z3"]
+        dead = next(name for name in before if rig.zone(name) != "z3")
+        await rig.database.kill(dead)
+        after = await three(rig, group, [dead])
+        assert sorted(map(rig.zone, after)) == ["z1", "z2", "z3"]
 
     move(scenario, seed=23, zones=3)
 
 
 def test_a_quarantined_replica_is_replaced_by_the_masters() -> None:
-    async def scenario(stage: Moving) -> None:
-        await stage.begin()
-        leader, group = await stage.leader()
-        await stage.write(40)
-        before = await three(stage, group)
+    async def scenario(rig: Moving) -> None:
+        await rig.begin()
+        leader, group = await rig.leader()
+        await rig.write(40)
+        before = await three(rig, group)
         hurt = next(name for name in before if name != leader)
-        await stage.database.kill(hurt)
-        disk = stage.world.node(hurt).disk
+        await rig.database.kill(hurt)
+        disk = rig.world.node(hurt).disk
         path = max(path for path in disk.paths() if path.startswith("log/"))
         for byte in range(len(disk.peek(path)) // 3, len(disk.peek(path)) // 3 + 900):
             disk.flip_bit(path, 8 * byte)
-        await stage.database.start(hurt)
+        await rig.database.start(hurt)
         await asyncio.sleep(0.2)
-        seen = await replicas(stage, group)
+        seen = await replicas(rig, group)
         assert hurt not in seen or seen[hurt].role in ("quarantined", "learner")
-        await three(stage, group)
+        await three(rig, group)
         await asyncio.sleep(1.0)
-        for name, each in (await replicas(stage, group)).items():
+        for name, each in (await replicas(rig, group)).items():
             assert each.role in ("leader", "follower"), (name, each.role)
 
     move(scenario, seed=24)
@@ -221,42 +221,42 @@ def test_a_quarantined_replica_is_replaced_by_the_masters() -> None:
 def test_a_member_too_many_is_told_and_removed(voter: bool) -> None:
     """An operator added one where masters had; there were four voters for good, and nothing told it."""
 
-    async def scenario(stage: Moving) -> None:
-        await stage.begin()
-        await stage.write(5)
-        leader, group = await stage.leader()
-        before = await three(stage, group)
-        free = next(name for name in stage.nodes("tserver") if name not in before)
-        await stage.change("tserver", "add-learner", free)
+    async def scenario(rig: Moving) -> None:
+        await rig.begin()
+        await rig.write(5)
+        leader, group = await rig.leader()
+        before = await three(rig, group)
+        free = next(name for name in rig.nodes("tserver") if name not in before)
+        await rig.change("tserver", "add-learner", free)
         if voter:
-            await stage.change("tserver", "promote", free)
+            await rig.change("tserver", "promote", free)
         told = "has 4 replicas by the catalog" if voter else f"has the learners {free} beside enough voters"
         problems: tuple[Problem, ...] = ()
         for _ in range(10):
-            problems += (await stage.database.look(0.0)).problems
+            problems += (await rig.database.look(0.0)).problems
             await asyncio.sleep(0.1)
         assert any(told in problem.message for problem in problems), problems
-        after = await three(stage, group)
+        after = await three(rig, group)
         assert leader in after and (voter or after == before)
-        assert (await stage.database.look(5.0)).healthy
+        assert (await rig.database.look(5.0)).healthy
 
     move(scenario, seed=28, knobs=Knobs(replica_dead_ms=8_000, tserver_heartbeat_ms=200))
 
 
-async def held(stage: Play, node: str) -> list[str]:
+async def held(rig: TableRig, node: str) -> list[str]:
     """The tablets that a node holds replicas of."""
-    status = await stage.database.status(node)
+    status = await rig.database.status(node)
     assert status is not None
     return [each.group for each in status.groups]
 
 
 def test_a_tablet_server_is_emptied_while_clients_work_and_gets_nothing_new() -> None:
-    async def scenario(stage: Moving) -> None:
-        await stage.begin(table=False)
-        await stage.database.setup_workload("register", {"buckets": 6})
-        await stage.write(12)
-        client = stage.database.admin_client(5.0)
-        leaving, _ = await stage.leader()
+    async def scenario(rig: Moving) -> None:
+        await rig.begin(table=False)
+        await rig.database.setup_workload("register", {"buckets": 6})
+        await rig.write(12)
+        client = rig.database.admin_client(5.0)
+        leaving, _ = await rig.leader()
         with pytest.raises(DefiniteError, match="no tablet server t9"):
             await operating.decommission(client, "t9")
         first = await operating.decommission(client, leaving)
@@ -265,42 +265,42 @@ def test_a_tablet_server_is_emptied_while_clients_work_and_gets_nothing_new() ->
             state = await operating.decommission_state(client, leaving)
             if not state.replicas:
                 break
-            await stage.write(6)
+            await rig.write(6)
             await asyncio.sleep(0.1)
         assert (state.leaving, state.replicas) == (True, 0)
         await asyncio.sleep(1.0)
-        assert await held(stage, leaving) == []
+        assert await held(rig, leaving) == []
         tablets = (await client.table_locations("registers")).tablets
         assert [len(each.replicas) for each in tablets] == [3] * 6
-        counts = [len(await held(stage, name)) for name in stage.nodes("tserver") if name != leaving]
+        counts = [len(await held(rig, name)) for name in rig.nodes("tserver") if name != leaving]
         assert max(counts) - min(counts) <= 2
         await client.create_table("more", [Column(0, "value", "int64")], 4, 3)
         while not await client.is_create_done("more"):
             await asyncio.sleep(0.1)
-        assert await held(stage, leaving) == []
-        await stage.database.kill(leaving)
-        await stage.write(12)
-        await stage.database.start(leaving)
+        assert await held(rig, leaving) == []
+        await rig.database.kill(leaving)
+        await rig.write(12)
+        await rig.database.start(leaving)
         assert not (await operating.decommission(client, leaving, leaving=False)).leaving
 
     move(scenario, seed=25)
 
 
 def test_a_change_of_leader_master_in_the_midst_of_a_decommission_goes_on_where_it_stopped() -> None:
-    async def scenario(stage: Moving) -> None:
-        await stage.begin(table=False)
-        await stage.database.setup_workload("register", {"buckets": 4})
-        client = stage.database.admin_client(8.0)
+    async def scenario(rig: Moving) -> None:
+        await rig.begin(table=False)
+        await rig.database.setup_workload("register", {"buckets": 4})
+        client = rig.database.admin_client(8.0)
         await operating.decommission(client, "t1")
         for _ in range(3):
-            master, _ = await stage.leader("master")
-            await stage.database.kill(master)
+            master, _ = await rig.leader("master")
+            await rig.database.kill(master)
             await asyncio.sleep(2.0)
-            await stage.database.start(master)
+            await rig.database.start(master)
         for _ in range(200):
             if not (await operating.decommission_state(client, "t1")).replicas:
                 break
             await asyncio.sleep(0.1)
-        assert await held(stage, "t1") == []
+        assert await held(rig, "t1") == []
 
     move(scenario, seed=26)

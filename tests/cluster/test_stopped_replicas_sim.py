@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from cluster_bench import ClusterBench
 
 from cluster.deploy.database_sim import SimDatabase
 from cluster.invariants.reports import Reports
@@ -14,34 +13,35 @@ from cluster.invariants.watch import NO_PANIC
 from cluster.ranges.tablet import TabletMachine
 from harness.invariants import Breach
 from harness.sim.world import World
+from tests.cluster.cluster_rig import ClusterRig
 
 
-def play(scenario: Callable[[ClusterBench], Awaitable[None]]) -> None:
+def play(scenario: Callable[[ClusterRig], Awaitable[None]]) -> None:
     with World(1) as world:
-        bench = ClusterBench(world, SimDatabase(world))
+        rig = ClusterRig(world, SimDatabase(world))
 
         async def main() -> None:
-            await bench.start(buckets=1)
-            await asyncio.wait_for(scenario(bench), 60)
-            await bench.database.teardown()
+            await rig.start(buckets=1)
+            await asyncio.wait_for(scenario(rig), 60)
+            await rig.database.teardown()
 
         world.run(main())
 
 
-async def stopped(bench: ClusterBench, word: str) -> tuple[Breach, ...]:
+async def stopped(rig: ClusterRig, word: str) -> tuple[Breach, ...]:
     """What was found, once a node has said so of a replica: masters replace it as soon as they hear of it."""
-    logs = await bench.database.collect_logs()
+    logs = await rig.database.collect_logs()
     assert any(word in log.decode() for log in logs.values())
-    return (await bench.database.invariants()).breaches
+    return (await rig.database.invariants()).breaches
 
 
 def test_the_statuses_of_a_quiet_cluster_are_really_compared() -> None:
-    async def scenario(bench: ClusterBench) -> None:
-        await bench.load(clients=3, seconds=2)
-        await bench.clock.sleep(1)
+    async def scenario(rig: ClusterRig) -> None:
+        await rig.load(clients=3, seconds=2)
+        await rig.clock.sleep(1)
         reports = Reports()
         for _ in range(2):
-            for status in (await bench.database.statuses()).values():
+            for status in (await rig.database.statuses()).values():
                 reports.take(status)
         assert reports.record().breaches == ()
         assert reports.record().checked["state-digest"] >= 8  # two of three replicas of two groups, twice
@@ -50,7 +50,7 @@ def test_the_statuses_of_a_quiet_cluster_are_really_compared() -> None:
 
 
 def test_a_replica_whose_program_fails_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(bench: ClusterBench) -> None:
+    async def scenario(rig: ClusterRig) -> None:
         original, machines = TabletMachine.apply, dict[TabletMachine, None]()
 
         def apply(machine: TabletMachine, index: int, command: bytes) -> bytes:
@@ -60,30 +60,30 @@ def test_a_replica_whose_program_fails_is_found(monkeypatch: pytest.MonkeyPatch)
             return original(machine, index, command)
 
         monkeypatch.setattr(TabletMachine, "apply", apply)
-        await bench.load(clients=3, seconds=2)
-        (breach,) = await stopped(bench, "stopped: MachineFailed")
+        await rig.load(clients=3, seconds=2)
+        (breach,) = await stopped(rig, "stopped: MachineFailed")
         assert breach.invariant == NO_PANIC and "poisoned" in breach.message
 
     play(scenario)
 
 
 def test_a_quarantined_replica_is_found_unless_its_disk_was_damaged() -> None:
-    async def scenario(bench: ClusterBench) -> None:
-        await bench.load(clients=3, seconds=2)
-        leader = next(node for group, node in (await bench.leaders()).items() if group != "catalog")
-        machine = bench.world.node(leader)
-        await bench.database.kill(leader)
+    async def scenario(rig: ClusterRig) -> None:
+        await rig.load(clients=3, seconds=2)
+        leader = next(node for group, node in (await rig.leaders()).items() if group != "catalog")
+        machine = rig.world.node(leader)
+        await rig.database.kill(leader)
         path = max(path for path in machine.disk.paths() if path.startswith("log/"))
         for byte in range(len(machine.disk.peek(path)) - 1_000, len(machine.disk.peek(path)) - 300):
             machine.disk.flip_bit(path, 8 * byte)
-        await bench.database.start(leader)
-        await bench.clock.sleep(1)
-        assert await stopped(bench, "quarantined") == ()
-        await bench.database.kill(leader)
+        await rig.database.start(leader)
+        await rig.clock.sleep(1)
+        assert await stopped(rig, "quarantined") == ()
+        await rig.database.kill(leader)
         machine.disk.damaged = False
-        await bench.database.start(leader)
-        await bench.clock.sleep(1)
-        (breach,) = await stopped(bench, "quarantined")
+        await rig.database.start(leader)
+        await rig.clock.sleep(1)
+        (breach,) = await stopped(rig, "quarantined")
         assert (breach.invariant, breach.nodes[0].split()[0]) == (NO_PANIC, leader)
 
     play(scenario)

@@ -168,32 +168,40 @@ class SortedStore:
 
         After DiskFull some of several may have been taken.
         """
-        coming, at = self._coming, 0
+        at = 0
         while at < len(arrivals):
-            while coming.bytes >= _COMING_BYTES or len(self._tables) > 1 + _FULL_TABLES:
+            while self._crowded():
                 self._require_whole()
                 await self._room.wait()
-            self._require_whole()
-            records = []
-            while at < len(arrivals) and coming.bytes < _COMING_BYTES:
-                mutation, encoded, each = arrivals[at]
-                record = encode_record(MutationRecord(each, encoded))
-                records.append(record)
-                coming.add(mutation, each, len(record))
-                at += 1
-            await self._put(records)
+            taken, durable = self._send(arrivals, at)
+            at += taken
+            await asyncio.shield(durable)
 
-    async def _put(self, records: Sequence[bytes]) -> None:
-        """Wait until the last that are coming are durable and visible."""
+    def begin_apply(self, arrivals: Sequence[Arrival]) -> asyncio.Future[None]:
+        """`apply_all`, begun in this turn where there is room: what comes back is for all who wait (shield it)."""
+        if len(arrivals) > 1 or self._crowded():
+            return asyncio.create_task(self.apply_all(arrivals), name="quorum.store")
+        return self._send(arrivals, 0)[1]
+
+    def _crowded(self) -> bool:
+        return self._coming.bytes >= _COMING_BYTES or len(self._tables) > 1 + _FULL_TABLES
+
+    def _send(self, arrivals: Sequence[Arrival], at: int) -> tuple[int, asyncio.Future[None]]:
+        """Hand as many as there is room for on to the log: how many, and what is done when these are visible."""
+        self._require_whole()
+        records: list[bytes] = []
+        while at < len(arrivals) and self._coming.bytes < _COMING_BYTES:
+            mutation, encoded, each = arrivals[at]
+            record = encode_record(MutationRecord(each, encoded))
+            records.append(record)
+            self._coming.add(mutation, each, len(record))
+            at += 1
         try:
-            await self._journal.put(records)
+            return len(records), self._journal.begin(records)
         except JournalFull as error:
             for _ in records:
                 self._coming.take_back()
             raise DiskFull("the node's log takes nothing now") from error
-        except asyncio.CancelledError:
-            self._require_whole()
-            raise
 
     def logged(self, number: int) -> bytes | None:
         """The mutation at a place of the log, encoded; None where the log keeps it no more."""
@@ -475,7 +483,7 @@ class SortedStore:
         """What is stored is damaged: this replica must never run on it again (G7)."""
         if self._damage is None:
             self._damage = self._log.quarantine(str(error))
-            self._journal.close()
+            self._journal.close(self._damage)
             for task in list(self._tasks):
                 task.cancel()
             self._room.tell()

@@ -69,7 +69,7 @@ class Scripted:
         return encode(self.answer(request))
 
 
-class Stage:
+class ClientRig:
     """Masters m1, m2, m3 of which m2 leads, tservers t1, t2, t3 of which `leader` leads the only tablet."""
 
     def __init__(self, world: World) -> None:
@@ -119,13 +119,13 @@ class Stage:
         return [request.request_id for request in requests if isinstance(request, (WriteCell, CompareAndSet))]
 
 
-def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
+def play(scenario: Callable[[ClientRig], Awaitable[None]]) -> None:
     with World(1) as world:
-        stage = Stage(world)
+        rig = ClientRig(world)
 
         async def main() -> None:
             await asyncio.sleep(0.01)
-            await scenario(stage)
+            await scenario(rig)
 
         world.run(main())
         assert world.errors == []
@@ -133,37 +133,37 @@ def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
 
 
 def test_it_follows_hints_and_then_sticks_with_the_leaders_it_knows() -> None:
-    async def scenario(stage: Stage) -> None:
-        reply, node = await stage.client.read("a", CellAddress(5))
+    async def scenario(rig: ClientRig) -> None:
+        reply, node = await rig.client.read("a", CellAddress(5))
         assert (reply.value, reply.timestamp, node) == (42, 7, "t2")
-        assert [len(stage.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 1, 0]
+        assert [len(rig.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 1, 0]
         for _ in range(3):
-            assert (await stage.client.write("a", CellAddress(5), 1)).node == "t2"
-        assert [len(stage.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 5, 0]
-        assert await stage.client.list_tables() == ()
-        assert len(stage.asked("m1")) == 1, "it went to the leader master straight"
+            assert (await rig.client.write("a", CellAddress(5), 1)).node == "t2"
+        assert [len(rig.asked(name)) for name in ("m1", "m3", "m2", "t1", "t2", "t3")] == [1, 0, 1, 1, 5, 0]
+        assert await rig.client.list_tables() == ()
+        assert len(rig.asked("m1")) == 1, "it went to the leader master straight"
 
     play(scenario)
 
 
 def test_the_masters_hint_is_tried_first() -> None:
-    async def scenario(stage: Stage) -> None:
-        stage.hint = "t2"
-        await stage.client.read("a", CellAddress(5))
-        assert stage.asked("t1") == [] and len(stage.asked("t2")) == 1
+    async def scenario(rig: ClientRig) -> None:
+        rig.hint = "t2"
+        await rig.client.read("a", CellAddress(5))
+        assert rig.asked("t1") == [] and len(rig.asked("t2")) == 1
 
     play(scenario)
 
 
 def test_a_lost_answer_is_asked_for_again_under_the_same_request_id() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", CellAddress(5), 1)
-        stage.world.network.cut("t2", "c")
-        waiting = asyncio.create_task(stage.client.write("a", CellAddress(5), 2))
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.write("a", CellAddress(5), 1)
+        rig.world.network.cut("t2", "c")
+        waiting = asyncio.create_task(rig.client.write("a", CellAddress(5), 2))
         await asyncio.sleep(TIMEOUT_S / 2)
-        stage.world.network.heal()
+        rig.world.network.heal()
         assert (await waiting).reply == DONE
-        ids = stage.request_ids()
+        ids = rig.request_ids()
         assert {each.sequence for each in ids} == {1, 2}
         assert [each.sequence for each in ids].count(2) > 1
         assert len({each for each in ids if each.sequence == 2}) == 1
@@ -172,195 +172,195 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_request_id() -> None:
 
 
 def test_what_may_have_taken_effect_ends_unknown_and_what_cannot_have_ends_definite() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", CellAddress(5), 1)
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.write("a", CellAddress(5), 1)
         for server in SERVERS:
-            stage.world.network.cut(server.node_id, "c")
+            rig.world.network.cut(server.node_id, "c")
         with pytest.raises(IndefiniteError) as unknown:
-            await stage.client.compare_and_set("a", CellAddress(5), 1, 2)
+            await rig.client.compare_and_set("a", CellAddress(5), 1, 2)
         assert unknown.value.kind == "timeout"
         with pytest.raises(DefiniteError):
-            await stage.client.read("a", CellAddress(5))
+            await rig.client.read("a", CellAddress(5))
         for server in SERVERS:
-            stage.world.node(server.node_id).kill()
-        stage.world.network.heal()
+            rig.world.node(server.node_id).kill()
+        rig.world.network.heal()
         with pytest.raises(DefiniteError) as refused:
-            await stage.client.write("a", CellAddress(5), 2)
+            await rig.client.write("a", CellAddress(5), 2)
         assert refused.value.kind == "unreachable"
 
     play(scenario)
 
 
 def test_a_refusal_after_a_lost_attempt_does_not_make_it_definite() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", CellAddress(5), 1)
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.write("a", CellAddress(5), 1)
         answers = iter([ErrorReply("TIMED_OUT", "no quorum", False), ErrorReply("INVALID", "bad value", True)])
-        for server in stage.servers.values():
+        for server in rig.servers.values():
             server.answer = lambda request: next(answers)
         with pytest.raises(IndefiniteError):
-            await stage.client.write("a", CellAddress(5), 2)
-        for server in stage.servers.values():
+            await rig.client.write("a", CellAddress(5), 2)
+        for server in rig.servers.values():
             server.answer = lambda request: ErrorReply("INVALID", "bad value", True)
         with pytest.raises(DefiniteError, match="bad value") as caught:
-            await stage.client.write("a", CellAddress(5), 2)
+            await rig.client.write("a", CellAddress(5), 2)
         assert caught.value.kind == "invalid"
 
     play(scenario)
 
 
 def test_it_ends_at_its_deadline_also_while_nodes_are_paused() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", CellAddress(5), 1)
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.write("a", CellAddress(5), 1)
         for name in ("m1", "m2", "m3", "t1", "t2", "t3"):
-            stage.world.node(name).pause()
-        began_ns = stage.world.loop.now_ns
+            rig.world.node(name).pause()
+        began_ns = rig.world.loop.now_ns
         with pytest.raises(IndefiniteError):
-            await stage.client.write("a", CellAddress(5), 2)
-        took_s = (stage.world.loop.now_ns - began_ns) / 1e9
+            await rig.client.write("a", CellAddress(5), 2)
+        took_s = (rig.world.loop.now_ns - began_ns) / 1e9
         assert TIMEOUT_S * 0.99 <= took_s <= TIMEOUT_S * 1.01
 
     play(scenario)
 
 
 def test_it_gets_past_a_dead_leader_to_the_next_one() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", CellAddress(5))
-        stage.world.network.cut("c", "t2")
-        waiting = asyncio.create_task(stage.client.read("a", CellAddress(5)))
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.read("a", CellAddress(5))
+        rig.world.network.cut("c", "t2")
+        waiting = asyncio.create_task(rig.client.read("a", CellAddress(5)))
         await asyncio.sleep(TIMEOUT_S * 0.3)
-        stage.leader = "t1"
+        rig.leader = "t1"
         assert (await waiting).node == "t1"
 
     play(scenario)
 
 
 def test_known_locations_do_without_masters() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", CellAddress(5))
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.read("a", CellAddress(5))
         for name in ("m1", "m2", "m3"):
-            stage.world.node(name).kill()
-        stage.leader = "nobody"
-        waiting = asyncio.create_task(stage.client.read("a", CellAddress(5)))
+            rig.world.node(name).kill()
+        rig.leader = "nobody"
+        waiting = asyncio.create_task(rig.client.read("a", CellAddress(5)))
         await asyncio.sleep(TIMEOUT_S / 2)
-        stage.leader = "t3"
+        rig.leader = "t3"
         assert (await waiting).node == "t3"
 
     play(scenario)
 
 
 def test_moved_tablets_are_located_again() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", CellAddress(5))
-        stage.tablet_id = "replacement"
-        assert (await stage.client.read("a", CellAddress(5))).reply.value == 42
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.read("a", CellAddress(5))
+        rig.tablet_id = "replacement"
+        assert (await rig.client.read("a", CellAddress(5))).reply.value == 42
 
     play(scenario)
 
 
 def test_new_locations_with_an_old_hint_do_not_make_it_forget_the_leader_it_knows() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", CellAddress(5))
-        asked = len(stage.asked("t1"))
-        stage.hint = "t1"
-        await stage.client.table_locations("a")
-        assert (await stage.client.read("a", CellAddress(5))).node == "t2"
-        assert len(stage.asked("t1")) == asked
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.read("a", CellAddress(5))
+        asked = len(rig.asked("t1"))
+        rig.hint = "t1"
+        await rig.client.table_locations("a")
+        assert (await rig.client.read("a", CellAddress(5))).node == "t2"
+        assert len(rig.asked("t1")) == asked
 
     play(scenario)
 
 
 def test_an_unknown_table_is_a_definite_error() -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(rig: ClientRig) -> None:
         with pytest.raises(DefiniteError) as caught:
-            await stage.client.write("nothing", CellAddress(5), 1)
+            await rig.client.write("nothing", CellAddress(5), 1)
         assert caught.value.kind == "not-found"
 
     play(scenario)
 
 
 def test_request_ids_tell_which_requests_are_answered_for_good() -> None:
-    async def scenario(stage: Stage) -> None:
+    async def scenario(rig: ClientRig) -> None:
         for value in range(3):
-            await stage.client.write("a", CellAddress(5), value)
-        assert {(each.sequence, each.done_below) for each in stage.request_ids()} == {(1, 1), (2, 2), (3, 3)}
-        stage.world.network.cut("t2", "c")
-        slow = asyncio.create_task(stage.client.write("a", CellAddress(5), 4))
+            await rig.client.write("a", CellAddress(5), value)
+        assert {(each.sequence, each.done_below) for each in rig.request_ids()} == {(1, 1), (2, 2), (3, 3)}
+        rig.world.network.cut("t2", "c")
+        slow = asyncio.create_task(rig.client.write("a", CellAddress(5), 4))
         await asyncio.sleep(0.1)
-        stage.world.network.heal()
-        await stage.client.write("a", CellAddress(5), 5)
-        assert {each.done_below for each in stage.request_ids() if each.sequence == 5} == {4}, "4 is not answered yet"
+        rig.world.network.heal()
+        await rig.client.write("a", CellAddress(5), 5)
+        assert {each.done_below for each in rig.request_ids() if each.sequence == 5} == {4}, "4 is not answered yet"
         await slow
-        await stage.client.write("a", CellAddress(5), 6)
-        assert {each.done_below for each in stage.request_ids() if each.sequence == 6} == {6}
+        await rig.client.write("a", CellAddress(5), 6)
+        assert {each.done_below for each in rig.request_ids() if each.sequence == 6} == {6}
 
     play(scenario)
 
 
 def test_a_client_registers_one_session_with_each_tablet_that_it_changes() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", CellAddress(5))
-        assert stage.sessions == []
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.read("a", CellAddress(5))
+        assert rig.sessions == []
         for value in range(3):
-            await stage.client.write("a", CellAddress(5), value)
-        assert stage.sessions == [100]
-        stage.tablet_id = "replacement"
-        await stage.client.write("a", CellAddress(5), 4)
-        assert stage.sessions == [100, 101]
-        assert (101, 1) in [(each.session, each.sequence) for each in stage.request_ids()]
-        assert max(each.sequence for each in stage.request_ids() if each.session == 100) == 4, "it was tried first"
+            await rig.client.write("a", CellAddress(5), value)
+        assert rig.sessions == [100]
+        rig.tablet_id = "replacement"
+        await rig.client.write("a", CellAddress(5), 4)
+        assert rig.sessions == [100, 101]
+        assert (101, 1) in [(each.session, each.sequence) for each in rig.request_ids()]
+        assert max(each.sequence for each in rig.request_ids() if each.session == 100) == 4, "it was tried first"
 
     play(scenario)
 
 
 def test_a_fresh_request_goes_out_under_a_new_session_when_the_old_one_has_ended() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", CellAddress(5), 1)
-        stage.sessions[:] = [0]
-        assert (await stage.client.write("a", CellAddress(5), 2)).reply == DONE
-        assert [(each.session, each.sequence) for each in stage.request_ids()] == [(100, 1), (100, 2), (101, 1)]
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.write("a", CellAddress(5), 1)
+        rig.sessions[:] = [0]
+        assert (await rig.client.write("a", CellAddress(5), 2)).reply == DONE
+        assert [(each.session, each.sequence) for each in rig.request_ids()] == [(100, 1), (100, 2), (101, 1)]
 
     play(scenario)
 
 
 def test_a_request_whose_session_ended_after_a_lost_attempt_ends_unknown_and_is_not_sent_afresh() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", CellAddress(5), 1)
-        stage.world.network.cut("t2", "c")
-        waiting = asyncio.create_task(stage.client.write("a", CellAddress(5), 2))
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.write("a", CellAddress(5), 1)
+        rig.world.network.cut("t2", "c")
+        waiting = asyncio.create_task(rig.client.write("a", CellAddress(5), 2))
         await asyncio.sleep(TIMEOUT_S / 8)
-        stage.sessions[:] = [0]
-        stage.world.network.heal()
+        rig.sessions[:] = [0]
+        rig.world.network.heal()
         with pytest.raises(IndefiniteError):
             await waiting
-        assert {each.session for each in stage.request_ids()} == {100}
-        assert (await stage.client.write("a", CellAddress(5), 3)).reply == DONE
-        assert RequestId(101, 1, 1) in stage.request_ids()
+        assert {each.session for each in rig.request_ids()} == {100}
+        assert (await rig.client.write("a", CellAddress(5), 3)).reply == DONE
+        assert RequestId(101, 1, 1) in rig.request_ids()
 
     play(scenario)
 
 
 def test_a_request_that_may_have_changed_one_tablet_is_not_sent_to_its_replacement() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.write("a", CellAddress(5), 1)
-        stage.world.network.cut("t2", "c")
-        waiting = asyncio.create_task(stage.client.write("a", CellAddress(5), 2))
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.write("a", CellAddress(5), 1)
+        rig.world.network.cut("t2", "c")
+        waiting = asyncio.create_task(rig.client.write("a", CellAddress(5), 2))
         await asyncio.sleep(TIMEOUT_S / 8)
-        stage.tablet_id = "replacement"
-        stage.world.network.heal()
+        rig.tablet_id = "replacement"
+        rig.world.network.heal()
         with pytest.raises(IndefiniteError):
             await waiting
-        assert {each.session for each in stage.request_ids()} == {100}
+        assert {each.session for each in rig.request_ids()} == {100}
 
     play(scenario)
 
 
 def test_a_registration_that_is_lost_leaves_the_request_definite() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.client.read("a", CellAddress(5))
+    async def scenario(rig: ClientRig) -> None:
+        await rig.client.read("a", CellAddress(5))
         for server in SERVERS:
-            stage.world.network.cut(server.node_id, "c")
+            rig.world.network.cut(server.node_id, "c")
         with pytest.raises(DefiniteError):
-            await stage.client.write("a", CellAddress(5), 1)
-        assert stage.request_ids() == []
+            await rig.client.write("a", CellAddress(5), 1)
+        assert rig.request_ids() == []
 
     play(scenario)

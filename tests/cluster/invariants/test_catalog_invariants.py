@@ -19,22 +19,17 @@ from cluster.master.records import (
     ServerRecord,
     TableRecord,
     TableState,
-    TabletConfig,
     TabletRecord,
     TabletState,
-    new_table,
 )
 from cluster.raft.configurations import configuration_entry
 from cluster.raft.types import ChangeKind, Configuration, Member, OpId
-from cluster.store.schema import Column
-from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet, Partition, Replica
+from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet, Partition
+from tests.cluster.master.catalog_records import COLUMNS, TABLE, VOTERS, tablet_record
 
-COLUMNS = (Column(0, "value", "int64"),)
-TABLE = new_table("a", "orders", COLUMNS, 3)
-VOTERS = tuple(Replica(name, "") for name in ("t1", "t2", "t3"))
-TABLET = TabletRecord("x", 1, "a", Partition(0, 1), TabletState.CREATING, TabletConfig(0, VOTERS), ())
-CREATE = CreateTablet("t1", True, "x", "a", "orders", Partition(0, 1), COLUMNS, 0, VOTERS)
-DELETE = DeleteTablet("x")
+TABLET = tablet_record()
+CREATE = CreateTablet("t1", True, "tablet", "table", "orders", Partition(0, 1), COLUMNS, 0, VOTERS)
+DELETE = DeleteTablet("tablet")
 
 
 def reason(
@@ -43,7 +38,7 @@ def reason(
     tablet: TabletRecord = TABLET,
     server: str = "t1",
 ) -> str | None:
-    return premature(server, request, {"a": table}, {"x": tablet})
+    return premature(server, request, {"table": table}, {"tablet": tablet})
 
 
 def test_calls_follow_what_is_committed() -> None:
@@ -51,7 +46,7 @@ def test_calls_follow_what_is_committed() -> None:
     assert "no committed configuration" in str(reason(CREATE, server="t4"))
     assert "no committed configuration" in str(reason(CREATE, tablet=replace(TABLET, state=TabletState.REPLACED)))
     assert "nothing is committed" in str(premature("t1", CREATE, {}, {}))
-    alter = AlterTablet("x", "orders", COLUMNS, 1)
+    alter = AlterTablet("tablet", "orders", COLUMNS, 1)
     assert "before it is committed" in str(reason(alter))
     assert reason(alter, table=replace(TABLE, version=1)) is None
 
@@ -61,7 +56,7 @@ def test_nothing_is_deleted_without_a_record_that_says_so() -> None:
     assert "nothing is committed" in str(premature("t1", DELETE, {}, {}))
     assert reason(DELETE, tablet=replace(TABLET, state=TabletState.DELETED)) is None
     assert reason(DELETE, table=replace(TABLE, state=TableState.REMOVED)) is None
-    assert reason(DeleteTablet("x", OpId(1, 5))) is None
+    assert reason(DeleteTablet("tablet", OpId(1, 5))) is None
 
 
 def catalog(tables: dict[str, TableRecord], *tablets: TabletRecord, leaving: str = "") -> Catalog:
@@ -79,9 +74,9 @@ def test_what_is_deleted_for_good_is_deleted_by_a_committed_record() -> None:
         findings = BreachLog(lambda: (5, 7))
         invariants = CatalogInvariants(findings)
         life = findings.lives.begin("t1", 1)
-        invariants.deleted(life, "t1", "x")  # no catalog was ever seen: nothing to hold it against
-        invariants.applied(life, 1, catalog({"a": table}, *tablets))
-        invariants.deleted(life, "t1", "x")
+        invariants.deleted(life, "t1", "tablet")  # no catalog was ever seen: nothing to hold it against
+        invariants.applied(life, 1, catalog({"table": table}, *tablets))
+        invariants.deleted(life, "t1", "tablet")
         assert findings.record().checked[DELETIONS_COMMITTED] == 1
         return DELETIONS_COMMITTED in findings.record().broken
 
@@ -94,7 +89,7 @@ def watched(leaving: str = "") -> tuple[BreachLog, CatalogInvariants, int]:
     findings = BreachLog(lambda: (5, 7))
     invariants = CatalogInvariants(findings)
     life = findings.lives.begin("t1", 1)
-    invariants.applied(life, 1, catalog({"a": TABLE}, TABLET, leaving=leaving))
+    invariants.applied(life, 1, catalog({"table": TABLE}, TABLET, leaving=leaving))
     return findings, invariants, life
 
 
@@ -106,7 +101,7 @@ def members(voters: int, learners: int = 0, index: int = 9) -> Configuration:
 def test_a_tablet_has_no_more_members_than_its_table_wants_replicas() -> None:
     def broken(voters: int, learners: int, leaving: str = "") -> bool:
         findings, invariants, life = watched(leaving)
-        invariants.configured(life, "x", members(voters, learners))
+        invariants.configured(life, "tablet", members(voters, learners))
         invariants.configured(life, "of no table", members(9))
         return NOT_OVER_REPLICATED in findings.record().broken
 
@@ -120,12 +115,12 @@ def test_an_operator_adds_what_he_likes_and_masters_nothing_beside_it() -> None:
 
     def breaches(voters: int, learners: int, index: int) -> int:
         for _ in range(2):  # Two replicas hear of it.
-            invariants.configured(life, "x", members(voters, learners, index))
+            invariants.configured(life, "tablet", members(voters, learners, index))
         return findings.record().broken.get(NOT_OVER_REPLICATED, 0)
 
     assert breaches(3, 0, 5) == 0
-    invariants.operated("x", ChangeKind.REMOVE, 5)
-    invariants.operated("x", ChangeKind.ADD_LEARNER, 5)
+    invariants.operated("tablet", ChangeKind.REMOVE, 5)
+    invariants.operated("tablet", ChangeKind.ADD_LEARNER, 5)
     assert breaches(3, 1, 7) == 0, "he asked for it"
     assert breaches(4, 0, 8) == 0, "it is as many as before"
     assert breaches(4, 1, 9) == 1, "nobody asked for that one"
@@ -138,12 +133,12 @@ def test_what_breaks_is_told_once_an_entry() -> None:
     findings = BreachLog(lambda: (5, 7))
     invariants = CatalogInvariants(findings)
     life = findings.lives.begin("m1", 1)
-    invariants.called(life, "t1", DELETE, {"a": TABLE}, {"x": TABLET})
-    invariants.applied(life, 1, catalog({"a": TABLE}))
-    invariants.applied(life, 2, catalog({"a": TABLE, "b": replace(TABLE, table_id="b")}))
-    invariants.applied(life, 2, catalog({"a": TABLE, "b": replace(TABLE, table_id="b")}))
+    invariants.called(life, "t1", DELETE, {"table": TABLE}, {"tablet": TABLET})
+    invariants.applied(life, 1, catalog({"table": TABLE}))
+    invariants.applied(life, 2, catalog({"table": TABLE, "b": replace(TABLE, table_id="b")}))
+    invariants.applied(life, 2, catalog({"table": TABLE, "b": replace(TABLE, table_id="b")}))
     removed = replace(TABLE, table_id="b", state=TableState.REMOVED)
-    invariants.applied(life, 3, catalog({"a": TABLE, "b": removed}))
+    invariants.applied(life, 3, catalog({"table": TABLE, "b": removed}))
     record = findings.record()
     assert record.broken == {CALLS_COMMITTED: 1, ONE_NAME: 1}
     assert record.checked[ONE_NAME] == 3
@@ -154,7 +149,7 @@ def test_a_member_of_the_committed_configuration_is_not_deleted() -> None:
 
     def broken(*committed: tuple[str, ...]) -> tuple[dict[str, int], int]:
         findings = BreachLog(lambda: (5, 7))
-        life, membership = findings.lives.begin("t3", 1), Membership(Scope(findings, "x"))
+        life, membership = findings.lives.begin("t3", 1), Membership(Scope(findings, "tablet"))
         for number, voters in enumerate(committed, 1):
             named = tuple(Member(voter, "") for voter in voters)
             membership.committed([configuration_entry(Configuration(named, (), number, 1))])

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from cluster.log.frames import OtherVersion
 from cluster.log.segments import parse_path
 from cluster.raft.types import HardState
+from harness.failpoints import Arming
+from harness.protocols import ProcessState
 from tests.cluster.log.node_logs import KNOBS, Machine, Stored, entry, simulate, snapshot
 
 
@@ -205,6 +207,30 @@ def test_a_destroyed_group_is_void_and_its_name_begins_afresh() -> None:
         await machine.restart()
         assert await machine.stored("g") == (HardState(), None, (entry(1, 7),))
         assert await machine.stored("other") == (HardState(), None, (entry(1, 1),))
+
+    simulate(scenario)
+
+
+def test_a_segment_that_begins_promises_nothing_that_still_waits() -> None:
+    """Seed 183 of a swarm of `catalog`: groups that began while a frame filled the segment were in the next one's
+    directory, and a crash before they were written had them quarantined on a whole disk."""
+
+    async def scenario(machine: Machine) -> None:
+        await machine.start()
+        old, gone, full = machine.group("old"), machine.group("gone"), machine.group("full")
+        for view in (old, gone):
+            await machine.write(view, entry(1, 1), hard=HardState(3, "a", 0))
+        machine.put(full, entry(1, 1, bytes(KNOBS.log_segment_bytes)))
+        await machine.clock.sleep(0)  # its frame is on its way
+        machine.node.failpoints.arm(Arming("tablet.after_roll"))
+        machine.group("new").found(HardState(1, None, 0), entry(1, 1))
+        going = asyncio.create_task(machine.log.destroy("gone"))
+        await machine.until(lambda: machine.node.state is ProcessState.DEAD)
+        going.cancel()
+        await machine.start()
+        assert (await machine.recovered("new")).fresh
+        for name in ("old", "gone"):
+            assert await machine.stored(name) == (HardState(3, "a", 0), None, (entry(1, 1),))
 
     simulate(scenario)
 

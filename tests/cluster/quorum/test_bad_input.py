@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from quorum_play import FROM_NS, TABLE, QuorumPlay, everything, part, play_quorum, rows_of, wrote
 
 from cluster.config import Knobs
 from cluster.quorum.messages import PageRead, QuorumRequest, ReadPartition, WritePartition, Written
@@ -13,13 +12,14 @@ from cluster.quorum.mutation import PartitionMutation, encode_mutation
 from cluster.quorum.requests import MOST_AHEAD_NS, MOST_BYTES
 from cluster.quorum.slices import Slice
 from cluster.wire.messages import ErrorReply
+from tests.cluster.quorum.quorum_rig import FROM_NS, TABLE, SimQuorumRig, everything, part, play_quorum, rows_of, wrote
 
 DESIGNS = ("legacy", "logged")
 
 
-async def refused(play: QuorumPlay, request: QuorumRequest) -> str:
+async def refused(rig: SimQuorumRig, request: QuorumRequest) -> str:
     """The kind of a refusal, which is in words and says that nothing was done."""
-    reply = await play.ask(play.others[0], request)
+    reply = await rig.ask(rig.others[0], request)
     assert isinstance(reply, ErrorReply) and reply.definite and reply.message, reply
     return reply.kind
 
@@ -31,12 +31,12 @@ def writing(mutation: PartitionMutation | bytes, level: str = "QUORUM") -> Write
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_each_mistake_of_a_client_is_refused_by_its_kind_and_the_rest_is_served(design: str) -> None:
-    async def scenario(play: QuorumPlay) -> None:
+    async def scenario(rig: SimQuorumRig) -> None:
         good = wrote(1, "x", 1, 2, 3)
-        assert isinstance(await play.ask(play.others[0], writing(good, "ALL")), Written)
-        first = await play.ask(play.others[0], ReadPartition(TABLE, everything(limit=1), "ONE", 1.0))
+        assert isinstance(await rig.ask(rig.others[0], writing(good, "ALL")), Written)
+        first = await rig.ask(rig.others[0], ReadPartition(TABLE, everything(limit=1), "ONE", 1.0))
         assert isinstance(first, PageRead) and first.token is not None
-        ahead = play.ports.clock.wall_ns() - FROM_NS + 2 * MOST_AHEAD_NS
+        ahead = rig.ports.clock.wall_ns() - FROM_NS + 2 * MOST_AHEAD_NS
         of_others = Slice(everything().partition, part(1, 2).spans, 1)
         expected: list[tuple[QuorumRequest, str]] = [
             (writing(good, "MOST"), "UNKNOWN_LEVEL"),
@@ -50,8 +50,8 @@ def test_each_mistake_of_a_client_is_refused_by_its_kind_and_the_rest_is_served(
             (ReadPartition(TABLE, everything(limit=0), "ONE", 1.0), "INVALID"),
             (ReadPartition("nothing", everything(), "ONE", 1.0), "NOT_LOCATED"),
         ]
-        assert [await refused(play, request) for request, _ in expected] == [kind for _, kind in expected]
-        read = await play.read(play.others[1], everything(), ())
+        assert [await refused(rig, request) for request, _ in expected] == [kind for _, kind in expected]
+        read = await rig.read(rig.others[1], everything(), ())
         assert isinstance(read, PageRead) and rows_of(read.page) == {1: "x", 2: "x", 3: "x"}
 
     play_quorum(scenario, design=design)
@@ -59,33 +59,33 @@ def test_each_mistake_of_a_client_is_refused_by_its_kind_and_the_rest_is_served(
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_a_level_that_so_few_replicas_cannot_satisfy_is_refused(design: str) -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        assert await refused(play, writing(wrote(1, "x", 1), "TWO")) == "LEVEL_UNSATISFIABLE"
-        assert await refused(play, ReadPartition(TABLE, everything(), "THREE", 1.0)) == "LEVEL_UNSATISFIABLE"
-        assert isinstance(await play.ask(play.others[0], writing(wrote(1, "x", 1), "ONE")), Written)
+    async def scenario(rig: SimQuorumRig) -> None:
+        assert await refused(rig, writing(wrote(1, "x", 1), "TWO")) == "LEVEL_UNSATISFIABLE"
+        assert await refused(rig, ReadPartition(TABLE, everything(), "THREE", 1.0)) == "LEVEL_UNSATISFIABLE"
+        assert isinstance(await rig.ask(rig.others[0], writing(wrote(1, "x", 1), "ONE")), Written)
 
     play_quorum(scenario, design=design, replication=1, tservers=3)
 
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_a_damaged_file_takes_its_replica_out_and_no_other(design: str) -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        a, rows = play.replicas[0], range(1, 61)
+    async def scenario(rig: SimQuorumRig) -> None:
+        a, rows = rig.replicas[0], range(1, 61)
         for row in rows:
-            assert isinstance(await play.ask(play.others[0], writing(wrote(row, "x" * 50, row), "ALL")), Written)
+            assert isinstance(await rig.ask(rig.others[0], writing(wrote(row, "x" * 50, row), "ALL")), Written)
         await asyncio.sleep(1)
-        disk = play.world.node(a).disk
+        disk = rig.world.node(a).disk
         files = [path for path in disk.paths() if path.startswith("sorted/") and not path.endswith("manifest")]
         assert files
         for path in files:
             disk.flip_bit(path, 400)
         for _ in range(3):
-            read = await play.read(play.others[1], everything(), (a, play.replicas[1]))
+            read = await rig.read(rig.others[1], everything(), (a, rig.replicas[1]))
             assert isinstance(read, PageRead) and sorted(rows_of(read.page)) == list(rows)
             assert a not in read.replicas
-        write = await play.ask(play.others[0], writing(wrote(99, "after", 1)))
+        write = await rig.ask(rig.others[0], writing(wrote(99, "after", 1)))
         assert isinstance(write, Written) and a not in write.replicas
-        everywhere = await play.ask(play.others[0], writing(wrote(100, "never", 1), "ALL"))
+        everywhere = await rig.ask(rig.others[0], writing(wrote(100, "never", 1), "ALL"))
         assert isinstance(everywhere, ErrorReply)
 
     play_quorum(scenario, design=design, knobs=Knobs(poll_period_ms=0, reconcile_period_ms=0, memtable_bytes=1_500))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from quorum_play import FROM_NS, TABLE, VALUE, QuorumPlay, deleted, everything, part, play_quorum, rows_of, wrote
 
 from cluster.config import Knobs
 from cluster.failpoints import QUORUM_POINTS
@@ -15,24 +14,36 @@ from cluster.wire.messages import ErrorReply
 from harness.errors import DefiniteError, IndefiniteError
 from harness.failpoints import Arming
 from harness.levels import LEVELS
+from tests.cluster.quorum.quorum_rig import (
+    FROM_NS,
+    TABLE,
+    VALUE,
+    SimQuorumRig,
+    deleted,
+    everything,
+    part,
+    play_quorum,
+    rows_of,
+    wrote,
+)
 
 GRACE_MS = 4_000
 
 
 def test_what_is_written_is_read_at_every_level_and_kept_over_restarts() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        client = play.client()
+    async def scenario(rig: SimQuorumRig) -> None:
+        client = rig.client()
         for at, level in enumerate(LEVELS):
             written = await client.write(wrote(10 + at, level, at), level, "dc1")
             assert len(written.reply.replicas) >= {"THREE": 3, "ALL": 3, "ONE": 1, "LOCAL_ONE": 1}.get(level, 2)
             read = await client.read(part(at, at), "ALL", "dc1")
             assert rows_of(read.reply.page) == {at: level} and len(read.reply.replicas) == 3
-        for name in play.replicas:
-            await play.database.kill(name)
-            await play.database.start(name)
-        await play.database.await_ready(30)
-        for name in play.replicas:
-            assert len(await play.held(name)) == 8
+        for name in rig.replicas:
+            await rig.database.kill(name)
+            await rig.database.start(name)
+        await rig.database.await_ready(30)
+        for name in rig.replicas:
+            assert len(await rig.held(name)) == 8
         pages = [(await client.read(everything(limit=3), "QUORUM", "dc1")).reply]
         while pages[-1].token is not None:
             pages.append((await client.read(everything(limit=3), "QUORUM", "dc1", pages[-1].token)).reply)
@@ -42,29 +53,29 @@ def test_what_is_written_is_read_at_every_level_and_kept_over_restarts() -> None
 
 
 def test_a_write_fails_for_certain_only_if_it_reached_nobody_and_hints_make_up_for_what_was_missed() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        a, b, c = play.replicas
-        d, _ = play.others
-        client = play.client(timeout_s=2)
+    async def scenario(rig: SimQuorumRig) -> None:
+        a, b, c = rig.replicas
+        d, _ = rig.others
+        client = rig.client(timeout_s=2)
         await client.write(wrote(1, "first", 1), "ALL", "dc1")
         for name in (b, c):
-            await play.database.kill(name)
-        one = await play.write(d, wrote(2, "second", 1), "ONE")
+            await rig.database.kill(name)
+        one = await rig.write(d, wrote(2, "second", 1), "ONE")
         assert one == Written((a,))
-        two = await play.write(d, wrote(3, "third", 2), "TWO")
+        two = await rig.write(d, wrote(3, "third", 2), "TWO")
         assert isinstance(two, ErrorReply) and (two.kind, two.definite) == ("UNAVAILABLE", False), "one replica has it"
         with pytest.raises(IndefiniteError):
             await client.write(wrote(4, "fourth", 3), "ALL", "dc1")
-        await play.database.kill(a)
-        nobody = await play.write(d, wrote(5, "fifth", 4), "ONE")
+        await rig.database.kill(a)
+        nobody = await rig.write(d, wrote(5, "fifth", 4), "ONE")
         assert isinstance(nobody, ErrorReply) and nobody.definite, "it was sent to nobody"
         for name in (a, b, c):
-            await play.database.start(name)
+            await rig.database.start(name)
 
         async def replayed() -> bool:
-            return [await play.held(name) for name in (a, b, c)] == 3 * [{1: "second", 2: "third", 3: "fourth"}]
+            return [await rig.held(name) for name in (a, b, c)] == 3 * [{1: "second", 2: "third", 3: "fourth"}]
 
-        await play.until(replayed, "hints at the replicas that were away")
+        await rig.until(replayed, "hints at the replicas that were away")
 
     play_quorum(scenario)
 
@@ -73,54 +84,54 @@ def test_a_write_fails_for_certain_only_if_it_reached_nobody_and_hints_make_up_f
 def test_a_write_that_is_sent_again_is_the_same_write_and_stays_unknown_once_it_was(design: str) -> None:
     """Whatever became of the first attempt, the second one says the same at the same time: it can't double anything."""
 
-    async def scenario(play: QuorumPlay) -> None:
-        a, b, c = play.replicas
-        client = play.client(timeout_s=6, retry_unknown=True)
+    async def scenario(rig: SimQuorumRig) -> None:
+        a, b, c = rig.replicas
+        client = rig.client(timeout_s=6, retry_unknown=True)
         await client.write(wrote(1, "before", 1), "ALL", "dc1")
         for name in (b, c):
-            await play.database.kill(name)
+            await rig.database.kill(name)
         writing = asyncio.create_task(client.write(wrote(2, "again", 1), "QUORUM", "dc1"))
-        await play.until(lambda: _shows(play, a, "again"), "the first attempt at one replica")
-        await play.database.start(b)
+        await rig.until(lambda: _shows(rig, a, "again"), "the first attempt at one replica")
+        await rig.database.start(b)
         assert a in (await writing).reply.replicas
         for name in (a, b):
-            (row,) = visible_rows((await client.read_at(play.database.address(name), everything())).page.contents)
+            (row,) = visible_rows((await client.read_at(rig.database.address(name), everything())).page.contents)
             assert (row.values, row.timestamps) == ({VALUE: "again"}, {VALUE: FROM_NS + 2})
-        await play.database.kill(b)
+        await rig.database.kill(b)
         writing = asyncio.create_task(client.write(wrote(3, "unknown", 1), "QUORUM", "dc1"))
-        await play.until(lambda: _shows(play, a, "unknown"), "the next one at one replica")
-        await play.database.kill(a)
+        await rig.until(lambda: _shows(rig, a, "unknown"), "the next one at one replica")
+        await rig.database.kill(a)
         with pytest.raises(IndefiniteError):
             await writing
 
     play_quorum(scenario, design=design)
 
 
-async def _shows(play: QuorumPlay, name: str, value: str) -> bool:
-    return await play.held(name) == {1: value}
+async def _shows(rig: SimQuorumRig, name: str, value: str) -> bool:
+    return await rig.held(name) == {1: value}
 
 
 def test_hints_outlive_their_coordinator() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        a, b, c = play.replicas
-        d, _ = play.others
-        await play.database.kill(c)
-        assert isinstance(await play.write(d, wrote(2, "new", 1, 2), "QUORUM"), Written)
+    async def scenario(rig: SimQuorumRig) -> None:
+        a, b, c = rig.replicas
+        d, _ = rig.others
+        await rig.database.kill(c)
+        assert isinstance(await rig.write(d, wrote(2, "new", 1, 2), "QUORUM"), Written)
         await asyncio.sleep(0.3)
-        await play.database.kill(d)
-        await play.database.start(c)
+        await rig.database.kill(d)
+        await rig.database.start(c)
         await asyncio.sleep(2)
-        assert await play.held(c) == {}
-        await play.database.start(d)
+        assert await rig.held(c) == {}
+        await rig.database.start(d)
 
         async def replayed() -> bool:
-            return await play.held(c) == {1: "new", 2: "new"}
+            return await rig.held(c) == {1: "new", 2: "new"}
 
-        await play.until(replayed, "the hint after a restart of who keeps it")
-        await play.database.kill(d)
-        await play.database.start(d)
+        await rig.until(replayed, "the hint after a restart of who keeps it")
+        await rig.database.kill(d)
+        await rig.database.start(d)
         await asyncio.sleep(2)
-        assert await play.held(a) == await play.held(b) == {1: "new", 2: "new"}
+        assert await rig.held(a) == await rig.held(b) == {1: "new", 2: "new"}
 
     play_quorum(scenario)
 
@@ -128,54 +139,54 @@ def test_hints_outlive_their_coordinator() -> None:
 def test_a_hint_is_over_when_deletions_of_what_it_says_may_be_forgotten() -> None:
     """Replayed after the grace period it would bring back what was deleted everywhere meanwhile."""
 
-    async def scenario(play: QuorumPlay) -> None:
-        c, d = play.replicas[2], play.others[0]
-        play.cut(d, c)
-        assert isinstance(await play.write(d, wrote(2, "early", 1), "QUORUM"), Written)
+    async def scenario(rig: SimQuorumRig) -> None:
+        c, d = rig.replicas[2], rig.others[0]
+        rig.cut(d, c)
+        assert isinstance(await rig.write(d, wrote(2, "early", 1), "QUORUM"), Written)
         await asyncio.sleep(GRACE_MS / 1e3)
-        assert isinstance(await play.write(d, wrote(3, "late", 2), "QUORUM"), Written)
-        play.heal()
+        assert isinstance(await rig.write(d, wrote(3, "late", 2), "QUORUM"), Written)
+        rig.heal()
 
         async def replayed() -> bool:
-            return bool(await play.held(c))
+            return bool(await rig.held(c))
 
-        await play.until(replayed, "the hint that is young enough")
+        await rig.until(replayed, "the hint that is young enough")
         await asyncio.sleep(2)
-        assert await play.held(c) == {2: "late"}
+        assert await rig.held(c) == {2: "late"}
 
     play_quorum(scenario, knobs=Knobs(deletion_grace_ms=GRACE_MS))
 
 
 def test_a_read_goes_on_with_others_where_a_replica_is_away_and_fails_where_none_is_left() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        a, b, c = play.replicas
-        d, _ = play.others
-        await play.write(d, wrote(1, "x", 1), "ALL")
-        await play.database.kill(a)
-        reply = await play.read(d, everything(), (a, b))
+    async def scenario(rig: SimQuorumRig) -> None:
+        a, b, c = rig.replicas
+        d, _ = rig.others
+        await rig.write(d, wrote(1, "x", 1), "ALL")
+        await rig.database.kill(a)
+        reply = await rig.read(d, everything(), (a, b))
         assert isinstance(reply, PageRead) and reply.replicas == (b, c) and rows_of(reply.page) == {1: "x"}
-        missing = await play.read(d, everything(), (), "ALL")
+        missing = await rig.read(d, everything(), (), "ALL")
         assert isinstance(missing, ErrorReply) and missing.definite and a in missing.message
         with pytest.raises(DefiniteError):
-            await play.client(timeout_s=1).read(everything(), "THREE", "dc1")
-        await play.database.pause(b)
-        slow = await play.read(d, everything(), (b, c))
+            await rig.client(timeout_s=1).read(everything(), "THREE", "dc1")
+        await rig.database.pause(b)
+        slow = await rig.read(d, everything(), (b, c))
         assert isinstance(slow, ErrorReply) and slow.definite, "one hangs, the other is away"
 
     play_quorum(scenario)
 
 
 def test_two_data_centres_have_levels_of_their_own() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        zones = {node.name: node.zone[:3] for node in play.database.nodes}
-        near = [name for name in play.replicas if zones[name] == "dc1"]
-        far = [name for name in play.replicas if zones[name] == "dc2"]
+    async def scenario(rig: SimQuorumRig) -> None:
+        zones = {node.name: node.zone[:3] for node in rig.database.nodes}
+        near = [name for name in rig.replicas if zones[name] == "dc1"]
+        far = [name for name in rig.replicas if zones[name] == "dc2"]
         assert (len(near), len(far)) == (3, 3)
-        client = play.client(timeout_s=2)
+        client = rig.client(timeout_s=2)
         await client.write(wrote(1, "both", 1), "EACH_QUORUM", "dc1")
-        play.cut(near[0], *far)
+        rig.cut(near[0], *far)
         for name in near[1:]:
-            play.cut(name, *far)
+            rig.cut(name, *far)
         await client.write(wrote(2, "one side", 1), "LOCAL_QUORUM", "dc2")
         assert rows_of((await client.read(everything(), "LOCAL_QUORUM", "dc2")).reply.page) == {1: "one side"}
         assert rows_of((await client.read(everything(), "LOCAL_QUORUM", "dc1")).reply.page) == {1: "both"}
@@ -189,16 +200,16 @@ def test_two_data_centres_have_levels_of_their_own() -> None:
 
 
 def test_mistakes_are_refused_by_their_kinds_and_the_rest_is_served() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        d, _ = play.others
-        await play.write(d, wrote(1, "x", 1, 2, 3), "ALL")
+    async def scenario(rig: SimQuorumRig) -> None:
+        d, _ = rig.others
+        await rig.write(d, wrote(1, "x", 1, 2, 3), "ALL")
 
         async def kind(request: ReadPartition) -> str:
-            reply = await play.ask(d, request)
+            reply = await rig.ask(d, request)
             assert isinstance(reply, ErrorReply) and reply.definite
             return reply.kind
 
-        first = await play.ask(d, ReadPartition(TABLE, everything(limit=1), "ONE", 1.0))
+        first = await rig.ask(d, ReadPartition(TABLE, everything(limit=1), "ONE", 1.0))
         assert isinstance(first, PageRead) and first.token is not None
         other = Slice(everything().partition, part(1, 2).spans, 1)
         assert await kind(ReadPartition(TABLE, other, "ONE", 1.0, token=first.token)) == "INVALID_TOKEN"
@@ -207,8 +218,8 @@ def test_mistakes_are_refused_by_their_kinds_and_the_rest_is_served() -> None:
         assert await kind(ReadPartition(TABLE, everything(), "ONE", 1.0, "later")) == "INVALID"
         assert await kind(ReadPartition(TABLE, everything(limit=0), "ONE", 1.0)) == "INVALID"
         assert await kind(ReadPartition("nothing", everything(), "ONE", 1.0)) == "NOT_LOCATED"
-        assert isinstance(await play.write(d, wrote(0, "x", 1), "ONE"), ErrorReply)
-        assert isinstance(await play.read(d, everything(), ()), PageRead)
+        assert isinstance(await rig.write(d, wrote(0, "x", 1), "ONE"), ErrorReply)
+        assert isinstance(await rig.read(d, everything(), ()), PageRead)
 
     play_quorum(scenario)
 
@@ -218,29 +229,29 @@ STEPS = ("before_fencing", "before_comparing", "before_collecting", "before_deli
 
 
 def test_every_failpoint_of_coordinators_and_replicas_is_reached_and_can_break_off_what_passes() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        a, b, _ = play.replicas
-        d, e = play.others
-        for name in (*play.replicas, d, e):
+    async def scenario(rig: SimQuorumRig) -> None:
+        a, b, _ = rig.replicas
+        d, e = rig.others
+        for name in (*rig.replicas, d, e):
             for point in QUORUM_POINTS:
-                play.world.node(name).failpoints.arm(Arming(point, "delay", times=0, seconds=0.001))
-        await play.write(d, wrote(1, "old", 1, 2, 3, 4), "ALL")
-        play.cut(d, a)
-        await play.write(d, deleted(2, 2), "QUORUM", timeout_s=0.3)
+                rig.world.node(name).failpoints.arm(Arming(point, "delay", times=0, seconds=0.001))
+        await rig.write(d, wrote(1, "old", 1, 2, 3, 4), "ALL")
+        rig.cut(d, a)
+        await rig.write(d, deleted(2, 2), "QUORUM", timeout_s=0.3)
         await asyncio.sleep(0.5)
-        play.heal()
-        await play.read(e, everything(limit=3), (b, a))
-        play.cut(d, a)
-        await play.write(d, wrote(3, "new", 5), "QUORUM", timeout_s=0.3)
-        play.heal()
-        await play.ask(e, RepairTable(TABLE, 10), timeout_s=11)
-        acted = [dict(play.world.node(name).body.acted) for name in (*play.replicas, d, e)]
+        rig.heal()
+        await rig.read(e, everything(limit=3), (b, a))
+        rig.cut(d, a)
+        await rig.write(d, wrote(3, "new", 5), "QUORUM", timeout_s=0.3)
+        rig.heal()
+        await rig.ask(e, RepairTable(TABLE, 10), timeout_s=11)
+        acted = [dict(rig.world.node(name).body.acted) for name in (*rig.replicas, d, e)]
         unseen = [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)]
         of_logged = ("after_id", "after_rows", "before_fence", "after_fence", "before_deliver", "before_bound", *STEPS)
         assert unseen == [f"quorum.{point}" for point in of_logged]
-        play.world.node(d).failpoints.disarm()
-        play.world.node(d).failpoints.arm(Arming("quorum.before_send", "fail", times=3))
-        broken = await play.write(d, wrote(9, "new", 1), "ONE")
+        rig.world.node(d).failpoints.disarm()
+        rig.world.node(d).failpoints.arm(Arming("quorum.before_send", "fail", times=3))
+        broken = await rig.write(d, wrote(9, "new", 1), "ONE")
         assert isinstance(broken, ErrorReply) and not broken.definite
 
     play_quorum(scenario)

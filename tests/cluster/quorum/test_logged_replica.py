@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 import pytest
-from quorum_play import FROM_NS, PARTITION, everything, wrote
 
 from cluster.config import Knobs
 from cluster.observer import UNOBSERVED
@@ -44,6 +43,7 @@ from cluster.quorum.summaries import ALL_IDS
 from cluster.wire.messages import CreateTablet, ErrorReply, Partition, Replica
 from harness.failpoints import Arming, ProcessFailpoints
 from harness.sim.world import World
+from tests.cluster.quorum.quorum_rig import FROM_NS, PARTITION, everything, wrote
 
 TABLET = "tablet"
 KNOBS = Knobs(deletion_grace_ms=1)
@@ -64,7 +64,10 @@ class SlowStore:
         self.reading.set()
         self.kept: dict[int, bytes] = {}
 
-    async def apply_all(self, arrivals: Sequence[Arrival]) -> None:
+    def begin_apply(self, arrivals: Sequence[Arrival]) -> asyncio.Future[None]:
+        return asyncio.create_task(self._apply(arrivals))
+
+    async def _apply(self, arrivals: Sequence[Arrival]) -> None:
         await self.syncing.wait()
         for each in arrivals:
             assert each.id is not None

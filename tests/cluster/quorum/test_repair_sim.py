@@ -6,7 +6,6 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from quorum_play import COLUMNS, FROM_NS, TABLE, QuorumPlay, deleted, everything, play_quorum, wrote
 
 from cluster.client.quorum import repair_table
 from cluster.config import Knobs
@@ -37,97 +36,105 @@ from harness.errors import IndefiniteError
 from harness.failpoints import Arming
 from harness.ports import Ports, Refused, Unreachable
 from harness.sim.world import World
+from tests.cluster.quorum.quorum_rig import (
+    COLUMNS,
+    FROM_NS,
+    TABLE,
+    SimQuorumRig,
+    deleted,
+    everything,
+    play_quorum,
+    wrote,
+)
 
 OLD = {1: "old", 2: "old"}
 
 
-async def missed(play: QuorumPlay, coordinator: str, *writes: object) -> None:
+async def missed(rig: SimQuorumRig, coordinator: str, *writes: object) -> None:
     """The first replica misses writes, whose coordinator dies with the hints and its disk."""
-    first, *_ = play.replicas
-    play.cut(coordinator, first)
+    first, *_ = rig.replicas
+    rig.cut(coordinator, first)
     for each in writes:
-        assert isinstance(await play.write(coordinator, each, "QUORUM"), Written)  # type: ignore[arg-type]
-    await play.database.kill(coordinator)
-    play.heal()
+        assert isinstance(await rig.write(coordinator, each, "QUORUM"), Written)  # type: ignore[arg-type]
+    await rig.database.kill(coordinator)
+    rig.heal()
 
 
 def test_what_was_lost_with_a_coordinator_s_hints_is_streamed_once() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        d, e = play.others
-        await play.write(e, wrote(1, "old", 1, 2), "ALL")
-        await missed(play, d, wrote(5, "new", 2, 3), deleted(6, 1))
-        assert await play.held(play.replicas[0]) == OLD
-        repaired = await repair_table(play.ports.network, play.database.address(e), TABLE, 20)
+    async def scenario(rig: SimQuorumRig) -> None:
+        d, e = rig.others
+        await rig.write(e, wrote(1, "old", 1, 2), "ALL")
+        await missed(rig, d, wrote(5, "new", 2, 3), deleted(6, 1))
+        assert await rig.held(rig.replicas[0]) == OLD
+        repaired = await repair_table(rig.ports.network, rig.database.address(e), TABLE, 20)
         assert (repaired.tablets, repaired.leaves, repaired.partitions) == (1, 1, 3), "two groups of equal replicas"
         assert repaired.sent_bytes > 0
-        for name in play.replicas:
-            assert await play.held(name) == {2: "new", 3: "new"}
-        again = await play.ask(e, RepairTable(TABLE, 20))
+        for name in rig.replicas:
+            assert await rig.held(name) == {2: "new", 3: "new"}
+        again = await rig.ask(e, RepairTable(TABLE, 20))
         assert again == Repaired(1, 0, 0, 0, 0), "all is in memory, and equal"
 
     play_quorum(scenario)
 
 
 def test_in_the_background_one_replica_repairs_every_period() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        d, _ = play.others
-        await missed(play, d, wrote(5, "new", 2, 3))
+    async def scenario(rig: SimQuorumRig) -> None:
+        d, _ = rig.others
+        await missed(rig, d, wrote(5, "new", 2, 3))
 
         async def equal() -> bool:
-            return [await play.held(name) for name in play.replicas] == 3 * [{2: "new", 3: "new"}]
+            return [await rig.held(name) for name in rig.replicas] == 3 * [{2: "new", 3: "new"}]
 
-        await play.until(equal, "a repair in the background")
+        await rig.until(equal, "a repair in the background")
 
     play_quorum(scenario, knobs=Knobs(repair_period_ms=700, repair_tree_depth=0))
 
 
 def test_a_replica_that_is_away_aborts_a_repair_and_so_do_operators() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        a, b, c = play.replicas
-        d, e = play.others
-        await missed(play, d, wrote(5, "new", 2))
-        await play.database.kill(c)
+    async def scenario(rig: SimQuorumRig) -> None:
+        a, b, c = rig.replicas
+        d, e = rig.others
+        await missed(rig, d, wrote(5, "new", 2))
+        await rig.database.kill(c)
         with pytest.raises(IndefiniteError, match=c):
-            await repair_table(play.ports.network, play.database.address(e), TABLE, 20)
-        await play.database.start(c)
+            await repair_table(rig.ports.network, rig.database.address(e), TABLE, 20)
+        await rig.database.start(c)
 
         async def up() -> bool:
-            return await play.held(c) == {2: "new"}
+            return await rig.held(c) == {2: "new"}
 
-        await play.until(up, "the replica that was away")
+        await rig.until(up, "the replica that was away")
         for name in (b, c):
-            play.world.node(name).failpoints.arm(Arming("quorum.before_stream", "hang", times=0))
+            rig.world.node(name).failpoints.arm(Arming("quorum.before_stream", "hang", times=0))
         for give_up in ("stop", "cancel", "timeout"):
             timeout_s = 1.0 if give_up == "timeout" else 20.0
-            repairing = asyncio.create_task(
-                repair_table(play.ports.network, play.database.address(e), TABLE, timeout_s)
-            )
+            repairing = asyncio.create_task(repair_table(rig.ports.network, rig.database.address(e), TABLE, timeout_s))
             await asyncio.sleep(0.5)
             if give_up == "stop":
-                assert await play.ask(e, StopRepairs()) == Stored()
+                assert await rig.ask(e, StopRepairs()) == Stored()
             if give_up == "cancel":
                 repairing.cancel()
             with pytest.raises((IndefiniteError, asyncio.CancelledError)) as raised:
                 await repairing
             words = {"stop": "was stopped", "cancel": "", "timeout": "longer than 1.0 s"}[give_up]
             assert words in str(raised.value)
-            assert await play.held(a) == {}, give_up
+            assert await rig.held(a) == {}, give_up
         for name in (b, c):
-            play.world.node(name).failpoints.disarm("quorum.before_stream")
-        assert isinstance(await play.ask(e, RepairTable(TABLE, 20)), Repaired)
-        assert await play.held(a) == {2: "new"}
-        nowhere = await play.ask(e, RepairTable("nothing", 20))
+            rig.world.node(name).failpoints.disarm("quorum.before_stream")
+        assert isinstance(await rig.ask(e, RepairTable(TABLE, 20)), Repaired)
+        assert await rig.held(a) == {2: "new"}
+        nowhere = await rig.ask(e, RepairTable("nothing", 20))
         assert isinstance(nowhere, ErrorReply) and nowhere.kind == "NOT_LOCATED"
 
     play_quorum(scenario)
 
 
 def test_deletions_carry_the_clock_of_their_coordinator() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        await play.write(play.others[0], deleted(5, 1), "ALL")
-        now_ms = play.ports.clock.wall_ns() // 1_000_000
-        for name in play.replicas:
-            reply = await play.ask(name, ReadReplica(TABLE, everything()))
+    async def scenario(rig: SimQuorumRig) -> None:
+        await rig.write(rig.others[0], deleted(5, 1), "ALL")
+        now_ms = rig.ports.clock.wall_ns() // 1_000_000
+        for name in rig.replicas:
+            reply = await rig.ask(name, ReadReplica(TABLE, everything()))
             assert isinstance(reply, PageRead)
             (row,) = reply.page.contents.rows
             assert row.deletion is not None and row.deletion.timestamp == FROM_NS + 5
@@ -137,37 +144,37 @@ def test_deletions_carry_the_clock_of_their_coordinator() -> None:
 
 
 def test_requests_of_another_epoch_or_cluster_are_refused() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        a = play.replicas[0]
+    async def scenario(rig: SimQuorumRig) -> None:
+        a = rig.replicas[0]
         encoded = encode_mutation(wrote(5, "new", 1))
         for request in (
-            StoreMutation(play.tablet_id, 3, encoded),
-            FetchRows(play.tablet_id, 3, everything()),
-            HashLeaves(play.tablet_id, 3, 0, TOKENS - 1, 0, 0, 0),
-            StreamSpan(play.tablet_id, 3, 0, TOKENS - 1, ()),
-            TakePartitions(play.tablet_id, 3, (encoded,)),
+            StoreMutation(rig.tablet_id, 3, encoded),
+            FetchRows(rig.tablet_id, 3, everything()),
+            HashLeaves(rig.tablet_id, 3, 0, TOKENS - 1, 0, 0, 0),
+            StreamSpan(rig.tablet_id, 3, 0, TOKENS - 1, ()),
+            TakePartitions(rig.tablet_id, 3, (encoded,)),
         ):
-            reply = await play.ask(a, request)
+            reply = await rig.ask(a, request)
             assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("WRONG_EPOCH", True)
-        assert await play.held(a) == {}
+        assert await rig.held(a) == {}
 
-        stranger = play.world.node("stranger")
+        stranger = rig.world.node("stranger")
         stranger.cluster_id = "another"
         met: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         async def main(ports: Ports) -> None:
-            payload = encode_quorum_request(StoreMutation(play.tablet_id, 0, encoded))
+            payload = encode_quorum_request(StoreMutation(rig.tablet_id, 0, encoded))
             try:
-                await ports.network.call(play.database.address(a), payload, 2)
+                await ports.network.call(rig.database.address(a), payload, 2)
                 met.set_result("answered")
             except (Refused, Unreachable) as error:
                 met.set_result(type(error).__name__)
 
         stranger.start(main)
         assert await met != "answered"
-        assert await play.held(a) == {}
-        assert await play.ask(a, StoreMutation(play.tablet_id, ANY_EPOCH, encoded)) == Stored()
-        assert await play.held(a) == {1: "new"}
+        assert await rig.held(a) == {}
+        assert await rig.ask(a, StoreMutation(rig.tablet_id, ANY_EPOCH, encoded)) == Stored()
+        assert await rig.held(a) == {1: "new"}
 
     play_quorum(scenario)
 

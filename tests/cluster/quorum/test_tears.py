@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from quorum_play import QuorumPlay, everything, part, play_quorum, wrote
-
+from tests.cluster.quorum.quorum_rig import SimQuorumRig, everything, part, play_quorum, wrote
 from tests.cluster.quorum.tear_stories import (
     NEW,
     OLD,
@@ -23,27 +22,27 @@ def test_short_read_protection_tears_a_write_that_arrives_between_two_answers() 
 
 
 def test_without_read_repair_the_same_write_flaps_and_is_seen_whole_or_not_at_all() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        a, b, c = play.replicas
-        d, e = play.others
-        await play.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
-        await write_to_one(play, d, a, 20, "new")
-        assert seen(await play.read(e, part(1, 2), (a, b), repair="none")) == {1: "new", 2: "new"}
-        assert await play.held(b) == OLD, "nothing is repaired"
-        assert seen(await play.read(e, everything(), (b, c), repair="none")) == OLD, "seen, and unseen again"
-        assert seen(await play.read(e, everything(), (a, c), repair="none")) == NEW
+    async def scenario(rig: SimQuorumRig) -> None:
+        a, b, c = rig.replicas
+        d, e = rig.others
+        await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
+        await write_to_one(rig, d, a, 20, "new")
+        assert seen(await rig.read(e, part(1, 2), (a, b), repair="none")) == {1: "new", 2: "new"}
+        assert await rig.held(b) == OLD, "nothing is repaired"
+        assert seen(await rig.read(e, everything(), (b, c), repair="none")) == OLD, "seen, and unseen again"
+        assert seen(await rig.read(e, everything(), (a, c), repair="none")) == NEW
 
     play_quorum(scenario)
 
 
 def test_reads_as_wide_as_the_write_repair_all_of_it() -> None:
-    async def scenario(play: QuorumPlay) -> None:
-        a, b, c = play.replicas
-        d, e = play.others
-        await play.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
-        await write_to_one(play, d, a, 20, "new")
-        assert seen(await play.read(e, everything(), (a, b))) == NEW
-        assert await play.held(b) == NEW
-        assert seen(await play.read(e, everything(), (b, c))) == NEW
+    async def scenario(rig: SimQuorumRig) -> None:
+        a, b, c = rig.replicas
+        d, e = rig.others
+        await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
+        await write_to_one(rig, d, a, 20, "new")
+        assert seen(await rig.read(e, everything(), (a, b))) == NEW
+        assert await rig.held(b) == NEW
+        assert seen(await rig.read(e, everything(), (b, c))) == NEW
 
     play_quorum(scenario)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from quorum_play import QuorumPlay, everything, wrote
 
 from cluster.config import Knobs
 from cluster.invariants.reconciled import COLLECTED, IDS, SUMMARIES
@@ -13,6 +12,7 @@ from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.summaries import Summary
 from cluster.wire.messages import WIRE_VERSION
 from harness.sim.world import World
+from tests.cluster.quorum.quorum_rig import SimQuorumRig, everything, wrote
 
 SMALL = Knobs(poll_period_ms=0, reconcile_period_ms=0, memtable_bytes=2_000)
 
@@ -20,20 +20,20 @@ SMALL = Knobs(poll_period_ms=0, reconcile_period_ms=0, memtable_bytes=2_000)
 def broken_by_a_load() -> dict[str, int]:
     """What breaks while a coordinator writes, the last time to one replica only, and each replica is read."""
     with World(1, version=WIRE_VERSION) as world:
-        play = QuorumPlay(world, design="logged", knobs=SMALL)
+        rig = SimQuorumRig(world, design="logged", knobs=SMALL)
 
         async def run() -> None:
-            await play.begin()
+            await rig.begin()
             for timestamp in range(1, 60):
-                assert isinstance(await play.write(play.others[0], wrote(timestamp, "x" * 60, 1, 2), "ALL"), Written)
-            play.cut(play.others[0], *play.replicas[1:])
-            await play.write(play.others[0], wrote(99, "partial", 1), "ONE")
-            for name in play.replicas:
-                reply = await play.ask(name, ReadSnapshot(play.tablet_id, 0, everything()))
+                assert isinstance(await rig.write(rig.others[0], wrote(timestamp, "x" * 60, 1, 2), "ALL"), Written)
+            rig.cut(rig.others[0], *rig.replicas[1:])
+            await rig.write(rig.others[0], wrote(99, "partial", 1), "ONE")
+            for name in rig.replicas:
+                reply = await rig.ask(name, ReadSnapshot(rig.tablet_id, 0, everything()))
                 assert isinstance(reply, SnapshotRead)
 
         world.run(run())
-        record = play.watch.record()
+        record = rig.watch.record()
         assert record.checked[IDS] == 60 and record.checked[SUMMARIES] == 3
         return dict(record.broken)
 

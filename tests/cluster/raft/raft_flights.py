@@ -1,4 +1,4 @@
-"""What is under way on a bench."""
+"""What is under way on a rig."""
 
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ from cluster.raft.core import Raft
 from cluster.raft.types import Configuration, Entry, EntryKind, Role
 
 if TYPE_CHECKING:
-    from raft_bench import Bench
+    from tests.cluster.raft.raft_rig import RaftRig
 
 
 class Invariants:
     """Collects the names of broken invariants in `violations`, with what was seen."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, rig: RaftRig) -> None:
+        self._bench = rig
         self.violations: list[str] = []
         self._leaders: dict[int, str] = {}
         self._leader_logs: dict[str, tuple[int, tuple[Entry, ...]]] = {}
@@ -124,10 +124,10 @@ class Invariants:
 
     def _leases(self) -> None:
         """Nobody holds a lease beside another holder, nor below what is committed anywhere."""
-        bench = self._bench
+        rig = self._bench
         holders = []
-        for name in bench.alive():
-            index = bench.raft(name).lease_read_index(bench.nodes[name].clock_ns(bench.now_ns))
+        for name in rig.alive():
+            index = rig.raft(name).lease_read_index(rig.nodes[name].clock_ns(rig.now_ns))
             if index is None:
                 continue
             holders.append(name)

@@ -1,4 +1,4 @@
-"""What happens on a bench, in words for the golden transcripts."""
+"""What happens on a rig, in words for the golden transcripts."""
 
 from __future__ import annotations
 

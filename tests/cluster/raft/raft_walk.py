@@ -1,4 +1,4 @@
-"""A seeded random walk over a bench: every fault that the model allows, in any order."""
+"""A seeded random walk over a rig: every fault that the model allows, in any order."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from raft_bench import MS, Bench
 from raft_flights import Beat
 
 from cluster.raft.types import ChangeKind, Role
+from tests.cluster.raft.raft_rig import MS, RaftRig
 
 DRIFT = 0.1
 
@@ -29,11 +29,11 @@ class Walk:
             "retained_entries": 2,
             **options,
         }
-        self.bench = Bench(size, seed, flaws, spares, **options)
-        self.bench.delay_ns = self.delay_ns
+        self.rig = RaftRig(size, seed, flaws, spares, **options)
+        self.rig.delay_ns = self.delay_ns
         self.commands = 0
-        for name in self.bench.names:
-            self.bench.set_rate(name, self.entropy.uniform(1 - DRIFT, 1 + DRIFT))
+        for name in self.rig.names:
+            self.rig.set_rate(name, self.entropy.uniform(1 - DRIFT, 1 + DRIFT))
         self.actions = [
             (self.deliver, 40),
             (self.pass_time, 25),
@@ -71,55 +71,55 @@ class Walk:
 
     def deliver(self) -> None:
         """Mostly the oldest message, sometimes any."""
-        flights = self.bench.flights
+        flights = self.rig.flights
         if flights:
             chosen = flights[0] if self.entropy.random() < 0.7 else self.entropy.choice(flights)
-            self.bench.deliver(chosen)
+            self.rig.deliver(chosen)
 
     def duplicate(self) -> None:
-        if self.bench.flights:
-            self.bench.deliver(self.entropy.choice(self.bench.flights), keep=True)
+        if self.rig.flights:
+            self.rig.deliver(self.entropy.choice(self.rig.flights), keep=True)
 
     def drop(self) -> None:
-        if self.bench.flights:
-            self.bench.flights.remove(self.entropy.choice(self.bench.flights))
+        if self.rig.flights:
+            self.rig.flights.remove(self.entropy.choice(self.rig.flights))
 
     def pass_time(self) -> None:
-        self.bench.run(self.entropy.choice((0.3, 2, 10, 40)))
+        self.rig.run(self.entropy.choice((0.3, 2, 10, 40)))
 
     def long_time(self) -> None:
-        self.bench.run(self.entropy.choice((200, 700, 1500)))
+        self.rig.run(self.entropy.choice((200, 700, 1500)))
 
     def fsync(self) -> None:
-        name = self.entropy.choice(self.bench.names)
-        if self.bench.nodes[name].raft is not None:
-            self.bench.persist(name, self.entropy.randint(1, 3))
+        name = self.entropy.choice(self.rig.names)
+        if self.rig.nodes[name].raft is not None:
+            self.rig.persist(name, self.entropy.randint(1, 3))
 
     def leader_or_any(self) -> str | None:
-        alive = self.bench.alive()
-        leaders = [name for name in alive if self.bench.raft(name).role is Role.LEADER]
+        alive = self.rig.alive()
+        leaders = [name for name in alive if self.rig.raft(name).role is Role.LEADER]
         return self.entropy.choice(leaders or alive) if alive else None
 
     def propose(self) -> None:
         if (name := self.leader_or_any()) is not None:
             self.commands += 1
-            self.bench.propose(name, b"%d" % self.commands)
+            self.rig.propose(name, b"%d" % self.commands)
 
     def read(self) -> None:
         if (name := self.leader_or_any()) is not None:
-            self.bench.read(name)
+            self.rig.read(name)
 
     def compact(self) -> None:
-        if alive := self.bench.alive():
-            self.bench.compact(self.entropy.choice(alive))
+        if alive := self.rig.alive():
+            self.rig.compact(self.entropy.choice(alive))
 
     def transfer(self) -> None:
         if (name := self.leader_or_any()) is not None:
-            self.bench.transfer(name, self.entropy.choice(self.bench.names))
+            self.rig.transfer(name, self.entropy.choice(self.rig.names))
 
     def hand_over(self) -> None:
         if (name := self.leader_or_any()) is not None:
-            self.bench.hand_over(name, self.entropy.random() < 0.5)
+            self.rig.hand_over(name, self.entropy.random() < 0.5)
 
     def change(self) -> None:
         """Mostly ask a leader, and often for what it can do; removals are rarer, or nobody would be left to fail."""
@@ -127,82 +127,82 @@ class Walk:
             return
         kinds = (ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE, ChangeKind.DEMOTE, ChangeKind.REMOVE)
         kind = self.entropy.choices(kinds, (3, 4, 1, 1))[0]
-        configuration = self.bench.raft(name).configuration
-        outside = [other for other in self.bench.names if other not in configuration.voter_ids]
+        configuration = self.rig.raft(name).configuration
+        outside = [other for other in self.rig.names if other not in configuration.voter_ids]
         fitting = {ChangeKind.ADD_LEARNER: outside, ChangeKind.PROMOTE: configuration.learner_ids}
-        self.bench.change(name, kind, self.entropy.choice(fitting.get(kind) or self.bench.names))
+        self.rig.change(name, kind, self.entropy.choice(fitting.get(kind) or self.rig.names))
 
     def crash(self) -> None:
-        if alive := self.bench.alive():
-            self.bench.crash(self.entropy.choice(alive))
+        if alive := self.rig.alive():
+            self.rig.crash(self.entropy.choice(alive))
 
     def restart(self) -> None:
-        down = [name for name in self.bench.names if self.bench.nodes[name].raft is None]
+        down = [name for name in self.rig.names if self.rig.nodes[name].raft is None]
         if down:
-            self.bench.start(self.entropy.choice(down))
+            self.rig.start(self.entropy.choice(down))
 
     def partition(self) -> None:
-        names = self.bench.names
+        names = self.rig.names
         if self.entropy.random() < 0.5:
-            self.bench.isolate(self.entropy.choice(names))
+            self.rig.isolate(self.entropy.choice(names))
         else:
             source, target = self.entropy.sample(names, 2)
-            self.bench.cut(source, target)
+            self.rig.cut(source, target)
 
     def heal(self) -> None:
-        self.bench.heal()
+        self.rig.heal()
 
     def skew(self) -> None:
-        self.bench.set_rate(self.entropy.choice(self.bench.names), self.entropy.uniform(1 - DRIFT, 1 + DRIFT))
+        self.rig.set_rate(self.entropy.choice(self.rig.names), self.entropy.uniform(1 - DRIFT, 1 + DRIFT))
 
     def slow_disk(self) -> None:
-        node = self.bench.nodes[self.entropy.choice(self.bench.names)]
+        node = self.rig.nodes[self.entropy.choice(self.rig.names)]
         node.fsync_ns = self.entropy.choice((MS // 2, 50 * MS))
 
     def stalk(self) -> None:
         """Starve a follower of its leader until it stands; then maybe restart a voter, maybe cut the leader off."""
         name = self.leader_or_any()
-        if name is None or self.bench.raft(name).role is not Role.LEADER:
+        if name is None or self.rig.raft(name).role is not Role.LEADER:
             return
-        others = [other for other in self.bench.alive() if other != name]
+        others = [other for other in self.rig.alive() if other != name]
         if not others:
             return
         rival = self.entropy.choice(others)
-        self.bench.cut(name, rival)
-        self.bench.run_until(lambda: self.bench.raft(rival).role is not Role.FOLLOWER, 2_000, grain=1)
+        self.rig.cut(name, rival)
+        self.rig.run_until(lambda: self.rig.raft(rival).role is not Role.FOLLOWER, 2_000, grain=1)
         voter = self.entropy.choice(others)
         if self.entropy.random() < 0.5 and voter != rival:
-            self.bench.crash(voter)
-            self.bench.start(voter)
+            self.rig.crash(voter)
+            self.rig.start(voter)
         if self.entropy.random() < 0.5:
-            self.bench.isolate(name)
-            self.bench.run(20)
+            self.rig.isolate(name)
+            self.rig.run(20)
 
     def rest(self) -> None:
         """Let everything arrive, and leave the group alone until it is silent; then maybe something happens to it."""
-        self.bench.heal()
-        self.bench.run(self.entropy.choice((300, 600, 1_200)))
+        self.rig.heal()
+        self.rig.run(self.entropy.choice((300, 600, 1_200)))
         if self.entropy.random() < 0.5:
             self.entropy.choice((self.partition, self.crash, self.stalk, self.race_clocks, self.transfer))()
 
     def beat(self) -> None:
         """A node's heartbeats leave, as they do while other groups are silent; an echo may be any old one."""
-        if alive := self.bench.alive():
-            source, target = self.entropy.choice(alive), self.entropy.choice(self.bench.names)
+        if alive := self.rig.alive():
+            source, target = self.entropy.choice(alive), self.entropy.choice(self.rig.names)
             if source != target:
-                self.bench.send((Beat(source, target, self.bench.nodes[source].clock_ns(self.bench.now_ns)),))
+                self.rig.send((Beat(source, target, self.rig.nodes[source].clock_ns(self.rig.now_ns)),))
 
     def withdraw(self) -> None:
         """Another group between two nodes ends the support of one for the other."""
-        if alive := self.bench.alive():
-            self.bench.withdraw(self.entropy.choice(alive), self.entropy.choice(self.bench.names))
+        if alive := self.rig.alive():
+            self.rig.withdraw(self.entropy.choice(alive), self.entropy.choice(self.rig.names))
 
     def race_clocks(self) -> None:
         """The leader's clock as slow, the voters' as fast as they may be, and the leader cut off."""
         name = self.leader_or_any()
-        for other in self.bench.names:
-            self.bench.set_rate(other, 1 - DRIFT if other == name else 1 + DRIFT)
-        self.bench.run(200)
+        for other in self.rig.names:
+            self.rig.set_rate(other, 1 - DRIFT if other == name else 1 + DRIFT)
+        self.rig.run(200)
         if name is not None:
-            self.bench.isolate(name)
-        self.bench.run(1_000)
+            self.rig.isolate(name)
+        self.rig.run(1_000)

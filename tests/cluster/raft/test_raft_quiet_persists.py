@@ -6,17 +6,16 @@ import copy
 import random
 from collections import deque
 
-from raft_bench import Bench
-
 from cluster.raft.core import Raft
 from cluster.raft.log import Log
 from cluster.raft.progress import Progress
 from cluster.raft.state import State
 from cluster.raft.types import Event, Ready, Role
+from tests.cluster.raft.raft_rig import RaftRig
 
 
-class Twins(Bench):
-    """A bench that has a copy of each node take in quietly what the node takes in as a step, and compares the two."""
+class Twins(RaftRig):
+    """A rig that has a copy of each node take in quietly what the node takes in as a step, and compares the two."""
 
     quiet = 0
     last = Ready()
@@ -60,25 +59,25 @@ def known(found: object) -> object:
 
 
 def test_a_step_is_left_out_only_where_it_would_have_asked_for_nothing() -> None:
-    bench = Twins(seed=3)
+    rig = Twins(seed=3)
     for number in range(4):
-        assert bench.run_until(lambda: any(bench.raft(name).role is Role.LEADER for name in bench.alive()))
+        assert rig.run_until(lambda: any(rig.raft(name).role is Role.LEADER for name in rig.alive()))
         for command in range(20):
-            bench.propose(bench.leader(), b"%d" % command)
-            bench.run(5)
-        victim = bench.leader() if number % 2 else next(name for name in bench.alive() if name != bench.leader())
-        bench.crash(victim)
-        bench.run(1_500)
-        bench.start(victim)
-        bench.run(500)
-    assert bench.quiet > 50
-    assert not bench.violations
+            rig.propose(rig.leader(), b"%d" % command)
+            rig.run(5)
+        victim = rig.leader() if number % 2 else next(name for name in rig.alive() if name != rig.leader())
+        rig.crash(victim)
+        rig.run(1_500)
+        rig.start(victim)
+        rig.run(500)
+    assert rig.quiet > 50
+    assert not rig.violations
 
 
 def test_candidates_leaders_and_flaws_take_a_step() -> None:
-    bench = Twins(seed=4)
-    bench.elect("a")
-    assert not bench.raft("a").persisted_quietly(1)
+    rig = Twins(seed=4)
+    rig.elect("a")
+    assert not rig.raft("a").persisted_quietly(1)
     flawed = Twins(seed=4, flaws=("apply-uncommitted",))
     assert not flawed.raft("b").persisted_quietly(0)
-    assert bench.raft("b").persisted_quietly(0)
+    assert rig.raft("b").persisted_quietly(0)

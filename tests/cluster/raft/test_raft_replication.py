@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-from raft_bench import MS, Bench, founded
 
 from cluster.raft.core import Raft, RaftConfig
 from cluster.raft.log import Log
@@ -39,6 +38,7 @@ from cluster.raft.types import (
     Tick,
 )
 from cluster.wire.messages import GroupMessages, PeerEnvelope, decode_envelope, encode
+from tests.cluster.raft.raft_rig import MS, RaftRig, founded
 
 VOTERS = ("a", "b", "c")
 
@@ -238,16 +238,16 @@ def test_compaction_keeps_entries_for_followers_that_lag_a_little() -> None:
 
 def test_a_follower_that_lost_acknowledged_entries_is_repaired() -> None:
     """A broken disk (or a flaw) must not wedge the pair for ever."""
-    bench = Bench(flaws=("raft-ack-before-fsync",))
-    bench.elect("a")
-    bench.nodes["b"].fsync_ns = 10_000 * MS
-    bench.propose("a", b"x")
-    bench.run(150)
-    bench.crash("b")
-    bench.nodes["b"].fsync_ns = MS
-    bench.start("b")
-    bench.run(500)
-    assert bench.commands("b") == [b"x"]
+    rig = RaftRig(flaws=("raft-ack-before-fsync",))
+    rig.elect("a")
+    rig.nodes["b"].fsync_ns = 10_000 * MS
+    rig.propose("a", b"x")
+    rig.run(150)
+    rig.crash("b")
+    rig.nodes["b"].fsync_ns = MS
+    rig.start("b")
+    rig.run(500)
+    assert rig.commands("b") == [b"x"]
 
 
 @pytest.mark.parametrize("index, term, expected", [(9, 9, 5), (5, 2, 4), (5, 1, 2), (4, 0, 0), (1, 1, 1)])

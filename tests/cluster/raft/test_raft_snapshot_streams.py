@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from raft_bench import MS, founded
 from raft_streams import MemoryStreams, Snapshot
 
 from cluster.raft.snapshots import StreamOptions
 from cluster.raft.types import SendSnapshot, SnapshotAck, SnapshotChunk, SnapshotMeta, SnapshotSent
+from tests.cluster.raft.raft_rig import MS, founded
 
 OPTIONS = StreamOptions(chunk_bytes=10, window_chunks=3, retry_ns=100 * MS, give_up_ns=1_000 * MS)
 DATA = bytes(range(95))

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from raft_bench import MS, Bench
 from raft_flights import Beat
 from raft_walk import DRIFT, Walk
 
 from cluster.raft.types import ChangeKind, Role, Silence
+from tests.cluster.raft.raft_rig import MS, RaftRig
 from tests.support.few_seeds import few_of
 
 WORKING = range(5)
@@ -29,7 +29,7 @@ def test_invariants_hold_on_a_random_walk(size: int, seed: int) -> None:
     """Figure 3.2: election safety, append-only, log matching, completeness, one state machine; §6.4: reads, lease."""
     walk = Walk(size, len(WORKING) + seed)
     walk.run(1_500)
-    assert walk.bench.violations == []
+    assert walk.rig.violations == []
 
 
 QUIET = {"quiesce_after_ns": 100 * MS}
@@ -41,7 +41,7 @@ def test_invariants_hold_where_groups_fall_silent(size: int, seed: int) -> None:
     """Leases above all: heartbeats between nodes renew them while the group says nothing (G6)."""
     walk = Walk(size, len(WORKING) + seed, **QUIET)
     walk.run(1_500)
-    assert walk.bench.violations == []
+    assert walk.rig.violations == []
 
 
 def test_random_walks_fall_silent_and_speak_again() -> None:
@@ -50,9 +50,9 @@ def test_random_walks_fall_silent_and_speak_again() -> None:
     for seed in WORKING:
         walk = Walk(3, seed, **QUIET)
         walk.run(1_500)
-        assert walk.bench.violations == []
-        seen.update(silence for _, silence in walk.bench.quiesced)
-        assert walk.bench.acknowledged
+        assert walk.rig.violations == []
+        seen.update(silence for _, silence in walk.rig.quiesced)
+        assert walk.rig.acknowledged
     assert min(seen[str(silence)] for silence in Silence) > 20, seen
 
 
@@ -61,15 +61,15 @@ def test_random_walks_get_work_done() -> None:
     walks = [Walk(3, seed) for seed in WORKING]
     for walk in walks:
         walk.run(1_500)
-        bench = walk.bench
-        assert bench.violations == []
-        assert len(bench.acknowledged) > 10
-        assert sum(index is not None for index in bench.reads.values()) > 10
-        assert sum(node.starts for node in bench.nodes.values()) > 5
-        assert len([result for result in bench.changes.values() if result.position is not None]) > 2
-    assert any(node.disk_snapshot is not None for walk in walks for node in walk.bench.nodes.values())
-    assert {len(voters) for walk in walks for voters in walk.bench.configured} > {3}
-    assert any(walk.bench.installed for walk in walks)
+        rig = walk.rig
+        assert rig.violations == []
+        assert len(rig.acknowledged) > 10
+        assert sum(index is not None for index in rig.reads.values()) > 10
+        assert sum(node.starts for node in rig.nodes.values()) > 5
+        assert len([result for result in rig.changes.values() if result.position is not None]) > 2
+    assert any(node.disk_snapshot is not None for walk in walks for node in walk.rig.nodes.values())
+    assert {len(voters) for walk in walks for voters in walk.rig.configured} > {3}
+    assert any(walk.rig.installed for walk in walks)
 
 
 def found_within(seeds: Sequence[int], *flaws: str, **options: Any) -> list[str]:
@@ -77,8 +77,8 @@ def found_within(seeds: Sequence[int], *flaws: str, **options: Any) -> list[str]
     for seed in seeds:
         walk = Walk(3, seed, flaws, **options)
         walk.run(2_000)
-        if walk.bench.violations:
-            return walk.bench.violations
+        if walk.rig.violations:
+            return walk.rig.violations
     return []
 
 
@@ -94,7 +94,7 @@ def test_random_walks_find_drift_beyond_the_declared_bound() -> None:
 class RaftMachine(RuleBasedStateMachine):
     """Every single choice is hypothesis's own: which message, which disk, which clock, which node."""
 
-    bench: Bench
+    rig: RaftRig
     commands = 0
 
     @initialize(size=st.sampled_from([3, 5]), seed=st.integers(0, 1_000), elect=st.booleans(), silent=st.booleans())
@@ -106,123 +106,123 @@ class RaftMachine(RuleBasedStateMachine):
             "catch_up_rounds": 2,
         }
         options |= {"catch_up_rounds": 2, **(QUIET if silent else {})}
-        self.bench = Bench(size, seed, spares=2, max_clock_drift=DRIFT, **options)
+        self.rig = RaftRig(size, seed, spares=2, max_clock_drift=DRIFT, **options)
         if elect:
-            self.bench.elect("a")
-            self.bench.run(500 if silent else 0)
+            self.rig.elect("a")
+            self.rig.run(500 if silent else 0)
 
     def up(self, number: int) -> str | None:
-        alive = self.bench.alive()
+        alive = self.rig.alive()
         return alive[number % len(alive)] if alive else None
 
     def leader_or(self, number: int) -> str | None:
-        alive = self.bench.alive()
-        leaders = [name for name in alive if self.bench.raft(name).role is Role.LEADER]
+        alive = self.rig.alive()
+        leaders = [name for name in alive if self.rig.raft(name).role is Role.LEADER]
         return (leaders or alive)[number % len(leaders or alive)] if alive else None
 
-    @precondition(lambda self: self.bench.flights)
+    @precondition(lambda self: self.rig.flights)
     @rule(number=st.integers(0, 40), duplicate=st.booleans())
     def deliver(self, number: int, duplicate: bool) -> None:
-        flights = self.bench.flights
-        self.bench.deliver(flights[number % len(flights)], keep=duplicate)
+        flights = self.rig.flights
+        self.rig.deliver(flights[number % len(flights)], keep=duplicate)
 
-    @precondition(lambda self: self.bench.flights)
+    @precondition(lambda self: self.rig.flights)
     @rule(number=st.integers(0, 40))
     def drop(self, number: int) -> None:
-        flights = self.bench.flights
+        flights = self.rig.flights
         del flights[number % len(flights)]
 
     @rule(milliseconds=st.sampled_from([1, 5, 30, 100, 400, 700, 1_300]))
     def run(self, milliseconds: int) -> None:
-        self.bench.run(milliseconds)
+        self.rig.run(milliseconds)
 
     @rule(milliseconds=st.sampled_from([1, 90, 590, 610]), number=st.integers(0, 4))
     def skip_and_tick(self, milliseconds: int, number: int) -> None:
         """Time passes with nothing delivered; one node notices."""
-        self.bench.now_ns += milliseconds * 1_000_000
+        self.rig.now_ns += milliseconds * 1_000_000
         if (name := self.up(number)) is not None:
-            self.bench.tick(name)
+            self.rig.tick(name)
 
     @rule(number=st.integers(0, 4), count=st.integers(1, 4))
     def persist(self, number: int, count: int) -> None:
         if (name := self.up(number)) is not None:
-            self.bench.persist(name, count)
+            self.rig.persist(name, count)
 
     @rule(number=st.integers(0, 4), rate=st.floats(1 - DRIFT, 1 + DRIFT))
     def skew(self, number: int, rate: float) -> None:
         if (name := self.up(number)) is not None:
-            self.bench.set_rate(name, rate)
+            self.rig.set_rate(name, rate)
 
     @rule(number=st.integers(0, 4))
     def propose(self, number: int) -> None:
         if (name := self.leader_or(number)) is not None:
             self.commands += 1
-            self.bench.propose(name, b"%d" % self.commands)
+            self.rig.propose(name, b"%d" % self.commands)
 
     @rule(number=st.integers(0, 4))
     def read(self, number: int) -> None:
         if (name := self.leader_or(number)) is not None:
-            self.bench.read(name)
+            self.rig.read(name)
 
     @rule(number=st.integers(0, 4))
     def compact(self, number: int) -> None:
         if (name := self.up(number)) is not None:
-            self.bench.compact(name)
+            self.rig.compact(name)
 
     @rule(number=st.integers(0, 4), heir=st.integers(0, 4))
     def transfer(self, number: int, heir: int) -> None:
         name, to = self.leader_or(number), self.up(heir)
         if name is not None and to is not None:
-            self.bench.transfer(name, to)
+            self.rig.transfer(name, to)
 
     @rule(number=st.integers(0, 4), wanted=st.booleans())
     def hand_over(self, number: int, wanted: bool) -> None:
         if (name := self.leader_or(number)) is not None:
-            self.bench.hand_over(name, wanted)
+            self.rig.hand_over(name, wanted)
 
     @rule(number=st.integers(0, 4), server=st.integers(0, 4))
     def withdraw(self, number: int, server: int) -> None:
         if (name := self.up(number)) is not None:
-            self.bench.withdraw(name, self.bench.names[server])
+            self.rig.withdraw(name, self.rig.names[server])
 
     @rule(number=st.integers(0, 4), server=st.integers(0, 4))
     def beat(self, number: int, server: int) -> None:
-        name, target = self.up(number), self.bench.names[server]
+        name, target = self.up(number), self.rig.names[server]
         if name is not None and name != target:
-            now_ns = self.bench.nodes[name].clock_ns(self.bench.now_ns)
-            self.bench.send((Beat(name, target, heartbeat_ns=now_ns),))
+            now_ns = self.rig.nodes[name].clock_ns(self.rig.now_ns)
+            self.rig.send((Beat(name, target, heartbeat_ns=now_ns),))
 
     @rule(number=st.integers(0, 4), kind=st.sampled_from(ChangeKind), whom=st.integers(0, 6))
     def change(self, number: int, kind: ChangeKind, whom: int) -> None:
         if (name := self.leader_or(number)) is not None:
-            self.bench.change(name, kind, self.bench.names[whom % len(self.bench.names)])
+            self.rig.change(name, kind, self.rig.names[whom % len(self.rig.names)])
 
     @rule(number=st.integers(0, 4))
     def crash(self, number: int) -> None:
         if (name := self.up(number)) is not None:
-            self.bench.crash(name)
+            self.rig.crash(name)
 
     @rule()
     def restart_all(self) -> None:
-        for name in self.bench.names:
-            if name not in self.bench.alive():
-                self.bench.start(name)
+        for name in self.rig.names:
+            if name not in self.rig.alive():
+                self.rig.start(name)
 
     @rule(source=st.integers(0, 4), sink=st.integers(0, 4), alone=st.booleans())
     def cut(self, source: int, sink: int, alone: bool) -> None:
-        names = self.bench.names
+        names = self.rig.names
         if alone:
-            self.bench.isolate(names[source % len(names)])
+            self.rig.isolate(names[source % len(names)])
         else:
-            self.bench.cut(names[source % len(names)], names[sink % len(names)])
+            self.rig.cut(names[source % len(names)], names[sink % len(names)])
 
     @rule()
     def heal(self) -> None:
-        self.bench.heal()
+        self.rig.heal()
 
     @invariant()
     def nothing_is_broken(self) -> None:
-        assert self.bench.violations == []
+        assert self.rig.violations == []
 
 
 TestRaftMachine = RaftMachine.TestCase

@@ -10,7 +10,8 @@ from cluster.log.view import Quarantined
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.journal import Journal
 from cluster.quorum.keys import encode_key, span_of, token_of
-from cluster.quorum.mutation import MutationBuilder, PartitionMutation
+from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation
+from cluster.quorum.partition_store import Arrival
 from cluster.quorum.rows import merge_contents
 from cluster.quorum.slices import Slice, page_of, page_token, resumed, visible_rows
 from cluster.store.sorted.live import SortedOptions
@@ -398,13 +399,22 @@ def test_a_closed_store_is_found_again_and_a_quarantined_one_refuses() -> None:
         await machine.store.flush()
         path = machine.store.files[0].ref.path
         machine.disk.flip_bit(path, 8 * 60)
+        machine.disk.extra_sync_ns = 1_000_000_000
+        arrival = Arrival(rows(3, 3), encode_mutation(rows(3, 3)))
+        coming = [machine.store.begin_apply((arrival,) * count) for count in (1, 2)]
+        await asyncio.sleep(0)
         with pytest.raises(Quarantined):
             await machine.store.read(Slice(P))
         assert len(machine.quarantined) == 1
+        for told in await asyncio.gather(*coming, return_exceptions=True):
+            assert isinstance(told, Quarantined), "nobody waits for what is not durable yet"
+        machine.disk.extra_sync_ns = 0
+        with pytest.raises(Quarantined):
+            machine.store.begin_apply((arrival,))
         for refused in (machine.store.read(Slice(P)), machine.store.apply(rows(2, 2)), machine.store.flush()):
             with pytest.raises(Quarantined):
                 await refused
-        await machine.clock.sleep(0.1)
+        await machine.clock.sleep(2)
         machine.disk.flip_bit(path, 8 * 60)  # whole again, and not trusted again
         with pytest.raises(Quarantined):
             await machine.restart()

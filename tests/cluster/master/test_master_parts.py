@@ -35,7 +35,6 @@ from cluster.waiters import OutcomeUnknown
 from cluster.wire.messages import (
     AlterTablet,
     ChangeReplicas,
-    Column,
     CreateTablet,
     DeleteTablet,
     DoneReply,
@@ -50,8 +49,8 @@ from cluster.wire.messages import (
     encode_reports,
 )
 from harness.ports import Unreachable
+from tests.cluster.master.catalog_records import COLUMNS
 
-COLUMNS = (Column(0, "value", "int64"),)
 SERVER = Replica("t1", "t1:7050")
 MS = 1_000_000
 S = 1_000 * MS

@@ -17,7 +17,7 @@ from harness.sim.world import World
 KNOBS = Knobs(snapshot_entries=10, retained_entries=0, log_segment_bytes=2_000)
 
 
-class Play:
+class TableRig:
     """A whole cluster with a table of one tablet, and what tests do with it."""
 
     def __init__(self, world: World) -> None:
@@ -73,6 +73,6 @@ class Play:
         return sum(self.world.node(node).body.acted.get(name, 0) for node in self.nodes(role))
 
 
-def play(scenario: Callable[[Play], object], seed: int = 1) -> None:
+def play(scenario: Callable[[TableRig], object], seed: int = 1) -> None:
     with World(seed, version=WIRE_VERSION) as world:
-        world.run(scenario(Play(world)))  # type: ignore[arg-type]
+        world.run(scenario(TableRig(world)))  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from whole_cluster import Play, play
 
 from cluster.client import operating
 from cluster.failpoints import MASTER
@@ -17,6 +16,7 @@ from cluster.tserver.masters import MASTERS_FILE
 from cluster.wire.messages import ConfigurationReply
 from cluster.wire.operating import ChangeMasters
 from harness.errors import DefiniteError
+from tests.cluster.table_rig import TableRig, play
 
 M1, M2, M3, NEW = (Member(name, f"{name}:7051") for name in ("m1", "m2", "m3", "m2.new"))
 THREE = Configuration((M1, M2, M3), (), 1, 1)
@@ -41,18 +41,18 @@ def test_a_newcomer_votes_before_the_old_one_goes(
     assert next_step(configuration, wanted) == step
 
 
-async def replaced(stage: Play, node: str) -> str:
+async def replaced(rig: TableRig, node: str) -> str:
     """The id of the new server on a node whose disk is gone, once it is one of the masters."""
-    await stage.database.kill(node)
-    await stage.database.wipe(node)
-    await stage.database.start(node)
-    while (server := await stage.database.server_id(node)) is None:
+    await rig.database.kill(node)
+    await rig.database.wipe(node)
+    await rig.database.start(node)
+    while (server := await rig.database.server_id(node)) is None:
         await asyncio.sleep(0.05)
-    client = stage.database.admin_client(10.0)
-    reply = await operating.replace_master(client, node, server, stage.database.address(node))
+    client = rig.database.admin_client(10.0)
+    reply = await operating.replace_master(client, node, server, rig.database.address(node))
     assert sorted(voter.node_id for voter in reply.voters) == sorted({"m1", "m2", "m3"} - {node} | {server})
     assert reply.learners == ()
-    again = await operating.replace_master(client, node, server, stage.database.address(node))
+    again = await operating.replace_master(client, node, server, rig.database.address(node))
     assert again == reply, "what is so already is left alone"
     return server
 
@@ -76,47 +76,47 @@ def test_a_change_that_is_under_way_is_answered_once_it_is_committed() -> None:
 
 
 def test_a_master_whose_disk_is_gone_is_replaced_by_a_new_server_that_leads_later() -> None:
-    async def scenario(stage: Play) -> None:
-        await stage.begin()
-        leader, _ = await stage.leader(MASTER)
-        server = await replaced(stage, leader)
-        for other in stage.nodes(MASTER):
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin()
+        leader, _ = await rig.leader(MASTER)
+        server = await replaced(rig, leader)
+        for other in rig.nodes(MASTER):
             if other != leader:
-                await stage.database.kill(other)
+                await rig.database.kill(other)
                 await asyncio.sleep(4.0)
-                await stage.database.start(other)
-        while (await stage.leader(MASTER))[0] != leader:
-            (first, _) = await stage.leader(MASTER)
-            await stage.database.kill(first)
+                await rig.database.start(other)
+        while (await rig.leader(MASTER))[0] != leader:
+            (first, _) = await rig.leader(MASTER)
+            await rig.database.kill(first)
             await asyncio.sleep(1.5)
-            await stage.database.start(first)
+            await rig.database.start(first)
             await asyncio.sleep(0.5)
-        client = stage.database.admin_client(5.0)
+        client = rig.database.admin_client(5.0)
         assert [table.name for table in await client.list_tables()] == ["registers"]
         live = (await client.tablet_servers()).live
         assert live == ("t1", "t2", "t3", "t4"), f"tablet servers heartbeat to {server} too"
-        assert (await stage.database.invariants()).breaches == ()
+        assert (await rig.database.invariants()).breaches == ()
 
     play(scenario, seed=3)
 
 
 def test_a_leader_removes_itself_and_what_loses_the_quorum_is_refused() -> None:
-    async def scenario(stage: Play) -> None:
-        await stage.begin(table=False)
-        leader, _ = await stage.leader(MASTER)
-        client = stage.database.admin_client(10.0)
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin(table=False)
+        leader, _ = await rig.leader(MASTER)
+        client = rig.database.admin_client(10.0)
         with pytest.raises(DefiniteError, match="name a server"):
             await client.ask_leader(ChangeMasters(), ConfigurationReply)
-        others = [name for name in stage.nodes(MASTER) if name != leader]
-        await stage.database.kill(others[0])
+        others = [name for name in rig.nodes(MASTER) if name != leader]
+        await rig.database.kill(others[0])
         await asyncio.sleep(3.0)
         with pytest.raises(DefiniteError, match="only 1 are in contact"):
             await operating.remove_master(client, others[1])
-        await stage.database.start(others[0])
-        await stage.database.await_ready(20)
+        await rig.database.start(others[0])
+        await rig.database.await_ready(20)
         left = (await operating.remove_master(client, leader)).voters
         assert sorted(voter.node_id for voter in left) == sorted(others)
-        assert (await stage.leader(MASTER))[0] in others
+        assert (await rig.leader(MASTER))[0] in others
 
     play(scenario, seed=4)
 
@@ -124,14 +124,14 @@ def test_a_leader_removes_itself_and_what_loses_the_quorum_is_refused() -> None:
 def test_a_tablet_server_remembers_the_masters_that_it_learnt() -> None:
     """Started with a file that names three masters, of which two have been replaced, it still finds the group (G1)."""
 
-    async def scenario(stage: Play) -> None:
-        await stage.begin(table=False)
-        server = await replaced(stage, "m2")
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin(table=False)
+        server = await replaced(rig, "m2")
         await asyncio.sleep(1.5)
-        disk = stage.world.node("t1").disk
+        disk = rig.world.node("t1").disk
         assert server.encode() in disk.peek(MASTERS_FILE)
-        await stage.database.kill("t1")
-        await stage.database.start("t1")
-        await stage.database.await_ready(20)
+        await rig.database.kill("t1")
+        await rig.database.start("t1")
+        await rig.database.await_ready(20)
 
     play(scenario, seed=5)

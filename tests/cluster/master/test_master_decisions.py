@@ -14,7 +14,6 @@ from cluster.master.placement import place, replica_load
 from cluster.master.records import (
     TableState,
     TabletConfig,
-    TabletRecord,
     TabletState,
     altered_table,
     changed_table,
@@ -26,28 +25,21 @@ from cluster.master.records import (
 from cluster.master.reports import Fate, LeaderHint, dropped, fate, next_hint, next_record, reported
 from cluster.master.tservers import ServerEntry, ServerMap, select_replicas
 from cluster.wire.messages import LEADERLESS, Column, Heartbeat, Partition, Replica, TabletReport, encode_reports
-
-TABLE = new_table("table", "a", (Column(0, "value", "int64"),), 3)
-VOTERS = (Replica("t1", "t1:1"), Replica("t2", "t2:1"), Replica("t3", "t3:1"))
+from tests.cluster.master.catalog_records import TABLE, VOTERS, replica, tablet_record
 
 
 def server(number: int, zone: str = "z1") -> ServerEntry:
-    return ServerEntry(f"t{number}", f"t{number}:1", zone, 1, 0)
-
-
-def creating() -> TabletRecord:
-    record = new_tablet("tablet", "table", Partition(0, 1))
-    return changed_tablet(record, state=TabletState.CREATING, config=TabletConfig(0, VOTERS))
+    return ServerEntry(f"t{number}", f"t{number}:7050", zone, 1, 0)
 
 
 def report(
     leader: str | None = None, term: int = 1, config_index: int = 0, voters: tuple[str, ...] = ()
 ) -> TabletReport:
-    replicas = tuple(Replica(voter, f"{voter}:1") for voter in voters)
+    replicas = tuple(map(replica, voters))
     return TabletReport("tablet", "table", "RUNNING", term, leader, replicas, (), config_index, 0)
 
 
-def heartbeat(node_id: str = "t1", incarnation: int = 1, address: str = "t1:1") -> Heartbeat:
+def heartbeat(node_id: str = "t1", incarnation: int = 1, address: str = "t1:7050") -> Heartbeat:
     return Heartbeat(node_id, incarnation, address, "z1", 1, True, encode_reports(()))
 
 
@@ -124,17 +116,17 @@ def test_replicas_of_a_new_table_differ_by_one_at_most_between_tservers(tservers
 
 def test_a_tablet_that_never_came_up_is_replaced_by_a_new_one_with_replicas() -> None:
     live = [server(number) for number in range(2, 6)]
-    (placement,) = place(TABLE, [creating()], live, {}, lambda tablet: True, lambda: "fresh")
+    (placement,) = place(TABLE, [tablet_record()], live, {}, lambda tablet: True, lambda: "fresh")
     assert placement.replaced is not None and placement.replaced.state == TabletState.REPLACED
     assert (placement.placed.tablet_id, placement.placed.revision) == ("fresh", 1)
     assert placement.placed.state == TabletState.CREATING and placement.placed.config is not None
-    assert place(TABLE, [creating()], live[:2], {}, lambda tablet: True, lambda: "fresh") == []
+    assert place(TABLE, [tablet_record()], live[:2], {}, lambda tablet: True, lambda: "fresh") == []
 
 
 def test_replicas_of_tablets_that_are_gone_are_no_load() -> None:
-    replaced = changed_tablet(creating(), state=TabletState.REPLACED)
+    replaced = changed_tablet(tablet_record(), state=TabletState.REPLACED)
     assert replica_load([replaced]) == {}
-    assert replica_load([creating(), replaced]) == {"t1": 1, "t2": 1, "t3": 1}
+    assert replica_load([tablet_record(), replaced]) == {"t1": 1, "t2": 1, "t3": 1}
 
 
 # ---- reports ----
@@ -142,11 +134,11 @@ def test_replicas_of_tablets_that_are_gone_are_no_load() -> None:
 
 def test_true_orphans_are_never_deleted_and_final_records_decide_deletions() -> None:
     removed = changed_table(TABLE, state=TableState.REMOVED)
-    replaced = changed_tablet(creating(), state=TabletState.REPLACED)
+    replaced = changed_tablet(tablet_record(), state=TabletState.REPLACED)
     assert fate(None, None, "t1", reported(report())) == Fate.ORPHAN
     assert fate(TABLE, replaced, "t1", reported(report())) == Fate.DELETE
-    assert fate(removed, creating(), "t1", reported(report())) == Fate.DELETE
-    assert fate(TABLE, creating(), "t1", reported(report())) == Fate.KEEP
+    assert fate(removed, tablet_record(), "t1", reported(report())) == Fate.DELETE
+    assert fate(TABLE, tablet_record(), "t1", reported(report())) == Fate.KEEP
 
 
 @pytest.mark.parametrize(
@@ -167,19 +159,19 @@ def test_a_replica_goes_only_if_a_configuration_above_its_own_is_without_it(
     node_id: str, told: TabletReport, awaits: int, decision: Fate
 ) -> None:
     """Cases 3 and 4; one that is to be added to the very configuration that the catalog holds stays (M9)."""
-    record = changed_tablet(creating(), state=TabletState.RUNNING, config=TabletConfig(5, VOTERS))
+    record = changed_tablet(tablet_record(), state=TabletState.RUNNING, config=TabletConfig(5, VOTERS))
     assert fate(TABLE, record, node_id, reported(msgspec.structs.replace(told, awaits_index=awaits))) == decision
 
 
 def test_what_the_latest_configuration_has_no_more_is_dropped() -> None:
-    record = changed_tablet(creating(), config=TabletConfig(5, VOTERS, (Replica("t9", "t9:1"),)))
-    after = changed_tablet(record, config=TabletConfig(6, (VOTERS[0], Replica("t9", "t9:1"))))
+    record = changed_tablet(tablet_record(), config=TabletConfig(5, VOTERS, (replica("t9"),)))
+    after = changed_tablet(record, config=TabletConfig(6, (VOTERS[0], replica("t9"))))
     assert [replica.node_id for replica in dropped(record, after)] == ["t2", "t3"]
-    assert dropped(creating(), record) == ()
+    assert dropped(tablet_record(), record) == ()
 
 
 def test_a_creating_tablet_runs_when_a_leader_is_reported_for_it() -> None:
-    waiting = next_record(creating(), "t1", report(leader=None), {})
+    waiting = next_record(tablet_record(), "t1", report(leader=None), {})
     assert waiting is not None and waiting.state == TabletState.CREATING and waiting.confirmed == ("t1",)
     running = next_record(waiting, "t2", report(leader="t1"), {})
     assert running is not None and running.state == TabletState.RUNNING and running.confirmed == ("t1", "t2")
@@ -188,7 +180,7 @@ def test_a_creating_tablet_runs_when_a_leader_is_reported_for_it() -> None:
 
 
 def test_a_tablet_without_leaders_runs_when_all_its_replicas_were_reported() -> None:
-    record, reported = creating(), msgspec.structs.replace(report(leader=None), state=LEADERLESS)
+    record, reported = tablet_record(), msgspec.structs.replace(report(leader=None), state=LEADERLESS)
     for node, state in (("t1", TabletState.CREATING), ("t3", TabletState.CREATING), ("t2", TabletState.RUNNING)):
         changed = next_record(record, node, reported, {})
         assert changed is not None and changed.state == state
@@ -197,16 +189,17 @@ def test_a_tablet_without_leaders_runs_when_all_its_replicas_were_reported() -> 
 
 
 def test_only_a_configuration_of_a_higher_index_is_taken() -> None:
-    record = changed_tablet(creating(), config=TabletConfig(5, VOTERS), confirmed=("t1",))
+    record = changed_tablet(tablet_record(), config=TabletConfig(5, VOTERS), confirmed=("t1",))
     assert next_record(record, "t1", report(config_index=5, voters=("t1", "t9")), {}) is None
     assert next_record(record, "t1", report(config_index=6), {}) is None, "it names no voters"
     changed = next_record(record, "t1", report(config_index=6, voters=("t1", "t9")), {"t9": "t9:7"})
     assert changed is not None
-    assert changed.config == TabletConfig(6, (Replica("t1", "t1:1"), Replica("t9", "t9:7")))
+    assert changed.config == TabletConfig(6, (VOTERS[0], Replica("t9", "t9:7")))
 
 
 def test_a_final_record_takes_no_report() -> None:
-    assert next_record(changed_tablet(creating(), state=TabletState.REPLACED), "t1", report(leader="t1"), {}) is None
+    replaced = changed_tablet(tablet_record(), state=TabletState.REPLACED)
+    assert next_record(replaced, "t1", report(leader="t1"), {}) is None
 
 
 def test_the_leader_hint_follows_the_highest_term() -> None:
@@ -232,7 +225,7 @@ def test_a_table_that_is_altered_again_keeps_what_every_tablet_is_known_to_have(
 
 def test_a_broken_replica_of_a_table_without_leaders_keeps_no_alteration_waiting() -> None:
     """It serves nobody, and whoever takes its place is made with the latest schema; if it is whole again it lags."""
-    tablet = changed_tablet(creating(), state=TabletState.RUNNING)
+    tablet = changed_tablet(tablet_record(), state=TabletState.RUNNING)
     altering = altered_table(new_table("table", "a", TABLE.columns, 3, "logged"), "b", TABLE.columns, 2)
     leadership = LeaderTerm(1, Caches((altering,), (tablet,)))
     leadership.schema_versions["tablet"] = {"t1": 1, "t2": 1, "t3": 0}
@@ -247,7 +240,7 @@ def test_a_broken_replica_of_a_table_without_leaders_keeps_no_alteration_waiting
 
 def test_a_lost_server_keeps_no_alteration_of_a_table_without_leaders_waiting() -> None:
     """Its node came back as another server: it reports no version, and never will."""
-    tablet = changed_tablet(creating(), state=TabletState.RUNNING)
+    tablet = changed_tablet(tablet_record(), state=TabletState.RUNNING)
     altering = altered_table(new_table("table", "a", TABLE.columns, 3, "logged"), "b", TABLE.columns, 2)
     leadership = LeaderTerm(1, Caches((altering,), (tablet,)), lost=lambda: ("t3",))
     leadership.schema_versions["tablet"] = {"t1": 1, "t2": 0}

@@ -13,7 +13,6 @@ from cluster.observer import UNOBSERVED
 from cluster.wire.messages import (
     CATALOG_GROUP,
     AlterTablet,
-    Column,
     CreateTable,
     CreateTablet,
     DeleteTablet,
@@ -37,8 +36,8 @@ from cluster.wire.messages import (
 from harness.ports import CallLost, Peer, Ports, Refused, Unreachable
 from harness.protocols import ProcessState
 from harness.sim.world import World
+from tests.cluster.master.catalog_records import COLUMNS
 
-COLUMNS = (Column(0, "value", "int64"),)
 MASTERS = tuple(Replica(f"m{number}", f"m{number}:7051") for number in (1, 2, 3))
 ADDRESSES = tuple(master.address for master in MASTERS)
 KNOBS = Knobs(election_timeout_ms=300, raft_heartbeat_ms=50, tserver_heartbeat_ms=100, snapshot_entries=20)
@@ -144,7 +143,7 @@ class ScriptedServer:
         return encode(DoneReply(True))
 
 
-class Bench:
+class MasterRig:
     """Three masters and some scripted tablet servers; calls go out from the harness's own machine `h`."""
 
     def __init__(self, world: World, tservers: int = 3, flaws: tuple[str, ...] = (), knobs: Knobs = KNOBS) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tserver_bench import NAMES, SECOND, Servers, create_on, simulate
 
 from cluster.config import Knobs, NodeConfig
 from cluster.identity import ForeignDisk
@@ -35,10 +34,11 @@ from cluster.wire.messages import (
 from harness.failpoints import Arming
 from harness.ports import CallLost, Peer
 from harness.protocols import ProcessState
+from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig, create_on, simulate
 
 
 def test_a_tablet_serves_reads_writes_and_compare_and_sets() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         assert (await servers.read()).value is None
         assert isinstance(await servers.write(1, 5), Done)
@@ -55,7 +55,7 @@ def test_a_tablet_serves_reads_writes_and_compare_and_sets() -> None:
 
 
 def test_a_follower_names_the_leader_and_foreign_requests_are_refused() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         leader = await servers.leader()
         for name in NAMES:
@@ -75,7 +75,7 @@ def test_a_follower_names_the_leader_and_foreign_requests_are_refused() -> None:
 
 
 def test_a_retried_compare_and_set_takes_effect_once_across_crashes_and_snapshots() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         first = await servers.cas(1, None, 5)
         assert isinstance(first, Done) and first.applied
@@ -92,7 +92,7 @@ def test_a_retried_compare_and_set_takes_effect_once_across_crashes_and_snapshot
 
 
 def test_what_was_acknowledged_survives_a_kill_of_every_server() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         for turn in range(5):
             assert isinstance(await servers.write(turn + 1, turn), Done)
@@ -106,7 +106,7 @@ def test_what_was_acknowledged_survives_a_kill_of_every_server() -> None:
 
 
 def test_two_doubles_of_a_request_in_flight_at_once_take_effect_once() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         leader = await servers.leader()
         request = CompareAndSet(servers.rid(1), "tab", 1, 0, 0, None, 5)
@@ -118,7 +118,7 @@ def test_two_doubles_of_a_request_in_flight_at_once_take_effect_once() -> None:
 
 
 def test_requests_above_the_bound_are_refused_at_once_and_definitely() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         leader = await servers.leader()
         requests = [WriteCell(servers.rid(number), "tab", 1, 0, 0, number) for number in range(1, 7)]
@@ -131,7 +131,7 @@ def test_requests_above_the_bound_are_refused_at_once_and_definitely() -> None:
     simulate(4, scenario, knobs=Knobs(max_requests=2))
 
 
-async def stale_read(servers: Servers) -> Reply:
+async def stale_read(servers: TserverRig) -> Reply:
     """What a cut-off leader answers after another one has taken a write."""
     await servers.created()
     await servers.write(1, 1)
@@ -143,7 +143,7 @@ async def stale_read(servers: Servers) -> Reply:
 
 
 def test_a_cut_off_leader_serves_no_stale_read() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         reply = await stale_read(servers)
         assert isinstance(reply, ErrorReply)
         servers.world.network.heal()
@@ -153,7 +153,7 @@ def test_a_cut_off_leader_serves_no_stale_read() -> None:
 
 
 def test_with_the_flaw_read_without_lease_it_does() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         assert isinstance(reply := await stale_read(servers), ReadReply)
         assert reply.value == 1
 
@@ -161,7 +161,7 @@ def test_with_the_flaw_read_without_lease_it_does() -> None:
 
 
 def test_an_idle_tablet_keeps_reading_at_present_times() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         first = await servers.read()
         for _ in range(20):
@@ -173,7 +173,7 @@ def test_an_idle_tablet_keeps_reading_at_present_times() -> None:
 
 
 def test_creating_twice_is_one_tablet_and_deleting_is_for_good() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         twice = await asyncio.gather(*(servers.call("t1", create_on("t1")) for _ in range(3)))
         assert twice == [DoneReply(True)] * 3
@@ -196,7 +196,7 @@ def test_creating_twice_is_one_tablet_and_deleting_is_for_good() -> None:
 
 @pytest.mark.parametrize("point", ["tserver.before_create", "tserver.after_create", "tserver.after_tombstone"])
 def test_a_crash_in_mid_creation_or_deletion_is_mended_by_the_retry(point: str) -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         servers.start()
         await servers.clock.sleep(0.1)
         node = servers.world.node("t1")
@@ -220,7 +220,7 @@ def test_a_crash_in_mid_creation_or_deletion_is_mended_by_the_retry(point: str) 
 
 
 def test_a_disk_of_another_node_is_refused() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         servers.start()
         await servers.clock.sleep(0.1)
         node = servers.world.node("t1")
@@ -251,7 +251,7 @@ class FakeMaster:
 
 
 def test_every_master_hears_of_every_change_once_and_a_new_leader_of_everything() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         masters = {name: FakeMaster() for name in ("m1", "m2")}
         servers.masters = tuple(Replica(name, f"{name}:7051") for name in masters)
         for name, master in masters.items():
@@ -281,7 +281,7 @@ def test_every_master_hears_of_every_change_once_and_a_new_leader_of_everything(
 
 
 def test_a_server_whose_disk_is_full_answers_so_and_creates_when_there_is_space() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         servers.start()
         await servers.clock.sleep(0.1)
         servers.world.node("t1").disk.full = True
@@ -297,7 +297,7 @@ def test_a_server_whose_disk_is_full_answers_so_and_creates_when_there_is_space(
 
 
 def test_a_leaseholder_whose_disk_is_full_lets_another_one_serve() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         assert isinstance(await servers.write(1, 1), Done)
         full = await servers.leader()
@@ -311,7 +311,7 @@ def test_a_leaseholder_whose_disk_is_full_lets_another_one_serve() -> None:
     simulate(13, scenario)
 
 
-async def candidate(servers: Servers, *among: str) -> str:
+async def candidate(servers: TserverRig, *among: str) -> str:
     """The first of these that stands for election, as soon as it does."""
     while True:
         for name in among:
@@ -322,7 +322,7 @@ async def candidate(servers: Servers, *among: str) -> str:
 
 
 def test_a_leader_that_could_not_ask_for_its_lease_asks_again() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         assert isinstance(await servers.write(1, 1), Done)
         assert await servers.leader() == "t2"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from tserver_bench import Servers, create_on, simulate
 
 from cluster.master.records import new_table
 from cluster.tserver.strategy import STRATEGIES
 from cluster.wire.messages import DESIGNS, Column, Done, DoneReply, ErrorReply
+from tests.cluster.tserver.tserver_rig import TserverRig, create_on, simulate
 
 
 def test_the_designs_that_masters_admit_are_those_that_tablet_servers_host() -> None:
@@ -16,7 +16,7 @@ def test_the_designs_that_masters_admit_are_those_that_tablet_servers_host() -> 
 
 
 def test_a_tablet_of_a_design_that_cannot_be_hosted_is_refused_and_nothing_is_kept_of_it() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         servers.start()
         await servers.clock.sleep(0.1)
         for design in ("striped", "quorum"):

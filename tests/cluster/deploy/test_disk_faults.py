@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from whole_cluster import Play, play
 
 from cluster.deploy.damage import choose
 from harness.errors import HarnessError
 from harness.protocols import DamageKind, DiskState, ProcessState
+from tests.cluster.table_rig import TableRig, play
 from tests.support.few_seeds import few_of
 
 SYNC = "disk.before_sync"
 
 
-async def disk(cluster: Play, node: str) -> DiskState:
+async def disk(cluster: TableRig, node: str) -> DiskState:
     state = await cluster.database.probe_disk(node)
     assert state is not None
     return state
 
 
 def test_a_full_disk_is_seen_from_inside_until_it_has_room_again() -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         leader, _ = await cluster.leader()
         assert not (await disk(cluster, leader)).full
@@ -38,7 +38,7 @@ def test_a_full_disk_is_seen_from_inside_until_it_has_room_again() -> None:
 
 
 def test_a_slow_and_a_hung_disk_are_seen_from_inside_until_they_are_disarmed() -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         assert (await disk(cluster, "t1")).sync_ms < 50
         assert await cluster.database.arm("t1", SYNC, "delay", times=0, seconds=0.2)
@@ -58,7 +58,7 @@ def test_a_slow_and_a_hung_disk_are_seen_from_inside_until_they_are_disarmed() -
 def test_a_probe_that_is_lost_on_its_way_is_sent_again() -> None:
     """Two probes of a hung disk were lost where links lose 3 %: it was never in effect (register, seed 115)."""
 
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         network = cluster.world.network
         asking = asyncio.create_task(cluster.database.probe_disk("t1"))
@@ -73,7 +73,7 @@ def test_a_probe_that_is_lost_on_its_way_is_sent_again() -> None:
 @pytest.mark.parametrize("kind", ["bit-flip", "truncate"])
 @pytest.mark.parametrize("seed", few_of(3, 12))
 def test_damage_of_one_node_loses_nothing_and_can_be_repaired(kind: DamageKind, seed: int) -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         for _ in range(5):
             await cluster.write(20)
@@ -106,7 +106,7 @@ def test_the_end_of_a_log_is_never_cut_off_for_it_might_not_have_been() -> None:
 
 
 def test_files_of_a_running_node_are_not_touched() -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         for touch in (cluster.database.wipe("t1"), cluster.database.damage("t1", "bit-flip", 1)):
             with pytest.raises(HarnessError, match="t1 runs"):
@@ -117,7 +117,7 @@ def test_files_of_a_running_node_are_not_touched() -> None:
 
 @pytest.mark.parametrize("node", ["t1", "m1"])
 def test_a_wiped_node_is_another_server(node: str) -> None:
-    async def scenario(cluster: Play) -> None:
+    async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         assert await cluster.database.server_id(node) == node
         await cluster.database.kill(node)

@@ -81,7 +81,7 @@ def everything(limit: int | None = None) -> Slice:
     return Slice(PARTITION, (EVERYTHING,), limit)
 
 
-class Stage:
+class QuorumRig:
     """Five tablet servers of any kind; `replicas` of the table are on three nodes, the `others` only coordinate."""
 
     def __init__(
@@ -181,8 +181,8 @@ class Stage:
         await self.until(is_paused, f"{node} at {point}")
 
 
-class QuorumPlay(Stage):
-    """A stage in the simulator."""
+class SimQuorumRig(QuorumRig):
+    """The same in the simulator."""
 
     def __init__(
         self,
@@ -209,16 +209,16 @@ class QuorumPlay(Stage):
         self.world.network.heal()
 
 
-def play_quorum(scenario: Callable[[QuorumPlay], object], seed: int = 1, **options: object) -> None:
+def play_quorum(scenario: Callable[[SimQuorumRig], object], seed: int = 1, **options: object) -> None:
     with World(seed, version=WIRE_VERSION) as world:
-        play = QuorumPlay(world, **options)  # type: ignore[arg-type]
+        rig = SimQuorumRig(world, **options)  # type: ignore[arg-type]
 
         async def run() -> None:
-            await play.begin()
-            await scenario(play)  # type: ignore[misc]
-            assert play.watch.record().broken == {}
+            await rig.begin()
+            await scenario(rig)  # type: ignore[misc]
+            assert rig.watch.record().broken == {}
 
         world.run(run())
-        broken = [error for node in play.database.nodes for error in world.node(node.name).errors]
+        broken = [error for node in rig.database.nodes for error in world.node(node.name).errors]
         unmeant = [error for error in (*world.errors, *broken) if not isinstance(error, InjectedFailure)]
         assert unmeant == [], "nothing breaks unseen, in a callback of a node either"

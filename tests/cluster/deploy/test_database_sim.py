@@ -6,7 +6,6 @@ import asyncio
 import random
 
 import pytest
-from cluster_bench import ClusterBench, play_cluster
 
 from cluster.deploy.adapter import REGISTER_COLUMNS
 from cluster.deploy.database_sim import SimDatabase
@@ -19,54 +18,55 @@ from harness.errors import DefiniteError, UserError
 from harness.ops import CellAddress, Mop, Op, read, write
 from harness.protocols import Client, Database, ProcessState
 from harness.sim.world import World
+from tests.cluster.cluster_rig import ClusterRig, play_cluster
 from tests.support.few_seeds import few_of
 
 
 def test_ten_clients_survive_the_kill_of_a_leaseholder_and_of_the_leader_master() -> None:
-    async def scenario(bench: ClusterBench) -> None:
-        await bench.start()
+    async def scenario(rig: ClusterRig) -> None:
+        await rig.start()
 
         async def faults() -> None:
-            await bench.clock.sleep(5)
-            found = await bench.leaders()
+            await rig.clock.sleep(5)
+            found = await rig.leaders()
             victims = [found["catalog"], next(node for group, node in found.items() if group != "catalog")]
             for victim in victims:
-                await bench.database.kill(victim)
-            await bench.clock.sleep(5)
+                await rig.database.kill(victim)
+            await rig.clock.sleep(5)
             for victim in victims:
-                await bench.database.start(victim)
+                await rig.database.start(victim)
 
-        await asyncio.gather(bench.load(clients=10, seconds=20), faults())
-        await bench.database.await_ready(10)
-        await bench.check_counters()
-        assert min(bench.tally.ok(f) for f in ("r", "w", "cas")) > 1_000
-        assert len(bench.tally.nodes) > 2
+        await asyncio.gather(rig.load(clients=10, seconds=20), faults())
+        await rig.database.await_ready(10)
+        await rig.check_counters()
+        assert min(rig.tally.ok(f) for f in ("r", "w", "cas")) > 1_000
+        assert len(rig.tally.nodes) > 2
 
     play_cluster(scenario, sampled=False)
 
 
 @pytest.mark.parametrize("seed", few_of(1, 4))
 def test_clients_survive_partitions_pauses_and_kills(seed: int) -> None:
-    async def scenario(bench: ClusterBench) -> None:
-        await bench.start()
+    async def scenario(rig: ClusterRig) -> None:
+        await rig.start()
 
         async def faults() -> None:
             chaos = random.Random(seed)
             for _ in range(4):
-                await bench.clock.sleep(chaos.uniform(0.5, 2))
-                found = await bench.leaders()
+                await rig.clock.sleep(chaos.uniform(0.5, 2))
+                found = await rig.leaders()
                 victim = chaos.choice(sorted(dict.fromkeys(found.values())))
-                bench.isolate(chaos.choice(bench.database.nodes).name)
-                await bench.database.pause(victim)
-                await bench.clock.sleep(chaos.uniform(0.5, 3))
-                await bench.database.kill(victim)
-                bench.world.network.heal()
-                await bench.database.start(victim)
+                rig.isolate(chaos.choice(rig.database.nodes).name)
+                await rig.database.pause(victim)
+                await rig.clock.sleep(chaos.uniform(0.5, 3))
+                await rig.database.kill(victim)
+                rig.world.network.heal()
+                await rig.database.start(victim)
 
-        await asyncio.gather(bench.load(clients=6, seconds=15, pause_s=0.03), faults())
-        await bench.database.await_ready(10)
-        await bench.check_counters()
-        assert bench.tally.ok("cas") > 200
+        await asyncio.gather(rig.load(clients=6, seconds=15, pause_s=0.03), faults())
+        await rig.database.await_ready(10)
+        await rig.check_counters()
+        assert rig.tally.ok("cas") > 200
 
     play_cluster(scenario, seed)
 
@@ -75,9 +75,9 @@ def test_clients_survive_partitions_pauses_and_kills(seed: int) -> None:
 def test_tables_made_while_masters_die_are_whole_and_none_is_lost(seed: int) -> None:
     """M5, M7, M14 with real tablet servers: each create ends known, and what exists comes up whole."""
 
-    async def scenario(bench: ClusterBench) -> None:
-        database = bench.database
-        await bench.start(buckets=1)
+    async def scenario(rig: ClusterRig) -> None:
+        database = rig.database
+        await rig.start(buckets=1)
         made: dict[str, str] = {}
 
         async def creator() -> None:
@@ -88,14 +88,14 @@ def test_tables_made_while_masters_die_are_whole_and_none_is_lost(seed: int) -> 
         async def faults() -> None:
             chaos = random.Random(seed)
             for _ in range(5):
-                await bench.clock.sleep(chaos.uniform(0.02, 0.5))
-                victim = (await bench.leaders()).get("catalog", "m1")
+                await rig.clock.sleep(chaos.uniform(0.02, 0.5))
+                victim = (await rig.leaders()).get("catalog", "m1")
                 if chaos.random() < 0.5:
                     await database.kill(victim)
                 else:
-                    bench.isolate(victim)
-                await bench.clock.sleep(chaos.uniform(0.5, 3))
-                bench.world.network.heal()
+                    rig.isolate(victim)
+                await rig.clock.sleep(chaos.uniform(0.5, 3))
+                rig.world.network.heal()
                 await database.start(victim)
 
         await asyncio.gather(creator(), faults())
@@ -111,16 +111,16 @@ def test_tables_made_while_masters_die_are_whole_and_none_is_lost(seed: int) -> 
 
 
 def test_everything_acknowledged_survives_the_kill_of_all_nodes() -> None:
-    async def scenario(bench: ClusterBench) -> None:
-        await bench.start()
-        client = await bench.database.open_client(1, 5.0)
+    async def scenario(rig: ClusterRig) -> None:
+        await rig.start()
+        client = await rig.database.open_client(1, 5.0)
         for key in range(20):
             await client.invoke(Op("invoke", 1, "write", (write(key, key * 7),)))
-        for node in bench.database.nodes:
-            await bench.database.kill(node.name)
-        for node in bench.database.nodes:
-            await bench.database.start(node.name)
-        await bench.database.await_ready(20)
+        for node in rig.database.nodes:
+            await rig.database.kill(node.name)
+        for node in rig.database.nodes:
+            await rig.database.start(node.name)
+        await rig.database.await_ready(20)
         for key in range(20):
             (mop,) = (await client.invoke(Op("invoke", 1, "read", (read(key),)))).mops
             assert mop.value == key * 7
@@ -129,13 +129,13 @@ def test_everything_acknowledged_survives_the_kill_of_all_nodes() -> None:
 
 
 def test_a_deposed_leaseholder_refuses_reads_and_the_client_finds_the_new_one() -> None:
-    async def scenario(bench: ClusterBench) -> None:
-        await bench.start(buckets=1)
-        client = await bench.database.open_client(1, 5.0)
+    async def scenario(rig: ClusterRig) -> None:
+        await rig.start(buckets=1)
+        client = await rig.database.open_client(1, 5.0)
         before = await client.invoke(Op("invoke", 1, "write", (write(0, 1),)))
         assert before.node is not None
-        bench.isolate(before.node)
-        other = await bench.database.open_client(2, 8.0)
+        rig.isolate(before.node)
+        other = await rig.database.open_client(2, 8.0)
         after = await other.invoke(Op("invoke", 2, "write", (write(0, 2),)))
         assert after.node not in (None, before.node)
         read_again = await client.invoke(Op("invoke", 1, "read", (read(0),)))
@@ -145,28 +145,28 @@ def test_a_deposed_leaseholder_refuses_reads_and_the_client_finds_the_new_one() 
 
 
 def test_it_is_ready_only_when_every_node_and_tablet_is() -> None:
-    async def scenario(bench: ClusterBench) -> None:
-        database = bench.database
-        await bench.start(buckets=1)
+    async def scenario(rig: ClusterRig) -> None:
+        database = rig.database
+        await rig.start(buckets=1)
         await database.kill("t1")
         with pytest.raises(TimeoutError, match="no answer from t1"):
             await database.await_ready(0.5)
         await database.start("t1")
         for master in ("m1", "m2"):
-            bench.isolate(master)
-        await bench.clock.sleep(5)
+            rig.isolate(master)
+        await rig.clock.sleep(5)
         with pytest.raises(TimeoutError, match="no leader master answers"):
             await database.await_ready(0.5)
-        bench.world.network.heal()
+        rig.world.network.heal()
         await database.await_ready(10)
 
     play_cluster(scenario, sampled=False)
 
 
 def test_processes_start_pause_stop_and_die_as_told() -> None:
-    async def scenario(bench: ClusterBench) -> None:
-        database = bench.database
-        await bench.start()
+    async def scenario(rig: ClusterRig) -> None:
+        database = rig.database
+        await rig.start()
         await database.pause("t2")
         assert await database.process_state("t2") == ProcessState.PAUSED
         assert await database.status("t2") is None
@@ -255,15 +255,15 @@ def test_an_exception_that_nothing_in_a_node_took_breaks_an_invariant(
 
 
 def test_operations_it_can_not_do_are_refused() -> None:
-    async def scenario(bench: ClusterBench) -> None:
-        await bench.start(buckets=1)
-        client = await bench.database.open_client(1, 2.0)
+    async def scenario(rig: ClusterRig) -> None:
+        await rig.start(buckets=1)
+        client = await rig.database.open_client(1, 2.0)
         for mops in ((), (read(1), read(2)), (Mop("append", 1, 1),), (Mop("r", 1, table=1),)):
             with pytest.raises(DefiniteError) as caught:
                 await client.invoke(Op("invoke", 1, "read", mops))
             assert caught.value.kind == "unsupported"
         with pytest.raises(UserError, match="bank"):
-            await bench.database.setup_workload("bank", {})
+            await rig.database.setup_workload("bank", {})
 
     play_cluster(scenario, sampled=False)
 
@@ -285,11 +285,11 @@ def test_it_is_a_database_of_the_harness() -> None:
 
 
 def test_a_read_of_one_node_is_served_by_the_leaseholder_and_refused_by_the_others() -> None:
-    async def scenario(bench: ClusterBench) -> None:
-        await bench.start()
-        client = await bench.database.open_client(0, 5.0)
+    async def scenario(rig: ClusterRig) -> None:
+        await rig.start()
+        client = await rig.database.open_client(0, 5.0)
         answers = []
-        for name in bench.database.serving_nodes:
+        for name in rig.database.serving_nodes:
             try:
                 answers.append((await client.invoke(Op("invoke", 0, "read", mops=(read(3),), node=name))).type)
             except DefiniteError as error:

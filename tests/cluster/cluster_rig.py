@@ -40,7 +40,7 @@ class Tally:
         return self.outcomes.get((f, "ok"), 0)
 
 
-class ClusterBench:
+class ClusterRig:
     """A database under test and its clients; `faults` run beside the clients."""
 
     def __init__(self, world: World, database: SimDatabase) -> None:
@@ -120,16 +120,16 @@ def drawn_disk(seed: int) -> DiskOptions:
 
 
 def play_cluster(
-    scenario: Callable[[ClusterBench], Awaitable[None]], seed: int = 1, sampled: bool = True, masters: int = 3
+    scenario: Callable[[ClusterRig], Awaitable[None]], seed: int = 1, sampled: bool = True, masters: int = 3
 ) -> str:
     """Run a scenario on a fresh cluster of the seed's own knobs; nothing in it may panic. The trace digest."""
     knobs, disk = (draw_knobs(seed), drawn_disk(seed)) if sampled else (None, None)
     with World(seed, network=FLAKY, disk=disk) as world:
         database = SimDatabase(world, Layout(masters), knobs=knobs)
-        bench = ClusterBench(world, database)
+        rig = ClusterRig(world, database)
 
         async def main() -> None:
-            await asyncio.wait_for(scenario(bench), 300)
+            await asyncio.wait_for(scenario(rig), 300)
             assert (await database.invariants()).breaches == ()
             await database.teardown()
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from master_bench import COLUMNS, KNOBS, MASTERS, Bench, create
 from msgspec.structs import replace
 
 from cluster.deploy.database_sim import SimDatabase
@@ -29,8 +28,10 @@ from cluster.wire.messages import (
 from harness.env.sim import SimEnvironment
 from harness.ports import CallLost, Unreachable
 from harness.sim.world import World
+from tests.cluster.master.catalog_records import COLUMNS
+from tests.cluster.master.master_rig import KNOBS, MASTERS, MasterRig, create
 
-Steps = Callable[[Bench], Awaitable[bool]]
+Steps = Callable[[MasterRig], Awaitable[bool]]
 """Whether the mechanism turned out broken."""
 
 
@@ -38,12 +39,12 @@ def broken(steps: Steps, flaws: tuple[str, ...], check_quorum_ms: int = 0) -> bo
     """Carry the steps out on three masters and three scripted tablet servers."""
     assert set(flaws) <= set(FLAWS)
     with World(1) as world:
-        bench = Bench(world, flaws=flaws, knobs=replace(KNOBS, check_quorum_ms=check_quorum_ms))
+        rig = MasterRig(world, flaws=flaws, knobs=replace(KNOBS, check_quorum_ms=check_quorum_ms))
 
         async def main() -> bool:
-            bench.start()
-            await bench.sleep(1)
-            return await asyncio.wait_for(steps(bench), 120)
+            rig.start()
+            await rig.sleep(1)
+            return await asyncio.wait_for(steps(rig), 120)
 
         return bool(world.run(main()))
 
@@ -53,62 +54,62 @@ def shows(flaw: str, steps: Steps, check_quorum_ms: int = 0) -> None:
     assert not broken(steps, (), check_quorum_ms)
 
 
-async def hang(bench: Bench, point: str) -> str:
+async def hang(rig: MasterRig, point: str) -> str:
     """Have the leader master hang at this point from now on; its name."""
-    leader = await bench.leader()
-    await bench.ask(leader, ArmFailpoint(point, "hang"))
+    leader = await rig.leader()
+    await rig.ask(leader, ArmFailpoint(point, "hang"))
     return leader
 
 
-async def listed(bench: Bench, master: str) -> tuple[tuple[str, str], ...]:
-    reply = await bench.ask(master, ListTables())
+async def listed(rig: MasterRig, master: str) -> tuple[tuple[str, str], ...]:
+    reply = await rig.ask(master, ListTables())
     assert isinstance(reply, ListTablesReply)
     return tuple((info.name, info.state) for info in reply.tables)
 
 
 def test_create_visible_early_shows_a_table_that_never_comes_to_be() -> None:
-    async def steps(bench: Bench) -> bool:
-        session, leader = await bench.session(), await hang(bench, "master.before_commit")
-        asked = asyncio.create_task(bench.ask(leader, create(session, "a", 1), 1))
-        await bench.sleep(0.2)
-        seen = await listed(bench, leader)
+    async def steps(rig: MasterRig) -> bool:
+        session, leader = await rig.session(), await hang(rig, "master.before_commit")
+        asked = asyncio.create_task(rig.ask(leader, create(session, "a", 1), 1))
+        await rig.sleep(0.2)
+        seen = await listed(rig, leader)
         with pytest.raises(CallLost):
             await asked
-        bench.world.node(leader).kill()
-        assert await listed(bench, await bench.leader(leader)) == ()
+        rig.world.node(leader).kill()
+        assert await listed(rig, await rig.leader(leader)) == ()
         return seen == (("a", "UNKNOWN"),)
 
     shows("create-visible-early", steps)
 
 
 def test_delete_rpc_early_deletes_replicas_of_a_table_that_stays() -> None:
-    async def steps(bench: Bench) -> bool:
-        client = bench.client()
+    async def steps(rig: MasterRig) -> bool:
+        client = rig.client()
         await client.create_table("a", COLUMNS, 2, 3)
-        await bench.created(client, "a")
-        session, leader = await bench.session(), await hang(bench, "master.before_commit")
+        await rig.created(client, "a")
+        session, leader = await rig.session(), await hang(rig, "master.before_commit")
         with pytest.raises(CallLost):
-            await bench.ask(leader, DeleteTable(RequestId(session, 1, 1), "a"), 1)
-        bench.world.node(leader).kill()
-        assert await listed(bench, await bench.leader(leader)) == (("a", "RUNNING"),)
-        return any(server.deletes for server in bench.servers)
+            await rig.ask(leader, DeleteTable(RequestId(session, 1, 1), "a"), 1)
+        rig.world.node(leader).kill()
+        assert await listed(rig, await rig.leader(leader)) == (("a", "RUNNING"),)
+        return any(server.deletes for server in rig.servers)
 
     shows("delete-rpc-early", steps)
 
 
 def test_replacement_visible_early_shows_a_tablet_that_never_comes_to_be() -> None:
-    async def steps(bench: Bench) -> bool:
-        client = bench.client()
-        for server in bench.servers:
+    async def steps(rig: MasterRig) -> bool:
+        client = rig.client()
+        for server in rig.servers:
             server.leaderless = True
         await client.create_table("a", COLUMNS, 1, 3)
-        await bench.sleep(5)
-        leader = await hang(bench, "master.before_commit")
-        await bench.sleep(15)
+        await rig.sleep(5)
+        leader = await hang(rig, "master.before_commit")
+        await rig.sleep(15)
         seen = await client.table_locations("a")
-        bench.world.node(leader).kill()
+        rig.world.node(leader).kill()
         request = GetTabletLocations(tuple(tablet.tablet_id for tablet in seen.tablets))
-        reply = await bench.ask(await bench.leader(leader), request)
+        reply = await rig.ask(await rig.leader(leader), request)
         assert isinstance(reply, TabletLocationsReply)
         return reply.unknown != ()
 
@@ -116,12 +117,12 @@ def test_replacement_visible_early_shows_a_tablet_that_never_comes_to_be() -> No
 
 
 def test_unbatched_catalog_leaves_a_table_without_its_tablets() -> None:
-    async def steps(bench: Bench) -> bool:
-        session, leader = await bench.session(), await bench.leader()
-        await bench.ask(leader, ArmFailpoint("master.after_commit", "crash"))
+    async def steps(rig: MasterRig) -> bool:
+        session, leader = await rig.session(), await rig.leader()
+        await rig.ask(leader, ArmFailpoint("master.after_commit", "crash"))
         with pytest.raises((CallLost, Unreachable)):
-            await bench.ask(leader, create(session, "a", 1, buckets=3))
-        locations = await bench.ask(await bench.leader(leader), GetTableLocations("a"))
+            await rig.ask(leader, create(session, "a", 1, buckets=3))
+        locations = await rig.ask(await rig.leader(leader), GetTableLocations("a"))
         assert isinstance(locations, TableLocationsReply)
         return len(locations.tablets) < 3
 
@@ -129,42 +130,42 @@ def test_unbatched_catalog_leaves_a_table_without_its_tablets() -> None:
 
 
 def test_abort_on_failed_replication_stops_a_deposed_master() -> None:
-    async def steps(bench: Bench) -> bool:
-        session, leader = await bench.session(), await bench.leader()
-        bench.isolate(leader)
+    async def steps(rig: MasterRig) -> bool:
+        session, leader = await rig.session(), await rig.leader()
+        rig.isolate(leader)
         try:
-            reply = await bench.ask(leader, create(session, "a", 1), 6)
+            reply = await rig.ask(leader, create(session, "a", 1), 6)
             assert isinstance(reply, ErrorReply)
         except CallLost:
             pass
-        return not bench.running(leader) and bench.panics() != []
+        return not rig.running(leader) and rig.panics() != []
 
     shows("abort-on-failed-replication", steps)
 
 
 def test_deposed_master_serves_tells_of_tables_as_they_were() -> None:
-    async def steps(bench: Bench) -> bool:
-        session, old = await bench.session(), await bench.leader()
-        assert await listed(bench, old) == ()
-        bench.isolate(old)
-        new = await bench.leader(old)
-        assert isinstance(await bench.ask(new, create(session, "a", 1)), CreateTableReply)
-        reply = await bench.ask(old, ListTables())
+    async def steps(rig: MasterRig) -> bool:
+        session, old = await rig.session(), await rig.leader()
+        assert await listed(rig, old) == ()
+        rig.isolate(old)
+        new = await rig.leader(old)
+        assert isinstance(await rig.ask(new, create(session, "a", 1)), CreateTableReply)
+        reply = await rig.ask(old, ListTables())
         return isinstance(reply, ListTablesReply) and reply.tables == ()
 
     shows("deposed-master-serves", steps, check_quorum_ms=10_000)
 
 
 def test_cold_replica_map_locates_no_tablet_after_an_election() -> None:
-    async def steps(bench: Bench) -> bool:
-        client = bench.client()
+    async def steps(rig: MasterRig) -> bool:
+        client = rig.client()
         await client.create_table("a", COLUMNS, 2, 3)
-        await bench.created(client, "a")
-        old = await bench.leader()
-        for server in bench.servers:
+        await rig.created(client, "a")
+        old = await rig.leader()
+        for server in rig.servers:
             server.silent_to = tuple(master.node_id for master in MASTERS)
-        bench.world.node(old).kill()
-        reply = await bench.ask(await bench.leader(old), GetTableLocations("a"))
+        rig.world.node(old).kill()
+        reply = await rig.ask(await rig.leader(old), GetTableLocations("a"))
         assert isinstance(reply, TableLocationsReply)
         assert [tablet.state for tablet in reply.tablets] == ["RUNNING"] * 2
         return any(tablet.replicas == () for tablet in reply.tablets)

@@ -23,10 +23,9 @@ from cluster.master.records import (
     new_tablet,
 )
 from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, RegisterClient, SessionLimits
-from cluster.wire.messages import Column, Partition, Replica, RequestId, encode
+from cluster.wire.messages import Partition, Replica, RequestId, encode
 from tests.cluster.frozen import frozen, restore
-
-COLUMNS = (Column(0, "value", "int64"),)
+from tests.cluster.master.catalog_records import COLUMNS
 
 
 def table(name: str, table_id: str = "") -> TableRecord:

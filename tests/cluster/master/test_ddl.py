@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from master_bench import COLUMNS, KNOBS, MASTERS, Bench, create
 from msgspec.structs import replace
 
 from cluster.client.client import ClusterClient
@@ -18,45 +17,47 @@ from cluster.wire.messages import AlterTable, AlterTableReply, DeleteTable, Erro
 from harness.errors import DefiniteError
 from harness.failpoints import Arming
 from harness.sim.world import World
+from tests.cluster.master.catalog_records import COLUMNS
+from tests.cluster.master.master_rig import KNOBS, MASTERS, MasterRig, create
 
-Scenario = Callable[[Bench, ClusterClient], Awaitable[None]]
+Scenario = Callable[[MasterRig, ClusterClient], Awaitable[None]]
 
 
 def play(scenario: Scenario, seed: int = 1, tservers: int = 3, knobs: Knobs = KNOBS) -> None:
     """Run a scenario on a fresh cluster that knows its tablet servers; no master may panic."""
     with World(seed) as world:
-        bench = Bench(world, tservers, knobs=knobs)
+        rig = MasterRig(world, tservers, knobs=knobs)
 
         async def main() -> None:
-            bench.start()
-            await bench.sleep(1)
-            await asyncio.wait_for(scenario(bench, bench.client()), 120)
+            rig.start()
+            await rig.sleep(1)
+            await asyncio.wait_for(scenario(rig, rig.client()), 120)
 
         world.run(main())
-        assert bench.panics() == []
+        assert rig.panics() == []
 
 
-async def made(bench: Bench, client: ClusterClient, name: str = "a", buckets: int = 2) -> str:
+async def made(rig: MasterRig, client: ClusterClient, name: str = "a", buckets: int = 2) -> str:
     table_id = (await client.create_table(name, COLUMNS, buckets, 3)).table_id
-    await bench.created(client, name)
+    await rig.created(client, name)
     return table_id
 
 
-async def settled(bench: Bench, client: ClusterClient, name: str = "a") -> None:
+async def settled(rig: MasterRig, client: ClusterClient, name: str = "a") -> None:
     while not (await client.catalog.is_alter_done(name)).done:
-        await bench.sleep(0.05)
+        await rig.sleep(0.05)
 
 
 ADD = AddColumn(Column(-1, "note", "string"))
 
 
 def test_an_altered_table_settles_once_every_tablet_has_its_schema() -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        table_id = await made(bench, client)
-        for server in bench.servers:
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        table_id = await made(rig, client)
+        for server in rig.servers:
             server.deaf_to_alters = True
         assert await client.catalog.alter_table("a", [ADD]) == AlterTableReply(table_id, 1)
-        await bench.sleep(3)
+        await rig.sleep(3)
         schema = await client.catalog.table_schema("a")
         assert (schema.state, schema.version, [each.name for each in schema.columns]) == (
             "ALTERING",
@@ -65,9 +66,9 @@ def test_an_altered_table_settles_once_every_tablet_has_its_schema() -> None:
         )
         assert (schema.fully_applied, schema.fully_applied_version) == (COLUMNS, 0)
         assert not (await client.catalog.is_alter_done("a")).done
-        for server in bench.servers:
+        for server in rig.servers:
             server.deaf_to_alters = False
-        await settled(bench, client)
+        await settled(rig, client)
         schema = await client.catalog.table_schema("a")
         assert (schema.state, schema.version, schema.fully_applied) == ("RUNNING", 1, None)
         assert [each.id for each in schema.columns] == [0, 1]
@@ -78,26 +79,26 @@ def test_an_altered_table_settles_once_every_tablet_has_its_schema() -> None:
 def test_a_new_leader_goes_on_with_an_alteration() -> None:
     """KUDU-1353, KUDU-1374: it has the tablets' leaders and schemas from full reports, and sends the alter again."""
 
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        await made(bench, client)
-        for server in bench.servers:
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        await made(rig, client)
+        for server in rig.servers:
             server.deaf_to_alters = True
         await client.catalog.alter_table("a", [ADD])
-        bench.world.node(await bench.leader()).kill()
-        for server in bench.servers:
+        rig.world.node(await rig.leader()).kill()
+        for server in rig.servers:
             server.deaf_to_alters = False
-        await settled(bench, client)
+        await settled(rig, client)
         assert (await client.catalog.table_schema("a")).version == 1
 
     play(scenario)
 
 
 def test_a_column_dropped_and_added_again_has_another_id() -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        await made(bench, client)
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        await made(rig, client)
         await client.catalog.alter_table("a", [ADD])
         await client.catalog.alter_table("a", [DropColumn("note"), ADD, RenameColumn("value", "old")])
-        await settled(bench, client)
+        await settled(rig, client)
         schema = await client.catalog.table_schema("a")
         assert [(each.id, each.name) for each in schema.columns] == [(0, "old"), (2, "note")]
         assert schema.version == 2
@@ -106,12 +107,12 @@ def test_a_column_dropped_and_added_again_has_another_id() -> None:
 
 
 def test_a_table_is_renamed_and_its_old_name_is_free() -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        table_id = await made(bench, client)
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        table_id = await made(rig, client)
         await client.catalog.alter_table("a", new_name="b")
-        await settled(bench, client, "b")
+        await settled(rig, client, "b")
         assert [(info.name, info.table_id) for info in await client.list_tables()] == [("b", table_id)]
-        assert await made(bench, client, "a") != table_id
+        assert await made(rig, client, "a") != table_id
         with pytest.raises(DefiniteError, match="a table named 'a' exists"):
             await client.catalog.alter_table("b", new_name="a")
 
@@ -136,10 +137,10 @@ def test_a_table_is_renamed_and_its_old_name_is_free() -> None:
 def test_an_alteration_that_cannot_be_is_refused_with_its_reason(
     steps: tuple[AlterStep, ...], new_name: str | None, kind: str, reason: str
 ) -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        await made(bench, client)
-        session, leader = await bench.session(), await bench.leader()
-        refused = await bench.ask(leader, AlterTable(RequestId(session, 1, 1), "a", steps, new_name))
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        await made(rig, client)
+        session, leader = await rig.session(), await rig.leader()
+        refused = await rig.ask(leader, AlterTable(RequestId(session, 1, 1), "a", steps, new_name))
         assert isinstance(refused, ErrorReply) and (refused.kind, refused.definite) == (kind, True)
         assert reason in refused.message
         schema = await client.catalog.table_schema("a")
@@ -149,17 +150,17 @@ def test_an_alteration_that_cannot_be_is_refused_with_its_reason(
 
 
 def test_a_deleted_table_goes_with_its_tablets_and_its_name_is_free() -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        table_id = await made(bench, client)
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        table_id = await made(rig, client)
         tablets = [each.tablet_id for each in (await client.table_locations("a")).tablets]
         assert (await client.catalog.delete_table("a")).table_id == table_id
         assert await client.list_tables() == ()
         reply = await client.catalog.tablet_locations([*tablets, "paper"])
         assert [(each.state, each.replicas) for each in reply.tablets] == [("DELETED", ())] * 2
         assert reply.unknown == ("paper",)
-        await bench.sleep(1)
-        assert all(server.tablets == {} for server in bench.servers)
-        assert await made(bench, client) != table_id
+        await rig.sleep(1)
+        assert all(server.tablets == {} for server in rig.servers)
+        assert await made(rig, client) != table_id
 
     play(scenario)
 
@@ -167,17 +168,17 @@ def test_a_deleted_table_goes_with_its_tablets_and_its_name_is_free() -> None:
 def test_the_deletion_of_a_replica_is_repeated_until_it_is_acknowledged() -> None:
     """Also while the tablet server's heartbeats arrive and have nothing new to say."""
 
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        await made(bench, client)
-        lost = bench.servers[0]
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        await made(rig, client)
+        lost = rig.servers[0]
         lost.mute = True
         for master in MASTERS:
-            bench.world.network.cut(master.node_id, lost.name)
+            rig.world.network.cut(master.node_id, lost.name)
         await client.catalog.delete_table("a")
-        await bench.sleep(3)
+        await rig.sleep(3)
         assert lost.deletes == []
-        bench.world.network.heal()
-        await bench.sleep(4)
+        rig.world.network.heal()
+        await rig.sleep(4)
         assert len(dict.fromkeys(lost.deletes)) == 2
 
     play(scenario)
@@ -186,37 +187,37 @@ def test_the_deletion_of_a_replica_is_repeated_until_it_is_acknowledged() -> Non
 def test_a_deletion_that_is_replicated_too_late_for_who_asked_is_carried_out_all_the_same() -> None:
     """The leader stays one, so that no tablet server reports what it has anew (`catalog` in far regions, seed 106)."""
 
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        await made(bench, client)
-        leader, session = await bench.leader(), await bench.session()
-        term = (await bench.status(leader)).groups[0].term
-        for server in bench.servers:
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        await made(rig, client)
+        leader, session = await rig.leader(), await rig.session()
+        term = (await rig.status(leader)).groups[0].term
+        for server in rig.servers:
             server.mute = True
-        bench.isolate(leader)
-        reply = await bench.ask(leader, DeleteTable(RequestId(session, 1, 1), "a"), 4.0)
+        rig.isolate(leader)
+        reply = await rig.ask(leader, DeleteTable(RequestId(session, 1, 1), "a"), 4.0)
         assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("TIMED_OUT", False)
-        assert [len(dict.fromkeys(server.deletes)) for server in bench.servers] == [0, 0, 0]
-        bench.world.network.heal()
-        await bench.sleep(3)
-        assert (await bench.status(await bench.leader())).groups[0].term == term
-        assert [len(dict.fromkeys(server.deletes)) for server in bench.servers] == [2, 2, 2]
+        assert [len(dict.fromkeys(server.deletes)) for server in rig.servers] == [0, 0, 0]
+        rig.world.network.heal()
+        await rig.sleep(3)
+        assert (await rig.status(await rig.leader())).groups[0].term == term
+        assert [len(dict.fromkeys(server.deletes)) for server in rig.servers] == [2, 2, 2]
 
     play(scenario, knobs=replace(KNOBS, election_timeout_ms=8_000))
 
 
 def test_deletions_that_are_owed_to_a_dead_server_wait_until_it_lives() -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        await made(bench, client)
-        leader, dead = await bench.leader(), bench.servers[0]
-        bench.world.node(dead.name).kill()
-        await bench.sleep(3)
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        await made(rig, client)
+        leader, dead = await rig.leader(), rig.servers[0]
+        rig.world.node(dead.name).kill()
+        await rig.sleep(3)
         passed: list[str] = []
-        bench.world.node(leader).failpoints.arm(Arming("master.before_call", passed.append))
+        rig.world.node(leader).failpoints.arm(Arming("master.before_call", passed.append))
         await client.catalog.delete_table("a")
-        await bench.sleep(20)
+        await rig.sleep(20)
         assert len(passed) == 6, "two tablets on three servers, each once"
         dead.start()
-        await bench.sleep(2)
+        await rig.sleep(2)
         assert len(dict.fromkeys(dead.deletes)) == 2
 
     play(scenario)
@@ -225,47 +226,47 @@ def test_deletions_that_are_owed_to_a_dead_server_wait_until_it_lives() -> None:
 def test_a_tablet_that_replaced_another_one_is_altered_though_its_table_is_not() -> None:
     """It was created under the latest schema, which is not in its log."""
 
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        await made(bench, client, buckets=1)
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        await made(rig, client, buckets=1)
         await client.catalog.alter_table("a", [ADD])
-        await settled(bench, client)
-        for server in bench.servers:
+        await settled(rig, client)
+        for server in rig.servers:
             server.schemas.clear()
             server.alters.clear()
             server.deaf_to_alters = True
-        bench.world.node(await bench.leader()).kill()
-        await bench.sleep(2)
-        for server in bench.servers:
+        rig.world.node(await rig.leader()).kill()
+        await rig.sleep(2)
+        for server in rig.servers:
             server.mute, server.deaf_to_alters = True, False
-        await bench.sleep(2)
-        assert any(server.schemas for server in bench.servers), "it is told again without another report"
+        await rig.sleep(2)
+        assert any(server.schemas for server in rig.servers), "it is told again without another report"
 
     play(scenario)
 
 
 def test_retried_ddl_takes_effect_once_and_is_answered_alike() -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        await made(bench, client)
-        session, old = await bench.session(), await bench.leader()
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        await made(rig, client)
+        session, old = await rig.session(), await rig.leader()
         alter = AlterTable(RequestId(session, 1, 1), "a", (ADD,))
         delete = DeleteTable(RequestId(session, 2, 1), "a")
-        altered = await bench.ask(old, alter)
-        deleted = await bench.ask(old, delete)
-        bench.world.node(old).kill()
-        new = await bench.leader(old)
-        assert isinstance(altered, AlterTableReply) and altered == await bench.ask(new, alter)
-        assert deleted == await bench.ask(new, delete)
-        again = await bench.ask(new, DeleteTable(RequestId(session, 3, 1), "a"))
+        altered = await rig.ask(old, alter)
+        deleted = await rig.ask(old, delete)
+        rig.world.node(old).kill()
+        new = await rig.leader(old)
+        assert isinstance(altered, AlterTableReply) and altered == await rig.ask(new, alter)
+        assert deleted == await rig.ask(new, delete)
+        again = await rig.ask(new, DeleteTable(RequestId(session, 3, 1), "a"))
         assert isinstance(again, ErrorReply) and (again.kind, again.definite) == ("NOT_FOUND", True)
 
     play(scenario)
 
 
 def test_ddl_of_one_table_all_at_once_is_carried_out_one_after_the_other() -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        await made(bench, client)
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        await made(rig, client)
         names = [f"column{number}" for number in range(8)]
-        clients = [bench.client() for _ in names]
+        clients = [rig.client() for _ in names]
         replies = await asyncio.gather(
             *(
                 each.catalog.alter_table("a", [AddColumn(Column(-1, name, "bool"))])
@@ -273,7 +274,7 @@ def test_ddl_of_one_table_all_at_once_is_carried_out_one_after_the_other() -> No
             )
         )
         assert sorted(reply.version for reply in replies) == list(range(1, 9))
-        await settled(bench, client)
+        await settled(rig, client)
         columns = (await client.catalog.table_schema("a")).columns
         assert sorted(each.name for each in columns[1:]) == names
         assert [each.id for each in columns] == list(range(9))
@@ -282,14 +283,14 @@ def test_ddl_of_one_table_all_at_once_is_carried_out_one_after_the_other() -> No
 
 
 def test_a_create_that_comes_too_early_tries_again_until_enough_tablet_servers_are_known() -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
         creating = asyncio.create_task(client.create_table("a", COLUMNS, 1, 5))
-        session, leader = await bench.session(), await bench.leader()
-        refused = await bench.ask(leader, create(session, "b", 1, replication_factor=5))
+        session, leader = await rig.session(), await rig.leader()
+        refused = await rig.ask(leader, create(session, "b", 1, replication_factor=5))
         assert isinstance(refused, ErrorReply) and (refused.kind, refused.definite) == ("TRY_AGAIN", True)
         assert "5 replicas were asked for and 3 tablet servers are live" in refused.message
-        bench.add_server("t4")
-        bench.add_server("t5")
+        rig.add_server("t4")
+        rig.add_server("t5")
         table_id = (await creating).table_id
         assert [info.table_id for info in await client.list_tables()] == [table_id]
 
@@ -297,15 +298,15 @@ def test_a_create_that_comes_too_early_tries_again_until_enough_tablet_servers_a
 
 
 def test_masters_tell_who_they_are() -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
         reply = await client.catalog.masters()
-        assert reply.voters == MASTERS and reply.learners == () and reply.leader == await bench.leader()
+        assert reply.voters == MASTERS and reply.learners == () and reply.leader == await rig.leader()
 
     play(scenario)
 
 
 def test_ids_of_columns_are_given_for_all_or_for_none() -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
         with pytest.raises(DefiniteError, match="for all columns, from 0 on, or for none"):
             await client.create_table("a", (*COLUMNS, Column(-1, "more", "int64")), 1, 3)
         assert await client.list_tables() == ()
@@ -315,7 +316,7 @@ def test_ids_of_columns_are_given_for_all_or_for_none() -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 300])
 def test_a_table_needs_a_name_of_bounded_length(name: str) -> None:
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
         with pytest.raises(DefiniteError, match="name"):
             await client.create_table(name, COLUMNS, 1, 3)
         assert await client.list_tables() == ()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tserver_bench import NAMES, SECOND, Servers
 
 from cluster.config import Knobs
 from cluster.wire.messages import (
@@ -26,41 +25,42 @@ from cluster.wire.messages import (
 )
 from harness.failpoints import Arming
 from harness.sim.world import World
+from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig
 
 MS = SECOND // 1_000
 
 
 def simulate(
     seed: int,
-    scenario: Callable[[Servers, str], Coroutine[Any, Any, None]],
+    scenario: Callable[[TserverRig, str], Coroutine[Any, Any, None]],
     flaws: tuple[str, ...] = (),
     **knobs: int,
 ) -> None:
-    async def led(servers: Servers) -> None:
+    async def led(servers: TserverRig) -> None:
         await servers.created()
         await scenario(servers, await servers.leader())
 
     with World(seed) as world:
-        world.run(led(Servers(world, flaws, Knobs(**{"session_silence_ms": 10_000_000, **knobs}))))
+        world.run(led(TserverRig(world, flaws, Knobs(**{"session_silence_ms": 10_000_000, **knobs}))))
         assert world.errors == []
 
 
-def write(servers: Servers, sequence: int, value: int, row: int = 0, requested: int | None = None) -> WriteCell:
+def write(servers: TserverRig, sequence: int, value: int, row: int = 0, requested: int | None = None) -> WriteCell:
     return WriteCell(servers.rid(sequence), "tab", 1, row, 0, value, requested)
 
 
-def cas(servers: Servers, sequence: int, expected: int | None, value: int) -> CompareAndSet:
+def cas(servers: TserverRig, sequence: int, expected: int | None, value: int) -> CompareAndSet:
     return CompareAndSet(servers.rid(sequence), "tab", 1, 0, 0, expected, value)
 
 
-def slow_followers(servers: Servers, leader: str, extra_ns: int) -> None:
+def slow_followers(servers: TserverRig, leader: str, extra_ns: int) -> None:
     """Appends wait for their disks; heartbeats, and with them leadership, do not."""
     for name in NAMES:
         if name != leader:
             servers.world.node(name).disk.extra_sync_ns = extra_ns
 
 
-def rest_at(servers: Servers, leader: str, point: str, seconds: Callable[[int], float]) -> None:
+def rest_at(servers: TserverRig, leader: str, point: str, seconds: Callable[[int], float]) -> None:
     """Evaluations wait at a point, the n-th of them for so many seconds."""
     passed: list[int] = []
 
@@ -79,7 +79,7 @@ def timestamp(reply: Reply) -> int:
 def test_after_a_timed_out_write_a_compare_and_set_waits_until_its_fate_is_known() -> None:
     """The write is in the log and applies late: to decide on the state before it would be to forget it."""
 
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         await servers.call(leader, write(servers, 1, 1))
         slow_followers(servers, leader, 900 * MS)
         late = await servers.call(leader, write(servers, 2, 2))
@@ -97,7 +97,7 @@ def test_after_a_timed_out_write_a_compare_and_set_waits_until_its_fate_is_known
 
 
 def test_evaluations_are_in_flight_at_once_and_their_timestamps_need_not_rise_along_the_log() -> None:
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         rest_at(servers, leader, "tablet.evaluating", lambda passed: 0.5 / passed)
         started = servers.clock.monotonic_ns()
         ended: list[int] = []
@@ -120,7 +120,7 @@ def test_evaluations_are_in_flight_at_once_and_their_timestamps_need_not_rise_al
 
 @pytest.mark.parametrize("point", ["tablet.evaluating", "tablet.before_propose"])
 def test_a_crash_in_mid_evaluation_takes_no_effect(point: str) -> None:
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         await servers.write(1, 1)
         servers.world.node(leader).failpoints.arm(Arming(point))
         assert isinstance(await servers.cas(2, 1, 2), Done)
@@ -132,7 +132,7 @@ def test_a_crash_in_mid_evaluation_takes_no_effect(point: str) -> None:
 def test_an_evaluation_that_outlives_its_lease_is_refused() -> None:
     """Its sequence was fixed before it waited; that the node holds a later lease by then makes no difference."""
 
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         await servers.write(1, 1)
         rest_at(servers, leader, "tablet.before_propose", lambda passed: 40.0 if passed == 1 else 0.0)
         waiting = asyncio.ensure_future(servers.call(leader, write(servers, 2, 2, row=9), 60.0))
@@ -152,7 +152,7 @@ def test_an_evaluation_that_outlives_its_lease_is_refused() -> None:
     simulate(4, scenario)
 
 
-async def read_then_write_below(servers: Servers, leader: str) -> tuple[ReadReply, Done, Reply]:
+async def read_then_write_below(servers: TserverRig, leader: str) -> tuple[ReadReply, Done, Reply]:
     """A served read, a write that asks for a time before it, and what was true at the read's time afterwards."""
     before = timestamp(await servers.call(leader, write(servers, 1, 1)))
     await servers.clock.sleep(0.1)
@@ -164,7 +164,7 @@ async def read_then_write_below(servers: Servers, leader: str) -> tuple[ReadRepl
 
 
 def test_a_served_read_stays_true() -> None:
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         served, written, again = await read_then_write_below(servers, leader)
         assert written.timestamp > served.timestamp
         assert again == served
@@ -173,7 +173,7 @@ def test_a_served_read_stays_true() -> None:
 
 
 def test_with_the_flaw_no_timestamp_cache_it_does_not() -> None:
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         served, written, again = await read_then_write_below(servers, leader)
         assert written.timestamp < served.timestamp
         assert isinstance(again, ReadReply) and again.value == 2 != served.value
@@ -182,7 +182,7 @@ def test_with_the_flaw_no_timestamp_cache_it_does_not() -> None:
 
 
 def test_a_write_below_what_is_closed_is_pushed_above_it_and_told_so() -> None:
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         first = timestamp(await servers.call(leader, write(servers, 1, 1)))
         for number in range(20):
             await servers.clock.sleep(0.05)
@@ -195,7 +195,7 @@ def test_a_write_below_what_is_closed_is_pushed_above_it_and_told_so() -> None:
     simulate(6, scenario, closed_lag_ms=100)
 
 
-async def doubles(servers: Servers, leader: str) -> list[Reply]:
+async def doubles(servers: TserverRig, leader: str) -> list[Reply]:
     """A compare-and-set whose client tries again while it is in flight."""
     await servers.call(leader, write(servers, 1, 1))
     slow_followers(servers, leader, 300 * MS)
@@ -206,7 +206,7 @@ async def doubles(servers: Servers, leader: str) -> list[Reply]:
 
 
 def test_a_double_of_what_is_in_flight_gets_the_first_answer() -> None:
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         again, first = await doubles(servers, leader)
         assert again == first == Done(True, None, timestamp(first))
 
@@ -214,7 +214,7 @@ def test_a_double_of_what_is_in_flight_gets_the_first_answer() -> None:
 
 
 def test_with_the_flaw_double_apply_it_is_decided_on_its_own_effect() -> None:
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         again, first = await doubles(servers, leader)
         assert isinstance(first, Done) and first.applied
         assert isinstance(again, Done) and (again.applied, again.found) == (False, 2)
@@ -223,7 +223,7 @@ def test_with_the_flaw_double_apply_it_is_decided_on_its_own_effect() -> None:
 
 
 def test_reads_wait_for_writes_in_flight_on_their_rows_and_on_no_others() -> None:
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         slow_followers(servers, leader, 300 * MS)
         pending = asyncio.ensure_future(servers.call(leader, write(servers, 1, 7, row=3)))
         await servers.clock.sleep(0.05)
@@ -240,7 +240,7 @@ def test_reads_wait_for_writes_in_flight_on_their_rows_and_on_no_others() -> Non
 
 
 def test_rows_are_written_together_and_read_at_one_time() -> None:
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         everything = (RowRange(0, None),)
         typed = (Cell(0, 0, "text"), Cell(0, 1, b"bytes"), Cell(2, 0, 1.5), Cell(3, 0, True), Cell(-4, 7, 1 << 62))
         first = await servers.call(leader, WriteCells(servers.rid(1), "tab", 1, typed))
@@ -262,7 +262,7 @@ def test_rows_are_written_together_and_read_at_one_time() -> None:
 
 
 def test_what_makes_no_sense_is_refused_with_a_reason() -> None:
-    async def scenario(servers: Servers, leader: str) -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
         now = timestamp(await servers.call(leader, write(servers, 1, 1)))
         twice, nothing = (Cell(0, 0, 1), Cell(0, 0, 2)), ()
         for number, (request, words) in enumerate(

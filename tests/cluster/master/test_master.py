@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from master_bench import COLUMNS, MASTERS, Bench, create
 from msgspec.structs import replace
 
 from cluster.wire.messages import (
@@ -25,29 +24,31 @@ from cluster.wire.messages import (
 from harness.errors import DefiniteError
 from harness.ports import CallLost, Unreachable
 from harness.sim.world import World
+from tests.cluster.master.catalog_records import COLUMNS
+from tests.cluster.master.master_rig import MASTERS, MasterRig, create
 
-Scenario = Callable[[Bench], Awaitable[None]]
+Scenario = Callable[[MasterRig], Awaitable[None]]
 
 
 def play(scenario: Scenario, seed: int = 1, tservers: int = 3) -> None:
     """Run a scenario on a fresh cluster; no master may panic."""
     with World(seed) as world:
-        bench = Bench(world, tservers)
+        rig = MasterRig(world, tservers)
 
         async def main() -> None:
-            bench.start()
-            await asyncio.wait_for(scenario(bench), 120)
+            rig.start()
+            await asyncio.wait_for(scenario(rig), 120)
 
         world.run(main())
-        assert bench.panics() == []
+        assert rig.panics() == []
 
 
 def test_a_created_table_comes_up_and_is_located() -> None:
-    async def scenario(bench: Bench) -> None:
-        client = bench.client()
-        await bench.sleep(1)
+    async def scenario(rig: MasterRig) -> None:
+        client = rig.client()
+        await rig.sleep(1)
         table_id = (await client.create_table("a", COLUMNS, 4, 3)).table_id
-        await bench.created(client, "a")
+        await rig.created(client, "a")
         assert [(info.name, info.state) for info in await client.list_tables()] == [("a", "RUNNING")]
         locations = await client.table_locations("a")
         assert locations.table_id == table_id
@@ -61,9 +62,9 @@ def test_a_created_table_comes_up_and_is_located() -> None:
 
 
 def test_followers_refuse_and_name_the_leader() -> None:
-    async def scenario(bench: Bench) -> None:
-        leader = await bench.leader()
-        session = await bench.session()
+    async def scenario(rig: MasterRig) -> None:
+        leader = await rig.leader()
+        session = await rig.session()
         requests: tuple[Request, ...] = (
             create(session, "a", 1),
             ListTables(),
@@ -73,7 +74,7 @@ def test_followers_refuse_and_name_the_leader() -> None:
         )
         for follower in [master.node_id for master in MASTERS if master.node_id != leader]:
             for request in requests:
-                reply = await bench.ask(follower, request)
+                reply = await rig.ask(follower, request)
                 assert isinstance(reply, ErrorReply) and reply.kind == "NOT_THE_LEADER" and reply.definite
                 assert (reply.leader, reply.leader_address) == (leader, f"{leader}:7051")
 
@@ -83,43 +84,43 @@ def test_followers_refuse_and_name_the_leader() -> None:
 def test_a_table_is_created_right_after_a_master_election() -> None:
     """KUDU-1358: every master hears every tserver, so a new leader's tserver map is warm."""
 
-    async def scenario(bench: Bench) -> None:
-        await bench.sleep(1)
-        session = await bench.session()
-        old = await bench.leader()
-        for server in bench.servers:
+    async def scenario(rig: MasterRig) -> None:
+        await rig.sleep(1)
+        session = await rig.session()
+        old = await rig.leader()
+        for server in rig.servers:
             server.silent_to = tuple(master.node_id for master in MASTERS)
-        bench.world.node(old).kill()
-        reply = await bench.ask(await bench.leader(old), create(session, "a", 1))
+        rig.world.node(old).kill()
+        reply = await rig.ask(await rig.leader(old), create(session, "a", 1))
         assert isinstance(reply, CreateTableReply)
 
     play(scenario)
 
 
 def test_a_table_needs_as_many_live_tservers_as_replicas() -> None:
-    async def scenario(bench: Bench) -> None:
-        await bench.sleep(1)
-        session = await bench.session()
-        leader = await bench.leader()
-        refused = await bench.ask(leader, create(session, "a", 1, replication_factor=5))
+    async def scenario(rig: MasterRig) -> None:
+        await rig.sleep(1)
+        session = await rig.session()
+        leader = await rig.leader()
+        refused = await rig.ask(leader, create(session, "a", 1, replication_factor=5))
         assert (
             isinstance(refused, ErrorReply)
             and refused.kind == "TRY_AGAIN"
             and "3 tablet servers are live" in refused.message
         )
-        bench.world.node("t1").kill()
-        await bench.sleep(4)
-        refused = await bench.ask(leader, create(session, "a", 2))
+        rig.world.node("t1").kill()
+        await rig.sleep(4)
+        refused = await rig.ask(leader, create(session, "a", 2))
         assert isinstance(refused, ErrorReply) and "2 tablet servers are live" in refused.message
 
     play(scenario)
 
 
 def test_a_table_of_a_design_that_is_unknown_is_refused() -> None:
-    async def scenario(bench: Bench) -> None:
-        await bench.sleep(1)
-        session, leader = await bench.session(), await bench.leader()
-        refused = await bench.ask(leader, replace(create(session, "a", 1), design="paper"))
+    async def scenario(rig: MasterRig) -> None:
+        await rig.sleep(1)
+        session, leader = await rig.session(), await rig.leader()
+        refused = await rig.ask(leader, replace(create(session, "a", 1), design="paper"))
         assert isinstance(refused, ErrorReply) and (refused.kind, refused.definite) == ("INVALID", True)
         assert "paper" in refused.message
 
@@ -127,13 +128,13 @@ def test_a_table_of_a_design_that_is_unknown_is_refused() -> None:
 
 
 def test_tables_and_locations_survive_a_master_failover() -> None:
-    async def scenario(bench: Bench) -> None:
-        client = bench.client()
-        await bench.sleep(1)
+    async def scenario(rig: MasterRig) -> None:
+        client = rig.client()
+        await rig.sleep(1)
         await client.create_table("a", COLUMNS, 3, 3)
-        await bench.created(client, "a")
+        await rig.created(client, "a")
         before = await client.table_locations("a")
-        bench.world.node(await bench.leader()).kill()
+        rig.world.node(await rig.leader()).kill()
         after = await client.table_locations("a")
         assert [tablet.replicas for tablet in after.tablets] == [tablet.replicas for tablet in before.tablets]
         assert after.table_id == before.table_id
@@ -142,41 +143,41 @@ def test_tables_and_locations_survive_a_master_failover() -> None:
 
 
 def test_a_restarted_catalog_has_its_tables() -> None:
-    async def scenario(bench: Bench) -> None:
-        client = bench.client()
-        await bench.sleep(1)
+    async def scenario(rig: MasterRig) -> None:
+        client = rig.client()
+        await rig.sleep(1)
         for number in range(12):
             await client.create_table(f"table{number}", COLUMNS, 1, 3)
         for master in MASTERS:
-            bench.world.node(master.node_id).kill()
+            rig.world.node(master.node_id).kill()
         for master in MASTERS:
-            bench.start_master(master.node_id)
+            rig.start_master(master.node_id)
         assert len(await client.list_tables()) == 12
 
     play(scenario)
 
 
 def test_a_retried_create_is_answered_by_another_master_as_by_the_first() -> None:
-    async def scenario(bench: Bench) -> None:
-        await bench.sleep(1)
-        session = await bench.session()
-        old = await bench.leader()
-        first = await bench.ask(old, create(session, "a", 1))
-        assert first == await bench.ask(old, create(session, "a", 1))
-        bench.world.node(old).kill()
-        assert first == await bench.ask(await bench.leader(old), create(session, "a", 1))
-        other = await bench.ask(await bench.leader(old), create(session, "a", 2))
+    async def scenario(rig: MasterRig) -> None:
+        await rig.sleep(1)
+        session = await rig.session()
+        old = await rig.leader()
+        first = await rig.ask(old, create(session, "a", 1))
+        assert first == await rig.ask(old, create(session, "a", 1))
+        rig.world.node(old).kill()
+        assert first == await rig.ask(await rig.leader(old), create(session, "a", 1))
+        other = await rig.ask(await rig.leader(old), create(session, "a", 2))
         assert isinstance(other, ErrorReply) and other.kind == "ALREADY_PRESENT"
 
     play(scenario)
 
 
 def test_two_creates_of_one_name_make_one_table() -> None:
-    async def scenario(bench: Bench) -> None:
-        await bench.sleep(1)
-        leader = await bench.leader()
-        sessions = [await bench.session() for _ in range(4)]
-        replies = await asyncio.gather(*(bench.ask(leader, create(each, "a", 1)) for each in sessions))
+    async def scenario(rig: MasterRig) -> None:
+        await rig.sleep(1)
+        leader = await rig.leader()
+        sessions = [await rig.session() for _ in range(4)]
+        replies = await asyncio.gather(*(rig.ask(leader, create(each, "a", 1)) for each in sessions))
         assert sum(isinstance(reply, CreateTableReply) for reply in replies) == 1
         assert [reply.kind for reply in replies if isinstance(reply, ErrorReply)] == ["ALREADY_PRESENT"] * 3
 
@@ -185,9 +186,9 @@ def test_two_creates_of_one_name_make_one_table() -> None:
 
 @pytest.mark.parametrize("buckets", [11_000, 25_000, 1_000_000_000])
 def test_a_table_too_large_for_one_batch_is_refused_and_leaves_nothing(buckets: int) -> None:
-    async def scenario(bench: Bench) -> None:
-        client = bench.client()
-        await bench.sleep(1)
+    async def scenario(rig: MasterRig) -> None:
+        client = rig.client()
+        await rig.sleep(1)
         with pytest.raises(DefiniteError, match="use fewer buckets"):
             await client.create_table("a", COLUMNS, buckets, 3)
         assert await client.list_tables() == ()
@@ -198,17 +199,17 @@ def test_a_table_too_large_for_one_batch_is_refused_and_leaves_nothing(buckets: 
 def test_a_deposed_master_serves_nothing() -> None:
     """M2: cut off from the other masters, but not from clients, it must not answer from its caches."""
 
-    async def scenario(bench: Bench) -> None:
-        client = bench.client()
-        await bench.sleep(1)
-        session = await bench.session()
-        old = await bench.leader()
+    async def scenario(rig: MasterRig) -> None:
+        client = rig.client()
+        await rig.sleep(1)
+        session = await rig.session()
+        old = await rig.leader()
         await client.create_table("a", COLUMNS, 1, 3)
-        bench.isolate(old)
-        new = await bench.leader(old)
-        assert isinstance(await bench.ask(new, create(session, "b", 1)), CreateTableReply)
+        rig.isolate(old)
+        new = await rig.leader(old)
+        assert isinstance(await rig.ask(new, create(session, "b", 1)), CreateTableReply)
         for request in (ListTables(), GetTableLocations("a"), ListTabletServers()):
-            reply = await bench.ask(old, request)
+            reply = await rig.ask(old, request)
             assert isinstance(reply, ErrorReply) and reply.kind == "NOT_THE_LEADER"
 
     play(scenario)
@@ -217,19 +218,19 @@ def test_a_deposed_master_serves_nothing() -> None:
 def test_a_master_lives_on_when_replication_fails() -> None:
     """M10 (KUDU-495): the operation fails, the process does not."""
 
-    async def scenario(bench: Bench) -> None:
-        await bench.sleep(1)
-        session = await bench.session()
-        old = await bench.leader()
-        bench.isolate(old)
-        reply = await bench.ask(old, create(session, "a", 1), 6)
+    async def scenario(rig: MasterRig) -> None:
+        await rig.sleep(1)
+        session = await rig.session()
+        old = await rig.leader()
+        rig.isolate(old)
+        reply = await rig.ask(old, create(session, "a", 1), 6)
         assert isinstance(reply, ErrorReply)
-        await bench.leader(old)
-        assert bench.running(old)
-        bench.world.network.heal()
-        await bench.sleep(2)
-        client = bench.client()
-        again = await bench.ask(await bench.leader(), create(session, "a", 1))
+        await rig.leader(old)
+        assert rig.running(old)
+        rig.world.network.heal()
+        await rig.sleep(2)
+        client = rig.client()
+        again = await rig.ask(await rig.leader(), create(session, "a", 1))
         assert isinstance(again, CreateTableReply)
         assert [info.table_id for info in await client.list_tables()] == [again.table_id]
 
@@ -240,25 +241,25 @@ def test_a_master_lives_on_when_replication_fails() -> None:
 def test_a_master_killed_during_a_create_leaves_all_of_the_table_or_nothing(seed: int) -> None:
     """M7: never a table with some of its tablets."""
 
-    async def scenario(bench: Bench) -> None:
-        await bench.sleep(1)
-        session = await bench.session()
-        leader = await bench.leader()
-        asked = asyncio.create_task(bench.ask(leader, create(session, "a", 1, buckets=50)))
-        await bench.sleep(0.0015 * seed)
-        bench.world.node(leader).kill()
+    async def scenario(rig: MasterRig) -> None:
+        await rig.sleep(1)
+        session = await rig.session()
+        leader = await rig.leader()
+        asked = asyncio.create_task(rig.ask(leader, create(session, "a", 1, buckets=50)))
+        await rig.sleep(0.0015 * seed)
+        rig.world.node(leader).kill()
         try:
             reply: object = await asked
         except (Unreachable, CallLost):
             reply = None
-        new = await bench.leader(leader)
-        locations = await bench.ask(new, GetTableLocations("a"))
+        new = await rig.leader(leader)
+        locations = await rig.ask(new, GetTableLocations("a"))
         if isinstance(reply, CreateTableReply):
             assert isinstance(locations, TableLocationsReply)
         if isinstance(locations, TableLocationsReply):
             assert len(locations.tablets) == 50
         else:
-            assert await bench.ask(new, ListTables()) == ListTablesReply(())
+            assert await rig.ask(new, ListTables()) == ListTablesReply(())
 
     play(scenario, seed)
 
@@ -266,19 +267,19 @@ def test_a_master_killed_during_a_create_leaves_all_of_the_table_or_nothing(seed
 def test_a_new_leader_nudges_the_tserver_that_missed_its_tablet() -> None:
     """M8: the second master knows from the record that one replica was never reported."""
 
-    async def scenario(bench: Bench) -> None:
-        client = bench.client()
-        await bench.sleep(1)
-        lost = bench.servers[2]
+    async def scenario(rig: MasterRig) -> None:
+        client = rig.client()
+        await rig.sleep(1)
+        lost = rig.servers[2]
         for master in MASTERS:
-            bench.world.network.cut(master.node_id, lost.name)
+            rig.world.network.cut(master.node_id, lost.name)
         await client.create_table("a", COLUMNS, 1, 3)
-        await bench.created(client, "a")
+        await rig.created(client, "a")
         assert lost.creates == []
-        bench.world.node(await bench.leader()).kill()
-        bench.world.network.heal()
+        rig.world.node(await rig.leader()).kill()
+        rig.world.network.heal()
         while not lost.creates:
-            await bench.sleep(0.1)
+            await rig.sleep(0.1)
         (tablet,) = (await client.table_locations("a")).tablets
         assert lost.creates[0] == tablet.tablet_id
 
@@ -286,39 +287,39 @@ def test_a_new_leader_nudges_the_tserver_that_missed_its_tablet() -> None:
 
 
 def test_a_replica_reported_once_is_never_created_again() -> None:
-    async def scenario(bench: Bench) -> None:
-        client = bench.client()
-        await bench.sleep(1)
+    async def scenario(rig: MasterRig) -> None:
+        client = rig.client()
+        await rig.sleep(1)
         await client.create_table("a", COLUMNS, 1, 3)
-        await bench.created(client, "a")
-        await bench.sleep(1)
-        for server in bench.servers:
+        await rig.created(client, "a")
+        await rig.sleep(1)
+        for server in rig.servers:
             server.tablets.clear()
             server.creates.clear()
-        bench.world.node(await bench.leader()).kill()
-        await bench.sleep(5)
-        assert [server.creates for server in bench.servers] == [[], [], []]
+        rig.world.node(await rig.leader()).kill()
+        await rig.sleep(5)
+        assert [server.creates for server in rig.servers] == [[], [], []]
 
     play(scenario)
 
 
 def test_a_tablet_without_a_leader_is_replaced_and_its_replicas_are_deleted() -> None:
-    async def scenario(bench: Bench) -> None:
-        client = bench.client()
-        await bench.sleep(1)
-        for server in bench.servers:
+    async def scenario(rig: MasterRig) -> None:
+        client = rig.client()
+        await rig.sleep(1)
+        for server in rig.servers:
             server.leaderless = True
         await client.create_table("a", COLUMNS, 1, 3)
-        await bench.sleep(2)
+        await rig.sleep(2)
         (first,) = (await client.table_locations("a")).tablets
         assert first.replicas == (), "clients are not sent to a tablet that may be replaced"
-        await bench.sleep(17)
-        for server in bench.servers:
+        await rig.sleep(17)
+        for server in rig.servers:
             server.leaderless = False
-        await bench.created(client, "a")
+        await rig.created(client, "a")
         (second,) = (await client.table_locations("a")).tablets
         assert second.tablet_id != first.tablet_id and second.partition == first.partition
-        assert all(first.tablet_id in server.deletes for server in bench.servers)
+        assert all(first.tablet_id in server.deletes for server in rig.servers)
 
     play(scenario)
 
@@ -326,22 +327,22 @@ def test_a_tablet_without_a_leader_is_replaced_and_its_replicas_are_deleted() ->
 def test_a_replaced_replica_that_missed_its_deletion_is_deleted_when_reported() -> None:
     """Case 2 of appendix A: the persistent record decides."""
 
-    async def scenario(bench: Bench) -> None:
-        client = bench.client()
-        await bench.sleep(1)
-        for server in bench.servers:
+    async def scenario(rig: MasterRig) -> None:
+        client = rig.client()
+        await rig.sleep(1)
+        for server in rig.servers:
             server.leaderless = True
-        late = bench.servers[0]
+        late = rig.servers[0]
         await client.create_table("a", COLUMNS, 1, 3)
-        await bench.sleep(2)
+        await rig.sleep(2)
         (first,) = (await client.table_locations("a")).tablets
         for master in MASTERS:
-            bench.world.network.cut(late.name, master.node_id)
-            bench.world.network.cut(master.node_id, late.name)
-        await bench.sleep(20)
+            rig.world.network.cut(late.name, master.node_id)
+            rig.world.network.cut(master.node_id, late.name)
+        await rig.sleep(20)
         assert first.tablet_id not in late.deletes
-        bench.world.network.heal()
-        await bench.sleep(2)
+        rig.world.network.heal()
+        await rig.sleep(2)
         assert first.tablet_id in late.deletes
 
     play(scenario, tservers=4)
@@ -350,11 +351,11 @@ def test_a_replaced_replica_that_missed_its_deletion_is_deleted_when_reported() 
 def test_true_orphans_are_left_alone() -> None:
     """M9, case 1 of appendix A."""
 
-    async def scenario(bench: Bench) -> None:
-        bench.servers[0].extra_reports = (TabletReport("stranger", "unknown", "RUNNING", 1, "t1", (), (), 0, 0),)
-        await bench.leader()
-        await bench.sleep(3)
-        assert bench.servers[0].deletes == []
+    async def scenario(rig: MasterRig) -> None:
+        rig.servers[0].extra_reports = (TabletReport("stranger", "unknown", "RUNNING", 1, "t1", (), (), 0, 0),)
+        await rig.leader()
+        await rig.sleep(3)
+        assert rig.servers[0].deletes == []
 
     play(scenario)
 
@@ -362,15 +363,15 @@ def test_true_orphans_are_left_alone() -> None:
 def test_only_a_leader_master_states_its_term_to_tservers() -> None:
     """M3 and M4: a tserver learns from the replies that there is a new leader."""
 
-    async def scenario(bench: Bench) -> None:
-        old = await bench.leader()
-        await bench.sleep(1)
-        replies = bench.servers[0].replies
+    async def scenario(rig: MasterRig) -> None:
+        old = await rig.leader()
+        await rig.sleep(1)
+        replies = rig.servers[0].replies
         assert {name for name, reply in replies.items() if reply.leader_term is not None} == {old}
         first_term = replies[old].leader_term
-        bench.world.node(old).kill()
-        new = await bench.leader(old)
-        await bench.sleep(1)
+        rig.world.node(old).kill()
+        new = await rig.leader(old)
+        await rig.sleep(1)
         reply = replies[new]
         assert isinstance(reply, HeartbeatReply) and not reply.need_full_report
         assert reply.leader_term is not None and first_term is not None and reply.leader_term > first_term

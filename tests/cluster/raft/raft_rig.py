@@ -121,7 +121,7 @@ class Node:
             self.disk_entries = kept + [entry for entry in persist.entries if entry.index > base]
 
 
-class Bench:
+class RaftRig:
     """Nodes `a`, `b`, … under the test's control: `size` founding voters, then `spares` with empty disks."""
 
     def __init__(

@@ -13,13 +13,9 @@ from cluster.master.replication import Health, NextChange, newcomer, next_change
 from cluster.master.tservers import ServerEntry
 from cluster.raft.types import ChangeKind, Configuration, Member
 from cluster.tserver.evictions import MemberSilence, victim
-from cluster.wire.messages import Replica
+from tests.cluster.master.catalog_records import replica
 
 ADD, PROMOTE, REMOVE = ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE, ChangeKind.REMOVE
-
-
-def replica(name: str) -> Replica:
-    return Replica(name, f"{name}:1")
 
 
 def config(voters: str, learners: str = "") -> TabletConfig:
@@ -135,7 +131,7 @@ def test_a_change_leaves_enough_voters_and_takes_none_that_is_needed(
 
 
 def entry(name: str, zone: str = "z1") -> ServerEntry:
-    return ServerEntry(name, f"{name}:1", zone, 1, 0)
+    return ServerEntry(name, f"{name}:7050", zone, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tserver_bench import NAMES, Servers, create_on, simulate
 
 from cluster.raft.types import ChangeKind, Configuration, HardState, Member, OpId
 from cluster.tserver.metadata import Tombstone
@@ -21,6 +20,7 @@ from cluster.wire.messages import (
     StatusReply,
 )
 from harness.ports import CallLost, Unreachable
+from tests.cluster.tserver.tserver_rig import NAMES, TserverRig, create_on, simulate
 
 
 def configuration(index: int, *names: str, term: int = 1) -> Configuration:
@@ -73,13 +73,13 @@ def test_only_a_change_of_no_older_configuration_brings_a_removed_replica_back()
     assert stays_away(tombstone, msgspec.structs.replace(learner, founding=True, awaits_index=9)) is not None
 
 
-async def group(servers: Servers, name: str) -> GroupState | None:
+async def group(servers: TserverRig, name: str) -> GroupState | None:
     status = await servers.call(name, GetStatus())
     assert isinstance(status, StatusReply)
     return next((each for each in status.groups if each.group == "tab"), None)
 
 
-async def change(servers: Servers, kind: ChangeKind, server_id: str) -> OpId:
+async def change(servers: TserverRig, kind: ChangeKind, server_id: str) -> OpId:
     """The op id of the configuration after the change, made by whoever leads."""
     for _ in range(80):
         for name in NAMES:
@@ -98,13 +98,13 @@ async def change(servers: Servers, kind: ChangeKind, server_id: str) -> OpId:
     raise AssertionError(f"{kind} {server_id}")
 
 
-async def follower(servers: Servers) -> str:
+async def follower(servers: TserverRig) -> str:
     leader = await servers.leader()
     return next(name for name in NAMES if name != leader)
 
 
 def test_a_removed_replica_leaves_its_vote_and_comes_back_as_a_learner_with_it() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         for number in range(1, 6):
             assert isinstance(await servers.write(number, number), Done)
@@ -140,7 +140,7 @@ def test_a_removed_replica_leaves_its_vote_and_comes_back_as_a_learner_with_it()
 def test_a_vote_outlives_the_replica_that_cast_it() -> None:
     """It is removed, deleted and added again within a term: it must not vote for another candidate of that term."""
 
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         assert isinstance(await servers.write(1, 1), Done)
         gone = await follower(servers)
@@ -163,7 +163,7 @@ def test_a_vote_outlives_the_replica_that_cast_it() -> None:
 
 @pytest.mark.parametrize("point", ["tserver.before_tombstone", "tserver.after_tombstone"])
 def test_a_crash_as_a_replica_is_buried_leaves_it_whole_or_gone(point: str) -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         from cluster.wire.messages import ArmFailpoint
 
         await servers.created()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tserver_bench import NAMES, Servers, create_on, simulate
 
 from cluster.raft.types import ChangeKind, OpId
 from cluster.ranges.tablet import TabletMachine
@@ -24,15 +23,16 @@ from cluster.wire.messages import (
 )
 from harness.ports import CallLost, Unreachable
 from harness.protocols import ProcessState
+from tests.cluster.tserver.tserver_rig import NAMES, TserverRig, create_on, simulate
 
 
-async def role(servers: Servers, name: str, tablet_id: str) -> str:
+async def role(servers: TserverRig, name: str, tablet_id: str) -> str:
     status = await servers.call(name, GetStatus())
     assert isinstance(status, StatusReply)
     return {group.group: group.role for group in status.groups}[tablet_id]
 
 
-async def two_tablets(servers: Servers) -> None:
+async def two_tablets(servers: TserverRig) -> None:
     """The last frames of each log but the very last are those of `tab`."""
     await servers.created()
     for name in NAMES:
@@ -43,7 +43,7 @@ async def two_tablets(servers: Servers) -> None:
     await servers.clock.sleep(3)
 
 
-async def served(servers: Servers, tablet_id: str, among: Sequence[str]) -> bool:
+async def served(servers: TserverRig, tablet_id: str, among: Sequence[str]) -> bool:
     """Whether one of these serves the tablet within a few seconds; the others refuse."""
     for _ in range(40):
         for name in among:
@@ -58,7 +58,7 @@ async def served(servers: Servers, tablet_id: str, among: Sequence[str]) -> bool
     return False
 
 
-def damage_tab(servers: Servers, name: str) -> None:
+def damage_tab(servers: TserverRig, name: str) -> None:
     """Damage of what was synced, wider than a frame's guard can repair, in frames of `tab`."""
     node = servers.world.node(name)
     node.kill()
@@ -72,7 +72,7 @@ def damage_tab(servers: Servers, name: str) -> None:
 def test_a_damaged_tablet_is_quarantined_and_its_node_serves_the_others() -> None:
     """Item 7: one damaged tablet stopped its whole node."""
 
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await two_tablets(servers)
         damage_tab(servers, "t1")
         servers.start("t1")
@@ -96,7 +96,7 @@ def test_a_damaged_tablet_is_quarantined_and_its_node_serves_the_others() -> Non
 
 @pytest.mark.parametrize("at", ["apply", "restoring"])
 def test_a_state_machine_that_raises_fails_its_replica_alone(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await two_tablets(servers)
         broken = servers.world.node("t1")
         original = getattr(TabletMachine, at)
@@ -132,7 +132,7 @@ def test_a_state_machine_that_raises_fails_its_replica_alone(at: str, monkeypatc
     simulate(2, scenario)
 
 
-async def change(servers: Servers, kind: ChangeKind, server_id: str) -> Reply:
+async def change(servers: TserverRig, kind: ChangeKind, server_id: str) -> Reply:
     """One change of the configuration of `tab`, at its leader."""
     for _ in range(50):
         for name in ("t2", "t3"):
@@ -151,7 +151,7 @@ async def change(servers: Servers, kind: ChangeKind, server_id: str) -> Reply:
 
 
 def test_an_operator_rebuilds_a_quarantined_replica_by_removing_and_adding_it() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await two_tablets(servers)
         damage_tab(servers, "t1")
         servers.start("t1")
@@ -178,7 +178,7 @@ def test_an_operator_rebuilds_a_quarantined_replica_by_removing_and_adding_it() 
 def test_a_damaged_tablet_record_does_not_stop_its_node(copies: int) -> None:
     """One copy of two is enough; without either the tablet is not served, and can't be founded a second time."""
 
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await two_tablets(servers)
         node = servers.world.node("t1")
         node.kill()
@@ -199,7 +199,7 @@ def test_a_damaged_tablet_record_does_not_stop_its_node(copies: int) -> None:
     simulate(4, scenario)
 
 
-def destroy_record(servers: Servers, name: str) -> None:
+def destroy_record(servers: TserverRig, name: str) -> None:
     """Of `tab`, both copies."""
     node = servers.world.node(name)
     node.kill()
@@ -207,7 +207,7 @@ def destroy_record(servers: Servers, name: str) -> None:
         node.disk.flip_bit("tablets/tab.meta", 8 * byte)
 
 
-async def created_anew(servers: Servers, name: str, awaits_index: int) -> Reply:
+async def created_anew(servers: TserverRig, name: str, awaits_index: int) -> Reply:
     """The answer of a server that is to have a learner of `tab`."""
     request = msgspec.structs.replace(create_on(name), voters=(), founding=False, awaits_index=awaits_index)
     return await servers.call(name, request)
@@ -217,7 +217,7 @@ async def created_anew(servers: Servers, name: str, awaits_index: int) -> Reply:
 def test_a_tablet_with_a_damaged_record_is_deleted_for_good_like_any_other(restarted: bool) -> None:
     """It was still reported as broken after that, and might be founded anew, though deletions are for ever."""
 
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await two_tablets(servers)
         destroy_record(servers, "t1")
         servers.start("t1")
@@ -236,7 +236,7 @@ def test_a_tablet_with_a_damaged_record_is_deleted_for_good_like_any_other(resta
 def test_a_tablet_with_a_damaged_record_that_is_buried_stays_away_until_it_is_added_again() -> None:
     """Its burial was acknowledged and nothing done: each full report told of it anew."""
 
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await two_tablets(servers)
         destroy_record(servers, "t1")
         servers.start("t1")
@@ -255,7 +255,7 @@ def test_a_tablet_with_a_damaged_record_that_is_buried_stays_away_until_it_is_ad
 
 
 def test_a_flipped_bit_of_any_small_file_harms_nobody() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await two_tablets(servers)
         node = servers.world.node("t1")
         for path in ("identity", "tablets/tab.meta"):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from tserver_bench import NAMES, SECOND, Servers, simulate
 
 from cluster.config import Knobs
 from cluster.wire.messages import Done, ErrorReply, ReadCell, ReadReply, Reply, WriteCell
+from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig, simulate
 
 
 @pytest.mark.parametrize("jump_ms", [240, -240])
 def test_a_wall_clock_that_jumps_neither_loses_nor_reorders_anything(jump_ms: int) -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         stamps = []
         for turn in range(6):
@@ -33,7 +33,7 @@ def test_a_wall_clock_that_jumps_neither_loses_nor_reorders_anything(jump_ms: in
 
 @pytest.mark.parametrize("jump_s", [3_600, -3_600])
 def test_a_leader_whose_clock_jumps_far_serves_nothing_lets_another_lead_and_comes_back(jump_s: int) -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         old = await servers.leader()
         assert isinstance(first := await servers.write(1, 1), Done)
@@ -56,7 +56,7 @@ def test_a_leader_whose_clock_jumps_far_serves_nothing_lets_another_lead_and_com
 
 
 def test_a_lease_that_was_handed_over_is_not_waited_for() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         old = await servers.leader()
         assert isinstance(first := await servers.write(1, 1), Done)
@@ -73,7 +73,7 @@ def test_a_lease_that_was_handed_over_is_not_waited_for() -> None:
 def test_the_whole_group_may_be_set_to_another_time_node_by_node() -> None:
     """A clock that is set for good is accepted as soon as a quorum shows the same time."""
 
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         assert isinstance(await servers.write(1, 1), Done)
         for name in NAMES:
@@ -88,7 +88,7 @@ def test_the_whole_group_may_be_set_to_another_time_node_by_node() -> None:
 def test_fail_overs_carry_no_timestamp_ahead_of_the_clocks() -> None:
     """A new lease waits until the old one is over: it doesn't start in the future and take the clock along."""
 
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         await servers.created()
         for turn in range(6):
             leader = await servers.leader()
@@ -103,7 +103,7 @@ def test_fail_overs_carry_no_timestamp_ahead_of_the_clocks() -> None:
     simulate(6, scenario)
 
 
-async def read_of_a_slow_holder(servers: Servers) -> Reply:
+async def read_of_a_slow_holder(servers: TserverRig) -> Reply:
     """What a holder that was cut off answers once a successor has written; its wall clock lags, within bounds."""
     await servers.created()
     await servers.leader()
@@ -129,14 +129,14 @@ SLOW_HOLDER = Knobs(tablet_lease_ms=2_000, session_silence_ms=10_000_000)
 
 
 def test_a_holder_whose_wall_clock_lags_serves_no_stale_read() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         assert isinstance(await read_of_a_slow_holder(servers), ErrorReply)
 
     simulate(5, scenario, knobs=SLOW_HOLDER)
 
 
 def test_with_the_flaw_lease_by_wall_clock_it_does() -> None:
-    async def scenario(servers: Servers) -> None:
+    async def scenario(servers: TserverRig) -> None:
         assert isinstance(reply := await read_of_a_slow_holder(servers), ReadReply)
         assert reply.value == 1
 

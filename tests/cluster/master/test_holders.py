@@ -7,35 +7,29 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from master_bench import COLUMNS, MASTERS, Bench
 
 from cluster.client.client import ClusterClient
 from cluster.master.caches import Caches
 from cluster.master.holders import Holders
 from cluster.master.records import (
     TableRecord,
-    TabletConfig,
     TabletRecord,
     TabletState,
-    changed_tablet,
     deleted_tablet,
-    new_table,
-    new_tablet,
     removed_table,
 )
 from cluster.master.reports import ReportedReplica
 from cluster.raft.types import OpId
-from cluster.wire.messages import DeleteTablet, Partition, Replica, TabletReport
+from cluster.wire.messages import DeleteTablet, TabletReport
 from harness.sim.world import World
+from tests.cluster.master.catalog_records import COLUMNS, TABLE, tablet_record
+from tests.cluster.master.master_rig import MASTERS, MasterRig
 
-TABLE = new_table("table", "a", COLUMNS, 3)
-MEMBERS = tuple(Replica(name, f"{name}:1") for name in ("t1", "t2", "t3"))
 WAITS, JOINED = ReportedReplica(0, 5, False), ReportedReplica(6, 5, True)
 
 
-def tablet(index: int = 5) -> TabletRecord:
-    made = new_tablet("tablet", "table", Partition(0, 1))
-    return changed_tablet(made, state=TabletState.RUNNING, config=TabletConfig(index, MEMBERS, (), 2))
+def running(index: int = 5) -> TabletRecord:
+    return tablet_record(TabletState.RUNNING, index, 2)
 
 
 def told(holders: Holders, record: TabletRecord, table: TableRecord = TABLE) -> list[tuple[str, OpId | None]]:
@@ -52,14 +46,14 @@ def reported(**held: ReportedReplica) -> Holders:
 
 def test_what_was_wanted_when_it_was_reported_goes_with_the_record_that_does_not() -> None:
     holders = reported(t1=JOINED, t4=WAITS)
-    assert told(holders, tablet(5)) == []
-    assert told(holders, tablet(7)) == [("t4", OpId(2, 7))], "it was not added after all"
-    assert told(holders, deleted_tablet(tablet(5))) == [("t1", None), ("t4", None)]
-    assert told(holders, tablet(5), removed_table(TABLE)) == [("t1", None), ("t4", None)]
+    assert told(holders, running(5)) == []
+    assert told(holders, running(7)) == [("t4", OpId(2, 7))], "it was not added after all"
+    assert told(holders, deleted_tablet(running(5))) == [("t1", None), ("t4", None)]
+    assert told(holders, running(5), removed_table(TABLE)) == [("t1", None), ("t4", None)]
 
 
 def test_a_deletion_is_asked_for_until_it_was_acknowledged() -> None:
-    holders, gone = reported(t1=JOINED, t4=WAITS), deleted_tablet(tablet())
+    holders, gone = reported(t1=JOINED, t4=WAITS), deleted_tablet(running())
     assert told(holders, gone) == told(holders, gone) != []
     holders.deleted("t1", DeleteTablet("tablet"))
     assert told(holders, gone) == [("t4", None)]
@@ -71,37 +65,37 @@ def test_a_deletion_is_asked_for_until_it_was_acknowledged() -> None:
 def test_who_came_back_since_is_not_forgotten_with_the_replica_that_was_buried() -> None:
     holders = reported(t4=ReportedReplica(0, 7, False))
     holders.deleted("t4", DeleteTablet("tablet", OpId(2, 7)))
-    assert told(holders, tablet(7)) == [] and told(holders, tablet(8)) == [("t4", OpId(2, 8))]
+    assert told(holders, running(7)) == [] and told(holders, running(8)) == [("t4", OpId(2, 8))]
     holders.deleted("t4", DeleteTablet("tablet", OpId(2, 8)))
-    assert told(holders, tablet(8)) == []
+    assert told(holders, running(8)) == []
 
 
-Scenario = Callable[[Bench, ClusterClient], Awaitable[None]]
+Scenario = Callable[[MasterRig, ClusterClient], Awaitable[None]]
 
 
 def play(scenario: Scenario) -> None:
     with World(1) as world:
-        bench = Bench(world, 4)
+        rig = MasterRig(world, 4)
 
         async def main() -> None:
-            bench.start()
-            await bench.sleep(1)
-            await asyncio.wait_for(scenario(bench, bench.client()), 60)
+            rig.start()
+            await rig.sleep(1)
+            await asyncio.wait_for(scenario(rig, rig.client()), 60)
 
         world.run(main())
-        assert bench.panics() == []
+        assert rig.panics() == []
 
 
-async def with_learner(bench: Bench, client: ClusterClient) -> tuple[str, str]:
+async def with_learner(rig: MasterRig, client: ClusterClient) -> tuple[str, str]:
     """(Tablet, server that holds a learner of it), which was reported once, before anybody's configuration has it."""
     await client.create_table("a", COLUMNS, 1, 3)
-    await bench.created(client, "a")
+    await rig.created(client, "a")
     (located,) = (await client.table_locations("a")).tablets
     voters = [replica.node_id for replica in located.replicas]
-    spare = next(server for server in bench.servers if server.name not in voters)
+    spare = next(server for server in rig.servers if server.name not in voters)
     spare.extra_reports = (TabletReport(located.tablet_id, "", "RUNNING", 0, None, (), (), 0, 0, awaits_index=1),)
-    await bench.sleep(0.5)
-    for server in bench.servers:
+    await rig.sleep(0.5)
+    for server in rig.servers:
         server.mute, server.extra_reports = True, ()
     return located.tablet_id, spare.name
 
@@ -110,17 +104,17 @@ async def with_learner(bench: Bench, client: ClusterClient) -> tuple[str, str]:
 def test_a_learner_that_no_record_ever_named_goes_with_its_table(lost: bool) -> None:
     """A swarm's seed 17: it was reported, then the table was deleted, before its leader replica told of the learner."""
 
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        tablet_id, name = await with_learner(bench, client)
-        spare = next(server for server in bench.servers if server.name == name)
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        tablet_id, name = await with_learner(rig, client)
+        spare = next(server for server in rig.servers if server.name == name)
         if lost:
             for master in MASTERS:
-                bench.world.network.cut(master.node_id, name)
+                rig.world.network.cut(master.node_id, name)
         await client.catalog.delete_table("a")
-        await bench.sleep(4)
+        await rig.sleep(4)
         assert spare.deletes == [] if lost else spare.deletes == [tablet_id], "once, for it was acknowledged"
-        bench.world.network.heal()
-        await bench.sleep(4)
+        rig.world.network.heal()
+        await rig.sleep(4)
         assert dict.fromkeys(spare.deletes) == {tablet_id: None}
 
     play(scenario)
@@ -129,15 +123,15 @@ def test_a_learner_that_no_record_ever_named_goes_with_its_table(lost: bool) -> 
 def test_a_learner_that_was_not_added_after_all_goes_with_the_next_configuration() -> None:
     """A swarm's seed 10: it was removed before it had heard of anything, and masters were told of both at once."""
 
-    async def scenario(bench: Bench, client: ClusterClient) -> None:
-        tablet_id, name = await with_learner(bench, client)
-        await bench.sleep(3)
-        assert all(server.deletes == [] for server in bench.servers)
-        leader = next(server for server in bench.servers if tablet_id in server.tablets)
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        tablet_id, name = await with_learner(rig, client)
+        await rig.sleep(3)
+        assert all(server.deletes == [] for server in rig.servers)
+        leader = next(server for server in rig.servers if tablet_id in server.tablets)
         voters = leader.tablets[tablet_id].voters
         told = TabletReport(tablet_id, "", "RUNNING", 1, voters[0].node_id, voters, (), 3, 0)
         leader.mute, leader.tablets, leader.extra_reports = False, {}, (told,)
-        await bench.sleep(3)
-        assert {server.name: server.deletes for server in bench.servers if server.deletes} == {name: [tablet_id]}
+        await rig.sleep(3)
+        assert {server.name: server.deletes for server in rig.servers if server.deletes} == {name: [tablet_id]}
 
     play(scenario)

@@ -9,7 +9,6 @@ from random import Random
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from master_bench import COLUMNS, MASTERS, Bench
 
 from cluster.master.background import MOST_FOUNDED_AT_ONCE, PLACEMENT_BATCH_BYTES, SCAN_INTERVAL_S, fitting, within
 from cluster.master.calls import MOST_IN_FLIGHT
@@ -42,6 +41,8 @@ from cluster.wire.messages import (
     encode,
 )
 from harness.sim.world import World
+from tests.cluster.master.catalog_records import COLUMNS
+from tests.cluster.master.master_rig import MASTERS, MasterRig
 from tests.support.few_seeds import few_examples
 
 DOCUMENT_BYTES = 117_000
@@ -112,25 +113,25 @@ def test_of_a_large_table_only_so_many_tablets_are_founded_at_once(states: list[
     assert sum(each.state == "PREPARING" for each in kept) == max(0, min(waiting, limit - founding))
 
 
-def play(scenario: Callable[[Bench], Awaitable[None]]) -> None:
+def play(scenario: Callable[[MasterRig], Awaitable[None]]) -> None:
     with World(1) as world:
-        bench = Bench(world)
+        rig = MasterRig(world)
 
         async def main() -> None:
-            bench.start()
-            await bench.sleep(1)
-            await asyncio.wait_for(scenario(bench), 60)
+            rig.start()
+            await rig.sleep(1)
+            await asyncio.wait_for(scenario(rig), 60)
 
         world.run(main())
-        assert bench.panics() == [] and world.errors == []
+        assert rig.panics() == [] and world.errors == []
 
 
 def test_a_master_answers_bytes_that_are_no_request() -> None:
-    async def scenario(bench: Bench) -> None:
+    async def scenario(rig: MasterRig) -> None:
         for payload in (b"", b"\xc1", b"paper", encode({"type": "DropEverything"}), encode(COLUMNS)):
-            reply = decode_reply(await bench.ports.network.call(MASTERS[0].address, payload, 1))
+            reply = decode_reply(await rig.ports.network.call(MASTERS[0].address, payload, 1))
             assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("INVALID", True)
-        assert await bench.client().list_tables() == ()
+        assert await rig.client().list_tables() == ()
 
     play(scenario)
 
@@ -138,11 +139,11 @@ def test_a_master_answers_bytes_that_are_no_request() -> None:
 def test_followers_take_no_look_at_reports_and_the_leader_refuses_what_is_none() -> None:
     """M3: a full report of 1 000 tablets costs a follower no more than the liveness that comes with it."""
 
-    async def scenario(bench: Bench) -> None:
-        leader = await bench.leader()
+    async def scenario(rig: MasterRig) -> None:
+        leader = await rig.leader()
         for master in MASTERS:
             beat = Heartbeat("h", 0, "h:7050", "z1", 1, True, msgspec.Raw(encode("no reports")))
-            reply = await bench.ask(master.node_id, beat)
+            reply = await rig.ask(master.node_id, beat)
             if master.node_id == leader:
                 assert isinstance(reply, ErrorReply) and "no tablet reports" in reply.message
             else:
@@ -155,18 +156,18 @@ def test_a_table_of_many_tablets_comes_up_part_by_part_and_is_told_in_turn() -> 
     """Never more than its servers can have led at once: a new part is placed as soon as the one before runs."""
     buckets = 300
 
-    async def scenario(bench: Bench) -> None:
-        client, most = bench.client(), {"creating": 0, "calls": 0}
-        limit = MOST_FOUNDED_AT_ONCE * len(bench.servers)
-        for server in bench.servers:
+    async def scenario(rig: MasterRig) -> None:
+        client, most = rig.client(), {"creating": 0, "calls": 0}
+        limit = MOST_FOUNDED_AT_ONCE * len(rig.servers)
+        for server in rig.servers:
             server.calls_slowly(0.02, lambda busy: most.update(calls=max(most["calls"], busy)))
         await client.create_table("a", COLUMNS, buckets, 3)
-        began_s = bench.ports.clock.monotonic_ns() / 1e9
+        began_s = rig.ports.clock.monotonic_ns() / 1e9
         while not await client.is_create_done("a"):
             states = [tablet.state for tablet in (await client.table_locations("a")).tablets]
             most["creating"] = max(most["creating"], states.count("CREATING"))
-            await bench.sleep(0.01)
-        took_s = bench.ports.clock.monotonic_ns() / 1e9 - began_s
+            await rig.sleep(0.01)
+        took_s = rig.ports.clock.monotonic_ns() / 1e9 - began_s
         assert 0 < most["creating"] <= limit < buckets
         assert 0 < most["calls"] <= MOST_IN_FLIGHT
         assert took_s < buckets / limit * SCAN_INTERVAL_S, "it did not wait for the next scan"

@@ -13,16 +13,14 @@ from cluster.config import Knobs
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.heartbeats import heartbeat
 from cluster.master.manager import CatalogManager, Refusal
-from cluster.master.records import TabletConfig, TabletRecord, TabletState, new_table
+from cluster.master.records import TabletState
 from cluster.master.tservers import ServerMap
 from cluster.raft.types import Configuration, Member
 from cluster.waiters import OutcomeUnknown
-from cluster.wire.messages import Column, Heartbeat, HeartbeatReply, Partition, Replica, TabletReport, encode_reports
+from cluster.wire.messages import Heartbeat, HeartbeatReply, TabletReport, encode_reports
+from tests.cluster.master.catalog_records import TABLE, VOTERS, tablet_record
 
-VOTERS = tuple(Replica(name, f"{name}:7050") for name in ("t1", "t2", "t3"))
-TABLE = new_table("a", "orders", (Column(0, "value", "int64"),), 3)
-CREATING = TabletRecord("x", 1, "a", Partition(0, 1), TabletState.CREATING, TabletConfig(0, VOTERS), ())
-REPORT = TabletReport("x", "a", "RUNNING", 1, "t1", VOTERS, (), 0, 0)
+REPORT = TabletReport("tablet", "table", "RUNNING", 1, "t1", VOTERS, (), 0, 0)
 
 
 class Leader:
@@ -56,7 +54,7 @@ def play(scenario: Scenario) -> None:
 
     async def main() -> None:
         catalog = Catalog()
-        catalog.apply(1, encode_batch([TABLE], [CREATING]))
+        catalog.apply(1, encode_batch([TABLE], [tablet_record()]))
         clock = SimpleNamespace(monotonic_ns=lambda: 0, wall_ns=lambda: 0)
         ports: Any = SimpleNamespace(node_id="m1", clock=clock, failpoints=SimpleNamespace(armed={}))
         leader = Leader(catalog)
@@ -79,7 +77,7 @@ async def needs_full(manager: CatalogManager, request: Heartbeat) -> bool:
 def test_a_report_is_taken_and_its_tablet_runs() -> None:
     async def scenario(manager: CatalogManager, leader: Leader) -> None:
         assert not await needs_full(manager, beat(REPORT, full=True))
-        record = (await manager.lead()).caches.tablets["x"]
+        record = (await manager.lead()).caches.tablets["tablet"]
         assert (record.state, record.confirmed) == (TabletState.RUNNING, ("t1",))
 
     play(scenario)
@@ -112,6 +110,6 @@ def test_whoever_reports_what_an_earlier_change_of_unknown_outcome_overtakes_is_
         leader.in_time = True
         assert await needs_full(manager, beat(REPORT)), "the one before took effect after all"
         assert not await needs_full(manager, beat(REPORT, full=True))
-        assert (await manager.lead()).caches.tablets["x"].revision == 2
+        assert (await manager.lead()).caches.tablets["tablet"].revision == 2
 
     play(scenario)
