@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.errors import IndefiniteError
+from harness.ports import Clock
 from harness.protocols import GroupStatus, ProcessState, Reconfigurable, node_of
 from nemesis.observe import DatabaseObserver
 from nemesis.view import Leader, View, names
@@ -20,6 +21,9 @@ CHANGE_S = 3.0
 POLL_S = 0.1
 BROKEN = ("quarantined", "failed")
 """Roles of replicas that take part in nothing."""
+
+LONGEST = 4
+"""A repair that comes nearer is waited for as many times as long as one that does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +52,60 @@ def spareable(view: View, node: str) -> bool:
     return node in view.statuses
 
 
+@dataclass(slots=True)
+class Nearing:
+    """Whether a repair still comes nearer to its end: a learner takes as long as its log is long and its links slow.
+
+    It is given up when for `patience_s` nothing was wrong that was not wrong before and no learner was nearer to its
+    leader's log than ever, and in any case after LONGEST times that.
+    """
+
+    clock: Clock
+    patience_s: float
+    _nearest: dict[tuple[str, str], int] = field(default_factory=dict)
+    _began_ns: int = field(init=False)
+    _came_ns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began_ns = self._came_ns = self.clock.monotonic_ns()
+
+    def note(self, view: View, wrong: Mapping[str, str]) -> None:
+        """What a look found wrong, by group."""
+        for group, what in wrong.items():
+            behind = _behind(view, group)
+            if behind < self._nearest.get((group, what), behind + 1):
+                self._nearest[group, what] = behind
+                self._came_ns = self.clock.monotonic_ns()
+
+    def over(self) -> bool:
+        """Whether it is given up."""
+        now_ns, patience_ns = self.clock.monotonic_ns(), int(self.patience_s * 1e9)
+        return now_ns - self._came_ns >= patience_ns or now_ns - self._began_ns >= LONGEST * patience_ns
+
+
+def _behind(view: View, group: str) -> int:
+    """How many entries the group's learners lack, all together."""
+    leader, replicas = view.leader(group), view.replicas(group)
+    if leader is None:
+        return 0
+    learners = map(node_of, replicas[leader.node].learners)
+    return sum(leader.last_index - (replicas[name].last_index if name in replicas else 0) for name in learners)
+
+
 def lacking(view: View, duty: Duty) -> dict[str, str]:
     """The groups in which the node is not the voter that it was, each with why."""
     return {group: step[0] for group, step in _next_steps(view, duty).items()}
 
 
-async def replace_lost(observer: DatabaseObserver, duty: Duty, timeout_s: float) -> None:
-    """Do what is lacking, group by group, until nothing is or time is over; statuses tell what was done."""
-    clock = observer.environment.clock
-    deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
-    while clock.monotonic_ns() < deadline_ns:
+async def replace_lost(observer: DatabaseObserver, duty: Duty, patience_s: float) -> None:
+    """Do what is lacking, group by group, until nothing is or it comes no nearer; statuses tell what was done."""
+    nearing = Nearing(clock := observer.environment.clock, patience_s)
+    while not nearing.over():
         view = await observer.view()
         left = _next_steps(view, duty)
         if not left:
             return
+        nearing.note(view, {group: what for group, (what, _, _) in left.items()})
         for group, (_, change, server) in left.items():
             if change is not None:
                 await _ask(observer, view, group, (change, server))
@@ -112,14 +156,16 @@ def voters_of(view: View, group: str) -> tuple[str, ...]:
     return () if leader is None else leader.voters
 
 
-async def make_whole(observer: DatabaseObserver, group: str, before: Sequence[str], timeout_s: float) -> None:
-    """Ask the group's leader until it has as many voters as `before`, those of old first, and no learners."""
-    clock = observer.environment.clock
-    deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
-    while clock.monotonic_ns() < deadline_ns:
+async def make_whole(observer: DatabaseObserver, group: str, before: Sequence[str], patience_s: float) -> None:
+    """Ask the group's leader until it has as many voters as `before`, those of old first, and no learners, or it comes
+    no nearer to that."""
+    nearing = Nearing(clock := observer.environment.clock, patience_s)
+    while not nearing.over():
         view = await observer.view()
-        if unlike(view, group, before) is None:
+        wrong = unlike(view, group, before)
+        if wrong is None:
             return
+        nearing.note(view, {group: wrong})
         await _ask(observer, view, group, missing_change(view, group, before))
         await clock.sleep(POLL_S)
 

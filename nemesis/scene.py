@@ -100,11 +100,11 @@ class Scene:
     async def group(self, idle: bool = False, writable: bool = False) -> Leader | None:
         """The leader of a random group with at least three voters and a lease: more often a tablet's than the masters'.
 
-        None, after patience, if there is none. With `idle` one that stays, and whose log has not grown for a while if
-        there is such a one; with `writable` a tablet's that clients write to. Tablets that stay are those of
-        `harness.powers.PartlyWritten`; without `idle` and `writable` any tablet will do.
+        None, after patience, if there is none. The group stays (`harness.powers.PartlyWritten`): who waits for what a
+        dropped tablet does waits in vain. With `idle` one whose log has not grown for a while, if there is such a one;
+        with `writable` a tablet's, that clients write to.
         """
-        among = await self._written() if idle or writable else None
+        among = await self._written()
         if idle:
             before = await self.view()
             await self.hold(0.3, 0.6)

@@ -104,8 +104,10 @@ class FailpointWalks:
         walk = self._walks[instance]
         if walk.task.done() and (error := walk.task.exception()) is not None:
             raise HarnessError(f"the walk ended: {error}") from error
+        armed = [name for name, how in self._claims.of(instance).items() if how == ARMED]
+        held = [name for name in armed if await self._held(walk, name)]  # who arms a point there may wait for an answer
         fresh = walk.seen_ns is not None and self._clock.monotonic_ns() - walk.seen_ns < FRESH_NS
-        return Sight(fresh, _told(walk), at_ns=walk.seen_ns)
+        return Sight(fresh, {**_told(walk), **({"held": held} if held else {})}, at_ns=walk.seen_ns)
 
     async def undo(self, instance: int) -> None:
         walk = self._walks[instance]

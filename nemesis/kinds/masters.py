@@ -15,7 +15,7 @@ from harness.protocols import Disks, GroupStatus, node_of
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.kinds.roles import MASTER, MASTERS
 from nemesis.observe import DatabaseObserver, Sight
-from nemesis.operator import spareable
+from nemesis.operator import Nearing, spareable
 from nemesis.targets import describe
 from nemesis.view import View, names
 
@@ -94,15 +94,17 @@ class MasterChanges:
         return Sight(met and len(voters) >= LEAST_VOTERS, {"voters": list(voters), "removed": list(done.gone)})
 
     async def undo(self, instance: int) -> None:
-        """Ask until the group is whole again, or time is over."""
+        """Ask until the group is whole again, or it comes no nearer to that."""
         done, clock = self._done[instance], self._observer.environment.clock
-        deadline_ns = clock.monotonic_ns() + int(REPAIR_S * 1e9)
         for name in done.action.remove if done.action.lose else ():
             await self._database.start(name)
-        while clock.monotonic_ns() < deadline_ns:
-            step = next_step(await self._observer.view(), done.masters)
+        nearing = Nearing(clock, REPAIR_S)
+        while not nearing.over():
+            view = await self._observer.view()
+            step = next_step(view, done.masters)
             if step is None:
                 break
+            nearing.note(view, dict.fromkeys(view.groups(MASTER), f"{step}"))
             await self._ask(*step)
             await clock.sleep(POLL_S)
         for name in done.action.remove:

@@ -26,7 +26,7 @@ from nemesis.view import Leader, View
 ATTEMPTS = 24
 
 
-class Play:
+class ElectionRig:
     """A simulated cluster, and a scene whose actions are carried out as soon as they are offered."""
 
     def __init__(self, world: World, seed: int, knobs: Knobs | None = None) -> None:
@@ -73,25 +73,25 @@ def assert_nobody_heard_of(old: Leader, born: Lonely, view: View) -> None:
 
 
 def test_lonely_leaders_have_their_first_entry_to_themselves() -> None:
-    async def scenario(play: Play) -> list[bool]:
-        await play.start()
-        obeying = asyncio.create_task(play.obey())
+    async def scenario(rig: ElectionRig) -> list[bool]:
+        await rig.start()
+        obeying = asyncio.create_task(rig.obey())
         made = []
         for _ in range(ATTEMPTS // 6):
-            old, born, view = await play.attempt()
+            old, born, view = await rig.attempt()
             made.append(born is not None)
             if born is not None:
                 assert_nobody_heard_of(old, born, view)
-            await play.scene.act(NetworkPartition(()))
-            await play.database.await_ready(10)
-            await level(play.scene, old)
+            await rig.scene.act(NetworkPartition(()))
+            await rig.database.await_ready(10)
+            await level(rig.scene, old)
         obeying.cancel()
         return made
 
     made: list[bool] = []
     for seed in range(6):
         with World(seed, disk=draw_world(seed).physical.disk_options()) as world:
-            made += world.run(scenario(Play(world, seed)))
+            made += world.run(scenario(ElectionRig(world, seed)))
     assert len(made) == ATTEMPTS
     assert sum(made) >= ATTEMPTS * 3 / 4
 
@@ -104,12 +104,12 @@ QUICK_ELECTIONS = Knobs(
 def test_a_leader_returns_where_others_lose_patience_before_its_tail_is_long() -> None:
     """Floods take a second, elections a third: of four episodes none reached its core (register, swarm, seed 33)."""
 
-    async def scenario(play: Play) -> Offer:
-        await play.start()
-        script = asyncio.create_task(leader_returns(play.scene))
+    async def scenario(rig: ElectionRig) -> Offer:
+        await rig.start()
+        script = asyncio.create_task(leader_returns(rig.scene))
         try:
             async with asyncio.timeout(12):
-                while (offer := await play.obey_once()).core is None:
+                while (offer := await rig.obey_once()).core is None:
                     pass
             return offer
         finally:
@@ -117,7 +117,7 @@ def test_a_leader_returns_where_others_lose_patience_before_its_tail_is_long() -
 
     for seed in range(3):
         with World(seed) as world:
-            found = world.run(scenario(Play(world, seed, QUICK_ELECTIONS)))
+            found = world.run(scenario(ElectionRig(world, seed, QUICK_ELECTIONS)))
             assert found.core is not None and found.core["leader"]
 
 

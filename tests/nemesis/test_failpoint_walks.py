@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from fake_cluster import FakeDatabase
 from test_nemesis_life_cycle import START_NS, Stand
 
 from harness.ops import Op
+from harness.protocols import ProcessState
 
 
 def test_only_the_failpoints_that_were_named_are_armed() -> None:
@@ -60,6 +62,30 @@ def test_a_point_is_in_effect_while_the_node_that_it_ended_is_not_up_again(varia
         return float(last_ns + ending_ns - START_NS - ceased_ns) / 1e9
 
     assert asyncio.run(scenario()) == pytest.approx(held_s, abs=0.6)
+
+
+def test_a_node_that_a_point_holds_while_others_are_armed_there_is_seen() -> None:
+    """Seed 39 of a swarm of `catalog`: for as long as a stopped node was asked to arm more, nothing was claimed."""
+
+    class Stopping(FakeDatabase):
+        async def arm(self, node: str, *args: Any, **options: Any) -> bool:
+            if self.states[node] is ProcessState.PAUSED:
+                await self.sleep(5.0)
+                return False
+            await self.pause(node)
+            return await super().arm(node, *args, **options)
+
+    async def scenario() -> float:
+        stand = Stand(Stopping)
+        await stand.begin("failpoint", "stop")
+        begun_ns = stand.environment.clock.now_ns
+        await stand.environment.clock.sleep(4.0)
+        assert stand.environment.clock.now_ns - begun_ns == 4e9
+        ended = await stand.end("failpoint")
+        assert stand.is_whole()
+        return float(sum(last - first for first, last in ended["spans"])) / 1e9
+
+    assert asyncio.run(scenario()) == pytest.approx(4.0, abs=0.2)
 
 
 def test_a_walk_that_was_in_vain_goes_on_where_points_are_passed() -> None:

@@ -29,9 +29,9 @@ START_NS = 77_000_000_000
 class Stand:
     """A fake cluster with its nemesis, and the steps of tests in short."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: type[FakeDatabase] = FakeDatabase) -> None:
         self.environment = FakeEnvironment()
-        self.database = FakeDatabase(wall_ns=self.environment.wall_ns, now_ns=self.environment.clock.monotonic_ns)
+        self.database = database(wall_ns=self.environment.wall_ns, now_ns=self.environment.clock.monotonic_ns)
         self.database.sleep = self.environment.clock.sleep
         self.nemesis = FaultNemesis(self.database, self.environment, QUICK)
 

@@ -11,10 +11,26 @@ from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.ops import CellAddress
 from harness.protocols import GroupStatus, Node, NodeStatus
+from harness.sim.link import LinkOptions
 from harness.sim.world import World
 from nemesis.observe import DatabaseObserver
 from nemesis.operator import Duty, duty_of, lacking, replace_lost, spareable, unlike
 from nemesis.view import View
+
+USUAL = Knobs()
+
+
+async def serving(world: World, layout: Layout, knobs: Knobs = USUAL) -> tuple[SimDatabase, DatabaseObserver]:
+    """A cluster with a table of registers in one tablet, and who looks at it."""
+    environment = SimEnvironment(world)
+    database = SimDatabase(world, layout, knobs=knobs)
+    await environment.setup(database.nodes)
+    await database.install()
+    for node in database.nodes:
+        await database.start(node.name)
+    await database.await_ready(30)
+    await database.setup_workload("register", {"buckets": 1})
+    return database, DatabaseObserver(database, environment)
 
 
 def test_quarantined_replicas_begin_anew_and_break_no_invariant() -> None:
@@ -22,17 +38,8 @@ def test_quarantined_replicas_begin_anew_and_break_no_invariant() -> None:
 
     async def scenario(world: World) -> None:
         nonlocal log
-        environment = SimEnvironment(world)
-        database = SimDatabase(
-            world, Layout(3, 3), knobs=Knobs(snapshot_entries=30, retained_entries=0, log_segment_bytes=2_000)
-        )
-        observer = DatabaseObserver(database, environment)
-        await environment.setup(database.nodes)
-        await database.install()
-        for node in database.nodes:
-            await database.start(node.name)
-        await database.await_ready(30)
-        await database.setup_workload("register", {"buckets": 1})
+        knobs = Knobs(snapshot_entries=30, retained_entries=0, log_segment_bytes=2_000)
+        database, observer = await serving(world, Layout(3, 3), knobs)
         for seed in range(4):
             client = database.admin_client(20.0)
             for key in range(40):
@@ -53,6 +60,33 @@ def test_quarantined_replicas_begin_anew_and_break_no_invariant() -> None:
     with World(3, version=WIRE_VERSION) as world:
         world.run(scenario(world))
     assert b": quarantined: " in log, "masters remove such a replica as soon as they hear of it; the log tells"
+
+
+def test_a_learner_is_waited_for_while_it_comes_nearer_and_no_longer() -> None:
+    """A run was invalid: over slow links, an entry at a time, a new server took longer than patience was; it came."""
+
+    async def scenario(world: World) -> None:
+        knobs = Knobs(max_batch_entries=1, max_inflight=1, snapshot_entries=10_000)
+        database, observer = await serving(world, Layout(1, 3), knobs)
+        client = database.admin_client(20.0)
+        for key in range(100):
+            await client.write("registers", CellAddress(key), key)
+        duty = duty_of(await observer.view(), "t1")
+        await database.kill("t1")
+        await database.wipe("t1")
+        await database.start("t1")
+        began_ns = observer.environment.clock.monotonic_ns()
+        await replace_lost(observer, duty, 4)
+        assert lacking(await observer.view(), duty) == {}
+        assert 4 < (observer.environment.clock.monotonic_ns() - began_ns) / 1e9 < 16, "longer than patience is"
+        await database.kill("t1")
+        began_ns = observer.environment.clock.monotonic_ns()
+        await replace_lost(observer, duty, 4)
+        assert 4 <= (observer.environment.clock.monotonic_ns() - began_ns) / 1e9 < 7, "nothing comes nearer"
+        assert set(lacking(await observer.view(), duty)) == set(duty.groups)
+
+    with World(3, network=LinkOptions(delay_ns=(30_000_000, 40_000_000)), version=WIRE_VERSION) as world:
+        world.run(scenario(world))
 
 
 def test_nothing_is_lacking_in_a_group_that_was_dropped() -> None:
@@ -90,14 +124,7 @@ def test_what_masters_have_replaced_elsewhere_is_not_added_a_second_time() -> No
 
 def test_masters_replace_a_replica_whose_own_record_is_damaged() -> None:
     async def scenario(world: World) -> None:
-        database = SimDatabase(world, Layout(1, 3))
-        environment = SimEnvironment(world)
-        await environment.setup(database.nodes)
-        await database.install()
-        for node in database.nodes:
-            await database.start(node.name)
-        await database.await_ready(30)
-        await database.setup_workload("register", {"buckets": 1})
+        database, _ = await serving(world, Layout(1, 3))
         await database.kill("t1")
         disk = world.node("t1").disk
         (path,) = [path for path in disk.paths() if path.startswith("tablets/")]
