@@ -23,6 +23,8 @@ from harness.errors import HarnessError, UnwritableError, UserError
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, 255
 PARSER_INTERRUPTED = 130
 
+ZONES_HELP = "Zones that the nodes stand in, in turn; 3 in containers, else those of the world."
+SEEDS_HELP = "FIRST..LAST: one run for each seed, a line each; reports for those that are not valid."
 LOAD_HELP = "Seconds of load (virtual ones in the simulator); more while too little was seen of what was asked."
 
 app = typer.Typer(
@@ -71,11 +73,9 @@ def run(
     concurrency: Annotated[int, typer.Option(help="Clients at work at once.")] = 10,
     masters: Annotated[int, typer.Option(help="Master nodes (an odd number).")] = 3,
     nodes: Annotated[int, typer.Option(help="Tablet servers.")] = 5,
+    zones: Annotated[int | None, typer.Option(help=ZONES_HELP)] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of all choices; a random one if not given.")] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(help="FIRST..LAST: one run for each seed, a line each; reports for those that are not valid."),
-    ] = None,
+    seeds: Annotated[str | None, typer.Option(help=SEEDS_HELP)] = None,
     jobs: Annotated[int, typer.Option(help="With --seeds: how many processes work at once.")] = 1,
     keep_valid: Annotated[bool, typer.Option("--keep-valid", help="With --seeds: keep valid runs too.")] = False,
     flaw: Annotated[str, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")] = "",
@@ -108,6 +108,7 @@ def run(
         concurrency=concurrency,
         masters=masters,
         nodes=nodes,
+        zones=zones,
         seed=random.SystemRandom().getrandbits(32) if seed is None else seed,
         flaw=split_names(flaw),
         world=world,

@@ -26,7 +26,10 @@ PROBE_PERIOD_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Everything that decides a run; times in seconds, rate in operations a second over all clients."""
+    """Everything that decides a run; times in seconds, rate in operations a second over all clients.
+
+    `zones` is None where the environment has its own: as many as its network has regions, three in containers.
+    """
 
     workload: str
     on: str = "sim"
@@ -36,6 +39,7 @@ class RunOptions:
     concurrency: int = 10
     masters: int = 3
     nodes: int = 5
+    zones: int | None = None
     seed: int = 0
     flaw: tuple[str, ...] = ()
     world: str = ""
@@ -58,6 +62,8 @@ class RunOptions:
             words += ["--nemesis", ",".join(self.nemesis)]
         for name in ("time_limit", "rate", "concurrency", "masters", "nodes", "seed", "op_timeout", "recovery_budget"):
             words += [f"--{name.replace('_', '-')}", f"{getattr(self, name):g}" if name != "seed" else str(self.seed)]
+        if self.zones is not None:
+            words += ["--zones", str(self.zones)]
         words += ["--swarm"] * self.swarm
         if self.probe_period != PROBE_PERIOD_S:
             words += ["--probe-period", f"{self.probe_period:g}"]
@@ -99,6 +105,8 @@ def validate(options: RunOptions) -> RunOptions:
     within("--concurrency", options.concurrency, 1, 10_000)
     within("--masters", options.masters, 1, 9)
     within("--nodes", options.nodes, 3, 50)
+    if options.zones is not None:
+        within("--zones", options.zones, 1, options.nodes)
     within("--op-timeout", options.op_timeout, 0.1, 600)
     within("--recovery-budget", options.recovery_budget, 0.1, 3600)
     within("--probe-period", options.probe_period, 0.05, LONGEST_PROBE_PERIOD_S)

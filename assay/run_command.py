@@ -117,8 +117,8 @@ def summary(options: RunOptions, finished: Finished, report: Path | None) -> Ite
     by_f = ", ".join(f"{count} {f}" for f, count in dict(details.get("ok_by_f", {})).items())
     yield f"  succeeded: {by_f or 'nothing'}"
     load = details.get("load_s", {"asked": 0.0, "lasted": 0.0})
-    if (longer_s := load["lasted"] - load["asked"]) > 0:
-        yield f"  the load went on for {longer_s:.1f} s longer, to see what it had not shown by then"
+    if (longer_s := round(load["lasted"] - load["asked"], 1)) > 0:
+        yield f"  the load went on for {longer_s} s longer, to see what it had not shown by then"
     if options.floors:
         yield f"  floors set by hand: {', '.join(f'{name}={value}' for name, value in options.floors.items())}"
     for kind, counts in dict(details.get("faults", {})).items():

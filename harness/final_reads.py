@@ -1,7 +1,8 @@
 """The final reads that go to each node in turn: all of them, but to a node that may be gone the first one alone.
 
 A node that is gone lets whoever asks wait for the whole timeout: once is enough. One that answers, however late, is
-asked for everything.
+asked for everything. A cluster serves before each of its nodes does: who has just got its clock back, say, refuses for
+a while. So each is asked for something before until it answers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.errors import HarnessError
-from harness.generators import Generator, Source, any_of, lift, limit, map_ops
+from harness.generators import Generator, Source, any_of, cycle, delay, limit, map_ops, until
 from harness.generators.core import DONE, PENDING, Context, Pending, Step
 from harness.ops import Op
 from harness.protocols import ELSEWHERE, Database, ProcessState
@@ -43,8 +44,24 @@ class OnceItAnswers(msgspec.Struct, frozen=True):
     def update(self, context: Context, event: Op) -> Generator:
         inner = self.inner.update(context, event)
         if self.answers is None and event.node == self.node and event.type != "invoke":
-            return replace(self, inner=inner, answers=event.type == "ok" or event.error_class == ELSEWHERE)
+            return replace(self, inner=inner, answers=answered(event))
         return self if inner is self.inner else replace(self, inner=inner)
+
+
+def answered(event: Op) -> bool:
+    """Whether a node answered what it was asked, be it that others serve it."""
+    return event.type == "ok" or event.error_class == ELSEWHERE
+
+
+def until_each_answers(nodes: Iterable[str], suspects: frozenset[str], reads: Source, gap_s: float) -> Generator:
+    """A read of each node that is no suspect, again and again until it answers one."""
+    asked = (named(name, delay(gap_s, cycle(reads))) for name in nodes if name not in suspects)
+    return any_of(*(until(answered, each) for each in asked))
+
+
+def named(node: str, reads: Source) -> Generator:
+    """The reads, sent to that node."""
+    return map_ops(lambda op: replace(op, node=node), reads)
 
 
 def reads_of_each(nodes: Iterable[str], suspects: frozenset[str], reads: Source) -> Generator:
@@ -53,8 +70,8 @@ def reads_of_each(nodes: Iterable[str], suspects: frozenset[str], reads: Source)
 
 
 def _of_one(name: str, suspect: bool, reads: Source) -> Generator:
-    named = map_ops(lambda op: replace(op, node=name), limit(READS_OF_A_NODE, reads))
-    return OnceItAnswers(lift(named), name) if suspect else named
+    some = named(name, limit(READS_OF_A_NODE, reads))
+    return OnceItAnswers(some, name) if suspect else some
 
 
 async def suspects(database: Database, nodes: Sequence[str]) -> frozenset[str]:

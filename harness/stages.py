@@ -18,7 +18,7 @@ from harness.evidence import load_of
 from harness.facts import EACH_NODE, OutcomeRecord, RunRecord, conclude_run
 from harness.failures import FailureLog
 from harness.faults import faults_of
-from harness.final_reads import reads_of_each, suspects
+from harness.final_reads import reads_of_each, suspects, until_each_answers
 from harness.generators import (
     Source,
     clients,
@@ -277,6 +277,14 @@ class RunStages:
         elif not recovery.recovered and (excuse := ours or strain_of(self._test.environment)) is not None:
             recovery = Recovery(None, budget_s, recovery.seconds, excuse)
         self._recovery = recovery
+        if recovery.recovered and isinstance(self._test.database, Directed) and self._test.each_node:
+            await self._each_node_serves(self._test.database.serving_nodes)
+
+    async def _each_node_serves(self, nodes: Sequence[str]) -> None:
+        """What the cluster as a whole does earlier; the final reads tell which node does not."""
+        if (reads := self._test.final_generator) is not None:
+            waits = until_each_answers(nodes, await suspects(self._test.database, nodes), reads, _PROBE_GAP_S)
+            await self._interpret("recover", time_limit(self._test.recovery_budget_s, clients(waits)))
 
     async def _serves_again(self, recorder: Recorder) -> Recovery:
         """Ready by its own word, and then by one client operation that succeeds."""

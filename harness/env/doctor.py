@@ -105,7 +105,7 @@ def _java(version_line: str) -> DoctorFinding:
 def _docker(facts: MachineFacts) -> tuple[DoctorFinding, ...]:
     engine = facts.engine
     if engine is None:
-        return (DoctorFinding("docker", False, f"{facts.engine_error[:1].upper()}{facts.engine_error[1:]}."),)
+        return (DoctorFinding("docker", False, f"{facts.engine_error}."),)
     found = (DoctorFinding("docker", True, f"The Docker engine {engine.version} answers."), _image(engine))
     if engine.node is not None:
         return (*found, *_node(engine.node))

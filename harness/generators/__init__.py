@@ -1,6 +1,6 @@
 """Generators: pure values that say what to do next, and the combinators that make them (`runs.md`, "Generators")."""
 
-from harness.generators.bounds import cycle, filter_ops, limit, map_ops, repeat, until_ok
+from harness.generators.bounds import cycle, filter_ops, limit, map_ops, repeat, until, until_ok
 from harness.generators.chance import Chance, child
 from harness.generators.choice import any_of, flip_flop, mix, weighted
 from harness.generators.core import (
@@ -60,6 +60,7 @@ __all__ = [
     "synchronize",
     "then",
     "time_limit",
+    "until",
     "until_ok",
     "weighted",
 ]

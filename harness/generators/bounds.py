@@ -126,10 +126,15 @@ class Map(msgspec.Struct, frozen=True):
         return self if inner is self.inner else Map(inner, self.change)
 
 
-class UntilOk(msgspec.Struct, frozen=True):
-    """Until one of its own operations completes `ok`; `active` are the processes that carry them out."""
+def _succeeded(event: Op) -> bool:
+    return event.type == "ok"
+
+
+class Until(msgspec.Struct, frozen=True):
+    """Until one of its own operations is `met` as it completes; `active` are the processes that carry them out."""
 
     inner: Generator
+    met: Callable[[Op], bool]
     active: frozenset[int] = frozenset()
     done: bool = False
 
@@ -141,12 +146,12 @@ class UntilOk(msgspec.Struct, frozen=True):
             return DONE
         if isinstance(op, Pending):
             return op, self if after is self.inner else replace(self, inner=after)
-        return op, UntilOk(after or EMPTY, self.active | {op.process})
+        return op, Until(after or EMPTY, self.met, self.active | {op.process})
 
     def update(self, context: Context, event: Op) -> Generator:
         inner = self.inner.update(context, event)
         if event.type != "invoke" and event.process in self.active:
-            return UntilOk(inner, self.active - {event.process}, self.done or event.type == "ok")
+            return Until(inner, self.met, self.active - {event.process}, self.done or self.met(event))
         return self if inner is self.inner else replace(self, inner=inner)
 
 
@@ -184,4 +189,9 @@ def map_ops(change: Callable[[Op], Op], source: Source) -> Generator:
 
 def until_ok(source: Source) -> Generator:
     """The source's operations until one of them is known to have succeeded."""
-    return UntilOk(lift(source))
+    return until(_succeeded, source)
+
+
+def until(met: Callable[[Op], bool], source: Source) -> Generator:
+    """The source's operations until one of them completes so that it is `met`."""
+    return Until(lift(source), met)

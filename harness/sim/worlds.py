@@ -70,7 +70,8 @@ class Between:
 class WorldKey:
     """One thing that differs between worlds: what it may be, and what seeds draw, each value equally likely.
 
-    A key with `share_of` is drawn as a share of another key's value, which stands before it. What is drawn is
+    A key with `share_of` is drawn as a share of another key's value, which stands before it. One with `instead_of` is
+    not drawn as 0 where that other key, before it as well, is 0: one of the two has to work. What is drawn is
     `wan_factor` times as much between continents. A key with no choices is never drawn.
     """
 
@@ -80,11 +81,14 @@ class WorldKey:
     mild: tuple[Value, ...] = ()
     harsh: tuple[Value, ...] = ()
     share_of: str | None = None
+    instead_of: str | None = None
     wan_factor: int = 1
 
     def draw(self, seed: object, severity: Severity, drawn: Mapping[str, Value]) -> Value | None:
         """The seed's value, None where this severity leaves the default; `drawn` are the keys before it."""
         choices = self.harsh if severity == "harsh" and self.harsh else self.mild
+        if self.instead_of is not None and not drawn[self.instead_of]:
+            choices = tuple(filter(None, choices))
         if not choices:
             return None
         value = random.Random(f"{seed}/world/{self.name}").choice(choices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from assay.compose import make_test, simulated_database
+from assay.compose import layout_of, make_test, simulated_database
 from assay.options import RunOptions
 from assay.worlds import draw_world
 from harness.env.sim import SimEnvironment
@@ -21,3 +21,15 @@ def ready_timeout_s(nodes: int) -> float:
 def test_a_larger_cluster_has_more_time_to_become_ready() -> None:
     """Twenty nodes on two busy cores had not all answered after 20 s; they start one after the other."""
     assert ready_timeout_s(50) - ready_timeout_s(3) >= 47
+
+
+def test_nodes_stand_in_the_zones_and_data_centres_that_a_run_asks_for() -> None:
+    """Runs in containers had one zone and one data centre, whatever was asked for: a workload over two saw one."""
+
+    def zones(options: RunOptions, of_the_environment: int) -> list[str]:
+        return sorted({node.zone for node in layout_of(options, of_the_environment).nodes()})
+
+    assert zones(RunOptions("register"), 3) == ["z1", "z2", "z3"]
+    assert zones(RunOptions("register", zones=2), 3) == ["z1", "z2"]
+    spread = RunOptions("write-atomicity", nodes=6, zones=1, workload_options={"data-centres": "2"})
+    assert zones(spread, 3) == ["dc1/z1", "dc2/z1"]

@@ -46,6 +46,15 @@ def test_what_is_drawn_yields_to_what_is_told() -> None:
         assert knobs.election_timeout_ms < knobs.replica_dead_ms == 1500
 
 
+def test_replicas_of_logged_tables_become_equal_in_every_world_that_is_drawn() -> None:
+    """Without polls and without bounds what a replica missed stayed missed, and `convergence` was rightly invalid."""
+    drawn = [draw_world(seed, "severity=harsh").knobs for seed in range(200)]
+    periods = {(bool(knobs.poll_period_ms), bool(knobs.reconcile_period_ms)) for knobs in drawn}
+    assert periods == {(True, True), (True, False), (False, True)}
+    told = draw_world(1, "poll-period-ms=0,reconcile-period-ms=0").knobs
+    assert (told.poll_period_ms, told.reconcile_period_ms) == (0, 0)
+
+
 def test_every_key_can_be_told() -> None:
     for name, key in WORLD_KEYS.items():
         for value in dict.fromkeys((*key.mild, *key.harsh)):

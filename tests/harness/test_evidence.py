@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_runs import Setup, kill
 
 from harness.adequacy import Floors
 from harness.evidence import WantedEvidence, WantedFaults, until_seen, wanted, wanted_faults
 from harness.generators import delay, draw, invoke, sleep
 from harness.generators.simulate import simulate
 from harness.ops import Op, OpType
+from tests.harness.memory_runs import Setup, kill
 
 SECOND_NS = 1_000_000_000
 WORK = draw(0, lambda context, chance, n: invoke("write", value=n))

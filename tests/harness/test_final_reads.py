@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from memory_runs import KEYS, KillNemesis, Setup
 
 from harness import stages
 from harness.adequacy import Floors, NodesAsked, WorkDone, node_shortfall
@@ -23,6 +23,7 @@ from harness.protocols import ELSEWHERE, Database, ProcessState
 from harness.run import RunOutcome
 from harness.sim.world import World
 from harness.verdict import RunVerdict
+from tests.harness.memory_runs import KEYS, KillNemesis, Setup
 
 
 class DirectedClient(MemoryClient):
@@ -35,6 +36,9 @@ class DirectedClient(MemoryClient):
         assert isinstance(database, DirectedDatabase)
         if op.node in database.deaf:
             raise DefiniteError("timeout", f"{op.node} does not answer")
+        if database.refusals.get(op.node, 0) > 0:
+            database.refusals[op.node] -= 1
+            raise DefiniteError("clock-unproven", f"{op.node} does not trust its clock yet")
         if op.node in database.idle or op.node != f"n{op.mops[0].partition % 3 + 1}":
             raise DefiniteError(ELSEWHERE, "others serve this")
         return msgspec.structs.replace(await super().invoke(op), node=op.node)
@@ -44,6 +48,11 @@ class DirectedDatabase(MemoryDatabase):
     deaf: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
     serving_nodes = ("n1", "n2", "n3")
+
+    @cached_property
+    def refusals(self) -> dict[str, int]:
+        """So many reads a node refuses before it serves."""
+        return {}
 
     async def open_client(self, process: int, timeout_s: float) -> Any:
         return DirectedClient(self, self.nodes[process % len(self.nodes)].name)
@@ -77,6 +86,17 @@ def test_a_node_that_answers_nobody_makes_the_run_vacuous(setup: Setup) -> None:
     found = verdict(setup, deaf={"n2"})
     assert (found.overall, found.adequacy.answer) == ("unknown", False)
     assert found.reasons[0] == "only 2 of 3 nodes answered final reads, not n2"
+
+
+def test_a_node_that_refuses_for_a_while_after_the_last_heal_is_waited_for(setup: Setup) -> None:
+    """A node that had its clock set right as the run ended was not waited for, and the run was unknown."""
+    database = DirectedDatabase(setup.environment.clock)
+    database.refusals["n2"] = 12
+    found = setup.run(database=database, nemesis=KillNemesis(database)).verdict
+    assert (found.overall, database.refusals["n2"]) == ("valid", 0), found.reasons
+    assert found.adequacy.details["each_node"]["reads"]["n2"] == (KEYS, KEYS)
+    database.refusals["n2"] = 10_000
+    assert setup.run(database=database, nemesis=KillNemesis(database)).verdict.reasons[0].endswith("not n2")
 
 
 def test_a_node_that_may_be_gone_is_waited_for_once_and_read_if_it_answers(

@@ -75,7 +75,7 @@ class PooledClient:
         self._pool.closed.append(self._process)
 
 
-class Bench:
+class InterpreterRig:
     """One interpretation in a simulated world; `events` is what the journal holds at its end."""
 
     def __init__(self, folder: Path, seed: int = 1) -> None:
@@ -115,8 +115,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def rig(tmp_path: Path) -> InterpreterRig:
+    return InterpreterRig(tmp_path)
 
 
 def reads(seed: int = 0) -> Generator:
@@ -137,14 +137,14 @@ def check_consistent(events: list[Op]) -> None:
     assert all(completion is not None for _, completion in pairs(events))
 
 
-def test_every_operation_is_recorded_with_its_completion(bench: Bench) -> None:
-    pool = Pool(bench.sleepy)
-    events = bench.run(clients(limit(200, stagger(1, 3000, reads()))), pool)
+def test_every_operation_is_recorded_with_its_completion(rig: InterpreterRig) -> None:
+    pool = Pool(rig.sleepy)
+    events = rig.run(clients(limit(200, stagger(1, 3000, reads()))), pool)
     check_consistent(events)
     assert Counter(event.type for event in events) == {"invoke": 200, "ok": 200}
     assert {event.process for event in events} == {0, 1, 2, 3}
     assert sorted(pool.opened) == sorted(pool.closed) == [0, 1, 2, 3]
-    assert bench.failures.failures() == ()
+    assert rig.failures.failures() == ()
 
 
 class Counting:
@@ -164,14 +164,14 @@ class Counting:
         return Counting(self._seen, self._begun, self._done + (event.type == "ok"))
 
 
-def test_completions_are_handled_before_invocations(bench: Bench) -> None:
+def test_completions_are_handled_before_invocations(rig: InterpreterRig) -> None:
     """Both operations of a round end before the interpreter looks again, and it hears of both before it asks."""
     seen: list[int] = []
 
     async def at_once(op: Op) -> Op:
         return op.complete("ok")
 
-    events = bench.run(Counting(seen), Pool(at_once), concurrency=2)
+    events = rig.run(Counting(seen), Pool(at_once), concurrency=2)
     assert seen == [0, 0, 2, 2, 4, 4]
     assert [event.type for event in events] == ["invoke", "invoke", "ok", "ok"] * 3
 
@@ -189,43 +189,43 @@ async def _fail_by_index(op: Op) -> Op:
     return op.complete("ok")
 
 
-def test_errors_are_recorded_by_their_type(bench: Bench) -> None:
-    events = bench.run(clients(limit(8, reads())), Pool(_fail_by_index), concurrency=1)
+def test_errors_are_recorded_by_their_type(rig: InterpreterRig) -> None:
+    events = rig.run(clients(limit(8, reads())), Pool(_fail_by_index), concurrency=1)
     check_consistent(events)
     found = [(event.type, event.error_class) for event in completions(events)]
     assert found == [("ok", None), ("fail", "cas-mismatch"), ("info", "timeout"), ("info", "harness")] * 2
     assert completions(events)[1].error == "found 3"
-    assert [(failure.stage, failure.times) for failure in bench.failures.failures()] == [("client", 2)]
-    assert "ZeroDivisionError: a bug" in bench.log.read_text()
-    assert "Traceback" in bench.log.read_text()
+    assert [(failure.stage, failure.times) for failure in rig.failures.failures()] == [("client", 2)]
+    assert "ZeroDivisionError: a bug" in rig.log.read_text()
+    assert "Traceback" in rig.log.read_text()
 
 
-def test_after_info_the_process_is_retired_and_the_client_reopened(bench: Bench) -> None:
+def test_after_info_the_process_is_retired_and_the_client_reopened(rig: InterpreterRig) -> None:
     pool = Pool(_fail_by_index)
-    events = bench.run(clients(limit(40, reads())), pool, concurrency=3)
+    events = rig.run(clients(limit(40, reads())), pool, concurrency=3)
     check_consistent(events)
     ended: set[int] = set()
     for event in events:
         assert event.process not in ended
         if event.type == "info":
             ended.add(event.process)
-    assert {process + 3 for process in ended} <= {*pool.opened, *bench.processes.ids}
+    assert {process + 3 for process in ended} <= {*pool.opened, *rig.processes.ids}
     assert len(pool.opened) == len(set(pool.opened))
     assert sorted(pool.opened) == sorted(pool.closed)
-    assert [process % 3 for process in bench.processes.ids] == [0, 1, 2]
+    assert [process % 3 for process in rig.processes.ids] == [0, 1, 2]
 
 
-def test_a_client_that_hangs_is_given_up_and_its_late_answer_ignored(bench: Bench) -> None:
+def test_a_client_that_hangs_is_given_up_and_its_late_answer_ignored(rig: InterpreterRig) -> None:
     async def one_hangs(op: Op) -> Op:
         if op.value == 1:
             try:
-                await bench.clock.sleep(3600)
+                await rig.clock.sleep(3600)
             except asyncio.CancelledError:
                 return op.complete("ok")
-        return await bench.sleepy(op)
+        return await rig.sleepy(op)
 
     source = clients(time_limit(20, delay(0.1, reads())))
-    events = bench.run(source, Pool(one_hangs), concurrency=2, limits=HardLimits(client_s=2))
+    events = rig.run(source, Pool(one_hangs), concurrency=2, limits=HardLimits(client_s=2))
     check_consistent(events)
     [hung] = [event for event in completions(events) if event.type != "ok"]
     assert (hung.type, hung.error_class, hung.value) == ("info", "hard-limit", 1)
@@ -235,43 +235,43 @@ def test_a_client_that_hangs_is_given_up_and_its_late_answer_ignored(bench: Benc
     assert len(during) > 10, "the other thread went on"
     after = [event for event in events if event.time > hung.time]
     assert hung.process + 2 in {event.process for event in after}, "the thread went on as a new process"
-    assert [failure.stage for failure in bench.failures.failures()] == ["client"]
+    assert [failure.stage for failure in rig.failures.failures()] == ["client"]
 
 
 @pytest.mark.parametrize(
     ("refusal", "ours"), [(DefiniteError("unreachable"), 0), (IndefiniteError("lost"), 0), (KeyError("bug"), 1)]
 )
-def test_without_a_client_operations_fail_for_certain(bench: Bench, refusal: Exception, ours: int) -> None:
-    pool = Pool(bench.sleepy)
+def test_without_a_client_operations_fail_for_certain(rig: InterpreterRig, refusal: Exception, ours: int) -> None:
+    pool = Pool(rig.sleepy)
     pool.refuse = refusal
-    events = bench.run(clients(limit(5, reads())), pool)
+    events = rig.run(clients(limit(5, reads())), pool)
     assert [(event.type, event.error_class) for event in completions(events)] == [("fail", "no-client")] * 5
-    assert len(bench.failures.failures()) == ours
+    assert len(rig.failures.failures()) == ours
 
 
-def test_an_answer_that_is_no_completion_is_our_bug(bench: Bench) -> None:
+def test_an_answer_that_is_no_completion_is_our_bug(rig: InterpreterRig) -> None:
     async def echo(op: Op) -> Op:
         return op
 
-    events = bench.run(clients(limit(2, reads())), Pool(echo))
+    events = rig.run(clients(limit(2, reads())), Pool(echo))
     assert [event.type for event in completions(events)] == ["info", "info"]
-    assert len(bench.failures.failures()) == 1
+    assert len(rig.failures.failures()) == 1
 
 
-def test_a_client_cancelled_from_inside_is_our_bug(bench: Bench) -> None:
+def test_a_client_cancelled_from_inside_is_our_bug(rig: InterpreterRig) -> None:
     async def cancelled(op: Op) -> Op:
         raise asyncio.CancelledError
 
-    events = bench.run(clients(limit(3, reads())), Pool(cancelled), concurrency=1)
+    events = rig.run(clients(limit(3, reads())), Pool(cancelled), concurrency=1)
     assert [(event.type, event.process) for event in completions(events)] == [("info", 0), ("info", 1), ("info", 2)]
-    assert [failure.times for failure in bench.failures.failures()] == [3]
+    assert [failure.times for failure in rig.failures.failures()] == [3]
 
 
 class WatchedNemesis:
     """Takes a second for each step, and looks into the journal before it acts."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, rig: InterpreterRig) -> None:
+        self._bench = rig
         self.sealed: list[str] = []
 
     async def setup(self) -> None: ...
@@ -286,11 +286,11 @@ class WatchedNemesis:
     async def teardown(self) -> None: ...
 
 
-def test_the_nemesis_works_beside_the_clients_and_is_journaled_first(bench: Bench) -> None:
-    watched = WatchedNemesis(bench)
+def test_the_nemesis_works_beside_the_clients_and_is_journaled_first(rig: InterpreterRig) -> None:
+    watched = WatchedNemesis(rig)
     steps = [sleep(0.5), invoke("kill"), sleep(0.5), invoke("restart"), invoke("break")]
     work = time_limit(5, stagger(1, 50, reads()))
-    events = bench.run(any_of(clients(work), nemesis(steps)), Pool(bench.sleepy), watched)
+    events = rig.run(any_of(clients(work), nemesis(steps)), Pool(rig.sleepy), watched)
     check_consistent(events)
     assert watched.sealed == ["kill", "restart", "break"]
     faults = [event for event in events if event.process < 0]
@@ -304,34 +304,34 @@ def test_the_nemesis_works_beside_the_clients_and_is_journaled_first(bench: Benc
     ]
     during = [event for event in events if faults[0].index < event.index < faults[1].index]
     assert len(during) > 30
-    assert [(failure.stage, failure.error) for failure in bench.failures.failures()] == [
+    assert [(failure.stage, failure.error) for failure in rig.failures.failures()] == [
         ("nemesis", "HarnessError: no way to the node")
     ]
 
 
-def test_a_nemesis_that_hangs_is_given_up(bench: Bench) -> None:
+def test_a_nemesis_that_hangs_is_given_up(rig: InterpreterRig) -> None:
     class Hanging(WatchedNemesis):
         async def invoke(self, op: Op) -> Op:
             await asyncio.get_running_loop().create_future()
             raise AssertionError
 
     source = nemesis([invoke("kill"), invoke("restart")])
-    events = bench.run(source, Pool(bench.sleepy), Hanging(bench), limits=HardLimits(nemesis_s=3))
+    events = rig.run(source, Pool(rig.sleepy), Hanging(rig), limits=HardLimits(nemesis_s=3))
     assert [event.time for event in completions(events)] == [3 * 10**9, 6 * 10**9]
     assert {event.process for event in events} == {-1}
 
 
-def test_cancellation_records_what_was_in_flight(bench: Bench) -> None:
+def test_cancellation_records_what_was_in_flight(rig: InterpreterRig) -> None:
     async def stopped() -> None:
         work = clients(stagger(1, 1000, reads()))
-        task = asyncio.create_task(bench.interpret(work, Pool(bench.sleepy)))
-        await bench.clock.sleep(0.5)
+        task = asyncio.create_task(rig.interpret(work, Pool(rig.sleepy)))
+        await rig.clock.sleep(0.5)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    bench.world.run(stopped())
-    events = bench.events()
+    rig.world.run(stopped())
+    events = rig.events()
     check_consistent(events)
     interrupted = [event for event in completions(events) if event.error_class == "interrupted"]
     assert {event.type for event in interrupted} == {"info"}
@@ -358,11 +358,11 @@ class Rogue:
 
 
 @pytest.mark.parametrize(("error", "raised"), [(None, HarnessError), (ValueError("oops"), ValueError)])
-def test_a_broken_generator_ends_the_interpretation(bench: Bench, error: Exception | None, raised: type) -> None:
-    pool = Pool(bench.sleepy)
+def test_a_broken_generator_ends_the_interpretation(rig: InterpreterRig, error: Exception | None, raised: type) -> None:
+    pool = Pool(rig.sleepy)
     with pytest.raises(raised):
-        bench.run(Rogue(error), pool)
-    events = bench.events()
+        rig.run(Rogue(error), pool)
+    events = rig.events()
     check_consistent(events)
     assert len(events) == 2
     assert sorted(pool.opened) == sorted(pool.closed)
@@ -370,15 +370,15 @@ def test_a_broken_generator_ends_the_interpretation(bench: Bench, error: Excepti
 
 def test_equal_seeds_make_equal_histories(tmp_path: Path) -> None:
     def history(seed: int) -> list[Op]:
-        bench = Bench(tmp_path, seed)
-        return bench.run(clients(time_limit(3, stagger(seed, 500, reads(seed)))), Pool(bench.sleepy), concurrency=7)
+        rig = InterpreterRig(tmp_path, seed)
+        return rig.run(clients(time_limit(3, stagger(seed, 500, reads(seed)))), Pool(rig.sleepy), concurrency=7)
 
     assert history(5) == history(5)
     assert history(5) != history(6)
 
 
-def test_virtual_hours_cost_nothing_and_still_seal(bench: Bench) -> None:
-    events = bench.run(clients(chain(invoke("read"), sleep(7200), invoke("read"))), Pool(bench.sleepy))
+def test_virtual_hours_cost_nothing_and_still_seal(rig: InterpreterRig) -> None:
+    events = rig.run(clients(chain(invoke("read"), sleep(7200), invoke("read"))), Pool(rig.sleepy))
     assert events[2].time == 7200 * 10**9
 
 
@@ -404,11 +404,11 @@ def test_it_runs_on_an_ordinary_loop_too(tmp_path: Path) -> None:
     assert all(earlier < later for earlier, later in itertools.pairwise(values))
 
 
-def test_steps_of_the_nemesis_take_no_client_out_of_turn(bench: Bench) -> None:
+def test_steps_of_the_nemesis_take_no_client_out_of_turn(rig: InterpreterRig) -> None:
     """At a low rate every step of the nemesis would otherwise send the next operation to the first client again."""
     steps = [step for _ in range(20) for step in (sleep(0.1), invoke("kill"))]
     work = time_limit(25, stagger(1, 1, reads()))
-    events = bench.run(any_of(clients(work), nemesis(steps)), Pool(bench.sleepy), WatchedNemesis(bench))
+    events = rig.run(any_of(clients(work), nemesis(steps)), Pool(rig.sleepy), WatchedNemesis(rig))
     asked = [event.process for event in events if event.type == "invoke" and event.process >= 0]
     assert len(asked) > 12
     assert asked == [place % 4 for place in range(len(asked))]

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from memory_runs import KEYS, NOW, KillNemesis, Setup, judge_values
 
 from harness import rundir as rundirs
 from harness.env.sim import SimEnvironment
@@ -28,6 +27,7 @@ from harness.protocols import NodeStatus, ProcessState
 from harness.run import RunOutcome, run
 from harness.rundir import RunDir, create, open_run
 from harness.strain import in_words
+from tests.harness.memory_runs import KEYS, NOW, KillNemesis, Setup, judge_values
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_runs import KillNemesis, Setup
 
 from harness.env.sim import SimEnvironment
 from harness.invariants import Examination, InvariantsRecord
 from harness.memory import MemoryDatabase
 from harness.protocols import ProcessState
 from harness.run import Silent
+from tests.harness.memory_runs import KillNemesis, Setup
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def connect_engine() -> Any:
         if client is not None:
             client.close()
         raise UserError(
-            "no Docker engine answers here: start one (or set DOCKER_HOST and check your rights on its socket),"
+            "No Docker engine answers here: start one (or set DOCKER_HOST and check your rights on its socket),"
             f" or use `--on sim`, which needs none ({_first_line(error)})"
         ) from error
     return client

@@ -132,7 +132,7 @@ def _ensure_base(client: Any, spec: ImageSpec, report: Report) -> str:
     except docker.errors.DockerException as error:
         if spec.base:
             raise UserError(
-                f"the base image {wanted} can't be pulled; name one that the engine has ({error})"
+                f"The base image {wanted} can't be pulled; name one that the engine has ({error})"
             ) from error
     report("no registry: making a base image with debootstrap (about a minute, once per machine)")
     _make_base(client, made)
@@ -172,7 +172,7 @@ def _make_base(client: Any, tag: str) -> None:
 def _base_failure(code: int, output: str) -> Exception:
     reason = (output.strip().splitlines() or ["no output"])[-1]
     if code in _REMEDIES:
-        return UserError(f"the base image can be neither pulled nor made here: {reason}; {_REMEDIES[code]}")
+        return UserError(f"The base image can be neither pulled nor made here: {reason}; {_REMEDIES[code]}")
     return HarnessError(f"making the base image failed: {reason}")
 
 
@@ -221,7 +221,7 @@ def _python_version(client: Any, image: str) -> tuple[int, int]:
         answer = client.containers.run(image, ["python3", "-c", program], remove=True, network_mode="none")
     major, minor = answer.decode().split()
     if (int(major), int(minor)) < (3, 11):
-        raise UserError(f"the base image has Python {major}.{minor}; the node program needs 3.11 or later")
+        raise UserError(f"The base image has Python {major}.{minor}; the node program needs 3.11 or later")
     return int(major), int(minor)
 
 

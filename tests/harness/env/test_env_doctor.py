@@ -34,7 +34,7 @@ def test_a_machine_that_has_everything_lacks_nothing() -> None:
         (replace(GOOD, java='java version "1.8.0_312"'), "java", "Java 8 is too old"),
         (replace(GOOD, cores=1), "cores", "--on sim"),
         (replace(GOOD, memory_gib=1.5), "memory", "--engine local"),
-        (replace(GOOD, engine=None, engine_error="no Docker engine answers here: start one"), "docker", "start one"),
+        (replace(GOOD, engine=None, engine_error="No Docker engine answers here: start one"), "docker", "start one"),
         (replace(GOOD, engine=EngineFacts("27.0", True, "", None, "SSH failed")), "nodes", "SSH failed"),
         (replace(GOOD, engine=EngineFacts("27.0", False, "it needs root")), "image", "it needs root"),
         (replace(GOOD, engine=EngineFacts("27.0", False)), "nodes", "assay doctor --build"),
@@ -54,7 +54,7 @@ def test_each_fault_that_nodes_can_not_take_is_told_with_its_reason(name: str) -
 
 def test_every_sentence_is_one_sentence() -> None:
     bare = MachineFacts(1, 0.5, "", EngineFacts("20.10", False, "it needs root"))
-    for facts in (GOOD, bare, replace(GOOD, engine=None, engine_error="no engine")):
+    for facts in (GOOD, bare, replace(GOOD, engine=None, engine_error="No engine answers")):
         for finding in findings(facts):
             assert finding.sentence.endswith(".")
             assert "\n" not in finding.sentence
