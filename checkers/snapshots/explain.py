@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from checkers.explain.speaker import Speaker
+from checkers.explain.speaker import Speaker, opening
 from checkers.findings import Finding
 from checkers.source import Source
 from checkers.verdict import Anomaly
@@ -29,19 +29,11 @@ def explain_reads(source: Source, findings: Sequence[Finding]) -> dict[str, tupl
     return explain(source, findings, _say_read)
 
 
-def _who(speaker: Speaker, index: int) -> str:
-    return f"process {speaker.rows[index]['process']}"
-
-
 def _read(speaker: Speaker, finding: Finding, index: int, told: dict[str, Any]) -> str:
     node = f" on node {speaker.rows[index]['node']}" if speaker.rows[index]["node"] else ""
     at = f" as of {told['requested_ts']}" if told["requested_ts"] is not None else ""
     value = speaker.source.shown(told["value"])
-    return f"{_who(speaker, index)} read {value} from {speaker.key(finding.key)}{at}{node}"
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return f"{speaker.process(index)} read {value} from {speaker.key(finding.key)}{at}{node}"
 
 
 def _say_read(speaker: Speaker, finding: Finding) -> str:
@@ -49,7 +41,7 @@ def _say_read(speaker: Speaker, finding: Finding) -> str:
     mine, its = finding.facts["mine"], finding.facts["other"]
     if finding.anomaly == "late-commit":
         return _say_late(speaker, finding)
-    first = _upper(_read(speaker, finding, row, mine))
+    first = opening(_read(speaker, finding, row, mine))
     if finding.anomaly == "unequal-snapshots":
         return f"{first}, but {_read(speaker, finding, other, its)}: a snapshot must be the same for everyone, always."
     if finding.anomaly == "commit-from-the-future":
@@ -62,12 +54,13 @@ def _say_read(speaker: Speaker, finding: Finding) -> str:
     value = speaker.source.shown(its["value"])
     if finding.anomaly == "missed-commit":
         return (
-            f"{first}, but {_who(speaker, other)} committed {value} at {its['served_ts']}, which is not after that "
+            f"{first}, but {speaker.process(other)} committed {value} at {its['served_ts']}, which is not after that "
             "time, and it is newer than what was read."
         )
     return (
         f"{first} at {speaker.when(row, 'invoke')} with a staleness bound of {mine['bound'] / 1e9:g} s, but "
-        f"{_who(speaker, other)}'s write of {value}, which is newer, {speaker.ended(other)}, longer ago than the bound."
+        f"{speaker.process(other)}'s write of {value}, which is newer, {speaker.ended(other)}, longer ago "
+        "than the bound."
     )
 
 
@@ -76,7 +69,7 @@ def _say_late(speaker: Speaker, finding: Finding) -> str:
     mine, its = finding.facts["mine"], finding.facts["other"]
     value = speaker.source.shown(mine["value"])
     return (
-        f"{_upper(_who(speaker, row))} wrote {value} to {speaker.key(finding.key)} and it was committed at "
+        f"{opening(speaker.process(row))} wrote {value} to {speaker.key(finding.key)} and it was committed at "
         f"{mine['served_ts']}; but {_read(speaker, finding, other, its)} and that {speaker.ended(other)}, before the "
         f"write {speaker.began(row)}: nothing may be committed any more at or below a time that has been read."
     )
@@ -91,10 +84,10 @@ def _say_feed(speaker: Speaker, finding: Finding) -> str:
     row, other = finding.ops
     mine, its, feed = finding.facts["mine"], finding.facts["other"], f"feed {finding.facts['feed']}"
     value, where = speaker.source.shown(mine["value"]), speaker.key(finding.key)
-    row_words = f"{_upper(feed)} told at {speaker.when(row, 'invoke')} that {where} became {value} at {mine['ts']}"
+    row_words = f"{opening(feed)} told at {speaker.when(row, 'invoke')} that {where} became {value} at {mine['ts']}"
     if finding.anomaly == "resolved-went-back":
         return (
-            f"{_upper(feed)} sent the resolved mark {mine['ts']} at {speaker.when(row, 'invoke')}, after it had sent "
+            f"{opening(feed)} sent the resolved mark {mine['ts']} at {speaker.when(row, 'invoke')}, after it had sent "
             f"{its['ts']} at {speaker.when(other, 'invoke')}: marks never go back."
         )
     if finding.anomaly == "row-below-resolved":
@@ -108,9 +101,9 @@ def _say_feed(speaker: Speaker, finding: Finding) -> str:
         return f"{row_words}, but no write that can have taken effect wrote {value} there."
     if finding.anomaly == "wrong-timestamp":
         return (
-            f"{row_words}, but {_who(speaker, other)}'s write of {value} was acknowledged with timestamp {its['ts']}."
+            f"{row_words}, but {speaker.process(other)}'s write of {value} was acknowledged with timestamp {its['ts']}."
         )
     return (
-        f"{_upper(_who(speaker, row))}'s write of {value} to {where} was committed at {mine['ts']}, but {feed} never "
-        f"told it, although its resolved mark {its['ts']} of {speaker.when(other, 'invoke')} covers that time."
+        f"{opening(speaker.process(row))}'s write of {value} to {where} was committed at {mine['ts']}, but {feed} "
+        f"never told it, although its resolved mark {its['ts']} of {speaker.when(other, 'invoke')} covers that time."
     )

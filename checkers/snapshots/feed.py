@@ -26,9 +26,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import FAIL, NIL, OK, Ints
+from checkers.columns.codes import FAIL, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
-from checkers.columns.mops import ADDRESS, Columns, MopProjection, joined, key_of, selected, strangers
+from checkers.columns.mops import ADDRESS, Columns, MopProjection, joined, key_of, selected, unsupported_rows
 from checkers.engines.api import Engine
 from checkers.engines.exchange import buckets_of, split
 from checkers.engines.grouped import Sharing, judge_mops
@@ -38,8 +38,6 @@ from checkers.snapshots.explain import explain_feed
 from checkers.source import Source
 from checkers.verdict import Verdict
 
-READ: Final = 0
-WRITE: Final = 1
 ROW: Final = 2
 MARK: Final = 3
 NAMING: Final = 6
@@ -133,9 +131,9 @@ class FeedKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; their figures count feeds, their rows and marks."""
-        strange = strangers(rows, "not reads, writes or appends of integers, nor events of a feed")
-        if strange:
-            return Findings(ops=len(rows["kind"]), unsupported=strange)
+        problems = unsupported_rows(rows, "not reads, writes or appends of integers, nor events of a feed")
+        if problems:
+            return Findings(ops=len(rows["kind"]), unsupported=problems)
         table = _FeedTable.of(rows)
         found = {
             "resolved-went-back": table.marks_back(),

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import NEVER, NIL, OK, Ints
+from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
-from checkers.columns.mops import ADDRESS, Columns, MopProjection, key_of, strangers
-from checkers.columns.versions import READ, WRITE, Versions, grouped_order, ordered_versions, sorted_cells
+from checkers.columns.mops import ADDRESS, Columns, MopProjection, key_of, unsupported_rows
+from checkers.columns.versions import Versions, grouped_order, ordered_versions, sorted_cells
 from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, refuse_unsupported
@@ -76,9 +76,9 @@ class SnapshotKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; their figures count reads at a timestamp, bounded reads, and reads of unclear versions."""
-        strange = strangers(rows, "not reads, writes or compare-and-sets of integers")
-        if strange:
-            return Findings(ops=len(rows["kind"]), unsupported=strange)
+        problems = unsupported_rows(rows, "not reads, writes or compare-and-sets of integers")
+        if problems:
+            return Findings(ops=len(rows["kind"]), unsupported=problems)
         table = _ReadTable.of(rows)
         out = make_instances(len(ANOMALIES), self.explain)
         table.judge_snapshots(out)

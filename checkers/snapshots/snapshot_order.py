@@ -1,9 +1,9 @@
 """Reads at a timestamp against the commits of their cell.
 
 A read at T must return the newest commit at or below T, whoever answers and whenever it is asked, and nothing may be
-committed at or below T once it was answered. Commit timestamps are known of acknowledged writes only. Of a version
-whose commit's timestamp is unknown, `until` says when it was there at the latest: at the least T at which it was read.
-Any other version seen, or committed, above that time is newer.
+committed at or below T once it was answered. No two commits of a cell have one timestamp; it is known of acknowledged
+writes only. Of a version whose commit's timestamp is unknown, `until` says when it was there at the latest: at the
+least T at which it was read. Any other version seen, or committed, at or above that time is newer.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ def _judge_read(snapshots, cell, row, newest, same, other, out):
         record(out, UNEQUAL, snapshots.invoke[row], cell, (row, same, -1, -1))
         return
     # A commit at or below T whose version is not the one returned, and is newer than it: the returned one was there by
-    # `until` at the latest. A commit that began after the answer is no business of the read's (LATE_COMMIT tells it).
-    newer = newest >= 0 and snapshots.version[newest] != version and snapshots.stamp[newest] > until
+    # `until` at the latest, and not at the commit's very time unless that is what both of them state. A commit that
+    # began after the answer is no business of the read's (LATE_COMMIT tells it).
+    another = newest >= 0 and snapshots.version[newest] != version
+    newer = another and snapshots.stamp[newest] >= until and snapshots.stamp[newest] != snapshots.stamp[row]
     if newer and snapshots.invoke[newest] < snapshots.complete[row]:
         record(out, MISSED, snapshots.invoke[row], cell, (row, newest, -1, -1))
         return
