@@ -1,7 +1,7 @@
 """`python -m checkers.compile_all`: compiles the kernels of all models, so that no judge has to.
 
-It judges the worked examples of every anomaly by several processes; kernels that are compiled already take a few
-seconds.
+It judges the worked examples of every anomaly by several processes, and reads a text of each format whose reader is
+compiled; kernels that are compiled already take a few seconds.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ _FIRST: Final = ("multi-register", "list-append", "rw-register", "register", "is
 _BESIDES: Final = {"register": ("cas-register",), "sessions": ("monotonic-reads",), "set": ("set-full",)}
 """What else the examples of a model are judged by."""
 
+_AWDIT_TEXT: Final = b"w 0 1\n-----\nr 0 1\n=====\n"
+"""A history in AWDIT's format, which kernels read; all examples are in others."""
+
 
 def compile_all(processes: int) -> int:
     """Judge every example by its model in so many processes; the number of kernels that were compiled."""
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return sum(pool.map(_compiled_by, _tasks()))
+        return sum(pool.map(compile_model, _tasks()))
 
 
 def compile_for_executors(folder: Path, told: Callable[[str], None]) -> None:
@@ -74,9 +77,10 @@ def _tasks() -> list[tuple[str, Path]]:
     return [(each, EXAMPLES / model) for model in ordered for each in (model, *_BESIDES.get(model, ()))]
 
 
-def _compiled_by(task: tuple[str, Path]) -> int:
-    """How many kernels judging took that had to be compiled."""
+def compile_model(task: tuple[str, Path]) -> int:
+    """Judge the examples in a directory by a model; how many kernels had to be compiled for it."""
     from checkers.compile_cache import compilation_told
+    from checkers.importers.awdit import open_awdit
     from checkers.models import MODELS
 
     model, place = task
@@ -85,6 +89,8 @@ def _compiled_by(task: tuple[str, Path]) -> int:
         with compilation_told(told.append):
             for path in _histories(place.iterdir()):
                 _judge(path, model)
+            if model == "isolation":
+                open_awdit(place, _AWDIT_TEXT)
     return told.count(True)
 
 

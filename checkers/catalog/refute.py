@@ -218,8 +218,8 @@ def _returned(table_id: int, table: _TableFacts) -> Iterator[Finding]:
 
 
 def _name_of(call: Call, table_id: int) -> int:
-    """The name under which a call changed or saw the table."""
-    return call.name if call.changes else next(seen.name for seen in call.seen if seen.id == table_id)
+    """The name under which a call changed or saw the table; its id, where the call did neither."""
+    return call.name if call.changes else next((seen.name for seen in call.seen if seen.id == table_id), table_id)
 
 
 # ---- schema versions ----

@@ -6,7 +6,7 @@ operations beside their micro-operations (`rows`, `transactions.mops`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -44,10 +44,23 @@ def text_codes(column: pa.Array) -> tuple[npt.NDArray[np.int32], list[str]]:
     return codes, column.dictionary.to_pylist()
 
 
+def decoded(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.Array:
+    """The column of texts that `text_codes` tells as these numbers (negative: null) into a list of names."""
+    indices = pa.array(codes.astype(np.int32, copy=False), mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names or ("",), pa.string())).cast(pa.string())
+
+
 def coded(column: pa.Array, code: Mapping[str, int], other: int, kind: Any = np.int64) -> npt.NDArray[Any]:
     """Each text's code; `other` for texts that have none and for null."""
     codes, names = text_codes(column)
     return np.array([code.get(name, other) for name in names] + [other], kind)[codes]
+
+
+def bucket_batch(rows: Sequence[tuple[int, int, bytes]]) -> pa.RecordBatch:
+    """Rows of (bucket, piece, data) as Spark takes them between two stages."""
+    columns = (pa.int32(), pa.int32(), pa.binary())
+    arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(columns)]
+    return pa.RecordBatch.from_arrays(arrays, names=["bucket", "piece", "data"])
 
 
 def outcomes(batch: pa.RecordBatch) -> Codes:

@@ -23,6 +23,8 @@ UNSUPPORTED: Final = 127
 
 READ: Final = 0
 WRITE: Final = 1
+"""Kinds of operations; families that know others have them beside these."""
+
 CAS: Final = 2
 FAILED_CAS: Final = 3
 """A compare-and-set that completed and found another value than `expected`: a read of anything else."""

@@ -77,6 +77,7 @@ def peel(offsets, targets, order):
         if into[node] == 0:
             order[done] = node
             done += 1
+    # order[:done] are nodes into which no edge is left; those of order[:head] have taken theirs away.
     while head < done:
         node = order[head]
         head += 1
@@ -179,6 +180,7 @@ def _search(graph, start, component, way, limit):
                 parent[other], via[other] = node, place
                 queue[tail] = other
                 tail += 1
+        # All nodes at this depth are done with: the queue holds just those one edge farther.
         if head == depth_end:
             depth_end = tail
             depth += 1

@@ -277,6 +277,6 @@ def joined(parts: Iterable[Columns], projection: MopProjection) -> Columns:
     return {name: _end_to_end([part[name] for part in every]) for name in projection.names}
 
 
-def strangers(rows: Columns, problem: str) -> tuple[tuple[int, str], ...]:
+def unsupported_rows(rows: Columns, problem: str) -> tuple[tuple[int, str], ...]:
     """The first operations that the model does not know, with what is wrong with them."""
     return unsupported(rows["invoke"][rows["kind"] == UNSUPPORTED], problem)

@@ -16,13 +16,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import FAIL, NEVER, NIL, OK, Ints
+from checkers.columns.codes import FAIL, NEVER, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import dense, packed, together
 from checkers.columns.mops import ADDRESS, Columns, selected
 from checkers.compiled import kernel
 
-READ: Final = 0
-WRITE: Final = 1
 APPEND: Final = 2
 LIST_READ: Final = 3
 ELEMENT: Final = 4

@@ -51,6 +51,10 @@ class Speaker:
             name += f" (row {row}, column {key.column})"
         return name if key.table == 0 else f"{name} of table {key.table}"
 
+    def process(self, index: int) -> str:
+        """`process 3`."""
+        return f"process {self.rows[index]['process']}"
+
     def ended(self, index: int) -> str:
         """`had completed at 11.950 s`."""
         return f"had completed at {self.when(index, 'complete')}"
@@ -87,6 +91,11 @@ class Speaker:
         }[mop["f"]]
         node = f" on node {row['node']}" if row["node"] else ""
         return f"Process {row['process']} {what} at {self.when(index, 'invoke')}{node}"
+
+
+def opening(text: str) -> str:
+    """Words as a sentence begins with them: nouns such as `process 1's write of 18` stand within sentences too."""
+    return text[:1].upper() + text[1:]
 
 
 def listed(items: list[str], more: int = 0) -> str:

@@ -91,6 +91,9 @@ def _behind_rule(text, place, end):
 @kernel
 def _read(text, told):
     count, lines, transaction, session, at = 0, 0, 0, 0, 0
+    # At the head: text[:at] is whole lines, `lines` of them, which held `count` operations and the separating lines
+    # that `transaction` and `session` count. A text without a newline at its end has one more line, which may be
+    # empty.
     while at <= text.shape[0]:
         stop = at
         while stop < text.shape[0] and text[stop] != _NEWLINE:
@@ -110,6 +113,7 @@ def _read(text, told):
                 place = _behind_rule(text, place, end)
                 transaction += 1
                 session += head == _EQUALS
+            # Nothing but blanks may follow. `place` is negative where a number or a rule was none.
             if place < 0 or _behind_blanks(text, place, end) < end:
                 return count, lines, at, _TOO_LARGE if place == _TOO_LARGE else _NONE
         lines, at = lines + 1, stop + 1

@@ -69,9 +69,9 @@ class EventOrder:
     def _check_batch(self, batch: pa.RecordBatch) -> None:
         types = batch.column("type")
         names = types.dictionary if pa.types.is_dictionary(types.type) else types.unique()
-        strange = [str(name) for name in names.to_pylist() if name not in _TYPES]
-        if strange:
-            raise UserError(f"{self._path} has operations of type {strange[0]}; an operation is ok, fail or info.")
+        unknown = [str(name) for name in names.to_pylist() if name not in _TYPES]
+        if unknown:
+            raise UserError(f"{self._path} has operations of type {unknown[0]}; an operation is ok, fail or info.")
         invoke = batch.column("invoke_index").to_numpy(zero_copy_only=False)
         complete_column = batch.column("complete_index")
         done = complete_column.is_valid().to_numpy(zero_copy_only=False)

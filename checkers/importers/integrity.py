@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import bucket_batch
 from checkers.importers.events import COLUMNS, EventOrder, SeenEvents, sentence, twice_used
 from checkers.source import Source
 from harness.errors import UserError
@@ -79,8 +80,8 @@ class PieceVerifier:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for piece in (number for batch in batches for number in batch.column(0).to_pylist()):
             told, seen = _looked_at(self.reader, piece, self.pieces)
-            yield _batch([(TOLD, piece, msgspec.msgpack.encode(told))])
-            yield _batch([(bucket, piece, data) for bucket, data in _by_bucket(seen)])
+            yield bucket_batch([(TOLD, piece, msgspec.msgpack.encode(told))])
+            yield bucket_batch([(bucket, piece, data) for bucket, data in _by_bucket(seen)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class BucketVerifier:
             if bucket == TOLD:
                 told = [msgspec.msgpack.decode(data, type=_StatedSums) for _, _, data in group]
                 count = _require_whole(self.reader, told)
-                yield _batch([(JUDGED, 0, str(count).encode())])
+                yield bucket_batch([(JUDGED, 0, str(count).encode())])
             else:
                 twice = _used_twice(data for _, _, data in group)
                 if twice >= 0:
@@ -219,9 +220,3 @@ def _used_twice(parts: Iterable[bytes]) -> int:
             return int(events[flags[events]][0])
         flags[events] = True
     return -1
-
-
-def _batch(rows: list[tuple[int, int, bytes]]) -> pa.RecordBatch:
-    columns = (pa.int32(), pa.int32(), pa.binary())
-    arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(columns)]
-    return pa.RecordBatch.from_arrays(arrays, names=["bucket", "piece", "data"])

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from checkers.columns.codes import FAIL, INFO, OK
 from checkers.compiled import kernel
 from checkers.importers.maps import INDEX, ITSELF, PROCESS, TYPE, F, Tokens
 from checkers.importers.scalars import distinct, name_of
@@ -20,8 +21,12 @@ from harness.ops import NEMESIS_PROCESS
 
 Ints = npt.NDArray[np.int64]
 
-TYPES: Final = ("invoke", "ok", "fail", "info")
-INVOKE, OK, FAIL, INFO = range(4)
+INVOKE: Final = 3
+_CODES: Final = {"ok": OK, "info": INFO, "fail": FAIL, "invoke": INVOKE}
+"""What an event's type is: an outcome, or none yet."""
+
+TYPES: Final = tuple(sorted(_CODES, key=_CODES.__getitem__))
+"""Types by code."""
 
 _MOST_NAMES: Final = 4096
 
@@ -77,8 +82,9 @@ def _pair(process, kind, f, dense, opened, completion):
         if process[event] < 0:
             completion[event] = event
             continue
+        # opened[here] is the invocation that the process has not completed yet, or -1.
         here = dense[event]
-        if kind[event] == 0:
+        if kind[event] == INVOKE:
             if opened[here] >= 0:
                 return 2, event
             opened[here] = event
@@ -131,10 +137,10 @@ def pair(path: Path, tape: Tape, events: Tokens, course: PairingState, whole: bo
 def _types(path: Path, tape: Tape, events: Tokens) -> Ints:
     codes, names = number_names(path, tape, events[:, TYPE])
     for code, name in [*enumerate(names), (-1, "nil")]:
-        if name not in TYPES and (codes == code).any():
+        if name not in _CODES and (codes == code).any():
             token = int(events[codes == code][0, ITSELF])
             raise UserError(f"{path}, line {tape.line(token)}: {name!r} is not a type; it is invoke, ok, fail or info.")
-    table: Ints = np.array([TYPES.index(name) if name in TYPES else 0 for name in names] + [0])
+    table: Ints = np.array([_CODES.get(name, INVOKE) for name in names] + [INVOKE])
     return table[codes]
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.columns.codes import NIL
+from checkers.columns.batches import decoded
+from checkers.columns.codes import FAIL, INFO, NIL, OK
 from checkers.importers.maps import CLOCK, ERROR, ERROR_CLASS, FIELDS, ITSELF, KEY, TIME, VALUE, Tokens
 from checkers.importers.mops import ITSELF as OWN_NAME
 from checkers.importers.mops import PLAIN, TUPLE, MopColumns, emit_mops, shapes
-from checkers.importers.pairing import FAIL, INFO, OK, TYPES, Ints, Paired, number_names
+from checkers.importers.pairing import TYPES, Ints, Paired, number_names
 from checkers.importers.scalars import Interner, as_json, distinct, globally, intern_scalars, texts
 from checkers.importers.tape import INTEGER, KEYWORD, NULL, SET, VECTOR, Tape
 from checkers.source import NO_CLOCK
@@ -107,9 +108,9 @@ def _check_keys(operations: BlockOperations, clients: Ints, meaning: Meaning) ->
     stated = operations.events[clients, KEY] >= 0
     if meaning.with_key is None:
         meaning.with_key = bool(stated[0])
-    strange = np.flatnonzero(stated != meaning.with_key)
-    if len(strange):
-        line = operations.tape.line(int(operations.events[clients[strange[0]], ITSELF]))
+    differing = np.flatnonzero(stated != meaning.with_key)
+    if len(differing):
+        line = operations.tape.line(int(operations.events[clients[differing[0]], ITSELF]))
         says = "has no :key, while others have one" if meaning.with_key else "has a :key, others have none"
         raise UserError(f"{operations.path}, line {line}: this operation {says}.")
 
@@ -171,16 +172,16 @@ def make_rows(operations: BlockOperations, meaning: Meaning) -> pa.RecordBatch:
     times, clocked = _integers(tape, events[:, TIME])
     times = np.where(clocked, times, 0)
     error_class, error = _errors(tape, events, values, last, types)
-    unclocked = _names(np.where(clocked[begun], -1, 0), (NO_CLOCK,))
+    unclocked = decoded(np.where(clocked[begun], -1, 0), (NO_CLOCK,))
     known: dict[str, Any] = {
         "op": pa.array(np.zeros(count, np.int64)),
         "invoke_index": pa.array(paired.index[begun]),
         "complete_index": pa.array(paired.index[last], mask=~done),
         "invoke_time": pa.array(times[begun]),
         "complete_time": pa.array(times[last], mask=~(done & clocked[last])),
-        "type": _names(types, TYPES),
+        "type": decoded(types, TYPES),
         "process": pa.array(paired.process[begun]),
-        "f": _names(paired.f[begun], paired.names),
+        "f": decoded(paired.f[begun], paired.names),
         "mops": _mops_array(path, tape, operations, mops, fitting),
         "clock": pa.compute.coalesce(texts(tape, events[last, CLOCK]), unclocked),
         "error_class": error_class,
@@ -219,11 +220,6 @@ def _latest(events: Tokens, begun: Ints, last: Ints, name: str) -> Tokens:
     place = FIELDS.index(name)
     said = events[last, place]
     return np.where(said >= 0, said, events[begun, place])
-
-
-def _names(codes: Ints, names: tuple[str, ...]) -> pa.Array:
-    indices = pa.array(codes.astype(np.int32), mask=codes < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(names or ("",), pa.string())).cast(pa.string())
 
 
 def _integers(tape: Tape, tokens: Tokens) -> tuple[Ints, Bools]:
@@ -280,7 +276,7 @@ def _mops_array(path: Path, tape: Tape, operations: BlockOperations, mops: MopCo
         pa.array(list_offsets, mask=np.concatenate((~listed, [False]))), pa.array(mops.items), type=pa.list_(pa.int64())
     )
     fields = [
-        _names(names, (*own, *(SHORT.get(name, name) for name in inner))),
+        decoded(names, (*own, *(SHORT.get(name, name) for name in inner))),
         pa.array(mops.table.astype(np.int32)),
         pa.array(mops.partition),
         pa.array(mops.row),

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from checkers.columns.batches import decoded
 from checkers.source import NO_CLOCK, Source
 from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, MOP, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import UserError
@@ -55,7 +56,7 @@ def transactions_source(path: Path, format: str, told: Transactions) -> Source:
     count, mops = len(told.sizes), len(told.key)
     zeros = np.zeros(mops, np.int64)
     fields: dict[str, Any] = {
-        "f": _texts(told.write.astype(np.int8), ("r", "w")),
+        "f": decoded(told.write.astype(np.int8), ("r", "w")),
         "table": pa.array(zeros.astype(np.int32)),
         "partition": pa.array(told.key),
         "row": pa.array(zeros),
@@ -72,21 +73,17 @@ def transactions_source(path: Path, format: str, told: Transactions) -> Source:
         "invoke_index": pa.array(2 * op),
         "complete_index": pa.array(2 * op + 1),
         "invoke_time": pa.array(np.zeros(count, np.int64)),
-        "type": _texts(told.failed.astype(np.int8), ("ok", "fail")),
+        "type": decoded(told.failed.astype(np.int8), ("ok", "fail")),
         "process": pa.array(_processes(told.session)),
         "session": pa.array(told.session),
-        "f": _texts(np.zeros(count, np.int8), ("txn",)),
+        "f": decoded(np.zeros(count, np.int8), ("txn",)),
         "mops": pa.ListArray.from_arrays(offsets, structs, type=pa.list_(MOP)),
-        "clock": _texts(np.zeros(count, np.int8), (NO_CLOCK,)),
+        "clock": decoded(np.zeros(count, np.int8), (NO_CLOCK,)),
     }
     arrays = [known.get(field.name, pa.nulls(count, field.type)) for field in SCHEMA]
     metadata = {VERSION_KEY: str(SCHEMA_VERSION).encode(), DICTIONARY_KEY: b"[]"}
     table = pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata(metadata))
     return Source(path, format, count, table=table, note=NOTE)
-
-
-def _texts(codes: npt.NDArray[np.int8], names: tuple[str, ...]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(names)).cast(pa.string())
 
 
 def _processes(session: Ints) -> Ints:

@@ -144,6 +144,9 @@ def _demand(reads, read, writers, chains, clocks, mine, edges):
 def _causal_edges(order, reads, writers, chains, clocks, met, key_met):
     initial = clocks.slot.shape[0]
     edges, free = no_edges(), clocks.free.shape[0]
+    # At the head: whoever came before in `order` (which follows sessions and reads) has its clock, as long as somebody
+    # waits for it; `clocks.free[:free]` are rows of the pool that nobody uses. A clock says by chain how many of its
+    # transactions are in one's causal past.
     for transaction in order:
         if transaction == initial or chains.chain[transaction] < 0:
             continue
@@ -159,10 +162,13 @@ def _causal_edges(order, reads, writers, chains, clocks, met, key_met):
             if source != initial and met[source] != transaction:
                 met[source] = transaction
                 _join(clocks, mine, source)
+        # The past is whole now: whatever of it wrote a key that is read here has to come before the version that was
+        # read (AWDIT, causal consistency). Each key counts once.
         for read in range(begin, end):
             if key_met[reads.key[read]] != transaction:
                 key_met[reads.key[read]] = transaction
                 edges = _demand(reads, read, writers, chains, clocks, mine, edges)
+        # Only now does one count itself, for nobody is in his own past.
         clocks.pool[mine, chains.chain[transaction]] = chains.place[transaction] + 1
         if before >= 0:
             free = _drop(clocks, before, free)

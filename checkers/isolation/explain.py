@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from checkers.explain.speaker import Speaker
+from checkers.explain.speaker import Speaker, opening
 from checkers.findings import Finding, Key
 from checkers.source import Source
 from checkers.verdict import Anomaly
@@ -37,10 +37,6 @@ def _name(speaker: Speaker, index: int) -> str:
     return f"T{speaker.rows[index]['op']}" if index >= 0 else "the initial state"
 
 
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _bad_read(speaker: Speaker, finding: Finding) -> str:
     reader, writer = finding.ops
     facts = finding.facts
@@ -66,7 +62,7 @@ def _cycle(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any
     around = " before ".join(_name(speaker, step["source"]) for step in steps)
     reasons = [_why(speaker, step) for step in steps]
     message = (
-        f"{_upper(around)} before {_name(speaker, steps[0]['source'])} again: {'; '.join(reasons)}. "
+        f"{opening(around)} before {_name(speaker, steps[0]['source'])} again: {'; '.join(reasons)}. "
         f"{_LEVEL_WORDS[finding.facts['level']]}, and no order of the transactions does."
     )
     told = tuple(

@@ -6,15 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.columns.codes import INFO, NIL, OK, Ints
+from checkers.columns.codes import INFO, NIL, OK, WRITE, Ints
 from checkers.columns.dense import dense, packed, together
 from checkers.columns.mops import ADDRESS, Columns, selected
 from checkers.compiled import kernel
 from checkers.isolation.weak_edges import Int32s, Reads, SessionChains, Writes
 from checkers.isolation.wr import FINE, Matched, TransactionRows, match
-
-READ = 0
-WRITE = 1
 
 
 class History(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from checkers.columns.codes import READ, WRITE
 from checkers.columns.mops import MopProjection
 from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Findings, refuse_unsupported
 from checkers.isolation.explain import explain_all
-from checkers.isolation.history import READ, WRITE
 from checkers.isolation.levels import LEVELS, REACHED, IsolationKernel
 from checkers.options import CheckOptions
 from checkers.settings import initial_setting

@@ -9,7 +9,7 @@ import numpy as np
 
 from checkers.columns.codes import Ints, told_value
 from checkers.columns.graph import Digraph, cyclic_components, digraph, peel, shortest_cycle
-from checkers.columns.mops import Columns, key_of, strangers
+from checkers.columns.mops import Columns, key_of, unsupported_rows
 from checkers.findings import NO_KEY, Finding, Findings, Key
 from checkers.isolation.causal_edges import causal_edges
 from checkers.isolation.history import History, read_history, so_wr
@@ -62,9 +62,9 @@ class IsolationKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings, among them one named REACHED whose facts tell the strongest level and what could not be told."""
-        strange = strangers(rows, "not a transaction of plain reads and writes of integer cells")
-        if strange:
-            return Findings(ops=len(rows["kind"]), unsupported=strange)
+        problems = unsupported_rows(rows, "not a transaction of plain reads and writes of integer cells")
+        if problems:
+            return Findings(ops=len(rows["kind"]), unsupported=problems)
         history = read_history(rows, self.initial)
         counts, kept = self._bad_reads(history)
         level, cycles, more = self._climb(history)

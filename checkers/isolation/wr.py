@@ -69,6 +69,8 @@ def _find_writers(mops, writers, final, last_row):
         for row in range(begin, end):
             if not mops.write[row]:
                 continue
+            # A version belongs to who wrote it without having failed; -2 if several did, so that nobody can tell. What
+            # failed is kept apart: to read it is another anomaly than to read what nobody wrote.
             version = mops.version[row]
             last_row[mops.key[row]] = row
             if mops.status[transaction] == FAIL:
@@ -81,6 +83,7 @@ def _find_writers(mops, writers, final, last_row):
             elif writers.transaction[version] != transaction:
                 writers.transaction[version] = -2
             writers.row[version] = row
+        # last_row is never cleared: it is of this transaction where it points to the row itself.
         for row in range(begin, end):
             final[row] = mops.write[row] and last_row[mops.key[row]] == row
 
@@ -127,6 +130,7 @@ def _match(mops, writers, own_row, matched):
             if mops.write[row]:
                 own_row[key] = row
                 continue
+            # own_row is never cleared: rows of earlier transactions are below `begin`.
             if own_row[key] >= begin:
                 problem[row], witness[row] = _judge_own(mops, row, own_row[key])
                 mine = writers.transaction[mops.version[row]] == transaction

@@ -76,10 +76,10 @@ def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int
     which = np.flatnonzero(chosen)
     of = np.searchsorted(which, mops.of)
     balance = summable(exact(mops.value, large))
-    strange = (mops.kind != 0) | mops.listed
-    strange |= is_foreign(mops.value, dictionary_size) & ~np.isin(mops.value, list(large) or [0])
+    unknown = (mops.kind != 0) | mops.listed
+    unknown |= is_foreign(mops.value, dictionary_size) & ~np.isin(mops.value, list(large) or [0])
     unfit = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row[which]]
-    wrong = np.concatenate((operations.invoke[mops.of[strange]], operations.invoke[which[unfit]]))
+    wrong = np.concatenate((operations.invoke[mops.of[unknown]], operations.invoke[which[unfit]]))
     problems = unsupported(wrong, "this read is no map of accounts to integers")
     total = np.zeros(len(which), balance.dtype)
     if not problems:
@@ -153,8 +153,8 @@ class BankKernel:
         blame[(reads.total != self._expected(reads)).astype(np.bool_)] = 2
         blame[_any(reads.of, reads.mops.nil, count)] = 1
         if self.accounts is not None:
-            strange = ~np.isin(reads.account, list(self.accounts))
-            blame[_any(reads.of, strange, count)] = 0
+            unknown = ~np.isin(reads.account, list(self.accounts))
+            blame[_any(reads.of, unknown, count)] = 0
         return blame
 
     def _expected(self, reads: _BankReads) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from checkers.columns.codes import FAIL, OK, UNSUPPORTED, Ints, unsupported
+from checkers.columns.codes import FAIL, OK, READ, UNSUPPORTED, WRITE, Ints, unsupported
 from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
@@ -29,7 +29,6 @@ from checkers.verdict import Verdict
 
 LONG_FORK: Final = "long-fork"
 
-READ, WRITE = 0, 1
 
 _KINDS: Final = {"r": READ, "read": READ, "w": WRITE, "write": WRITE}
 _SCHEMA: Final = pa.schema(
@@ -75,10 +74,10 @@ class LongForkFlow:
         count = len(operations.row)
         size, writes = np.bincount(mops.of, minlength=count), np.bincount(mops.of[mops.kind == WRITE], minlength=count)
         odd = np.bincount(mops.of[(mops.kind == UNSUPPORTED) | mops.listed], minlength=count)
-        strange = (odd > 0) | ((writes > 0) & (size > 1))
+        unknown = (odd > 0) | ((writes > 0) & (size > 1))
         null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
-        strange |= null & (operations.outcome == OK)
-        kept = ~strange[mops.of] & ((mops.kind == WRITE) | (operations.outcome[mops.of] == OK))
+        unknown |= null & (operations.outcome == OK)
+        kept = ~unknown[mops.of] & ((mops.kind == WRITE) | (operations.outcome[mops.of] == OK))
         digest = _digests(mops.address)
         whole = np.zeros(count, np.uint64)
         np.add.at(whole, mops.of, digest)
@@ -87,7 +86,7 @@ class LongForkFlow:
         columns |= {"invoke": operations.invoke[mops.of[kept]], "seen": ~mops.nil[kept], "value": mops.value[kept]}
         columns |= {name: part[kept] for name, part in zip(OBJECT, mops.address, strict=True)}
         columns["seen"] = columns["seen"].astype(np.int8)
-        wrong = np.flatnonzero(strange)
+        wrong = np.flatnonzero(unknown)
         zeros = {field.name: np.zeros(len(wrong), np.int64) for field in _SCHEMA}
         zeros |= {"kind": np.full(len(wrong), UNSUPPORTED), "invoke": operations.invoke[wrong]}
         return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, zeros)])

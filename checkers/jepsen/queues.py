@@ -21,7 +21,7 @@ from checkers.columns.rows import COLUMNS, OBJECT, column, group_starts, key_at
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
 from checkers.explain.conclude import conclude, thing, who, whose
-from checkers.explain.speaker import Speaker
+from checkers.explain.speaker import Speaker, opening
 from checkers.findings import Finding, Findings, earliest, merged
 from checkers.jepsen.cells import SCHEMA, read_cells
 from checkers.options import CheckOptions
@@ -165,7 +165,7 @@ def _element(speaker: Speaker, finding: Finding) -> str:
 def _lost(speaker: Speaker, finding: Finding) -> str:
     facts = finding.facts
     first = f"{_element(speaker, finding)} of {thing(speaker, 'queue', finding.key)} was lost"
-    first = f"{first[:1].upper()}{first[1:]}: {whose(speaker, finding.ops[0], 'enqueue')} succeeded"
+    first = f"{opening(first)}: {whose(speaker, finding.ops[0], 'enqueue')} succeeded"
     if facts["enqueues"] == 1:
         return f"{first}, but no dequeue or drain ever returned it."
     return f"{first}, one of {facts['enqueues']}, but only {facts['dequeues']} came out."

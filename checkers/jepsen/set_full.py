@@ -95,7 +95,7 @@ class SetFullFlow:
         columns |= {"kind": mops.kind[rows], "value": mops.value[rows], "outcome": operations.outcome[of]}
         columns |= {"invoke": operations.invoke[of], "complete": operations.complete[of]}
         columns |= {"began": began, "ended": ended, "items": items, "share": share}
-        odd = np.concatenate((operations.invoke[mops.of[found.strange]], operations.invoke[found.unfit]))
+        odd = np.concatenate((operations.invoke[mops.of[found.unknown]], operations.invoke[found.unfit]))
         if not len(odd):
             return flat(_SCHEMA, columns)
         other: dict[str, Any] = {field.name: np.zeros(len(odd), np.int64) for field in _SCHEMA}

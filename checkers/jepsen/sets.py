@@ -63,13 +63,13 @@ PROBLEM: Final = "this is neither an add of one element nor a read of a list of 
 @dataclass(frozen=True, slots=True)
 class SetRows:
     """The adds and reads of a batch: `adds` and `reads` number micro-operations; elements of reads are `items`,
-    `item_of` their reads; `strange` are micro-operations that a set does not know."""
+    `item_of` their reads; `unknown` are micro-operations that a set does not know."""
 
     operations: Operations
     mops: ClientMops
     adds: Ints
     reads: Ints
-    strange: Ints
+    unknown: Ints
     unfit: Ints
 
 
@@ -81,19 +81,19 @@ def read_set_rows(batch: pa.RecordBatch) -> SetRows:
     outcome = operations.outcome[mops.of]
     adds = mops.kind == ADD
     reads = (mops.kind == READ) & (outcome == OK)
-    strange = (mops.kind == UNSUPPORTED) | (adds & mops.listed) | (reads & ~mops.listed & ~mops.nil)
+    unknown = (mops.kind == UNSUPPORTED) | (adds & mops.listed) | (reads & ~mops.listed & ~mops.nil)
     if mops.nil_item.any():
         nil_items = np.concatenate(([0], np.cumsum(mops.nil_item)))
-        strange |= reads & mops.listed & (nil_items[mops.list_stop] > nil_items[mops.list_start])
-    strange |= adds & mops.nil
+        unknown |= reads & mops.listed & (nil_items[mops.list_stop] > nil_items[mops.list_start])
+    unknown |= adds & mops.nil
     null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
     unfit = np.flatnonzero(null & ~((operations.outcome != OK) & operations.named(("read", "r"))))
     return SetRows(
         operations,
         mops,
-        np.flatnonzero(adds & ~strange),
-        np.flatnonzero(reads & ~strange),
-        np.flatnonzero(strange),
+        np.flatnonzero(adds & ~unknown),
+        np.flatnonzero(reads & ~unknown),
+        np.flatnonzero(unknown),
         unfit,
     )
 
@@ -118,8 +118,8 @@ class SetFlow:
         reads = _last_reads(found)
         listed = reads[found.mops.listed[reads]]
         which, places = exploded(found.mops.list_start[listed], found.mops.list_stop[listed])
-        rows = np.concatenate((found.adds, reads, listed[which], found.strange))
-        sizes = (len(found.adds), len(reads), len(which), len(found.strange))
+        rows = np.concatenate((found.adds, reads, listed[which], found.unknown))
+        sizes = (len(found.adds), len(reads), len(which), len(found.unknown))
         kind = np.repeat(np.array([ADD, READ, ITEM, UNSUPPORTED], np.int8), sizes)
         value = found.mops.value[rows]
         value[kind == ITEM] = found.mops.items[places]

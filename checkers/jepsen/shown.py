@@ -117,12 +117,15 @@ def meet_reads(ops, begin, offsets, items, sought, traces, met):
             continue
         owner, complete = ops.owner[row], ops.complete[row]
         first, stop = sought.first[owner], sought.first[owner + 1]
+        # So many of the object's reads came after this one, and so many of its late reads. An element that all of them
+        # showed has just that as its `lead`, and goes on to lead.
         late_rank, rank, near = met.late[owner], met.reads[owner], first - 1
         for j in range(offsets[i], offsets[i + 1]):
             e = place_of(sought.value, first, stop, items[j], near)
             if e < 0 or complete <= sought.added[e]:
                 traces.unexpected[row] += 1
                 continue
+            # Lists are mostly in order, so the next element is looked for from here on.
             near = e
             if traces.known_by[e] < 0 or complete < ops.complete[traces.known_by[e]]:
                 traces.known_by[e] = row

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from checkers.columns.batches import decoded
 from harness.columns import MOP, SCHEMA
 from harness.history.parts import schema
 from harness.history.table import write_batches
@@ -111,10 +112,6 @@ def _event_indices(first: int, rows: int, clients: int) -> tuple[Ints, Ints]:
     return base + turn, base + clients + turn
 
 
-def _dictionary(codes: npt.NDArray[np.int8], names: tuple[str, ...]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(names)).cast(pa.string())
-
-
 def _record_batch(shape: RegisterShape, batch: _RegisterBatch, first: int, lost: Ints) -> pa.RecordBatch:
     rows = len(batch.kind)
     invoke, complete = _event_indices(first, rows, shape.clients)
@@ -122,7 +119,7 @@ def _record_batch(shape: RegisterShape, batch: _RegisterBatch, first: int, lost:
     zeros = np.zeros(rows, np.int64)
     valued = (batch.kind == 0) & (batch.value == 0)
     fields = {
-        "f": _dictionary(batch.kind, _MOP_FS),
+        "f": decoded(batch.kind, _MOP_FS),
         "table": pa.array(zeros.astype(np.int32)),
         "partition": pa.array(batch.key),
         "row": pa.array(zeros),
@@ -138,9 +135,9 @@ def _record_batch(shape: RegisterShape, batch: _RegisterBatch, first: int, lost:
         "complete_index": pa.array(complete, mask=batch.info),
         "invoke_time": pa.array(invoke * _TICK_NS),
         "complete_time": pa.array(complete * _TICK_NS, mask=batch.info),
-        "type": _dictionary(batch.info.astype(np.int8), _TYPES),
+        "type": decoded(batch.info.astype(np.int8), _TYPES),
         "process": pa.array(processes(op, batch.info, lost)),
-        "f": _dictionary(batch.kind, _FS),
+        "f": decoded(batch.kind, _FS),
         "mops": pa.ListArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32)), structs, type=pa.list_(MOP)),
     }
     arrays = [known.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from checkers.columns.batches import decoded
 from checkers.compiled import kernel
 from checkers.made.anomalies import INJECTED, InjectedTxn, injected_rows
 from harness.columns import MOP, SCHEMA
@@ -195,10 +196,6 @@ def _times(shape: TxnShape, count: int, random: np.random.Generator) -> tuple[In
     return index[: len(rows)], index[len(rows) :], np.argsort(effects.ravel()[rows], kind="stable"), workers[rows]
 
 
-def _names(codes: npt.NDArray[np.int8], names: tuple[str, ...]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(names)).cast(pa.string())
-
-
 def _lists(shape: TxnShape, key: Ints, seen: Ints, mask: npt.NDArray[np.bool_], order: Ints) -> pa.Array:
     """Lists of what was read, null where the mask is not set."""
     length = np.where(mask, seen, 0)
@@ -225,7 +222,7 @@ def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> 
     zeros = np.zeros(mops, np.int32)
     values = _lists(shape, key, value, read, plan.order) if lists else pa.nulls(mops, pa.list_(pa.int64()))
     fields = [
-        _names(writes.astype(np.int8), ("r", "append" if lists else "w")),
+        decoded(writes.astype(np.int8), ("r", "append" if lists else "w")),
         *(pa.array(zeros), pa.array(plan.names[key]), pa.array(zeros.astype(np.int64)), pa.array(zeros)),
         *(pa.array(value, mask=~shown), pa.nulls(mops, pa.int64()), values),
     ]
@@ -237,9 +234,9 @@ def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> 
         "complete_index": pa.array(plan.complete[first:last]),
         "invoke_time": pa.array(plan.invoke[first:last] * _TICK_NS),
         "complete_time": pa.array(plan.complete[first:last] * _TICK_NS),
-        "type": _names(plan.type[first:last], _TYPES),
+        "type": decoded(plan.type[first:last], _TYPES),
         "process": pa.array(plan.process[first:last]),
-        "f": _names(np.zeros(rows, np.int8), ("txn",)),
+        "f": decoded(np.zeros(rows, np.int8), ("txn",)),
         "mops": pa.ListArray.from_arrays(offsets, structs, type=pa.list_(MOP)),
     }
     arrays = [known.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]

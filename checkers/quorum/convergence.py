@@ -15,16 +15,16 @@ from typing import Final
 import numpy as np
 
 from checkers.columns.codes import NIL, Ints
-from checkers.columns.mops import Columns, strangers
+from checkers.columns.mops import Columns
 from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
 from checkers.explain.conclude import shortened
 from checkers.explain.speaker import Speaker, listed
-from checkers.findings import NO_KEY, Finding, Findings
+from checkers.findings import Finding, Findings
 from checkers.options import CheckOptions
 from checkers.quorum.explain import LEVEL_COLUMNS, cell_words
 from checkers.quorum.reading import Reading
-from checkers.quorum.table import MOST_TOUCHES, NOT_OF_A_QUORUM_TABLE, QuorumTable, cell_key, make_table, spread
+from checkers.quorum.table import MOST_TOUCHES, QuorumTable, cell_key, judge_table, spread
 from checkers.quorum.verdicts import refuse
 from checkers.source import Source
 from checkers.verdict import Anomaly, Validity, Verdict
@@ -50,18 +50,7 @@ class QuorumConvergence:
     explain: int
 
     def __call__(self, rows: Columns) -> Findings:
-        strange = strangers(rows, NOT_OF_A_QUORUM_TABLE)
-        if strange:
-            return Findings(ops=len(rows["kind"]), unsupported=strange)
-        table = make_table(rows)
-        if table.refused is not None:
-            key, ops = table.refused
-            finding = Finding(f"refused:{key}", min(ops), NO_KEY, ops)
-            return Findings(len(table.rows["kind"]), counts={finding.anomaly: 1}, kept=(finding,))
-        partitions = len(table.cells.begin) - 1
-        if table.undecided:
-            return Findings(len(table.rows["kind"]), partitions, undecided=partitions, reasons=(_TOO_MANY,))
-        return self._judged(table, partitions)
+        return judge_table(rows, self._judged)
 
     def _judged(self, table: QuorumTable, partitions: int) -> Findings:
         pages, ops = table.pages, len(table.rows["kind"])

@@ -42,13 +42,13 @@ class Sources(NamedTuple):
 
 
 class _QuorumReads(NamedTuple):
-    """What is judged: `strange` are the places of `pages.cell` that show nothing that was written, `binding[i, j]` says
-    whether what was done at place i must be seen at place j."""
+    """What is judged: `unwritten` are the places of `pages.cell` that show nothing that was written, `binding[i, j]`
+    says whether what was done at place i must be seen at place j."""
 
     pages: Pages
     mutations: Mutations
     deletions: Deletions
-    strange: Bools
+    unwritten: Bools
     binding: Bools
 
 
@@ -171,7 +171,7 @@ def _read_page(table, floors, page, entries, count):
             if not named and floors.page_of_cell[cell] == page:
                 continue
             floors.page_of_cell[cell] = page
-            if named and table.strange[item]:
+            if named and table.unwritten[item]:
                 continue
             place = item if named else -1 - cell
             mine, had_floor = _timestamp_of(table, floors, page, place)
@@ -215,7 +215,7 @@ def too_old_reads(
     sources: Sources,
     cells: Cells,
     table: tuple[Pages, Mutations, Deletions],
-    strange: Bools,
+    unwritten: Bools,
     binding: Bools,
     out: Instances,
 ) -> int:
@@ -232,7 +232,7 @@ def too_old_reads(
         np.zeros((count, 2), np.int64),
         np.full((count, 3), -1),
     )
-    return int(_judge(sources, cells, _QuorumReads(*table, strange, binding), floors, out))
+    return int(_judge(sources, cells, _QuorumReads(*table, unwritten, binding), floors, out))
 
 
 def by_partition(pages: Pages, mutations: Mutations, partitions: int, *, reads: bool, writes: bool) -> Sources:

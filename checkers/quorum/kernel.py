@@ -9,19 +9,17 @@ import numpy as np
 
 from checkers.columns.codes import NIL
 from checkers.columns.instances import Instances, make_instances
-from checkers.columns.mops import Columns, strangers
-from checkers.findings import NO_KEY, Finding, Findings
+from checkers.columns.mops import Columns
+from checkers.findings import Finding, Findings
 from checkers.quorum.floors import Sources, by_partition, by_session, too_old_reads
 from checkers.quorum.pages import torn_pages
 from checkers.quorum.table import (
     ABSENT,
-    MOST_TOUCHES,
-    NOT_OF_A_QUORUM_TABLE,
     Bools,
     QuorumTable,
     cell_key,
     garbage,
-    make_table,
+    judge_table,
 )
 from checkers.quorum.tears import Tear, seen_parts, torn_deletion
 
@@ -45,8 +43,6 @@ READ_YOUR_WRITES: Final = "read-your-writes"
 SESSIONS: Final = "sessions"
 DURABLE_ROWS: Final = "durable-rows"
 
-_TOO_MANY: Final = f"Ranges and partitions delete more than {MOST_TOUCHES} cells, so some partitions were not judged."
-
 
 @dataclass(frozen=True, slots=True)
 class QuorumKernel:
@@ -58,19 +54,8 @@ class QuorumKernel:
     explain: int
 
     def __call__(self, rows: Columns) -> Findings:
-        """Findings; `refused:…` among the classes says that rows can't be judged, `undecided` counts partitions."""
-        strange = strangers(rows, NOT_OF_A_QUORUM_TABLE)
-        if strange:
-            return Findings(ops=len(rows["kind"]), unsupported=strange)
-        table = make_table(rows)
-        if table.refused is not None:
-            key, ops = table.refused
-            finding = Finding(f"refused:{key}", min(ops), NO_KEY, ops)
-            return Findings(len(table.rows["kind"]), counts={finding.anomaly: 1}, kept=(finding,))
-        partitions = len(table.cells.begin) - 1
-        if table.undecided:
-            return Findings(len(table.rows["kind"]), partitions, undecided=partitions, reasons=(_TOO_MANY,))
-        return self._judged(table, partitions)
+        """Findings, as `judge_table` has them."""
+        return judge_table(rows, self._judged)
 
     def _judged(self, table: QuorumTable, partitions: int) -> Findings:
         odd = garbage(table)
@@ -79,23 +64,23 @@ class QuorumKernel:
             found.kept.append(_unwritten(table, place))
         if len(odd):
             found.counts[UNWRITTEN] = len(odd)
-        strange = np.zeros(len(table.pages.cell), np.bool_)
-        strange[odd] = True
+        unwritten = np.zeros(len(table.pages.cell), np.bool_)
+        unwritten[odd] = True
         figures = {"pages": len(table.pages.invoke)}
         if self.model == WRITE_ATOMICITY:
-            self._pages(table, strange, found)
+            self._pages(table, unwritten, found)
         else:
-            figures["comparisons"] = self._floors(table, strange, found, partitions)
+            figures["comparisons"] = self._floors(table, unwritten, found, partitions)
         ops = len(table.rows["kind"])
         return Findings(ops, partitions, found.counts, tuple(found.kept), figures=figures)
 
-    def _pages(self, table: QuorumTable, strange: Bools, found: _Found) -> None:
+    def _pages(self, table: QuorumTable, unwritten: Bools, found: _Found) -> None:
         out = make_instances(2, self.explain)
-        torn_pages(table.pages, table.mutations, table.deletions, strange, out)
+        torn_pages(table.pages, table.mutations, table.deletions, unwritten, out)
         found.take(out, 0, TORN, lambda kept: _torn(table, *kept[1:4]))
         found.take(out, 1, TWOFOLD, lambda kept: _twofold(table, *kept[1:3]))
 
-    def _floors(self, table: QuorumTable, strange: Bools, found: _Found, partitions: int) -> int:
+    def _floors(self, table: QuorumTable, unwritten: Bools, found: _Found, partitions: int) -> int:
         pages, mutations, compared = table.pages, table.mutations, 0
         rounds: list[tuple[Sources, tuple[str, str, str]]] = []
         if self.model in (MONOTONIC_READS, SESSIONS):
@@ -108,7 +93,7 @@ class QuorumKernel:
         for sources, names in rounds:
             out = make_instances(3, self.explain)
             judged = (pages, mutations, table.deletions)
-            compared += too_old_reads(sources, table.cells, judged, strange, self.binding, out)
+            compared += too_old_reads(sources, table.cells, judged, unwritten, self.binding, out)
             for code, name in enumerate(names):
                 found.take(out, code, name, lambda kept, name=name: _too_old(table, name, *kept[1:5]))
         return compared

@@ -137,12 +137,12 @@ def _lacks(pages, mutations, deletions, memo, page, writer):
 
 
 @kernel
-def _name(pages, memo, page, strange):
+def _name(pages, memo, page, unwritten):
     """Take note of what a page shows; a place where it shows a cell a second time and otherwise, or -1."""
     twice = -1
     for place in range(pages.begin[page], pages.begin[page + 1]):
         # What nobody wrote is an anomaly of its own, and tells nothing about its cell.
-        cell, shown = pages.cell[place], np.int64(-2) if strange[place] else pages.shown[place]
+        cell, shown = pages.cell[place], np.int64(-2) if unwritten[place] else pages.shown[place]
         if memo.page_of_cell[cell] == page and memo.shown[cell] != shown and memo.shown[cell] != -2 and shown != -2:
             twice = place
         memo.page_of_cell[cell], memo.shown[cell] = page, shown
@@ -150,15 +150,17 @@ def _name(pages, memo, page, strange):
 
 
 @kernel
-def _judge(pages, mutations, deletions, memo, strange, out):
+def _judge(pages, mutations, deletions, memo, unwritten, out):
     seen = np.full(mutations.invoke.shape[0], -1)
     for page in range(pages.invoke.shape[0]):
-        twice = _name(pages, memo, page, strange)
+        twice = _name(pages, memo, page, unwritten)
         if twice >= 0:
             record(out, 1, pages.invoke[page], page, (twice, -1, -1, -1))
             continue
         for place in range(pages.begin[page], pages.begin[page + 1]):
-            writer = -1 if strange[place] else pages.shown[place]
+            # Each mutation of which a page shows something has to be there as a whole; `seen` has who was looked at
+            # for this page.
+            writer = -1 if unwritten[place] else pages.shown[place]
             if writer < 0 or seen[writer] == page:
                 continue
             seen[writer] = page
@@ -168,9 +170,9 @@ def _judge(pages, mutations, deletions, memo, strange, out):
                 break
 
 
-def torn_pages(pages: Pages, mutations: Mutations, deletions: Deletions, strange: Bools, out: Instances) -> None:
+def torn_pages(pages: Pages, mutations: Mutations, deletions: Deletions, unwritten: Bools, out: Instances) -> None:
     """Record pages that are not whole: of class 0 (place in `pages.cell` that shows a mutation, touch of it that is
-    lacking), of class 1 pages that show one cell twice and differently (place). Cells that are `strange` show what
+    lacking), of class 1 pages that show one cell twice and differently (place). Cells that are `unwritten` show what
     nobody wrote."""
     cells, count = len(deletions.begin) - 1, len(mutations.invoke)
     memo = _Memo(
@@ -180,4 +182,4 @@ def torn_pages(pages: Pages, mutations: Mutations, deletions: Deletions, strange
         np.zeros(count, np.bool_),
         np.zeros((count + 1, 3), np.int64),
     )
-    _judge(pages, mutations, deletions, memo, strange, out)
+    _judge(pages, mutations, deletions, memo, unwritten, out)

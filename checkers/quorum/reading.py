@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.columns.batches import coded, outcomes, read_elements
-from checkers.columns.codes import FAIL
+from checkers.columns.codes import FAIL, READ, WRITE
 from checkers.columns.mops import STRONG_MODES, MopProjection
+from checkers.quorum.table import DELETE, PAGE
 from checkers.source import Source
 from harness.columns import LATER_COLUMNS
 from harness.errors import UserError
@@ -22,11 +23,6 @@ from harness.levels import LEVELS, binds, read_replication
 
 Place = tuple[str | None, str | None, str | None]
 """Level, data centre and replication of an operation, as the history has them."""
-
-READ: Final = 0
-WRITE: Final = 1
-DELETE: Final = 2
-PAGE: Final = 3
 
 PHASE_FINAL: Final = "final"
 PHASE_EACH_NODE: Final = "each-node"

@@ -8,29 +8,30 @@ known only by their values. An absent cell is in its initial state or was delete
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import FAIL, NIL, OK, Ints
+from checkers.columns.codes import FAIL, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
-from checkers.columns.mops import ADDRESS, Columns, selected
-from checkers.findings import Key
+from checkers.columns.mops import ADDRESS, Columns, selected, unsupported_rows
+from checkers.findings import NO_KEY, Finding, Findings, Key
 
-READ: Final = 0
-WRITE: Final = 1
 DELETE: Final = 2
 PAGE: Final = 3
 
-NOT_OF_A_QUORUM_TABLE: Final = "not reads, writes, deletions or pages of integers"
+_NOT_OF_A_QUORUM_TABLE: Final = "not reads, writes, deletions or pages of integers"
 
 ABSENT: Final = -1
 UNWRITTEN: Final = -2
 """Of what a read shows, instead of a mutation: nothing, or a value that nobody had written."""
 
 MOST_TOUCHES: Final = 1 << 24
-"""So many cells are deleted by ranges and partitions at most, all deletions together; see `QuorumTable.of`."""
+"""So many cells are deleted by ranges and partitions at most, all deletions together; see `judge_table`."""
+
+_TOO_MANY: Final = f"Ranges and partitions delete more than {MOST_TOUCHES} cells, so some partitions were not judged."
 
 Bools = npt.NDArray[np.bool_]
 
@@ -300,6 +301,23 @@ def _deletions(touch: _Touch, timestamp: Ints, cells: int) -> Deletions:
     return Deletions(_group_begins(touch.cell[order], cells), timestamp[mutation], mutation)
 
 
+def judge_table(rows: Columns, judge: Callable[[QuorumTable, int], Findings]) -> Findings:
+    """What `judge` finds in the table of some rows and its number of partitions. `refused:…` among the classes says
+    that rows can't be judged, `undecided` counts partitions."""
+    unsupported = unsupported_rows(rows, _NOT_OF_A_QUORUM_TABLE)
+    if unsupported:
+        return Findings(ops=len(rows["kind"]), unsupported=unsupported)
+    table = make_table(rows)
+    if table.refused is not None:
+        key, ops = table.refused
+        finding = Finding(f"refused:{key}", min(ops), NO_KEY, ops)
+        return Findings(len(table.rows["kind"]), counts={finding.anomaly: 1}, kept=(finding,))
+    partitions = len(table.cells.begin) - 1
+    if table.undecided:
+        return Findings(len(table.rows["kind"]), partitions, undecided=partitions, reasons=(_TOO_MANY,))
+    return judge(table, partitions)
+
+
 def make_table(rows: Columns) -> QuorumTable:
     """Sort the rows, find mutations and pages, and what they touch and show."""
     rows, group, groups = _sorted(rows)
@@ -352,7 +370,7 @@ def garbage(table: QuorumTable) -> Ints:
     pages, mutations = table.pages, table.mutations
     of = np.repeat(np.arange(len(pages.invoke)), np.diff(pages.begin))
     known = pages.shown >= 0
-    strange: Any = pages.shown == UNWRITTEN
+    problems: Any = pages.shown == UNWRITTEN
     writer = pages.shown[known]
-    strange[known] = mutations.failed[writer] | (mutations.invoke[writer] >= pages.complete[of[known]])
-    return np.flatnonzero(strange)
+    problems[known] = mutations.failed[writer] | (mutations.invoke[writer] >= pages.complete[of[known]])
+    return np.flatnonzero(problems)

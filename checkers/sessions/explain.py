@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from checkers.explain.speaker import Speaker
+from checkers.explain.speaker import Speaker, opening
 from checkers.findings import Finding
 from checkers.source import Source
 from checkers.verdict import Anomaly
@@ -36,15 +36,6 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
     return explained
 
 
-def who(speaker: Speaker, index: int) -> str:
-    """`process 3`."""
-    return f"process {speaker.rows[index]['process']}"
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _what(speaker: Speaker, told: dict[str, Any]) -> str:
     if told["list"]:
         return f"a list of {told['value']}"
@@ -57,13 +48,13 @@ def _direct(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, An
     do, did = _VERBS[finding.anomaly]
     where = speaker.key(finding.key)
     node = f" on node {speaker.rows[late]['node']}" if speaker.rows[late]["node"] else ""
-    order = f"after {who(speaker, early)} {did} {_what(speaker, earlier)} there, which {speaker.ended(early)}"
+    order = f"after {speaker.process(early)} {did} {_what(speaker, earlier)} there, which {speaker.ended(early)}"
     scope = "in the same session" if finding.facts["in_session"] else "in real time"
     first = (
-        f"{_upper(who(speaker, late))} {do} {_what(speaker, mine)} of {where} at {speaker.when(late, 'invoke')}{node}, "
-        f"{order} ({scope})."
+        f"{opening(speaker.process(late))} {do} {_what(speaker, mine)} of {where} "
+        f"at {speaker.when(late, 'invoke')}{node}, {order} ({scope})."
     )
-    why = f"{who(speaker, early)} {speaker.ended(early)}, before {who(speaker, late)} {speaker.began(late)}"
+    why = f"{speaker.process(early)} {speaker.ended(early)}, before {speaker.process(late)} {speaker.began(late)}"
     kind = "process" if finding.facts["in_session"] else "realtime"
     step = {"source": speaker.rows[early]["op"], "target": speaker.rows[late]["op"], "kind": kind, "why": why}
     return f"{first} {_older(speaker, finding, mine, earlier)}", (step,)
@@ -82,7 +73,9 @@ def _older(speaker: Speaker, finding: Finding, mine: dict[str, Any], earlier: di
     if facts["timed"]:
         return f"By their commit timestamps {old} ({mine['since']}) is older than {new} ({earlier['since']})."
     writer = finding.ops[3]
-    begun = f"{who(speaker, writer)}'s write of {new} {speaker.began(writer)}" if writer >= 0 else f"{new} was written"
+    begun = (
+        f"{speaker.process(writer)}'s write of {new} {speaker.began(writer)}" if writer >= 0 else f"{new} was written"
+    )
     return f"{old} is older than {new}: it was there at event {mine['settled']}, before {begun}."
 
 
@@ -123,12 +116,12 @@ def _reason(speaker: Speaker, step: dict[str, Any]) -> str:
     if step["kind"] == "certain":
         if source < 0 or target < 0:
             return f"{old} was there before {new} was written"
-        return f"{old} was there before {who(speaker, target)}'s write of {new} {speaker.began(target)}"
+        return f"{old} was there before {speaker.process(target)}'s write of {new} {speaker.began(target)}"
     if source < 0 or target < 0:
         return f"{old} was read before {new}"
     if step["kind"] == "session":
-        return f"{who(speaker, target)} read {old} and then {new}"
+        return f"{speaker.process(target)} read {old} and then {new}"
     return (
-        f"{who(speaker, source)}'s read of {old} {speaker.ended(source)}, before "
-        f"{who(speaker, target)}'s read of {new} {speaker.began(target)}"
+        f"{speaker.process(source)}'s read of {old} {speaker.ended(source)}, before "
+        f"{speaker.process(target)}'s read of {new} {speaker.began(target)}"
     )

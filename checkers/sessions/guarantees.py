@@ -8,16 +8,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from checkers.columns.chains import Chains, chain_of, find_chains, positions
-from checkers.columns.codes import NEVER, NIL, OK, Ints
+from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
-from checkers.columns.mops import Columns, key_of, selected, strangers
+from checkers.columns.mops import Columns, key_of, selected, unsupported_rows
 from checkers.columns.versions import (
     APPEND,
     ELEMENT,
     LIST_READ,
-    READ,
-    WRITE,
     Bools,
     Versions,
     dense_sessions,
@@ -66,10 +64,10 @@ class SessionKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; their figures are reads, comparisons of a read with the read before, and those not decided."""
-        strange = strangers(rows, "not reads, writes, compare-and-sets or appends of integers")
+        problems = unsupported_rows(rows, "not reads, writes, compare-and-sets or appends of integers")
         ops = int((rows["kind"] != ELEMENT).sum())
-        if strange:
-            return Findings(ops=ops, unsupported=strange)
+        if problems:
+            return Findings(ops=ops, unsupported=problems)
         table = read_table(rows)
         wanted = np.array([name in self.wanted for name in GUARANTEES])
         out = make_instances(len(GUARANTEES), self.explain)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from checkers.columns.codes import READ, WRITE
 from checkers.columns.mops import ADDRESS, MopProjection
-from checkers.columns.versions import APPEND, ELEMENT, LIST_READ, READ, WRITE
+from checkers.columns.versions import APPEND, ELEMENT, LIST_READ
 from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
 from checkers.findings import refuse_unsupported

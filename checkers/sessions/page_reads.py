@@ -126,6 +126,7 @@ def _against(pages, visit, row, mark, mark_of, edges, count):
     row that tears the write or -1."""
     writer = pages.writer[pages.version[row]]
     first, last = pages.begin[writer], pages.begin[writer + 1]
+    # The cells of a large write are not passed for each read: there the rows of the read are looked up among them.
     large = last - first > _LARGE
     if large:
         first, last = pages.begin[visit], pages.begin[visit + 1]
@@ -156,6 +157,7 @@ def _judge(pages, cell_count, out):
             if pages.read[row]:
                 mark[pages.cell[row]], mark_of[pages.cell[row]] = row, visit
                 reads += 1
+        # What shows one cell can't be torn.
         if reads < 2:
             continue
         pages_read += 1
@@ -163,6 +165,7 @@ def _judge(pages, cell_count, out):
             if not pages.read[row]:
                 continue
             writer = pages.writer[pages.version[row]]
+            # A writer is compared once with a read, and not with its own.
             if writer < 0 or writer == visit or pages.cells[writer] < 2 or met[writer] == visit:
                 continue
             met[writer] = visit

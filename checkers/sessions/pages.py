@@ -14,16 +14,14 @@ from typing import Any, Final
 import numpy as np
 
 from checkers.columns.chains import Chains, chain_of, find_chains, positions
-from checkers.columns.codes import NEVER, NIL, Ints
+from checkers.columns.codes import NEVER, NIL, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
-from checkers.columns.mops import ADDRESS, Columns, MopProjection, key_of, selected, strangers
+from checkers.columns.mops import ADDRESS, Columns, MopProjection, key_of, selected, unsupported_rows
 from checkers.columns.versions import (
     APPEND,
     ELEMENT,
     LIST_READ,
-    READ,
-    WRITE,
     Versions,
     grouped_order,
     ordered_versions,
@@ -83,10 +81,10 @@ class PageKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; their figures count pages read, and demands on the order of writes that are not decided."""
-        strange = strangers(rows, "not reads, writes or appends of integers")
+        problems = unsupported_rows(rows, "not reads, writes or appends of integers")
         ops = int((rows["kind"] != ELEMENT).sum())
-        if strange:
-            return Findings(ops=ops, unsupported=strange)
+        if problems:
+            return Findings(ops=ops, unsupported=problems)
         table = _PageTable.of(rows)
         out = make_instances(1, self.explain)
         demands, reads = torn_reads(table.pages, table.cells, out)

@@ -88,6 +88,8 @@ def _judge(events, sessions, wanted, out, guilty):
     for cell in range(events.begin.shape[0] - 1):
         pointer, newest, last = events.finished[cell], -1, -1
         for row in range(events.begin[cell], events.begin[cell + 1]):
+            # Real time: what had completed when this row began. `newest` is the newest of it, by what is known of
+            # versions, `last` the one that completed last.
             while pointer < events.finished[cell + 1]:
                 done = events.by_completion[pointer]
                 if events.complete[done] >= events.invoke[row]:
@@ -101,11 +103,14 @@ def _judge(events, sessions, wanted, out, guilty):
                 compared += events.read[row]
                 continue
             mine = events.session[row]
+            # What a session did last is kept by session, and counts only for the cell at hand.
             if sessions.cell[mine] != cell:
                 sessions.cell[mine], sessions.read[mine], sessions.write[mine] = cell, -1, -1
             my_read, my_write = sessions.read[mine], sessions.write[mine]
             order = events.invoke[row]
             if events.read[row]:
+                # What counts as a comparison: of strong reads with whatever completed before, of others with their
+                # session's last.
                 before = last if events.strong[row] and last >= 0 else my_read
                 compared += before >= 0
                 undecided += _undecided(events, row, before)
@@ -119,6 +124,7 @@ def _judge(events, sessions, wanted, out, guilty):
                         record(out, 0, order, cell, (row, newest, 0, -1))
                 if wanted[1] and _misses(events, row, my_write):
                     record(out, 1, order, cell, (row, my_write, 1, -1))
+                # The newest stays, not the last: else a read that went back would excuse the next one.
                 if _newer(events, row, my_read):
                     sessions.read[mine] = row
             else:

@@ -117,6 +117,10 @@ def _build(nodes, edges, group, state):
     begin, end = nodes.begin[group], nodes.begin[group + 1]
     placed, size = 0, 0
     oldest, by_since, first = begin, begin, begin
+    # At the head: `placed` nodes are `gone`, and nothing left has to come before one of them. `limit` is the least
+    # `settled` of those left: nobody who was there only after that (`since`) may be next. The others are `ready`, and
+    # those of them that wait for no edge are in the heap, who was asked for first on top. `oldest`, `by_since` and
+    # `first` only move on.
     while placed < end - begin:
         oldest = _next(nodes.by_settled, oldest, end, gone)
         limit = nodes.settled[nodes.by_settled[oldest]]
@@ -133,12 +137,15 @@ def _build(nodes, edges, group, state):
             _pop(heap, size, nodes.asked)
             size -= 1
         chosen = -1
+        # A node may be next if no other one left was shown before it was asked for. If the one on top may not, nobody
+        # may but the one that was shown first, for whom another one is the rival.
         if size > 0 and _may_be_next(nodes, heap[0], first, second, end):
             chosen = heap[0]
         else:
             least = nodes.by_shown[first]
             if ready[least] and waits[least] == 0 and _may_be_next(nodes, least, first, second, end):
                 chosen = least
+        # Whatever is left has something left before it, so there is a cycle (`_blocker` follows it).
         if chosen < 0:
             return placed
         gone[chosen] = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from checkers.explain.speaker import opening
 from checkers.findings import Finding, Key
 from checkers.source import Source
 from checkers.transactions.graph.edges import PROCESS, REALTIME, RW, WR, WW
@@ -57,7 +58,7 @@ def _cycle(speaker: TxnSpeaker, finding: Finding) -> tuple[str, tuple[dict[str, 
         about = {} if key is None else {"key": speaker.plain_key(key)}
         steps.append(ends | {"kind": KIND_NAMES[kind], "why": why} | about)
     who = "; ".join(speaker.introduced(index) for index in ops[:_MOST_STEPS])
-    told = [step["why"][:1].upper() + step["why"][1:] for step in steps]
+    told = [opening(step["why"]) for step in steps]
     if len(told) > _MOST_STEPS:
         told = [*told[: _MOST_STEPS - 1], f"and so on over {len(told) - _MOST_STEPS} more", told[-1]]
     base = finding.anomaly.removesuffix("-process").removesuffix("-realtime")

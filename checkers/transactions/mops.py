@@ -99,11 +99,11 @@ def _mops(batch: pa.RecordBatch, names: Mapping[str, int]) -> Mops:
     )
 
 
-def _check(source: Source, dialect: Dialect, txns: Txns, mops: Mops, strange: Bools) -> None:
+def _check(source: Source, dialect: Dialect, txns: Txns, mops: Mops, unknown: Bools) -> None:
     """Raise UserError for the first operation that is no transaction of this dialect."""
     sentence, row = "", -1
-    if strange.any():
-        row, sentence = int(np.flatnonzero(strange)[0]), "this operation is not a transaction"
+    if unknown.any():
+        row, sentence = int(np.flatnonzero(unknown)[0]), "this operation is not a transaction"
     rows = txn_of_mops(mops)
     problems = np.where(mops.f >= _EMPTY - 1, 1, dialect.problem(mops, txns.outcome[rows]))
     problems[mops.f == _EMPTY] = 0

@@ -211,3 +211,26 @@ def test_no_example_takes_a_kernel_compiled_twice() -> None:
     ran = subprocess.run([sys.executable, "-c", ONE_KIND], capture_output=True, text=True, check=False)
     count, several = ran.stdout.split(maxsplit=1)
     assert int(count) > 60 and several == "{'search_keys': 5}\n", ran.stderr
+
+
+SET_UP = """
+import gc
+from checkers.compile_all import compile_model
+from checkers.compiled import Kernel
+from checkers.importers.detect import open_source
+from checkers.made.examples import EXAMPLES
+
+compile_model(("isolation", EXAMPLES / "isolation"))
+loaded = {each for each in gc.get_objects() if isinstance(each, Kernel) and each.overloads}
+open_source(%r)
+print([each.py_func.__qualname__ for each in gc.get_objects() if isinstance(each, Kernel) and each.overloads
+       and each not in loaded])
+"""
+
+
+def test_what_is_set_up_reads_texts_of_awdit(tmp_path: Path) -> None:
+    """`make setup` compiles what reads them; no history among the examples is one."""
+    text = tmp_path / "history.txt"
+    text.write_text("w 3 4\nr 5 0\n-----\nr 3 4\n=====\nw 5 7\n")
+    ran = subprocess.run([sys.executable, "-c", SET_UP % str(text)], capture_output=True, text=True, check=False)
+    assert ran.stdout == "[]\n", ran.stderr

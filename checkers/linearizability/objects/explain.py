@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from checkers.explain.speaker import Speaker, key_in, listed
+from checkers.explain.speaker import Speaker, key_in, listed, opening
 from checkers.findings import Finding, Key
 from checkers.linearizability.objects.queue_order import COVERED, MISSING, OVERTAKEN, STUCK_IN
 from checkers.source import Source
@@ -120,7 +120,7 @@ class _Teller:
         element = self._shown(self._speaker.rows[core[0]]["mops"][0]["value"])
         puts = [index for index in core[1:] if self._f(index) == "enqueue"]
         gets = [index for index in core[1:] if self._f(index) == "dequeue"]
-        first = f"{_upper(self._noun(core[0]))} took from {queue} what was not in"
+        first = f"{opening(self._noun(core[0]))} took from {queue} what was not in"
         moment = f"when it completed at {self._speaker.when(core[0], 'complete')}"
         if not puts:
             return f"{first}: {moment}, no enqueue of {element} had begun."
@@ -131,7 +131,7 @@ class _Teller:
         early, late, out, *rest = core
         said = self._speaker
         one, other = (self._shown(said.rows[index]["mops"][0]["value"]) for index in (early, late))
-        first = f"{_upper(queue)} is not first in, first out: {one} was put in before {other}"
+        first = f"{opening(queue)} is not first in, first out: {one} was put in before {other}"
         order = f"{self._noun(early)} {said.ended(early)}, before {self._noun(late)} {said.began(late)}"
         if not rest:
             return f"{first} ({order}), but {self._noun(out)} took {other} out, and {one} never came out."
@@ -146,7 +146,7 @@ class _Teller:
         due = [index for index in puts if self._speaker.rows[index]["mops"][0]["value"] not in known]
         many = f"only {len(takes)} dequeue{'s' if len(takes) > 1 else ''} of unknown outcome could have taken them"
         why = f"nobody returned what {self._listed(due)} put into {queue}, and {many}"
-        return f"{_upper(self._listed(shown))} came too early: {why}." if shown else f"{_upper(why)}."
+        return f"{opening(self._listed(shown))} came too early: {why}." if shown else f"{opening(why)}."
 
     def _covered(self, core: list[int], queue: str) -> str:
         look, said = core[0], self._speaker
@@ -156,7 +156,7 @@ class _Teller:
             took = self._f(index) == "dequeue"
             times.append(f"{self._noun(index)} {said.began(index) if took else said.ended(index)}")
         inside = f"something was in all that time: {listed(times[:_CORE], len(times) - len(times[:_CORE]))}"
-        return f"{_upper(self._noun(look))} found {queue} empty {ran}, yet {inside}."
+        return f"{opening(self._noun(look))} found {queue} empty {ran}, yet {inside}."
 
     def _listed(self, indices: Sequence[int]) -> str:
         nouns = [self._noun(index) for index in indices if index in self._speaker.rows]
@@ -172,7 +172,7 @@ class _Teller:
         facts, stuck = finding.facts, int(finding.facts["stuck"])
         alone = "of these operations" if "pattern" in facts else "of the operations"
         where = "" if self._model == "multi-register" else f" ({self._where(finding)})"
-        first = f"{_upper(self._noun(stuck))}{where} fits into no order {alone}."
+        first = f"{opening(self._noun(stuck))}{where} fits into no order {alone}."
         states = list(dict.fromkeys(self._state(state["state"]) for state in facts["states"]))
         more = facts["configurations"] > len(facts["states"])
         could = " or ".join(states[:_NAMED]) + (" or others" if more or len(states) > _NAMED else "")
@@ -233,9 +233,11 @@ class _Teller:
         return f"the get returned {self._shown(mop['value']) if mop['value'] is not None else 'nothing'}"
 
     def _why_members(self, seen: Sequence[int], state: Sequence[int | None]) -> str:
-        strange = [self._shown(value) for value in seen if value not in state]
+        unexpected = [self._shown(value) for value in seen if value not in state]
         missed = [self._shown(value) if value is not None else "something" for value in state if value not in seen]
-        parts = [f"it shows {listed(strange[:_NAMED], len(strange) - _NAMED)} that was not in"] if strange else []
+        parts = (
+            [f"it shows {listed(unexpected[:_NAMED], len(unexpected) - _NAMED)} that was not in"] if unexpected else []
+        )
         parts += [f"it does not show {listed(missed[:_NAMED], len(missed) - _NAMED)} that was in"] if missed else []
         return " and ".join(parts)
 
@@ -277,7 +279,3 @@ class _Teller:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:30]}…{text[-40:]}"
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

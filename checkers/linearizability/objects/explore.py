@@ -217,6 +217,7 @@ def _expand_set(sets, search, target, place, event):
         new = step(ops, row, state, search.store, event)
         if new == NO_ROOM:
             return np.int64(NO_ROOM)
+        # If it neither changed anything nor had anything forgiven, the configuration would be the same again.
         if forgive(ops, row, window) or new != state:
             unset_bit(window.available, 0, target)
             unset_bit(window.owed, 0, target)
@@ -224,6 +225,8 @@ def _expand_set(sets, search, target, place, event):
             if cost < 0:
                 return cost
             work += cost
+    # What an owed read shows is a goal. The farthest is put first, so that the nearest lies on top and is gone on from
+    # first; a configuration that was dropped meanwhile (its state is negative) is not extended any more.
     distances(search, place, state)
     slot = farthest(window, search.goals)
     while slot >= 0 and visited.state[place] >= 0:

@@ -11,7 +11,7 @@ import numpy as np
 from checkers.columns.codes import NIL, UNSUPPORTED, Ints, told_value
 from checkers.columns.dense import together
 from checkers.columns.grouping import KeyedOps
-from checkers.columns.mops import ADDRESS, Columns, MopProjection, strangers
+from checkers.columns.mops import ADDRESS, Columns, MopProjection, unsupported_rows
 from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, Key, refuse_unsupported
@@ -123,9 +123,9 @@ class ObjectKernel:
     def __call__(self, rows: Columns) -> Findings:
         """Findings over all objects; nothing is judged if there are operations that the model does not know."""
         sorted_out = rows | {"kind": np.where(self._strange(rows), UNSUPPORTED, rows["kind"])}
-        strange = strangers(sorted_out, f"not {OBJECT_MODELS[self.model].about}")
-        if strange:
-            return Findings(ops=len(np.unique(rows["invoke"])), unsupported=strange)
+        problems = unsupported_rows(sorted_out, f"not {OBJECT_MODELS[self.model].about}")
+        if problems:
+            return Findings(ops=len(np.unique(rows["invoke"])), unsupported=problems)
         count = len(np.unique(rows["invoke"]))
         return self.judged(rows).findings(count) if count else Findings()
 
@@ -143,8 +143,8 @@ class ObjectKernel:
             return np.zeros(len(rows["kind"]), np.bool_)
         kind, nothing = rows["kind"], rows["value"] == NIL
         needs = np.isin(kind, (ENQUEUE, ADD, REMOVE, PUT, APPEND, ELEMENT)) & nothing
-        strange = needs | ((rows["size"] != 1) & (kind != ELEMENT)) | ((kind == NIL_READ) & ~nothing)
-        return strange | self._said_alike(rows) if self.model == "kv-append" else strange
+        unknown = needs | ((rows["size"] != 1) & (kind != ELEMENT)) | ((kind == NIL_READ) & ~nothing)
+        return unknown | self._said_alike(rows) if self.model == "kv-append" else unknown
 
     def _said_alike(self, rows: Columns) -> Any:
         """Which values are written as another of the same object is, such as 1 beside "1": no string is like that. Else

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from checkers.explain.speaker import Speaker, listed
+from checkers.explain.speaker import Speaker, listed, opening
 from checkers.findings import Finding
 from checkers.source import Source
 from checkers.verdict import Anomaly
@@ -35,10 +35,6 @@ def _realtime(speaker: Speaker, source: int, target: int) -> dict[str, Any]:
     return _step(speaker, source, target, "realtime", why)
 
 
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _unwritten(speaker: Speaker, finding: Finding) -> tuple[str, list[dict[str, Any]]]:
     op, failed, _, _ = finding.ops
     is_cas = speaker.rows[op]["mops"][0]["f"] == "cas"
@@ -54,7 +50,7 @@ def _before_write(speaker: Speaker, finding: Finding) -> tuple[str, list[dict[st
     order = f"{speaker.ended(seen)}, before {speaker.noun(write)} {speaker.began(write)}"
     first = f"{speaker.did(seen, finding.key)} and {order}."
     second = (
-        f"{_upper(speaker.noun(write))} is what that value comes from, and nobody sees a value before it is written."
+        f"{opening(speaker.noun(write))} is what that value comes from, and nobody sees a value before it is written."
     )
     return f"{first} {second}", [_realtime(speaker, seen, write)]
 
@@ -97,7 +93,7 @@ def _overlap(speaker: Speaker, finding: Finding) -> tuple[str, list[dict[str, An
 
 def _lost_update(speaker: Speaker, finding: Finding) -> tuple[str, list[dict[str, Any]]]:
     one, other, _, _ = finding.ops
-    first = f"{_upper(speaker.noun(one))} of {speaker.key(finding.key)} and {speaker.noun(other)} both took effect."
+    first = f"{opening(speaker.noun(one))} of {speaker.key(finding.key)} and {speaker.noun(other)} both took effect."
     value = speaker.expected(one)
     second = f"The key held {value} only once, so the second of them must have found another value: an update was lost."
     return f"{first} {second}", []
@@ -105,7 +101,7 @@ def _lost_update(speaker: Speaker, finding: Finding) -> tuple[str, list[dict[str
 
 def _cycle(speaker: Speaker, finding: Finding) -> tuple[str, list[dict[str, Any]]]:
     one, before, _, _ = finding.ops
-    first = f"{_upper(speaker.noun(one))} of {speaker.key(finding.key)} builds on {speaker.noun(before)}."
+    first = f"{opening(speaker.noun(one))} of {speaker.key(finding.key)} builds on {speaker.noun(before)}."
     if one == before:
         return f"{first} It took effect on the value that only it wrote.", []
     return (

@@ -68,9 +68,9 @@ class RegisterKernel:
     def __call__(self, keyed: KeyedOps) -> Findings:
         """Findings over all the keys; nothing is judged if there are operations that the model does not know."""
         columns = keyed.columns
-        strange = columns.invoke[columns.kind == UNSUPPORTED]
-        if len(strange):
-            return Findings(ops=len(columns.kind), unsupported=unsupported(strange, NO_REGISTER))
+        unknown = columns.invoke[columns.kind == UNSUPPORTED]
+        if len(unknown):
+            return Findings(ops=len(columns.kind), unsupported=unsupported(unknown, NO_REGISTER))
         out = make_instances(len(ZONE_ANOMALIES), self.explain)
         answers = judge_zones(columns, out)
         judged = Findings(len(columns.kind), len(answers))

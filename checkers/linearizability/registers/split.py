@@ -69,13 +69,13 @@ class RegisterSplit:
         key = places_of(flat.address, self.addresses)
         mine = np.flatnonzero(key >= 0)
         kind, invoke = flat.kind[mine].astype(np.int64), flat.invoke[mine]
-        strange = unsupported(invoke[kind == UNSUPPORTED], NO_REGISTER)
+        problems = unsupported(invoke[kind == UNSUPPORTED], NO_REGISTER)
         doubts = frozenset([MISMATCHED]) if (kind == FAILED_CAS).any() else frozenset[str]()
         kind[kind == FAILED_CAS] = FAILED_WRITE
         rows = Rows(key[mine], invoke, flat.complete[mine], kind, flat.value[mine], flat.expected[mine])
         cas = np.flatnonzero(kind == CAS)
         links = rows.chosen(cas)._replace(kind=np.full(len(cas), _LINK), value=rows.expected[cas])
-        told = SplitFindings(Findings(len(mine), unsupported=strange), doubts=doubts)
+        told = SplitFindings(Findings(len(mine), unsupported=problems), doubts=doubts)
         return _thinned(joined([rows.chosen(np.flatnonzero(kind != UNSUPPORTED)), links])), told
 
     def gather(self, rows: Rows) -> tuple[Zones, Rows, SplitFindings]:

@@ -117,6 +117,7 @@ def _number_values(ops, start, stop, scratch):
         clusters.parent[cluster] = -1
         clusters.child[cluster] = -1
         clusters.flags[cluster] = 0
+    # Cluster 0 is that of the initial value, which nobody writes.
     count = 1
     for row in range(start, stop):
         if ops.kind[row] == WRITE or ops.kind[row] == CAS:
@@ -192,6 +193,7 @@ def _link_chains(ops, key, count, scratch, out):
         parent = clusters.parent[cluster]
         if clusters.flags[cluster] & _COUNTED == 0 or parent < 0:
             continue
+        # Values are unique, so a value can be replaced once.
         other = clusters.child[parent]
         if other < 0:
             clusters.child[parent] = cluster

@@ -175,6 +175,9 @@ def _search(ground, board, wanted, trip, used):
     if start >= 0:
         tail = _visit(board, trip.target - base, start, -1, trip.kind, trip.mark, 0)
     level = tail
+    # Breadth first over pairs of a node and a state of the automaton that knows what may still follow (`_step`). Nodes
+    # at `depth` steps are queue[head:level], those one step farther are queue[level:tail]; so the first walk that
+    # closes is a shortest one.
     while head < tail:
         code = np.int64(board.queue[head])
         head += 1
@@ -244,6 +247,8 @@ def find_walks(ground, board, wanted, starts, most_work, walks):
         for edge in range(first, min(starts.at[group + 1], first + starts.tries[group])):
             if walks.used[1] > most_work or better == 0:
                 break
+            # A walk that passes a node twice proves as much, but is no cycle that a reader expects: go on for a simple
+            # one, and then for at most 16 more edges for one that is shorter still.
             found = walks.status[group]
             better -= 1 if found == SIMPLE else 0
             deepest = walks.length[group] - 1 if found == SIMPLE else np.int64(2**40)

@@ -85,6 +85,9 @@ def put_product(edges, readers, writers, stamp, kind, key):
             for writer in writers:
                 put(edges, reader, writer, kind, key)
         return
+    # `helper` points to all writers, for readers that do not write; `helper + 1` to the writers that do not read, for
+    # readers that write too, lest one get an edge to itself: these are tied to each other both ways. A stamp of `mark`
+    # tells who reads, of `mark + 1` who does both.
     helper, mark = edges.used[1], edges.used[1]
     edges.used[1] += 2
     for reader in readers:

@@ -17,6 +17,8 @@ def pass_bounds(order, source, target, begin, end, source_begin, target_end):
     `source` and `target` are places in `begin` and `end`, or -1 for nodes that are not there: of these ties know what
     `source_begin` and `target_end` say, which are brought up to date for the others.
     """
+    # Begins go forward along the order and ends backward, so where ties agree with the order one turn is enough; what
+    # runs against it takes another. Bounds only narrow and are of finitely many, so it ends.
     changed = True
     while changed:
         changed = False

@@ -31,6 +31,7 @@ def _emit(graph, entering, invoke, complete, completing, left, queue):
             queue[tail] = node
             tail += 1
     while True:
+        # Kahn's algorithm for the edges that are there …
         while head < tail:
             node = queue[head]
             head += 1
@@ -41,6 +42,8 @@ def _emit(graph, entering, invoke, complete, completing, left, queue):
                 if entering[target] == 0 and (target >= timed or target < released):
                     queue[tail] = target
                     tail += 1
+        # … and for real time, whose edges nobody writes down: who began before the first completion of what is left
+        # waits for nothing any more. What neither lets out lies on a cycle or behind one.
         while ended < completing.shape[0] and not left[completing[ended]]:
             ended += 1
         frontier = complete[completing[ended]] if ended < completing.shape[0] else NEVER

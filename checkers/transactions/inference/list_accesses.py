@@ -151,6 +151,8 @@ def _inspect_lists(work, accesses, store, key):
     begin = trunks.start[key]
     for at in range(trunks.length[key]):
         _note(work, accesses, key, store.pool[begin + at], at, 0, trunk_wrong)
+    # Each list that was read is walked from its leaf up the fork to where it leaves the trunk (-1 - node elements of
+    # it), and down the trunk; `mark` tells the elements of one list from those of others, so that duplicates show.
     mark = np.int64(1)
     for i in range(orders.places[key], orders.places[key + 1]):
         leaf = orders.nodes[i]
@@ -283,6 +285,7 @@ def _seen_last(work, accesses, store, key, read):
 
 @lean
 def _infer_key(work, accesses, store, key, edges, out, problem):
+    # First the order of the versions, and what is wrong in it by itself; then each read's place in it.
     _index_appends(work, accesses, key, problem)
     size = _index_order(work, accesses, store.orders, key)
     _inspect_lists(work, accesses, store, key)

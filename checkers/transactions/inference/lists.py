@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import INFO
+from checkers.columns.codes import INFO, READ
 from checkers.columns.instances import Instances, make_instances
 from checkers.columns.valuemap import make_value_map
 from checkers.compiled import kernel
@@ -17,7 +17,6 @@ from checkers.transactions.inference.list_orders import settle
 from checkers.transactions.inference.prefix_trees import (
     APPEND,
     NOBODY,
-    READ,
     SKIPPED,
     Ids,
     Ints,

@@ -13,14 +13,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import OK
+from checkers.columns.codes import OK, READ
 from checkers.columns.instances import record
 from checkers.compiled import lean
 
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]
 
-READ: Final = 0
 APPEND: Final = 1
 SKIPPED: Final = 2
 """A read that says nothing: of a transaction that failed or whose outcome is unknown."""
@@ -158,11 +157,14 @@ def observe(lists, key, txn, values, start, stop):
     shared = min(held, size)
     for i in range(shared):
         if pool[begin + i] != values[start + i]:
+            # It leaves the trunk here: -1 - i stands for the trunk's first i elements as the parent of a fork's first
+            # node.
             parent = np.int64(-1 - i)
             for k in range(i, size):
                 parent = np.int64(_child(forks, key, parent, values[start + k], k + 1))
             forks.first[parent] = min(forks.first[parent], txn)
             return np.int32(parent)
+    # A list that goes on where the trunk ends is the trunk from now on; only forks are trees.
     if size > held:
         for i in range(held, size):
             pool[begin + i] = values[start + i]

@@ -134,12 +134,14 @@ def _index_writes(work, accesses, key, problem):
             lowest = min(lowest, accesses.value[i]) if any_value else accesses.value[i]
             highest = max(highest, accesses.value[i]) if any_value else accesses.value[i]
             any_value = True
+    # Values in a small range get a place each, others are hashed: `reset` decides by the range.
     reset(work.values, end - begin + high - low, lowest, highest)
     for i in range(begin, end):
         other = insert(work.values, accesses.written[i], i - begin)
         if other >= 0 and problem[0] < 0:
             problem[0], problem[1], problem[2] = key, accesses.write_txn[i], accesses.write_txn[begin + other]
     count = end - begin
+    # Writes have the first numbers, in their order; values that were only read come behind them, unset last.
     for i in range(low, high):
         if accesses.value[i] == NIL:
             work.version[i - low] = -1
@@ -196,6 +198,7 @@ def _later(work, accesses, base, version, versions, count):
     if ended == NEVER:
         return 0
     low, high = 0, count
+    # `ranked` is in order of `begun`: what begins behind `ended` is ranked[low:].
     while low < high:
         middle = (low + high) // 2
         if work.begun[work.ranked[middle]] > ended:
@@ -204,6 +207,7 @@ def _later(work, accesses, base, version, versions, count):
             low = middle + 1
     if low == count:
         return 0
+    # best[3 * low:][:3] are those of ranked[low:] that end first. The version itself is none of its own successors.
     one, two, three = work.best[3 * low], work.best[3 * low + 1], work.best[3 * low + 2]
     if one == version:
         one, two = two, three
@@ -213,6 +217,8 @@ def _later(work, accesses, base, version, versions, count):
         return 0
     found, first = 0, work.ended[one]
     second = work.ended[two] if two >= 0 else NEVER
+    # Right behind is what no other lies between: it begins before the first of the others ends. One that ends first is
+    # measured by the second, for it does not lie before itself.
     for rank in range(low, count):
         other = work.ranked[rank]
         if work.begun[other] > max(first, second):
@@ -353,6 +359,7 @@ def _judge_reads(work, accesses, key, versions, out):
     work.updater[:versions] = -1
     for read in range(low, accesses.read_at[key + 1]):
         version, txn = work.version[read - low], accesses.read_txn[read]
+        # Versions: those written, those only read, unset.
         if version < writes:
             writer = accesses.write_txn[base + version]
             if accesses.write_outcome[base + version] == FAIL:
@@ -362,6 +369,7 @@ def _judge_reads(work, accesses, key, versions, out):
         elif version < versions - 1:
             record(out, UNWRITTEN, txn, key, (txn, -1, -1, -1))
         if accesses.read_flags[read] & UPDATES:
+            # -1: nobody read it and wrote then; >= 0: who did; -2: two did, which is told once.
             if work.updater[version] >= 0:
                 record(out, LOST_UPDATE, txn, key, (work.updater[version], txn, -1, -1))
                 work.updater[version] = -2
@@ -398,12 +406,14 @@ def link_registers(batch, by_key, flags, out):
             key = batch.key[mop]
             known = by_key[key]
             flags[mop] = 0
+            # `known` is of this transaction only if it says so: scratch is never cleared.
             again = known[0] == txn
             if not again:
                 known[0], known[2], known[3] = txn, -1, -1
             if batch.is_read[mop]:
                 if not again:
                     flags[mop], known[3] = EXTERNAL, mop
+                # Behind its first micro-operation on a key a transaction has to read what it last read or wrote there.
                 elif batch.outcome[row] == OK and not clash and batch.value[mop] != batch.value[known[1]]:
                     clash = True
                     record(out, INTERNAL, txn, key, (txn, mop - batch.offsets[row], -1, -1))

@@ -108,6 +108,9 @@ def have_order(work, versions, count):
     sort_edges(work, versions, count)
     sort_by_time(by_end, work.ended, unset)
     sort_by_time(by_begin, work.begun, unset)
+    # `by_end[first]` ends first of the versions that have no place yet, `by_end[second]` next. Whoever begins behind
+    # that end has to wait; `by_begin[:begun]` need not. Each of the three only moves on, so all turns together are
+    # linear.
     first, second, begun = 0, 1, 0
     while True:
         while first < unset and state[by_end[first]] & _PLACED:
@@ -121,8 +124,10 @@ def have_order(work, versions, count):
         while begun < unset and work.begun[by_begin[begun]] <= earliest:
             tail = _release(by_begin[begun], state, waiting, queue, tail)
             begun += 1
+        # It does not wait for itself: what it may still have to wait for is the second that ends.
         if second == unset or work.begun[by_end[first]] <= work.ended[by_end[second]]:
             tail = _release(by_end[first], state, waiting, queue, tail)
+        # All that are left wait for each other: in a circle of edges and real time.
         if head == tail:
             return False
         version = queue[head]

@@ -124,6 +124,7 @@ def find_contradiction(work, versions):
     for version in range(versions):
         by_end[version] = version
     sort_by_time(by_end, work.ended, versions)
+    # order[rank] is which of by_end[:rank + 1] began last.
     widest, widest_by = np.int64(-2), 0
     for rank in range(versions):
         version = by_end[rank]
@@ -134,6 +135,8 @@ def find_contradiction(work, versions):
         version = by_end[rank]
         if work.ended[version] == NEVER:
             break
+        # by_end[:low] ended before this one began, so each of them comes before it. It comes before one of them if
+        # that began after it had ended: then the one of them that began last did.
         low, high = 0, rank
         while low < high:
             middle = (low + high) // 2

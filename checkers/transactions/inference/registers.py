@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import NIL, OK
+from checkers.columns.codes import NIL, OK, READ, WRITE
 from checkers.columns.instances import Instances, make_instances
 from checkers.columns.valuemap import make_value_map
 from checkers.transactions.graph.edges import Edges, grown_edges, make_edges, written
@@ -22,9 +22,6 @@ from checkers.transactions.inference.register_accesses import (
     link_registers,
 )
 from checkers.transactions.mops import Codes, Dialect, Mops, Txns, txn_of_mops
-
-READ: Final = 0
-WRITE: Final = 1
 
 
 def _problem(mops: Mops, outcome: Codes) -> Codes:

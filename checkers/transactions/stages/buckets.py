@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.columns.instances import Instances, make_instances
 from checkers.compiled import lean
@@ -36,7 +37,7 @@ from checkers.transactions.inference.register_accesses import CLASSES as REGISTE
 from checkers.transactions.inference.registers import group_registers, infer_edges
 from checkers.transactions.mops import Txns
 from checkers.transactions.stages.packing import address_hashes, pack, unpack
-from checkers.transactions.stages.pieces import FINDINGS, TIMED, Row, as_batch, encode_findings
+from checkers.transactions.stages.pieces import FINDINGS, TIMED, Row, encode_findings
 from checkers.transactions.stages.times import merged_times
 
 HELPER: Final = -2
@@ -91,19 +92,19 @@ class BucketJudge:
         rows = (Row(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
         for bucket, group in groupby(rows, key=lambda row: row.bucket):
             if bucket < 0:
-                yield as_batch(list(group))
+                yield bucket_batch(list(group))
                 continue
             told, parts = list[bytes](), list[bytes]()
             for row in group:
                 (told if row.piece == TIMED else parts).append(row.data)
             times = merged_times([unpack(data)[0] for data in told])
-            yield as_batch([Row(TIMES, bucket, pack([np.array(times)]))])
+            yield bucket_batch([Row(TIMES, bucket, pack([np.array(times)]))])
             if sum(map(len, parts)) > self.most_bytes:
                 reason = TOO_LARGE.format(sum(map(len, parts)), self.most_bytes)
-                yield as_batch([Row(SKIPPED, bucket, reason.encode())])
+                yield bucket_batch([Row(SKIPPED, bucket, reason.encode())])
             elif parts:
                 for row in self._judge(bucket, [unpack(data) for data in parts], times.usual):
-                    yield as_batch([row])
+                    yield bucket_batch([row])
 
     def _judge(self, bucket: int, parts: list[list[Any]], usual: int) -> Iterator[Row]:
         judged = _judge_lists(parts, self.explain) if self.model == "list-append" else self._judge_registers(parts)

@@ -21,11 +21,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.transactions.graph.intervals import pass_bounds
 from checkers.transactions.stages.buckets import LOOSE, PLACED, Block, is_loose
 from checkers.transactions.stages.packing import pack, unpack
-from checkers.transactions.stages.pieces import Row, as_batch
+from checkers.transactions.stages.pieces import Row
 
 CHANGED: Final = -8
 """Bucket of what goes to the driver: that homes had news for each other."""
@@ -106,7 +107,7 @@ class Sender:
                 for home in np.unique(np.concatenate(ends)).tolist():
                     if home >= 0:
                         mine = (ends[0] == home) | (ends[1] == home)
-                        yield as_batch([Row(home, LOOSE, pack(only(block, mine)))])
+                        yield bucket_batch([Row(home, LOOSE, pack(only(block, mine)))])
 
 
 def loose_homes(block: Block, usual: int, homes: Homes) -> tuple[Any, Any]:
@@ -154,7 +155,7 @@ class Settler:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for home, group in groupby(rows_of(batches), key=lambda row: row.bucket):
             if home >= 0:
-                yield as_batch(list(self._settled(home, _met(home, group, self.usual, self.homes)[0])))
+                yield bucket_batch(list(self._settled(home, _met(home, group, self.usual, self.homes)[0])))
 
     def _settled(self, home: int, before: HomeState) -> Iterator[Row]:
         after = tightened(before)
@@ -188,7 +189,7 @@ class Placer:
             for block, owner in edges:
                 mine = only(block, owner == home)
                 ends = (*_interval(mine.source, mine.source_lasts, known), *_interval(mine[2], mine[3], known))
-                yield as_batch([Row(home, PLACED, pack((*mine, *ends)))] if len(mine.kind) else [])
+                yield bucket_batch([Row(home, PLACED, pack((*mine, *ends)))] if len(mine.kind) else [])
 
 
 def _with_targets(known: HomeState) -> HomeState:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import bucket_batch
 from checkers.compiled import lean
 from checkers.findings import Findings
 from checkers.source import Source
@@ -62,7 +63,7 @@ class PieceReader:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for piece in batch.column(0).to_pylist():
-                yield as_batch(self._rows(int(piece)))
+                yield bucket_batch(self._rows(int(piece)))
 
     def _rows(self, piece: int) -> list[Row]:
         try:
@@ -84,13 +85,6 @@ class PieceReader:
         """What each bucket is told of the piece's transactions, ahead of its rows."""
         data = pack([times_of(txns)])
         return [Row(bucket, TIMED, data) for bucket in range(self.buckets)]
-
-
-def as_batch(rows: list[Row]) -> pa.RecordBatch:
-    """Rows as Spark takes them."""
-    columns = (pa.int32(), pa.int32(), pa.binary())
-    arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(columns)]
-    return pa.RecordBatch.from_arrays(arrays, names=["bucket", "piece", "data"])
 
 
 def _findings(out: Any, classes: tuple[str, ...], addresses: Ints, txns: Txns) -> bytes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol, Self
 
+from checkers.columns.batches import bucket_batch
 from checkers.transactions.stages.buckets import FIRM, LOOSE
 from checkers.transactions.stages.loose import CHANGED, Homes, Placer, Sender, Settler
 from checkers.transactions.stages.packing import unpack
-from checkers.transactions.stages.pieces import Row, Stage, as_batch
+from checkers.transactions.stages.pieces import Row, Stage
 from checkers.transactions.stages.stretches import (
     SIZES,
     ByOrders,
@@ -58,7 +59,9 @@ class Blocks(Protocol):
 def combined(rows: list[Row], combine: Stage) -> list[Row]:
     """The rows put together in this process."""
     return [
-        Row(*row) for batch in combine(iter([as_batch(rows)])) for row in zip(*batch.to_pydict().values(), strict=True)
+        Row(*row)
+        for batch in combine(iter([bucket_batch(rows)]))
+        for row in zip(*batch.to_pydict().values(), strict=True)
     ]
 
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.engines.shuffle import most_bytes
 from checkers.engines.spark import SparkEngine, mapped
@@ -29,7 +30,6 @@ from checkers.transactions.stages.pieces import (
     PieceReader,
     Row,
     Stage,
-    as_batch,
     encode_findings,
 )
 from checkers.transactions.stages.pipeline import Inferences, Related, Search, combined, relate
@@ -94,7 +94,7 @@ class ToldMerger:
                 findings = merged((findings, more), max(1, self.explain))
             elif row.bucket not in kept or _first_told(row) < _first_told(kept[row.bucket]):
                 kept[row.bucket] = row
-        yield as_batch([Row(FINDINGS, 0, encode_findings(findings)), *kept.values()])
+        yield bucket_batch([Row(FINDINGS, 0, encode_findings(findings)), *kept.values()])
 
 
 def _first_told(row: Row) -> tuple[Any, ...]:

@@ -16,13 +16,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import bucket_batch
 from checkers.transactions.graph.cycles import Cycles, find_cycles
 from checkers.transactions.graph.edges import Edges
 from checkers.transactions.mops import Txns
 from checkers.transactions.stages.buckets import Block
 from checkers.transactions.stages.loose import Placed, only, rows_of
 from checkers.transactions.stages.packing import pack, unpack
-from checkers.transactions.stages.pieces import Row, as_batch
+from checkers.transactions.stages.pieces import Row
 from checkers.transactions.stages.windows import EXTENTS, WindowPlan, dealt, merged_extents, placed
 
 CYCLES: Final = -7
@@ -103,7 +104,7 @@ class Union:
         if rows:
             extents = np.concatenate([unpack(data)[0] for data in rows])
             found = np.array(merged_extents(extents.tolist(), self.pad), np.int64)
-            yield as_batch([Row(EXTENTS, 0, pack([_coarser(found, self.most)]))])
+            yield bucket_batch([Row(EXTENTS, 0, pack([_coarser(found, self.most)]))])
 
 
 def _coarser(extents: Any, most: int) -> Any:
@@ -135,7 +136,7 @@ class Gatherer:
         for step in range(int((end - begin).max(initial=-1)) + 1):
             mine = touching[begin + step <= end]
             for bucket, part in dealt((begin + step)[begin + step <= end]):
-                yield as_batch([Row(bucket, 0, pack(only(Block(*edges[:6]), mine[part])))])
+                yield bucket_batch([Row(bucket, 0, pack(only(Block(*edges[:6]), mine[part])))])
 
     def _touched(self, edges: Placed) -> tuple[Any, Any]:
         """The first and the last stretch that both ends touch; lows and highs both ascend, so each touches a range."""
@@ -164,7 +165,7 @@ class CycleFinder:
             edges, hashes, ids = edges_of([Block(*unpack(row.data)) for row in group])
             txns = self.fetch(ids)
             found = {n: _named(find_cycles(edges, txns, n, self.explain), hashes, ids) for n in self.orders}
-            yield as_batch([Row(CYCLES, 0, msgspec.msgpack.encode(found))])
+            yield bucket_batch([Row(CYCLES, 0, msgspec.msgpack.encode(found))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class CycleMerger:
                 for orders, found in decode_cycles(data).items():
                     total[orders] = _together(total.get(orders, FoundCycles()), found, self.explain)
         if total:
-            yield as_batch([Row(CYCLES, 0, msgspec.msgpack.encode(total))])
+            yield bucket_batch([Row(CYCLES, 0, msgspec.msgpack.encode(total))])
 
 
 def decode_cycles(data: bytes) -> ByOrders:

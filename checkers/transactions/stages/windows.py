@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.transactions.graph.edges import FREE
 from checkers.transactions.graph.order import leftovers
@@ -30,7 +31,7 @@ from checkers.transactions.graph.projections import Graph, label, plain
 from checkers.transactions.stages.buckets import LOOSE, PLACED, Block
 from checkers.transactions.stages.loose import Placed, natural, rows_of
 from checkers.transactions.stages.packing import pack, unpack
-from checkers.transactions.stages.pieces import Row, as_batch
+from checkers.transactions.stages.pieces import Row
 from harness.errors import HarnessError
 
 EXTENTS: Final = -3
@@ -92,7 +93,7 @@ class WindowSplit:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in rows_of(batches):
             if row.bucket >= 0:
-                yield as_batch(list(self._split(placed(row), row.piece)))
+                yield bucket_batch(list(self._split(placed(row), row.piece)))
 
     def _split(self, edges: Placed, kind: int) -> Iterator[Row]:
         plan, span = self.plan, self.plan.span(edges)
@@ -125,11 +126,11 @@ class WindowJudge:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for window, group in groupby(rows_of(batches), key=lambda row: row.bucket):
             if window == EXTENTS:
-                yield as_batch(list(group))
+                yield bucket_batch(list(group))
             else:
                 extents = _judged([_sent(row) for row in group])
                 if len(extents):
-                    yield as_batch([Row(EXTENTS, 0, pack([extents]))])
+                    yield bucket_batch([Row(EXTENTS, 0, pack([extents]))])
 
 
 def _sent(row: Row) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ from checkers.catalog.calls import (
     TableSeen,
     Tablet,
 )
+from checkers.catalog.refute import _name_of as name_of
 from checkers.catalog.refute import refutations
 from checkers.catalog.schemas import ADD, DROP_SECOND, schema_findings
 from checkers.catalog.schemas import RENAME as RENAME_COLUMN
@@ -345,3 +346,11 @@ def test_findings_name_the_table_and_the_operations_that_show_it() -> None:
     assert named(*raised, made(), sees(2, 3, 1), sees(4, 5, 0)) == [("version-went-back", 1, (2, 4))]
     assert named(made(), shown(2, 3, 11, RUNS), shown(4, 5, 12)) == [("tablet-came-back", 1, (2, 4))]
     assert named(made(), shown(2, 3, 11), shown(4, 6, 12), shown(7, 8, 11)) == [("tablet-came-back", 1, (2, 4, 7))]
+
+
+def test_a_call_that_says_nothing_of_a_table_leaves_it_its_id() -> None:
+    """What is refuted is told, whichever call shows it: a crash would be told as `unknown`."""
+    assert name_of(made(name=3), 7) == 3
+    assert name_of(listed(2, 3, TableSeen(2, False, 8, 0), TableSeen(4, False, 7, 0)), 7) == 4
+    assert name_of(listed(2, 3, TableSeen(2, False, 8, 0)), 7) == 7
+    assert name_of(listed(2, 3), 7) == 7

@@ -31,6 +31,7 @@ from checkers.made.examples import EXAMPLES
 from harness.errors import UserError
 
 GIB = 1 << 30
+EXAMPLE = EXAMPLES / "register" / "stale-read.edn"
 
 
 @pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])
@@ -62,16 +63,21 @@ def test_what_can_not_judge_is_refused(master: str, settings: dict[str, str], se
         refuse_settings(master, settings)
 
 
+def refusal(variable: str, place: Path) -> str:
+    """The one sentence with which the command does not judge on Spark, where a variable of its surroundings is so."""
+    command = [sys.executable, "-m", "assay.cli", "check", EXAMPLE, "--model", "register", "--engine", "spark"]
+    setting = {**os.environ, variable: str(place)}
+    ran = subprocess.run(command, capture_output=True, text=True, env=setting, check=False)
+    assert (ran.returncode, ran.stdout) == (254, "")
+    (line,) = ran.stderr.splitlines()
+    return line
+
+
 @pytest.mark.spark
 def test_what_hides_damage_is_refused_wherever_it_is_set(tmp_path: Path) -> None:
     """Spark's own file of settings is read by its JVM, which the command line knows nothing of."""
     (tmp_path / "spark-defaults.conf").write_text("spark.sql.files.ignoreCorruptFiles true\n")
-    example = EXAMPLES / "register" / "stale-read.edn"
-    command = [sys.executable, "-m", "assay.cli", "check", example, "--model", "register", "--engine", "spark"]
-    setting = {**os.environ, "SPARK_CONF_DIR": str(tmp_path)}
-    ran = subprocess.run(command, capture_output=True, text=True, env=setting, check=False)
-    assert (ran.returncode, ran.stdout) == (254, "")
-    (line,) = ran.stderr.splitlines()
+    line = refusal("SPARK_CONF_DIR", tmp_path)
     assert "spark.sql.files.ignoreCorruptFiles hides damage" in line
 
 
@@ -187,12 +193,7 @@ def test_a_jvm_that_dies_as_it_starts_is_one_sentence(launcher: str, tmp_path: P
     java.parent.mkdir()
     java.write_text(JAVA_THAT_DIES.format(launcher=launcher.format(java=shutil.which("java"))))
     java.chmod(0o755)
-    example = EXAMPLES / "register" / "stale-read.edn"
-    command = [sys.executable, "-m", "assay.cli", "check", example, "--model", "register", "--engine", "spark"]
-    setting = {**os.environ, "JAVA_HOME": str(tmp_path)}
-    ran = subprocess.run(command, capture_output=True, text=True, env=setting, check=False)
-    assert (ran.returncode, ran.stdout) == (254, "")
-    (line,) = ran.stderr.splitlines()
+    line = refusal("JAVA_HOME", tmp_path)
     assert "Spark does not start on local[*]: " in line and "WARNING" not in line and "exited" in line
 
 
@@ -235,7 +236,7 @@ main(["check", {history!r}, "--model", "register", "--engine", "spark"])
 @pytest.mark.campaign
 def test_spark_submit_starts_the_driver(tmp_path: Path) -> None:
     program = tmp_path / "judge.py"
-    program.write_text(SUBMITTED.format(history=str(EXAMPLES / "register" / "stale-read.edn")))
+    program.write_text(SUBMITTED.format(history=str(EXAMPLE)))
     command = [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", "--name", "mine", program]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 1 and ran.stdout.startswith("INVALID: ") and "engine spark" in ran.stdout, ran.stderr

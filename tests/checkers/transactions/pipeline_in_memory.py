@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.findings import Findings, merged
 from checkers.source import Source
 from checkers.transactions.mops import Txns
 from checkers.transactions.stages.buckets import TIMES, BucketJudge
 from checkers.transactions.stages.packing import unpack
-from checkers.transactions.stages.pieces import FINDINGS, PieceReader, Row, Stage, as_batch
+from checkers.transactions.stages.pieces import FINDINGS, PieceReader, Row, Stage
 from checkers.transactions.stages.pipeline import Inferences, Related, Search, combined, relate
 from checkers.transactions.stages.stretches import SIZES, Sizes
 from checkers.transactions.stages.times import merged_times
@@ -35,7 +36,7 @@ def run(stage: Stage, batches: Iterator[pa.RecordBatch]) -> list[Row]:
 def grouped(rows: list[Row]) -> Iterator[pa.RecordBatch]:
     ordered = sorted(rows, key=lambda row: (row.bucket, row.piece))
     for _, group in groupby(ordered, key=lambda row: row.bucket):
-        yield as_batch(list(group))
+        yield bucket_batch(list(group))
 
 
 class MemoryBlocks:
@@ -50,7 +51,7 @@ class MemoryBlocks:
         return MemoryBlocks([row for row in self._rows if row.bucket >= 0 and row.piece == kind])
 
     def only(self, split: Stage) -> MemoryBlocks:
-        return MemoryBlocks(run(split, iter([as_batch([row]) for row in self._rows])))
+        return MemoryBlocks(run(split, iter([bucket_batch([row]) for row in self._rows])))
 
     def beside(self, other: MemoryBlocks) -> MemoryBlocks:
         return MemoryBlocks([*self._rows, *other._rows])
@@ -62,7 +63,7 @@ class MemoryBlocks:
         return any(row.bucket == bucket for row in self._rows)
 
     def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
-        rows = run(split, iter([as_batch([row]) for row in self._rows]))
+        rows = run(split, iter([bucket_batch([row]) for row in self._rows]))
         told = [combined(run(judge, iter([group])), combine) for group in grouped(rows)]
         rows = combined([row for part in told for row in part], combine)
         self.came += sum(len(row.data) for row in rows)

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pipeline_in_memory import find_in_pieces, relate_in_memory, run
 from weak_store import Txn, hard_to_place, random_history, source_of
 
+from checkers.columns.batches import bucket_batch
 from checkers.findings import Findings
 from checkers.transactions.found import UNWRITTEN
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME
@@ -22,7 +23,7 @@ from checkers.transactions.lattice import implied_anomalies
 from checkers.transactions.local import find_in_lists, find_in_registers, infer_in_process
 from checkers.transactions.stages.buckets import LOOSE, TIMES, blocks_of
 from checkers.transactions.stages.packing import pack, unpack
-from checkers.transactions.stages.pieces import FINDINGS, Row, as_batch, encode_findings
+from checkers.transactions.stages.pieces import FINDINGS, Row, encode_findings
 from checkers.transactions.stages.stretches import Sizes, Union, lay_stretches
 from checkers.transactions.stages.times import merged_times, times_of
 from harness.errors import HarnessError
@@ -114,7 +115,7 @@ def test_a_union_keeps_every_extent_and_no_more_stretches_than_asked(most):
     dice = random.Random(most)
     extents = [(low, low + dice.randint(0, 9)) for low in (dice.randint(0, 1000) for _ in range(60))]
     rows = [Row(-3, 0, pack([np.array(extents[i : i + 7])])) for i in range(0, 60, 7)]
-    (merged,) = run(Union(2, most), iter([as_batch(rows)]))
+    (merged,) = run(Union(2, most), iter([bucket_batch(rows)]))
     found = unpack(merged.data)[0].tolist()
     assert len(found) <= most
     assert all(any(low <= a and b <= high for low, high in found) for a, b in extents)
