@@ -23,7 +23,7 @@ HERE: Final = Path(__file__).parent
 
 WHOLE_RUNS: Final = (
     *("assay/*", "workloads/*", "docker/*", "nemesis/test_nemeses_in_simulator.py"),
-    *("cluster/test_*_sim.py", "cluster/test_*_flaws.py", "cluster/*/test_*_sim.py"),
+    *("cluster/test_*_sim.py", "cluster/test_*_flaws.py", "cluster/*/test_*_sim.py", "cluster/master/test_*_flaws.py"),
 )
 """Whose tests run the command, whole clusters or loads: they have the marker `runs`, and `make test-fast` has none."""
 

@@ -19,7 +19,7 @@ from assay.campaign import flawed_options
 from cluster.flaws import FLAWS
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("harness", "cluster", "nemesis", "workloads", "checkers", "results", "assay")
+PACKAGES = ("harness", "cluster", "nemesis", "workloads", "checkers", "results", "assay", "bench")
 DESIGN = ROOT / "docs" / "design"
 MECHANISM = re.compile(r"\b[GMRQ][1-9][0-9]?\b")
 CITED = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)(?:\([^`]*)?`")
@@ -38,13 +38,32 @@ def first_sentence(path: Path) -> str:
 
 
 def module_map() -> str:
+    """A line for each folder and for each module."""
     lines = []
-    for package in PACKAGES:
-        lines.append(f"\n**{package}/** {first_sentence(ROOT / package / '__init__.py')}.\n")
-        for path in sorted((ROOT / package).rglob("*.py")):
+    for folder in sorted((path.parent for path in packages()), key=lambda path: (PACKAGES.index(top(path)), path)):
+        about = " ".join((ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or "").split())
+        lines.append(f"\n**{folder.relative_to(ROOT)}/** {about}\n")
+        for path in sorted(folder.glob("*.py")):
             if path.name != "__init__.py":
                 lines.append(f"- `{path.relative_to(ROOT)}`: {first_sentence(path)}")
     return "\n".join(lines) + "\n"
+
+
+def packages() -> list[Path]:
+    return [path for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")]
+
+
+def top(folder: Path) -> str:
+    return folder.relative_to(ROOT).parts[0]
+
+
+def test_every_folder_has_its_line() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    beside = [
+        ROOT / name for name in ("tests", "tests/support", "tests/corpus", "docs/design", "docs/decisions", ".ci")
+    ]
+    assert [str(path) for path in sorted({*folders, *beside}) if f"{path.relative_to(ROOT)}/" not in text] == []
 
 
 def test_module_map_is_true() -> None:
@@ -115,7 +134,7 @@ def test_places_that_design_pages_name_exist() -> None:
 
 def test_documents_and_sections_that_the_code_names_exist() -> None:
     documents = {path.name: path for folder in (ROOT, ROOT / "docs", DESIGN) for path in folder.glob("*.md")}
-    for package in (*PACKAGES, "bench", "tests"):
+    for package in (*PACKAGES, "tests"):
         for path in sorted((ROOT / package).rglob("*.py")):
             named = re.findall(r"`([\w./-]+\.md)`(?:, \"([^\"]+)\")?", " ".join(remarks(path, r"\.md`").split()))
             for document, section in named:
@@ -151,7 +170,7 @@ def test_links_of_documents_lead_somewhere() -> None:
 
 
 def test_places_that_documents_name_exist() -> None:
-    folders = "|".join((*PACKAGES, "tests", "docs", "bench"))
+    folders = "|".join((*PACKAGES, "tests", "docs"))
     lost = [
         f"{path.relative_to(ROOT)}: {place}"
         for path in documents()

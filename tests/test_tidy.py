@@ -215,6 +215,17 @@ def test_no_class_name_stands_twice() -> None:
     assert twice == set(), "a reader who meets the name has to know which of them is meant"
 
 
+NO_MIRROR = ("cluster/raft/golden",)
+"""What tests compare with."""
+
+
+def test_folders_of_tests_are_those_of_what_they_test() -> None:
+    folders = [path for package in PACKAGES for path in (ROOT / "tests" / package).rglob("*") if path.is_dir()]
+    names = {path.relative_to(ROOT / "tests").as_posix() for path in folders if path.name != "__pycache__"}
+    assert {"checkers/isolation", "cluster/master", "harness/sim"} <= names
+    assert [name for name in sorted(names - {*NO_MIRROR}) if not (ROOT / name).is_dir()] == []
+
+
 DRAWS = ("tests/conftest.py", "tests/support/few_seeds.py")
 """Where it is said how many examples hypothesis draws."""
 

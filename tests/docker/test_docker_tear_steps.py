@@ -13,7 +13,7 @@ from cluster.quorum.messages import QuorumReply, QuorumRequest
 from cluster.wire.messages import WIRE_VERSION
 from harness.ports import Hello, Unreachable
 from harness.real.ports import real_ports
-from tests.cluster.quorum.quorum_play import Stage
+from tests.cluster.quorum.quorum_rig import QuorumRig
 from tests.cluster.quorum.tear_stories import torn_by_read_repair, torn_by_short_read_protection
 from tests.docker.shared_cluster import Cluster
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 TRIES, TRY_GAP_S = 20, 0.2
 
 
-class PatientStage(Stage):
+class PatientRig(QuorumRig):
     """Who could not be reached was asked nothing, and is asked again: a busy node is slow to shake hands."""
 
     async def ask(self, node: str, request: QuorumRequest, timeout_s: float = 6.0) -> QuorumReply:
@@ -39,15 +39,15 @@ def test_legacy_replication_tears_a_write(cluster: Cluster, story: Any) -> None:
     async def play() -> None:
         with tempfile.TemporaryDirectory() as folder:  # whoever tests writes no files
             ports = real_ports(Hello("", "tester", 1, WIRE_VERSION), folder, seed=1)
-            stage = PatientStage(cluster.database, cluster.environment, ports, table=story.__name__)
-            await stage.make_table()
+            rig = PatientRig(cluster.database, cluster.environment, ports, table=story.__name__)
+            await rig.make_table()
             try:
-                await story(stage)
+                await story(rig)
             finally:
                 await ports.network.close()
-                await stage.mend()
-                for name in stage.others:
-                    await stage.database.start(name)
+                await rig.mend()
+                for name in rig.others:
+                    await rig.database.start(name)
         await cluster.serves()
 
     cluster.run(play())
