@@ -136,7 +136,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
     "late-acks": ScriptInfo(
         late_acks,
         "keeps acknowledgements from a leader until clients ask again, so that the two attempts meet",
-        frozenset({"partition", "status"}),
+        frozenset({"failpoint", "status"}),
         "#9a6b4f",
     ),
     "membership": ScriptInfo(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, Restart
+from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, PointDelay, Restart
 from nemesis.grudges import Grudge, grudge, isolate, shuffle, split
 from nemesis.scene import Scene
 from nemesis.view import Leader, View
@@ -14,6 +14,8 @@ CLIENTS_PATIENCE_S = 1.1
 
 FIRST_ENTRIES = 2
 """What a leader commits by itself: its term's first entry, and the record of its lease."""
+
+BEFORE_FSYNC = "tablet.before_fsync"
 
 
 async def deposed_leader(scene: Scene) -> None:
@@ -109,19 +111,21 @@ async def answered_unheard(scene: Scene, old: Leader, heirs: Sequence[str], apar
 async def late_acks(scene: Scene) -> None:
     """Keep followers' acknowledgements from a leader until clients have asked again, then let them through.
 
-    Followers hear the leader all the time, so that it stays: the second attempt meets the first one in flight. A leader
-    that gives up earlier, for want of a quorum, is given less time when it is tried again.
+    It is the followers' disks that are slow: they hear the leader and echo its heartbeats all the time, so that it
+    stays, and the second attempt meets the first one in flight. What is appended while a disk is busy is durable up to
+    twice as late. A cut from them to it would be one both ways before long, since a connection whose bytes nobody
+    confirms sends nothing new.
     """
-    wait_s = 2 * CLIENTS_PATIENCE_S
     while (old := await scene.group(writable=True)) is not None:
-        await scene.act(NetworkPartition(grudge((name, old.node) for name in old.others)))
+        wait_s = scene.entropy.uniform(0.6, 1.2) * CLIENTS_PATIENCE_S
+        for name in old.others:
+            await scene.act(PointDelay(name, BEFORE_FSYNC, wait_s))
         before = await stuck(scene, old)
-        await scene.hold(0.5 * wait_s, wait_s)
+        await scene.hold(wait_s, wait_s)
         bears = await believes(scene, old)
-        await scene.act(NO_CUT)
-        if not bears:
-            wait_s = max(0.1, 0.7 * wait_s)
-        elif before is not None and await commits_at_last(scene, old, before):
+        for name in old.others:
+            await scene.act(PointDelay(name, BEFORE_FSYNC, 0.0))
+        if bears and before is not None and await commits_at_last(scene, old, before, wait_s):
             await scene.reached(leader=old.node, group=old.group, term=old.term, committed=before)
         await scene.hold(0.5, 1.5)
 
@@ -136,11 +140,11 @@ async def stuck(scene: Scene, old: Leader) -> int | None:
     return await scene.until(more, (old.node,), patience_s=1.0)
 
 
-async def commits_at_last(scene: Scene, old: Leader, index: int) -> bool:
+async def commits_at_last(scene: Scene, old: Leader, index: int, patience_s: float) -> bool:
     """Wait until the same leader, in the same term, has committed up to `index`."""
 
     def committed(view: View) -> bool | None:
         now = view.leader(old.group)
         return True if now is not None and now.term == old.term and now.commit_index >= index else None
 
-    return bool(await scene.until(committed, (old.node,), patience_s=1.0))
+    return bool(await scene.until(committed, (old.node,), patience_s))
