@@ -11,7 +11,15 @@ from cluster.master.locks import LockKey, name_keys, table_keys, tablet_keys
 from cluster.master.manager import MAX_BATCH_BYTES, CatalogManager, Conflict, LeaderTerm, Refusal, invalid, too_large
 from cluster.master.queries import replicas_of_tablet, table_named
 from cluster.master.records import TabletRecord, altered_table, deleted_tablet, new_table, new_tablet, removed_table
-from cluster.store.schema import UNASSIGNED, Column, InvalidSchema, altered, check_schema
+from cluster.store.schema import (
+    MAX_GIVEN_ID,
+    MAX_NAME_CHARACTERS,
+    UNASSIGNED,
+    Column,
+    InvalidSchema,
+    altered,
+    check_schema,
+)
 from cluster.wire.messages import (
     DESIGNS,
     AlterTable,
@@ -33,8 +41,6 @@ MIN_TABLET_RECORD_BYTES = 40
 
 CREATE_BATCH_BYTES = MAX_BATCH_BYTES * 7 // 8
 """A table that could be created can be deleted in one batch too, however much its records' revisions grow."""
-
-MAX_NAME_CHARACTERS = 256
 
 
 async def carry_out_request(manager: CatalogManager, request: CreateTable | AlterTable | DeleteTable) -> Reply:
@@ -152,8 +158,8 @@ def _numbered(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     """Columns with ids: those that the client gave, or their places if it gave none; raises Refusal (INVALID)."""
     if all(column.id == UNASSIGNED for column in columns):
         columns = tuple(msgspec.structs.replace(column, id=at) for at, column in enumerate(columns))
-    if any(column.id < 0 for column in columns):
-        raise invalid("column ids are given for all columns, from 0 on, or for none")
+    if not all(0 <= column.id <= MAX_GIVEN_ID for column in columns):
+        raise invalid(f"column ids are given for all columns, from 0 to {MAX_GIVEN_ID}, or for none")
     try:
         check_schema(columns)
     except InvalidSchema as error:

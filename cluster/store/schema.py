@@ -53,6 +53,17 @@ class RenameColumn(msgspec.Struct, frozen=True, tag="rename"):
 
 AlterStep: TypeAlias = AddColumn | DropColumn | RenameColumn
 
+MAX_COLUMNS = 300
+MAX_STEPS = 1_000
+MAX_NAME_CHARACTERS = 256
+"""Of a column's name, and of a table's."""
+
+MAX_SCHEMA_BYTES = 1 << 16
+"""All columns with their names and defaults: whatever a table's tablets take, a batch has room for these (M7)."""
+
+MAX_GIVEN_ID = (1 << 31) - 1
+"""The highest id that whoever creates a table may give a column: those of columns added later lie above."""
+
 
 class InvalidSchema(ValueError):
     """What is wrong with a schema, or with an alteration of it, in one sentence."""
@@ -95,21 +106,28 @@ def check_schema(columns: Sequence[Column]) -> None:
     """Raises InvalidSchema unless these can be a table's columns."""
     if not columns:
         raise InvalidSchema("a table needs columns")
+    _check_count(columns)
     _check_distinct("name", [column.name for column in columns])
     _check_distinct("id", [str(column.id) for column in columns])
     for column in columns:
         _check_column(column)
     if not all(before.key or not after.key for before, after in pairwise(columns)):
         raise InvalidSchema("key columns come before the others")
+    size = len(msgspec.msgpack.encode(columns))
+    if size > MAX_SCHEMA_BYTES:
+        raise InvalidSchema(f"the names and defaults of the columns take {size} bytes; the limit is {MAX_SCHEMA_BYTES}")
 
 
 def altered(columns: Sequence[Column], next_id: int, steps: Sequence[AlterStep]) -> tuple[tuple[Column, ...], int]:
     """The columns after these steps, in their order, and the next column id; raises InvalidSchema."""
+    if len(steps) > MAX_STEPS:
+        raise InvalidSchema(f"an alteration has at most {MAX_STEPS} steps, not {len(steps)}")
     changed = list(columns)
     for step in steps:
         if isinstance(step, AddColumn):
             _check_added(changed, step.column)
             changed.append(msgspec.structs.replace(step.column, id=next_id))
+            _check_count(changed)
             next_id += 1
             continue
         at = _position(changed, step.name)
@@ -121,6 +139,11 @@ def altered(columns: Sequence[Column], next_id: int, steps: Sequence[AlterStep])
             changed[at] = msgspec.structs.replace(changed[at], name=step.new_name)
     check_schema(changed)
     return tuple(changed), next_id
+
+
+def _check_count(columns: Sequence[Column]) -> None:
+    if len(columns) > MAX_COLUMNS:
+        raise InvalidSchema(f"a table has at most {MAX_COLUMNS} columns, not {len(columns)}")
 
 
 def _check_added(columns: Sequence[Column], column: Column) -> None:
@@ -142,6 +165,8 @@ def _position(columns: Sequence[Column], name: str) -> int:
 def _check_column(column: Column) -> None:
     if not column.name:
         raise InvalidSchema("a column needs a name")
+    if len(column.name) > MAX_NAME_CHARACTERS:
+        raise InvalidSchema(f"a column's name has at most {MAX_NAME_CHARACTERS} characters, not {len(column.name)}")
     if column.type not in _FITS:
         raise InvalidSchema(f"the column {column.name!r} has the type {column.type!r}; types are {', '.join(TYPES)}")
     if column.default is not None and not fits(column, column.default):

@@ -50,6 +50,9 @@ from tests.cluster.table_rig import TableRig, play
 KEY = Column(0, "k", "int64", nullable=False, key=True)
 NAME = Column(1, "name", "string")
 NO_IDS = (replace(KEY, id=-1), replace(NAME, id=-1))
+MANY = tuple(Column(-1, f"c{number}", "int64") for number in range(301))
+LONG = Column(-1, "n" * 257, "int64")
+HUGE = Column(-1, "huge", "binary", True, b"\x00" * (1 << 16))
 ANOTHER_CLUSTER = "elsewhere"
 CREATE_TABLET = CreateTablet("t1", True, "n", "n", "n", Partition(0, 1), (), 0, ())
 
@@ -96,6 +99,14 @@ BAD: tuple[tuple[str, str, Make], ...] = (
     ("INVALID", "a table needs a name", create("")),
     ("INVALID", "at most 256 characters", create("x" * 257)),
     # sizes
+    ("INVALID", "at most 300 columns, not 301", create(columns=MANY)),
+    ("INVALID", "'people': a table has at most 300 columns", alter(*map(AddColumn, MANY))),
+    ("INVALID", "'people': an alteration has at most 1000 steps", alter(*[RenameColumn("name", "name")] * 1_001)),
+    ("INVALID", "a column's name has at most 256 characters, not 257", create(columns=(LONG,))),
+    ("INVALID", "a column's name has at most 256 characters", alter(RenameColumn("name", LONG.name))),
+    ("INVALID", "names and defaults of the columns take", create(columns=(*NO_IDS, HUGE))),
+    ("INVALID", "'people': the names and defaults of the columns take", alter(AddColumn(HUGE))),
+    ("INVALID", "from 0 to 2147483647", create(columns=(KEY, replace(NAME, id=(1 << 64) - 1)))),
     ("INVALID", "use fewer buckets", create(buckets=1_000_000_000)),
     ("INVALID", "use fewer buckets", create(buckets=20_000)),
     ("INVALID", "at least one bucket", create(buckets=0)),

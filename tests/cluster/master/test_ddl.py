@@ -307,7 +307,7 @@ def test_masters_tell_who_they_are() -> None:
 
 def test_ids_of_columns_are_given_for_all_or_for_none() -> None:
     async def scenario(rig: MasterRig, client: ClusterClient) -> None:
-        with pytest.raises(DefiniteError, match="for all columns, from 0 on, or for none"):
+        with pytest.raises(DefiniteError, match="for all columns, from 0 to 2147483647, or for none"):
             await client.create_table("a", (*COLUMNS, Column(-1, "more", "int64")), 1, 3)
         assert await client.list_tables() == ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,10 @@ from cluster.store.cells import Value
 from cluster.store.keys import after, bucket_of, decode_key, encode_key, encode_prefix
 from cluster.store.schema import (
     KEY_TYPES,
+    MAX_COLUMNS,
+    MAX_NAME_CHARACTERS,
+    MAX_SCHEMA_BYTES,
+    MAX_STEPS,
     AddColumn,
     AlterStep,
     Column,
@@ -114,6 +119,39 @@ def test_values_are_of_their_column_s_type(kind: str, value: Value, held: bool) 
 def test_schemas_that_cannot_be_are_refused(columns: tuple[Column, ...], reason: str) -> None:
     with pytest.raises(InvalidSchema, match=reason):
         check_schema(columns)
+
+
+def columns_of(count: int, name: str = "c") -> tuple[Column, ...]:
+    return tuple(Column(at, f"{name}{at}", "int64") for at in range(count))
+
+
+def test_a_schema_has_limits_and_what_is_at_them_is_taken() -> None:
+    """However a table was created and altered, its record leaves room for its tablets in one batch (M7)."""
+    check_schema(columns_of(MAX_COLUMNS))
+    added = AddColumn(Column(-1, "one more", "int64"))
+    assert len(altered(columns_of(MAX_COLUMNS - 1), 1_000, [added])[0]) == MAX_COLUMNS
+    for steps in ([added], [added, DropColumn("c0")]):
+        with pytest.raises(InvalidSchema, match=f"at most {MAX_COLUMNS} columns, not {MAX_COLUMNS + 1}"):
+            altered(columns_of(MAX_COLUMNS), 1_000, steps)
+    check_schema([Column(0, "\u00e4" * MAX_NAME_CHARACTERS, "int64")])
+    with pytest.raises(InvalidSchema, match=f"has at most {MAX_NAME_CHARACTERS} characters"):
+        check_schema([Column(0, "n" * (MAX_NAME_CHARACTERS + 1), "int64")])
+    nothing = RenameColumn("c0", "c0")
+    assert altered(columns_of(2), 2, [nothing] * MAX_STEPS) == (columns_of(2), 2)
+    with pytest.raises(InvalidSchema, match=f"at most {MAX_STEPS} steps"):
+        altered(columns_of(2), 2, [nothing] * (MAX_STEPS + 1))
+
+
+def test_names_and_defaults_of_a_schema_take_a_bounded_number_of_bytes() -> None:
+    def of(size: int) -> list[Column]:
+        return [Column(0, "a", "binary", True, b"\x00" * size)]
+
+    over = len(msgspec.msgpack.encode(of(MAX_SCHEMA_BYTES))) - MAX_SCHEMA_BYTES
+    check_schema(of(MAX_SCHEMA_BYTES - over - 2))  # What holds fewer than 64 KiB says its length in 2 bytes less.
+    with pytest.raises(InvalidSchema, match=f"take {MAX_SCHEMA_BYTES + over} bytes; the limit is {MAX_SCHEMA_BYTES}"):
+        check_schema(of(MAX_SCHEMA_BYTES))
+    with pytest.raises(InvalidSchema, match="the limit is"):
+        check_schema(columns_of(MAX_COLUMNS, "n" * (MAX_NAME_CHARACTERS - 3)))
 
 
 NAMES = st.sampled_from(("key", "a", "b", "c"))
