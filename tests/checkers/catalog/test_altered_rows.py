@@ -113,6 +113,8 @@ def test_a_write_without_answer_is_of_the_column_that_shows_it() -> None:
     assert "read-of-unwritten" in rows(*both).counts, "it can't be of two"
     refused = wrote(3, None, "fail")
     assert "read-of-unwritten" in rows(refused, saw(3, 5)).counts
+    zero = wrote(0, None, "info")
+    assert rows(zero, saw(None, 5), saw(0, 6)).valid is True, "who read nil did not read a zero"
 
 
 def erased(there: int | None = 1, outcome: str = "ok") -> tuple[str, Mop, Mop]:
@@ -154,6 +156,13 @@ def test_what_a_scan_told_is_a_read_of_each_row_and_evidence_names_the_row() -> 
     (anomaly,) = verdict().anomalies["stale-read"]
     assert anomaly.key == [0, 1, 0, 2]
     assert "read nil from key 1" in anomaly.message and all(len(op["mops"]) == 1 for op in anomaly.ops)
+
+
+def test_only_clients_operate_on_rows() -> None:
+    asked = cell(write(1, 5), 2)
+    table = to_table([Op(kind, -1, "write", (asked,), index=at, time=at) for at, kind in enumerate(("invoke", "info"))])
+    source = Source(Path("test.journal"), "journal", table.num_rows, table=table)
+    assert MODELS["catalog-rows"].judge(source, LocalEngine(), CheckOptions()).valid == "unknown"
 
 
 # ---- against trying everything ----

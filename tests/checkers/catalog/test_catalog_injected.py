@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 from naive_catalog import linearizable
-from test_catalog_search import PLENTY, small
+from test_catalog_search import PLENTY, aged, small
 
 import checkers.catalog.search as searching
 from checkers.catalog.calls import ALTER, CREATE, DELETE, LIST, LOCATIONS, RENAME, SCHEMA, Call, TableSeen
@@ -154,8 +154,9 @@ def test_going_back_and_cutting_at_lists_say_what_trying_every_order_says(monkey
         return cuts[-1]
 
     monkeypatch.setattr(searching._Search, "_cut_off", noted)
-    for seed in (*range(80), 103_397, 103_923, 105_312):
+    for seed in (*range(80), 1_323, 1_568, 1_977, 3_169, 4_128, 4_407, 4_506, 103_397, 103_923, 105_312):
         calls = small(seed)
-        for history in [calls, corrupted(calls, 3 * seed), corrupted(calls, 3 * seed + 1)] if calls else []:
-            assert search(history, PLENTY).word == (LINEARIZABLE if linearizable(history) else STUCK), seed
+        for i, given in enumerate([calls, corrupted(calls, 3 * seed), corrupted(calls, 3 * seed + 1)] if calls else []):
+            for history in (given, aged(given, 7 * seed + i)):
+                assert search(history, PLENTY).word == (LINEARIZABLE if linearizable(history) else STUCK), seed
     assert True in cuts and cuts.count(False) >= 5

@@ -63,9 +63,13 @@ def listed(order: int, complete: int, *tables: TableSeen, **more: object) -> Cal
     return Call(order, order, complete, LIST, total=True, seen=tables, **more)  # type: ignore[arg-type]
 
 
-def located(order: int, complete: int, *tablets: Tablet, buckets: int = 0, name: int = 1, final: bool = False) -> Call:
-    shown = (TableSeen(name, False, 6 + name),)
-    return Call(order, order, complete, LOCATIONS, seen=shown, tablets=tablets, buckets=buckets, final=final)
+def old_list(order: int, complete: int, since: int) -> Call:
+    return Call(order, since, complete, LIST, total=True)
+
+
+def located(order: int, complete: int, *tablets: Tablet, name: int = 1, since: int | None = None, **more: int) -> Call:
+    table, begin = (TableSeen(name, False, 6 + name),), order if since is None else since
+    return Call(order, begin, complete, LOCATIONS, seen=table, tablets=tablets, **more)  # type: ignore[arg-type]
 
 
 # ---- one answer ----
@@ -132,6 +136,8 @@ def test_a_list_without_a_table_between_two_that_see_it() -> None:
     assert refuted(made(), deletion, listed(3, 6), sees(5, 7)) == {}, "they overlap"
     assert refuted(made(0, 3), listed(2, 4), sees(5, 6)) == {}, "it was not there yet"
     assert refuted(made(), listed(2, 3, TableSeen(1, False, 7, 0)), sees(4, 5)) == {}
+    late = change(DELETE, 3, NEVER, None), listed(4, 5), sees(6, 7)
+    assert refuted(made(), *late, sees(2, 9)) == {"flickering-table": 1}, "whoever asked last, not who was told last"
 
 
 def test_a_list_without_a_table_that_nobody_can_have_deleted() -> None:
@@ -143,6 +149,8 @@ def test_a_list_without_a_table_that_nobody_can_have_deleted() -> None:
     assert refuted(made(), listed(3, 5), change(DELETE, 2, 4, 8)) == {"lost-table": 1, "phantom-table": 1}
     assert refuted(made(), listed(3, 4), change(ALTER, 2, NEVER, None)) == {"lost-table": 1}
     assert refuted(made(), listed(2, 3), listed(4, 5)) == {"lost-table": 1}, "told once"
+    assert refuted(made(), listed(6, 7), old_list(8, 9, since=0)) == {"lost-table": 1}, "an old one explains nothing"
+    assert refuted(made(), old_list(8, 9, since=0)) == {}
 
 
 def test_a_deletion_before_a_table_was_seen_last_explains_nothing() -> None:
@@ -155,6 +163,8 @@ def test_a_deletion_before_a_table_was_seen_last_explains_nothing() -> None:
     again = change(DELETE, 2, 4, None), listed(3, 6), sees(5, 7)
     assert refuted(made(), *again, listed(8, 9)) == {"lost-table": 1}, "what explains the first explains no other"
     assert refuted(made(), sees(2, 9), listed(4, 5)) == {"lost-table": 1}, "what ends behind a list says nothing of it"
+    early = change(DELETE, 2, 4, None), sees(5, 6)
+    assert refuted(made(), *early, sees(3, 9), listed(10, 11)) == {"lost-table": 1}, "the last to be asked saw it"
 
 
 def test_nobody_sees_a_deleted_table_nor_deletes_it_again() -> None:
@@ -193,6 +203,7 @@ def test_versions_are_as_high_as_changes_can_have_made_them() -> None:
         assert refuted(made(), altered, sees(5, 6, version)) == ({"version-without-alter": 1} if wrong else {})
         renamed = change(RENAME, 2, 4, new=2)
         assert refuted(made(), renamed, sees(5, 6, version)) == ({"version-without-alter": 1} if wrong else {})
+    assert refuted(made(), altered, sees(5, 6, 0, since=3)) == {}, "an old answer"
     for version, wrong in ((0, 0), (1, 0), (2, 1)):
         assert refuted(made(), altered, sees(3, 6, version)) == ({"version-without-alter": 1} if wrong else {})
         doubtful = change(ALTER, 2, NEVER, None)
@@ -207,8 +218,8 @@ def test_versions_are_as_high_as_changes_can_have_made_them() -> None:
 # ---- tablets ----
 
 
-def shown(order: int, complete: int, tablet: int, state: int = CREATING, bucket: int = 0, name: int = 1) -> Call:
-    return located(order, complete, Tablet(bucket, tablet, state, 3), name=name)
+def shown(order: int, complete: int, tablet: int, state: int = CREATING, bucket: int = 0, **more: int) -> Call:
+    return located(order, complete, Tablet(bucket, tablet, state, 3), **more)
 
 
 def test_a_tablet_that_ran_is_replaced_by_none() -> None:
@@ -217,6 +228,7 @@ def test_a_tablet_that_ran_is_replaced_by_none() -> None:
     assert refuted(made(), shown(2, 3, 11, RUNS), *again) == {"tablet-came-back": 1}, "told once"
     assert refuted(made(), shown(2, 3, 11), shown(4, 5, 12)) == {}
     assert refuted(made(), shown(2, 4, 11, RUNS), shown(3, 5, 12)) == {}, "they overlap"
+    assert refuted(made(), shown(2, 3, 11, RUNS), shown(6, 7, 12, since=1)) == {}, "an old answer"
     assert refuted(made(), shown(2, 3, 11, RUNS), shown(4, 5, 12, bucket=1)) == {}
     assert refuted(made(), made(0, 1, 8, 2), shown(2, 3, 11, RUNS), shown(4, 5, 12, name=2)) == {}
 
@@ -226,6 +238,7 @@ def test_a_tablet_gives_its_place_away_for_good() -> None:
     assert refuted(made(), left, instead, shown(7, 8, 11)) == {"tablet-came-back": 1}
     assert refuted(made(), left, instead, shown(5, 6, 12), shown(7, 8, 11)) == {"tablet-came-back": 1}, "told once"
     assert refuted(made(), left, instead, shown(5, 8, 11)) == {}
+    assert refuted(made(), left, instead, shown(7, 8, 11, since=5)) == {}, "an old answer"
     assert refuted(made(), shown(2, 5, 11), instead, shown(7, 8, 11)) == {}, "12 may have come first, and given way"
 
 
@@ -237,6 +250,7 @@ def test_a_record_of_a_tablet_stays() -> None:
     assert refuted(made(), told[0], told[1]) == {}, "nobody was shown it"
     assert refuted(made(), shown(1, 3, 11), told[2]) == {}
     assert refuted(made(), shown(2, 3, 12), told[0]) == {}
+    assert refuted(made(), shown(2, 3, 11), Call(6, 2, 7, KNOWN, tablets=(unknown,))) == {}, "an old answer"
     assert refuted(made(), shown(2, 9, 11), shown(3, 4, 11), told[1]) == {"vanished-tablet": 1}, "the first to show it"
 
 

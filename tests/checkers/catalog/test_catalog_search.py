@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
 from naive_catalog import linearizable
 
-from checkers.catalog.calls import CREATE, DELETE, LIST, Call, TableSeen
+from checkers.catalog.calls import CREATE, DELETE, LIST, SCHEMA, Call, TableSeen
 from checkers.catalog.judge import judged
 from checkers.catalog.refute import refutations
 from checkers.catalog.search import LINEARIZABLE, STUCK, UNDECIDED, search
@@ -31,6 +33,28 @@ def small(seed: int) -> list[Call]:
     return catalog_calls(shape, seed)
 
 
+def aged(calls: list[Call], seed: int) -> list[Call]:
+    """The same history, in which half of what is seen is asked for so late that it is old."""
+    entropy, spans = Random(seed), []
+    end = max(event for call in calls for event in (call.order, call.complete) if event != NEVER)
+    for call in calls:
+        begin, over = float(call.order), float(call.complete)
+        if not call.changes and entropy.random() < 0.5:
+            begin = entropy.uniform(call.order, end + 1)
+            over = max(over, entropy.uniform(begin, end + 2))
+        spans.append((begin, over))
+    times = sorted({time for span in spans for time in span if time < NEVER})
+
+    def event(time: float) -> int:
+        return bisect_right(times, time) - 1
+
+    late = []
+    for call, (begin, over) in zip(calls, spans, strict=True):
+        complete = NEVER if call.complete == NEVER else event(over)
+        late.append(replace(call, order=event(begin), since=event(float(call.order)), complete=complete))
+    return sorted(late, key=lambda call: call.order)
+
+
 @pytest.mark.parametrize("block", range(4))
 def test_the_search_says_what_trying_every_order_says(block: int) -> None:
     words: Counter[str] = Counter()
@@ -43,6 +67,9 @@ def test_the_search_says_what_trying_every_order_says(block: int) -> None:
             answer = search(history, PLENTY)
             assert answer.word == (LINEARIZABLE if expected else STUCK), (seed, i)
             words[answer.word] += 1
+            if i == seed % 3:
+                old = aged(history, seed)
+                assert search(old, PLENTY).word == (LINEARIZABLE if linearizable(old) else STUCK), (seed, i)
     assert min(words.values()) > 200
 
 
@@ -102,3 +129,13 @@ def test_an_answer_that_may_be_old_shows_what_was_there_within_its_bound() -> No
     seen = (TableSeen(1, False, 7, 0),)
     for since, word in ((1, LINEARIZABLE), (2, LINEARIZABLE), (3, STUCK)):
         assert search([made, gone, Call(8, since, 9, LIST, total=True, seen=seen)], PLENTY).word == word
+
+
+def test_a_table_that_was_seen_and_one_that_was_not_are_no_two_ways_to_the_same_end() -> None:
+    """One of two creations of unknown outcome made what was deleted, and the other one what both answers show."""
+    made, again = Call(0, 0, NEVER, CREATE, 1), Call(1, 1, NEVER, CREATE, 1)
+    early = Call(2, 2, 10, SCHEMA, seen=(TableSeen(1, False, 7),))
+    gone = Call(3, 3, 5, DELETE, 1)
+    late = Call(6, 6, 8, SCHEMA, seen=(TableSeen(1, False, 7),))
+    assert search([made, again, early, gone, late], PLENTY).word == LINEARIZABLE
+    assert search([made, early, gone, late], PLENTY).word == STUCK

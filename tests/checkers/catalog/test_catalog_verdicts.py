@@ -14,7 +14,9 @@ from test_catalog_search import PLENTY, small
 
 from checkers.api import judge_source
 from checkers.catalog.calls import ALTER, CREATE, KNOWN, LIST, UNRECORDED, Call, TableSeen, Tablet
+from checkers.catalog.judge import _stuck as findings_of
 from checkers.catalog.judge import judged
+from checkers.catalog.search import STUCK, SearchAnswer
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
@@ -142,12 +144,52 @@ def test_an_operation_of_unknown_outcome_tells_no_id() -> None:
     assert judge(ops(doubtful, listed)).valid is True
 
 
+def test_an_answer_that_tells_no_version_says_nothing_of_it() -> None:
+    altered = ("ok", "alter", (Mop("alter", 1, 500),), {})
+    for f in ("created", "altered", "schema"):
+        assert judge(ops(CREATED, altered, ("ok", f, (Mop(f, 1),), {}))).valid is True, f
+        assert judge(ops(("ok", f, (Mop(f, 1),), {}), CREATED)).counts == {"no-order": 1}, "but that there is a table"
+
+
+def test_only_answers_tell_of_schemas() -> None:
+    made, other = (Mop("reshape", number, row=1, column=0) for number in (0, 1))
+    done = ("ok", "reshape", (made,), {})
+    assert judge(ops(CREATED, done, ("ok", "reshape", (other,), {}))).counts == {"schemas-differ": 1}
+    for outcome in ("info", "fail"):
+        verdict = judge(ops(CREATED, done, (outcome, "reshape", (other,), {"error_class": "timeout"})))
+        assert verdict.valid is True and verdict.details["observations"] == 0, "of tables there was none"
+
+
+@pytest.mark.parametrize(
+    ("told", "half"), [((0, 1), False), ((1, 0), False), ((0,), True), ((1,), True), ((1, 1), True)]
+)
+def test_locations_tell_how_many_partitions_there_are_and_which_was_shown(told: tuple[int, ...], half: bool) -> None:
+    tablets = (Mop("tablet", bucket, 70 + place, row=3, column=3) for place, bucket in enumerate(told))
+    located = ("ok", "locations", (Mop("locations", 1, 500, column=2), *tablets), {})
+    assert judge(ops(CREATED, located)).counts == ({"half-made-table": 1} if half else {})
+
+
+def test_a_tablet_without_a_record_is_told_apart_from_one_with() -> None:
+    known, unknown = (("ok", "tablets", (Mop(f, 0, 7, column=3),), {}) for f in ("known", "unknown"))
+    assert judge(ops(CREATED, known, unknown)).counts == {"vanished-tablet": 1}
+    assert judge(ops(CREATED, unknown, known)).valid is True
+
+
 def test_a_tablet_that_runs_nowhere_is_stuck_in_the_end() -> None:
     def located(replicas: int) -> dict[str, int]:
         mops = (Mop("locations", 1, 500, column=1), Mop("tablet", 0, 7, row=replicas, column=3))
         return judge(ops(CREATED, ("ok", "locations", mops, {"phase": "final"}))).counts
 
     assert located(3) == {} and located(0) == {"no-location": 1, "ddl-stuck": 1}
+
+
+def test_what_is_told_of_a_table_seen_too_early_names_its_creation() -> None:
+    early = ("ok", "list", (Mop("table", 1, 500, row=0, column=2),), {})
+    (alone,), (both,) = (judge(ops(*lines)).anomalies["phantom-table"] for lines in ((early,), (early, CREATED)))
+    assert alone.message.endswith(
+        "no creation can have made it: each that had begun by then made another table or none."
+    )
+    assert both.message.endswith("which made it, had begun.") and len(both.ops) == 2
 
 
 def test_a_tablet_is_missed_only_by_who_asks_after_it_was_shown() -> None:
@@ -170,7 +212,8 @@ def test_operations_on_rows_are_no_business_of_the_catalog() -> None:
 def test_an_empty_list_is_a_list() -> None:
     assert judge(ops(("ok", "list", (), {}))).valid is True
     assert judge(ops(CREATED, ("ok", "list", (), {}))).counts == {"lost-table": 1}
-    assert judge(ops(CREATED, ("fail", "list", (), {"error_class": "timeout"}))).valid is True
+    for outcome in ("fail", "info"):
+        assert judge(ops(CREATED, (outcome, "list", (), {"error_class": "timeout"}))).valid is True
 
 
 def test_an_old_list_is_right_within_its_bound_and_wrong_beyond() -> None:
@@ -184,6 +227,35 @@ def test_an_old_list_is_right_within_its_bound_and_wrong_beyond() -> None:
     still = (Mop("table", 1, 500, row=0, column=2),)
     assert judge(ops(CREATED, deleted, ("ok", "list", still, old[3]))).valid is True
     assert judge(ops(CREATED, deleted, ("ok", "list", still, young[3]))).valid is False
+
+
+def test_an_old_answer_is_of_after_every_event_that_was_over_by_then_whatever_their_order() -> None:
+    """Times may contradict the order of events: then the later event counts."""
+    deleted = ("ok", "delete", (Mop("delete", 1, 500),), {})
+    still = (Mop("table", 1, 500, row=0, column=2),)
+    events = ops(CREATED, deleted, ("ok", "list", still, {"mode": "follower", "bound": 2_500_000_000}))
+    assert judge(events).valid is True
+    events[3] = events[3].complete("ok", time=events[0].time)
+    assert judge(events).counts == {"no-order": 1}
+
+
+def test_a_time_limit_is_a_limit_of_work() -> None:
+    events = events_of(history(1))
+    table = to_table(events)
+    source = Source(Path("test.journal"), "journal", table.num_rows, table=table)
+    for seconds, valid in ((0.001, "unknown"), (60.0, True)):
+        verdict = MODELS["catalog"].judge(source, LocalEngine(), CheckOptions(time_limit_s=seconds))
+        assert verdict.valid == valid and ("given up after" in str(verdict.reason)) == (valid == "unknown")
+
+
+def test_what_may_have_been_is_told_by_the_names_that_tables_had() -> None:
+    made = [("ok", "create", (Mop("create", name, 500 + name),), {}) for name in (3, 9)]
+    (found,) = judge(ops(*made, ("ok", "created", (Mop("created", 3, column=1),), {}))).anomalies["no-order"]
+    assert "{3: 1f7 at version 0, 9: 1fd at version 0}" in found.message
+    free = Call(4, 4, 5, ALTER, seen=(TableSeen(3, True),))
+    states = tuple(((7, version),) for version in range(5))
+    (told,) = findings_of(SearchAnswer(STUCK, 0, free, states, (3,)))
+    assert told.facts == {"states": [[[3, 7, version]] for version in range(3)], "more": 2}
 
 
 def test_the_budget_of_changes_is_a_setting() -> None:
