@@ -11,6 +11,7 @@ from cluster.client.client import ClusterClient
 from cluster.deploy.catalog_ops import FS, CatalogOps
 from cluster.deploy.row_ops import COLUMNS as ROW_COLUMNS
 from cluster.deploy.row_ops import RowOps
+from cluster.health.facts import SCHEMA_VERSIONS
 from cluster.store.cells import Value
 from cluster.wire.messages import Column, Done, StatusReply
 from harness.errors import DefiniteError, HarnessError, UserError
@@ -116,6 +117,8 @@ async def create_registers(client: ClusterClient, workload: str, options: Mappin
 
 def node_status(reply: StatusReply, max_clock_offset_ns: int) -> NodeStatus:
     """A node's answer to GetStatus, in the harness's words; beside it how far the nodes' clocks may be apart."""
-    groups = tuple(GroupStatus(**msgspec.structs.asdict(group)) for group in reply.groups)
-    details = {"server_id": reply.node_id, "max_clock_offset_ns": max_clock_offset_ns}
+    views = [msgspec.structs.asdict(group) for group in reply.groups]
+    schemas = {view["group"]: view.pop("schema_version") for view in views}
+    groups = tuple(GroupStatus(**view) for view in views)
+    details = {"server_id": reply.node_id, "max_clock_offset_ns": max_clock_offset_ns, SCHEMA_VERSIONS: schemas}
     return NodeStatus(node_of(reply.node_id), reply.role, reply.incarnation, groups, reply.wall_ns, details)

@@ -75,7 +75,9 @@ def _problems(facts: ClusterFacts) -> Iterator[Problem]:
         tablets = facts.catalog.tablets.get(table.table_id, ())
         yield from _table(table, tablets)
         for tablet in tablets:
-            yield from _tablet(table, tablet, held.get(tablet.tablet_id, {}), facts.catalog.factors[table.table_id])
+            replicas = held.get(tablet.tablet_id, {})
+            yield from _tablet(table, tablet, replicas, facts.catalog.factors[table.table_id])
+            yield from _schema(table, tablet, replicas, facts)
     yield from _strays(facts.catalog, held)
 
 
@@ -165,7 +167,7 @@ def _tablet(
     table: TableInfo, tablet: TabletLocation, held: Mapping[str, GroupStatus], factor: int
 ) -> Iterator[Problem]:
     """It runs, is led, and its replicas are where the catalog and its own configuration say."""
-    subject = f"{table.name}:{tablet.partition.bucket} ({tablet.tablet_id})"
+    subject = _subject(table, tablet)
     if tablet.state != TabletState.RUNNING:
         yield Problem("tablets", subject, f"is {tablet.state}")
         return
@@ -178,6 +180,24 @@ def _tablet(
         yield Problem("tablets", subject, f"has {count} replicas by the catalog, and should have {factor}")
     if table.design == "raft":
         yield from _led(subject, told, held, factor)
+
+
+def _subject(table: TableInfo, tablet: TabletLocation) -> str:
+    return f"{table.name}:{tablet.partition.bucket} ({tablet.tablet_id})"
+
+
+def _schema(
+    table: TableInfo, tablet: TabletLocation, held: Mapping[str, GroupStatus], facts: ClusterFacts
+) -> Iterator[Problem]:
+    """A table that runs has its schema at all leaders, or at all replicas where none leads (M5)."""
+    if table.state != TableState.RUNNING:
+        return
+    for name, replica in held.items():
+        version = facts.schema_versions(name).get(tablet.tablet_id, table.version)
+        tells = replica.role == "replica" or (replica.role == "leader" and replica.lease_valid)
+        if tells and version != table.version:
+            told = f"has schema version {version} on {name}; the table has {table.version}"
+            yield Problem("tablets", _subject(table, tablet), told)
 
 
 def _led(subject: str, told: set[str], held: Mapping[str, GroupStatus], factor: int) -> Iterator[Problem]:

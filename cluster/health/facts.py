@@ -25,6 +25,9 @@ from harness.protocols import GroupStatus, Node, NodeStatus, node_of
 
 Statuses = Mapping[str, NodeStatus | None]
 
+SCHEMA_VERSIONS = "schema_versions"
+"""Among the details of a node's status: by tablet the version of the schema in its log."""
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogFacts:
@@ -52,6 +55,12 @@ class ClusterFacts:
     statuses: Statuses
     catalog: CatalogFacts | None
     silence: str = ""
+
+    def schema_versions(self, node: str) -> Mapping[str, int]:
+        """By tablet the version of the schema that a node has of it (M5)."""
+        status = self.statuses.get(node)
+        found: Mapping[str, int] = {} if status is None else status.details.get(SCHEMA_VERSIONS, {})
+        return found
 
     def groups(self, role: str) -> dict[str, dict[str, GroupStatus]]:
         """By group what each node of this role that holds a replica says of it."""

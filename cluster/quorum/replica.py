@@ -172,6 +172,7 @@ class PartitionReplica:
             config_term=0,
             config_index=0,
             digest=0,
+            schema_version=self._schema_version,
         )
 
     @property

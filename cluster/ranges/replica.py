@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from cluster.config import Knobs
 from cluster.group import Group, GroupSpec, OutcomeUnknown
 from cluster.group_spec import OnFailure, Transport
@@ -148,7 +150,9 @@ class RangeReplica:
 
     def status(self) -> GroupState | None:
         """The Raft group's own view, once it is open."""
-        return None if self._group is None else self._group.status()
+        if self._group is None:
+            return None
+        return replace(self._group.status(), schema_version=self._logged_version)
 
     def report(self) -> TabletReport:
         """What masters are told of this replica."""

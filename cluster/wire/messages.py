@@ -399,7 +399,7 @@ class ArmedReply(msgspec.Struct, frozen=True, tag="ArmedReply"):
 class GroupState(msgspec.Struct, frozen=True, array_like=True):
     """One replica's own view of its group; the configuration, by server ids, is the last in its log.
 
-    `digest` is of its state at `applied_index` (G10).
+    `digest` is of its state at `applied_index` (G10); `schema_version` is the one in a tablet's log (M5).
     """
 
     group: str
@@ -417,6 +417,7 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
     config_index: int
     first_index: int
     digest: int
+    schema_version: int = 0
 
 
 class StreamState(msgspec.Struct, frozen=True, array_like=True):

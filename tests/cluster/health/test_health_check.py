@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from cluster.health.check import ClusterReport, examine
-from cluster.health.facts import CatalogFacts, ClusterFacts, collect
+from cluster.health.facts import SCHEMA_VERSIONS, CatalogFacts, ClusterFacts, collect
 from cluster.health.look import told
 from cluster.wire.messages import (
     MastersReply,
@@ -49,7 +49,8 @@ def healthy() -> ClusterFacts:
     statuses = {name: NodeStatus(name, "master", 1, (replica("catalog", "m2", name, MASTERS),)) for name in MASTERS}
     for name in TSERVERS:
         groups = tuple(replica(f"tablet-{bucket}", "t1", name, VOTERS) for bucket in range(2)) if name in VOTERS else ()
-        statuses[name] = NodeStatus(name, "tserver", 1, groups)
+        versions = {group.group: TABLE.version for group in groups}
+        statuses[name] = NodeStatus(name, "tserver", 1, groups, details={SCHEMA_VERSIONS: versions})
     catalog = CatalogFacts(
         MastersReply(tuple(Replica(name, "") for name in MASTERS), (), "m2", 1),
         TabletServersReply(tuple(Replica(name, "") for name in TSERVERS), TSERVERS),
@@ -72,6 +73,19 @@ def with_group(node: str, group: str, **changes: object) -> Spoil:
         assert status is not None
         groups = tuple(replace(each, **changes) if each.group == group else each for each in status.groups)  # type: ignore[arg-type]
         return replace(facts, statuses={**facts.statuses, node: replace(status, groups=groups)})
+
+    return corrupt
+
+
+def with_schema(node: str, version: int, **changes: object) -> Spoil:
+    """One replica of a tablet has another version of its table's schema."""
+
+    def corrupt(facts: ClusterFacts) -> ClusterFacts:
+        told = with_group(node, "tablet-1", **changes)(facts)
+        status = told.statuses[node]
+        assert status is not None
+        other = replace(status, details={SCHEMA_VERSIONS: {"tablet-0": TABLE.version, "tablet-1": version}})
+        return replace(told, statuses={**told.statuses, node: other})
 
     return corrupt
 
@@ -135,6 +149,12 @@ WRONG: dict[str, tuple[Spoil, str]] = {
         with_catalog(lambda catalog: replace(catalog, tables=(changed(TABLE, state="ALTERING"),))),
         "orders is ALTERING, at schema version 2",
     ),
+    "schema-behind": (
+        with_schema("t1", 1),
+        "orders:1 (tablet-1) has schema version 1 on t1; the table has 2",
+    ),
+    "schema-ahead": (with_schema("t1", 3), "has schema version 3 on t1; the table has 2"),
+    "schema-behind-where-nobody-leads": (with_schema("t2", 1, role="replica"), "has schema version 1 on t2"),
     "half-a-table": (
         with_catalog(lambda catalog: replace(catalog, tablets={"table-1": (location(0),)})),
         "has tablets for partitions 0 of 2",
@@ -205,6 +225,14 @@ def test_a_master_that_was_removed_may_know_an_older_configuration() -> None:
 
 def test_replicas_at_different_indices_are_not_compared() -> None:
     assert examine(with_group("t2", "tablet-0", digest=78, applied_index=8)(healthy())).healthy
+
+
+def test_a_follower_may_have_yet_to_apply_a_schema_and_an_altering_table_has_tablets_of_several() -> None:
+    assert examine(with_schema("t2", 1)(healthy())).healthy
+    assert examine(with_schema("t1", 1, role="failed")(healthy())).problems, "but it has no leader"
+    altering = with_catalog(lambda catalog: replace(catalog, tables=(changed(TABLE, state="ALTERING"),)))
+    found = examine(altering(with_schema("t1", 1)(healthy()))).problems
+    assert [each.section for each in found] == ["tables"]
 
 
 def test_an_answer_that_was_lost_is_no_silence() -> None:
