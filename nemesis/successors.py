@@ -112,20 +112,19 @@ async def late_acks(scene: Scene) -> None:
     """Keep followers' acknowledgements from a leader until clients have asked again, then let them through.
 
     It is the followers' disks that are slow: they hear the leader and echo its heartbeats all the time, so that it
-    stays, and the second attempt meets the first one in flight. What is appended while a disk is busy is durable up to
-    twice as late. A cut from them to it would be one both ways before long, since a connection whose bytes nobody
-    confirms sends nothing new.
+    stays, and the second attempt meets the first one in flight. A cut from them to it would be one both ways before
+    long, since a connection whose bytes nobody confirms sends nothing new.
     """
     while (old := await scene.group(writable=True)) is not None:
-        wait_s = scene.entropy.uniform(0.6, 1.2) * CLIENTS_PATIENCE_S
+        late_s = scene.entropy.uniform(1.2, 2.0) * CLIENTS_PATIENCE_S
         for name in old.others:
-            await scene.act(PointDelay(name, BEFORE_FSYNC, wait_s))
+            await scene.act(PointDelay(name, BEFORE_FSYNC, late_s))
         before = await stuck(scene, old)
-        await scene.hold(wait_s, wait_s)
-        bears = await believes(scene, old)
+        await scene.hold(CLIENTS_PATIENCE_S, CLIENTS_PATIENCE_S)
+        waits = before is not None and committed(await scene.view((old.node,)), old, before) is False
         for name in old.others:
             await scene.act(PointDelay(name, BEFORE_FSYNC, 0.0))
-        if bears and before is not None and await commits_at_last(scene, old, before, wait_s):
+        if waits and before is not None and await commits_at_last(scene, old, before, late_s):
             await scene.reached(leader=old.node, group=old.group, term=old.term, committed=before)
         await scene.hold(0.5, 1.5)
 
@@ -140,11 +139,13 @@ async def stuck(scene: Scene, old: Leader) -> int | None:
     return await scene.until(more, (old.node,), patience_s=1.0)
 
 
+def committed(view: View, old: Leader, index: int) -> bool | None:
+    """Whether the same leader, in the same term, has committed up to `index`; None if it leads no more."""
+    now = view.leader(old.group)
+    return None if now is None or now.term != old.term else now.commit_index >= index
+
+
 async def commits_at_last(scene: Scene, old: Leader, index: int, patience_s: float) -> bool:
     """Wait until the same leader, in the same term, has committed up to `index`."""
-
-    def committed(view: View) -> bool | None:
-        now = view.leader(old.group)
-        return True if now is not None and now.term == old.term and now.commit_index >= index else None
-
-    return bool(await scene.until(committed, (old.node,), patience_s))
+    found = await scene.until(lambda view: committed(view, old, index) or None, (old.node,), patience_s)
+    return bool(found)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from random import Random
 
 import pytest
 from fake_cluster import GROUPS, NODES, FakeDatabase, FakeEnvironment
 
 from harness.ops import Op
 from harness.protocols import GroupStatus, NodeStatus, ProcessState
-from nemesis.faults import NO_CUT
+from nemesis.faults import NO_CUT, PointDelay
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.quorum import LEADERLESS
 from nemesis.scene import Scene
 from nemesis.scripts import SCRIPTS
-from nemesis.successors import believes, unaware
+from nemesis.successors import believes, late_acks, unaware
 from nemesis.view import Leader, View
 
 QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, script_s=1.0, script_poll_s=0.05)
@@ -184,5 +186,58 @@ def test_a_deposed_leader_may_have_given_up_and_know_nothing(
         old = Leader("t1", "tablet", 4, True, 9, 9, voters)
         assert await believes(Eyes(), old) is leads  # type: ignore[arg-type]
         assert await unaware(Eyes(), old) is knows_nothing  # type: ignore[arg-type]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("committed", "reached"),
+    [((8, 8, 9), True), ((8, 9, 9), False), ((8, 8, 8), False), ((8, 8, None), False), ((9, 9, 9), False)],
+)
+def test_acknowledgements_are_late_only_if_the_leader_lacked_them_when_clients_asked_again(
+    committed: tuple[int | None, ...], reached: bool
+) -> None:
+    """What the leader has committed of its log's nine entries as the disks are slow, at the end of that, and later;
+    None: it leads no more."""
+
+    class Seen:
+        entropy = Random(1)
+
+        def __init__(self) -> None:
+            self.phase, self.cores, self.acts = 0, list[dict[str, object]](), list[PointDelay]()
+            self.groups = [Leader("t1", "tablet", 4, True, 9, 8, ("t1", "t2", "t3"))]
+
+        async def group(self, writable: bool) -> Leader | None:
+            return self.groups.pop() if self.groups else None
+
+        async def act(self, action: PointDelay) -> None:
+            self.acts.append(action)
+            self.phase = 2 if action.seconds == 0.0 else 0
+
+        async def hold(self, low_s: float, high_s: float) -> None:
+            self.phase = max(self.phase, 1)
+
+        async def view(self, of: object) -> View:
+            upto = committed[self.phase]
+            role, index = ("leader", upto) if upto is not None else ("follower", 8)
+            own = GroupStatus("tablet", role, 4, "t1", index, index, 9, 4, upto is not None, ("t1", "t2", "t3"))
+            return View(NODES, {"t1": NodeStatus("t1", "tserver", 1, (own,))})
+
+        async def until(self, seen: Callable[[View], object], of: object, patience_s: float) -> object:
+            return seen(await self.view(of))
+
+        async def reached(self, **core: object) -> None:
+            self.cores.append(core)
+
+    async def scenario() -> None:
+        scene = Seen()
+        await late_acks(scene)  # type: ignore[arg-type]
+        assert [(act.node, act.seconds > 0) for act in scene.acts] == [
+            ("t2", True),
+            ("t3", True),
+            ("t2", False),
+            ("t3", False),
+        ]
+        assert [core["committed"] for core in scene.cores] == ([9] if reached else [])
 
     asyncio.run(scenario())
