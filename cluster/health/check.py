@@ -193,11 +193,11 @@ def _schema(
     if table.state != TableState.RUNNING:
         return
     for name, replica in held.items():
-        version = facts.schema_versions(name).get(tablet.tablet_id, table.version)
+        version = facts.schema_versions(name).get(tablet.tablet_id)
         tells = replica.role == "replica" or (replica.role == "leader" and replica.lease_valid)
         if tells and version != table.version:
-            told = f"has schema version {version} on {name}; the table has {table.version}"
-            yield Problem("tablets", _subject(table, tablet), told)
+            told = "does not say its schema version" if version is None else f"has schema version {version}"
+            yield Problem("tablets", _subject(table, tablet), f"{told} on {name}; the table has {table.version}")
 
 
 def _led(subject: str, told: set[str], held: Mapping[str, GroupStatus], factor: int) -> Iterator[Problem]:

@@ -90,6 +90,17 @@ def with_schema(node: str, version: int, **changes: object) -> Spoil:
     return corrupt
 
 
+def without_schema(node: str) -> Spoil:
+    """A node that says nothing of its tablets' schemas."""
+
+    def corrupt(facts: ClusterFacts) -> ClusterFacts:
+        status = facts.statuses[node]
+        assert status is not None
+        return replace(facts, statuses={**facts.statuses, node: replace(status, details={})})
+
+    return corrupt
+
+
 def with_catalog(change: Callable[[CatalogFacts], CatalogFacts]) -> Spoil:
     def corrupt(facts: ClusterFacts) -> ClusterFacts:
         assert facts.catalog is not None
@@ -155,6 +166,7 @@ WRONG: dict[str, tuple[Spoil, str]] = {
     ),
     "schema-ahead": (with_schema("t1", 3), "has schema version 3 on t1; the table has 2"),
     "schema-behind-where-nobody-leads": (with_schema("t2", 1, role="replica"), "has schema version 1 on t2"),
+    "schema-untold": (without_schema("t1"), "does not say its schema version on t1; the table has 2"),
     "half-a-table": (
         with_catalog(lambda catalog: replace(catalog, tablets={"table-1": (location(0),)})),
         "has tablets for partitions 0 of 2",
