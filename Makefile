@@ -48,7 +48,8 @@ test: setup
 	@$(BIN)/python -m tests.support.halves $(PYTEST_ARGS)
 
 # For while you work: pure parts, ports, checkers in-process. What it leaves out are the marks of pyproject.toml.
-test-fast: setup
+# The few kernels that it needs are compiled on the way.
+test-fast: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(FAST)" $(PYTEST_ARGS)
 
 lint: $(STAMP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -28,14 +29,16 @@ WHOLE_RUNS: Final = (
 """Whose tests run the command, whole clusters or loads: they have the marker `runs`, and `make test-fast` has none."""
 
 THOUSANDS: Final = (
-    *("checkers/catalog/test_catalog_search.py", "checkers/catalog/test_catalog_injected.py"),
-    *("checkers/catalog/test_altered_rows.py", "checkers/test_every_bound.py", "checkers/test_compile_cache.py"),
     *("checkers/linearizability/*", "checkers/isolation/*", "checkers/snapshots/*", "checkers/sessions/*"),
-    *("checkers/transactions/test_txn_[cnps]*.py", "checkers/jepsen/test_jepsen_mutations.py", "checkers/quorum/*"),
-    *("checkers/made/*", "checkers/test_growth.py", "checkers/test_*bound*.py", "checkers/test_conformance.py"),
-    *("cluster/raft/test_raft_walks.py", "cluster/test_cluster_determinism.py", "results/test_report.py"),
+    *("checkers/transactions/*", "checkers/jepsen/*", "checkers/quorum/*", "checkers/made/*", "checkers/exporters/*"),
+    *("checkers/catalog/test_catalog_search.py", "checkers/catalog/test_catalog_injected.py"),
+    *("checkers/catalog/test_altered_rows.py", "checkers/engines/test_spark_settings.py"),
+    *("checkers/importers/test_[di]*.py", "checkers/test_[cefiro]*.py", "checkers/test_*bound*.py"),
+    *("checkers/test_growth.py", "cluster/raft/test_raft_walks.py", "cluster/test_cluster_determinism.py"),
+    *("results/test_report.py", "test_anomaly_docs.py", "test_example_exports.py"),
 )
-"""Whose tests compare thousands of histories with brute force, or make large ones: the marker `thousands`."""
+"""Whose tests compare thousands of histories with brute force, make large ones, or judge by many models, whose
+kernels take a minute to compile: the marker `thousands`."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -50,6 +53,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if shared and item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
     items.sort(key=turn)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file of whose tests none is asked for is not read: to rewrite all assertions takes long the first time."""
+    unasked = refused(config.option.markexpr or "")
+    return True if any(mark.name in unasked for mark in marks_of(collection_path)) else None
+
+
+def refused(expression: str) -> set[str]:
+    """The marks that no test has which `-m` takes, where it says `not a and not b and c`, and not more than that."""
+    parts = expression.split(" and ")
+    if not all(re.fullmatch(r"(not )?\w+", part) for part in parts):
+        return set()
+    return {part.removeprefix("not ") for part in parts if part.startswith("not ")}
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import refused
 from tests.support.halves import (
     CONTAINERS,
     LOWEST,
@@ -96,3 +97,18 @@ def test_what_is_not_in_containers_steps_back() -> None:
     )
     nice, _, group = ran.stdout.partition(" ")
     assert int(nice) == LOWEST and (not group.strip() or group.split()[-1] == str(LOWEST))
+
+
+@pytest.mark.parametrize(
+    ("expression", "unasked"),
+    [
+        ("not campaign and not runs", {"campaign", "runs"}),
+        ("hypothesis and not docker", {"docker"}),
+        ("runs or not docker", set()),
+        ("not (docker and runs)", set()),
+        ("runs", set()),
+        ("", set()),
+    ],
+)
+def test_no_file_is_passed_over_of_which_a_test_may_be_asked_for(expression: str, unasked: set[str]) -> None:
+    assert refused(expression) == unasked
