@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from harness.errors import IndefiniteError
-from harness.ports import Clock
+from harness.nearing import Nearing, entries_lacked
 from harness.protocols import GroupStatus, ProcessState, Reconfigurable, node_of
 from nemesis.observe import DatabaseObserver
 from nemesis.view import Leader, View, names
@@ -21,9 +21,6 @@ CHANGE_S = 3.0
 POLL_S = 0.1
 BROKEN = ("quarantined", "failed")
 """Roles of replicas that take part in nothing."""
-
-LONGEST = 4
-"""A repair that comes nearer is waited for as many times as long as one that does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,44 +49,13 @@ def spareable(view: View, node: str) -> bool:
     return node in view.statuses
 
 
-@dataclass(slots=True)
-class Nearing:
-    """Whether a repair still comes nearer to its end: a learner takes as long as its log is long and its links slow.
-
-    It is given up when for `patience_s` nothing was wrong that was not wrong before and no learner was nearer to its
-    leader's log than ever, and in any case after LONGEST times that.
-    """
-
-    clock: Clock
-    patience_s: float
-    _nearest: dict[tuple[str, str], int] = field(default_factory=dict)
-    _began_ns: int = field(init=False)
-    _came_ns: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._began_ns = self._came_ns = self.clock.monotonic_ns()
-
-    def note(self, view: View, wrong: Mapping[str, str]) -> None:
-        """What a look found wrong, by group."""
-        for group, what in wrong.items():
-            behind = _behind(view, group)
-            if behind < self._nearest.get((group, what), behind + 1):
-                self._nearest[group, what] = behind
-                self._came_ns = self.clock.monotonic_ns()
-
-    def over(self) -> bool:
-        """Whether it is given up."""
-        now_ns, patience_ns = self.clock.monotonic_ns(), int(self.patience_s * 1e9)
-        return now_ns - self._came_ns >= patience_ns or now_ns - self._began_ns >= LONGEST * patience_ns
-
-
-def _behind(view: View, group: str) -> int:
+def behind(view: View, group: str) -> int:
     """How many entries the group's learners lack, all together."""
     leader, replicas = view.leader(group), view.replicas(group)
     if leader is None:
         return 0
-    learners = map(node_of, replicas[leader.node].learners)
-    return sum(leader.last_index - (replicas[name].last_index if name in replicas else 0) for name in learners)
+    led_by = replicas[leader.node]
+    return entries_lacked(led_by, led_by.learners, replicas)
 
 
 def lacking(view: View, duty: Duty) -> dict[str, str]:
@@ -105,7 +71,7 @@ async def replace_lost(observer: DatabaseObserver, duty: Duty, patience_s: float
         left = _next_steps(view, duty)
         if not left:
             return
-        nearing.note(view, {group: what for group, (what, _, _) in left.items()})
+        nearing.note({(group, what): behind(view, group) for group, (what, _, _) in left.items()})
         for group, (_, change, server) in left.items():
             if change is not None:
                 await _ask(observer, view, group, (change, server))
@@ -165,7 +131,7 @@ async def make_whole(observer: DatabaseObserver, group: str, before: Sequence[st
         wrong = unlike(view, group, before)
         if wrong is None:
             return
-        nearing.note(view, {group: wrong})
+        nearing.note({(group, wrong): behind(view, group)})
         await _ask(observer, view, group, missing_change(view, group, before))
         await clock.sleep(POLL_S)
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from cluster.client.client import ClusterClient
 from cluster.health.check import ClusterReport, HealthRow, examine
 from cluster.health.facts import collect
+from harness.nearing import Nearing
 from harness.ports import Clock
 from harness.protocols import Node, NodeStatus
 
@@ -20,11 +21,13 @@ async def look(
     clock: Clock,
     timeout_s: float,
 ) -> ClusterReport:
-    """The first healthy report, or the last one when time is over."""
-    deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
+    """The first healthy report, or the last one when it has come no nearer to that for `timeout_s` (`Nearing`)."""
+    nearing = Nearing(clock, timeout_s)
     while True:
-        report = examine(await collect(client, nodes, status))
-        if report.healthy or clock.monotonic_ns() >= deadline_ns:
+        facts = await collect(client, nodes, status)
+        report = examine(facts)
+        nearing.note(dict.fromkeys(report.problems, facts.entries_lacked()))
+        if report.healthy or nearing.over():
             return report
         await clock.sleep(LOOK_GAP_S)
 

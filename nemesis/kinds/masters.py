@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
+from harness.nearing import Nearing
 from harness.powers import MasterMembership
 from harness.protocols import Disks, GroupStatus, node_of
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.kinds.roles import MASTER, MASTERS
 from nemesis.observe import DatabaseObserver, Sight
-from nemesis.operator import Nearing, spareable
+from nemesis.operator import behind, spareable
 from nemesis.targets import describe
 from nemesis.view import View, names
 
@@ -104,7 +105,7 @@ class MasterChanges:
             step = next_step(view, done.masters)
             if step is None:
                 break
-            nearing.note(view, dict.fromkeys(view.groups(MASTER), f"{step}"))
+            nearing.note({(group, f"{step}"): behind(view, group) for group in view.groups(MASTER)})
             await self._ask(*step)
             await clock.sleep(POLL_S)
         for name in done.action.remove:

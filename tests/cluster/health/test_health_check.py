@@ -16,7 +16,7 @@ from msgspec.structs import replace as changed
 
 from cluster.health.check import ClusterReport, examine
 from cluster.health.facts import SCHEMA_VERSIONS, CatalogFacts, ClusterFacts, collect
-from cluster.health.look import told
+from cluster.health.look import look, told
 from cluster.wire.messages import (
     MastersReply,
     Partition,
@@ -259,6 +259,46 @@ def test_an_answer_that_was_lost_is_no_silence() -> None:
     seen = asyncio.run(collect(client, NODES, status)).statuses
     assert seen == {**facts.statuses, "t2": None}
     assert asked["t2"] > 2
+
+
+class Passing:
+    """A clock that sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_ns += int(seconds * 1e9)
+
+
+def looked(monkeypatch: pytest.MonkeyPatch, lacked: Callable[[float], int]) -> tuple[ClusterReport, float]:
+    """What a look with a budget of 10 s finds, and when it ends, where t3 lacks so many entries by a time in s."""
+    clock: Any = Passing()
+
+    async def seen(*_: object) -> ClusterFacts:
+        behind = lacked(clock.now_ns / 1e9)
+        whole = with_tablet(replicas=location(1).replicas[:2])(healthy()) if behind else healthy()
+        return with_group("t3", "tablet-1", last_index=9 - behind, applied_index=9 - behind)(whole)
+
+    monkeypatch.setattr("cluster.health.look.collect", seen)
+    client: Any = None
+    report = asyncio.run(look(client, NODES, AsyncMock(), clock, 10))
+    return report, clock.now_ns / 1e9
+
+
+def test_a_replica_that_comes_nearer_is_waited_for_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs were invalid: over slow links, an entry at a time, a new replica took longer than the budget; it came."""
+    report, took_s = looked(monkeypatch, lambda now_s: max(0, 9 - int(now_s / 3)))
+    assert report.healthy and took_s == pytest.approx(27, abs=0.5)
+    report, took_s = looked(monkeypatch, lambda now_s: 5)
+    assert not report.healthy and took_s == pytest.approx(10, abs=0.5), "it stands"
+    report, took_s = looked(monkeypatch, lambda now_s: 5 + int(now_s) % 2)
+    assert not report.healthy and took_s == pytest.approx(10, abs=0.5), "it goes to and fro"
+    report, took_s = looked(monkeypatch, lambda now_s: max(1, 9 - int(now_s / 9)))
+    assert not report.healthy and took_s == pytest.approx(40, abs=0.5), "not for ever"
 
 
 def test_a_report_is_read_again_as_it_was_written() -> None:
