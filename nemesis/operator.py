@@ -136,6 +136,14 @@ async def make_whole(observer: DatabaseObserver, group: str, before: Sequence[st
         await clock.sleep(POLL_S)
 
 
+def _most(view: View, leader: Leader, before: Sequence[str]) -> int:
+    """How many voters a group may have that had those: masters go on repairing one that was short of some, until it
+    has as many as the others of its role."""
+    role = next(node.role for node in view.nodes if node.name == leader.node)
+    others = [len(view.voters(each)) for each in view.groups(role) if each != leader.group]
+    return max(len(before), *others, 0)
+
+
 def unlike(view: View, group: str, before: Sequence[str]) -> str | None:
     """How the group differs from one with as many voters and no learners; None where it does not, or was dropped."""
     if view.dropped(group):
@@ -144,7 +152,8 @@ def unlike(view: View, group: str, before: Sequence[str]) -> str | None:
     if leader is None:
         return f"{group} has no leader"
     status = view.replicas(group)[leader.node]
-    if status.learners or len(status.voters) != len(before) or status.config_index > status.commit_index:
+    enough = len(before) <= len(status.voters) <= _most(view, leader, before)
+    if status.learners or not enough or status.config_index > status.commit_index:
         learners = f" and the learners {' '.join(status.learners)}" if status.learners else ""
         return f"{group} has the voters {' '.join(status.voters)}{learners}; there were {len(before)} voters"
     return None
@@ -156,14 +165,14 @@ def missing_change(view: View, group: str, before: Sequence[str]) -> tuple[str, 
     if leader is None:
         return None
     status = view.replicas(group)[leader.node]
-    wanting = len(status.voters) < len(before)
+    most = _most(view, leader, before)
     if status.learners:
-        return ("promote" if wanting else "remove"), status.learners[0]
-    if len(status.voters) > len(before):
+        return ("promote" if len(status.voters) < most else "remove"), status.learners[0]
+    if len(status.voters) > most:
         others = [each for each in status.voters if node_of(each) != leader.node]
         strangers = [each for each in others if node_of(each) not in before]
         return "remove", (strangers or others)[0]
-    if not wanting:
+    if len(status.voters) >= len(before):
         return None
     role = next(node.role for node in view.nodes if node.name == leader.node)
     free = [name for name in names(view.nodes, role) if name not in leader.voters and name in view.statuses]

@@ -14,7 +14,7 @@ from harness.protocols import GroupStatus, Node, NodeStatus
 from harness.sim.link import LinkOptions
 from harness.sim.world import World
 from nemesis.observe import DatabaseObserver
-from nemesis.operator import Duty, duty_of, lacking, replace_lost, spareable, unlike
+from nemesis.operator import Duty, duty_of, lacking, missing_change, replace_lost, spareable, unlike
 from nemesis.view import View
 
 USUAL = Knobs()
@@ -143,3 +143,28 @@ def test_masters_replace_a_replica_whose_own_record_is_damaged() -> None:
 
     with World(5, version=WIRE_VERSION) as world:
         world.run(scenario(world))
+
+
+def test_a_group_that_masters_went_on_repairing_is_as_whole_as_the_others() -> None:
+    """A run was invalid: masters were replacing a voter as a script came; they brought back the third, and it was
+    removed again and again, for there had been two."""
+    nodes = tuple(Node(name, "tserver") for name in ("t1", "t2", "t3", "t4"))
+
+    def view(voters: tuple[str, ...], learners: tuple[str, ...] = (), others: tuple[str, ...] = ()) -> View:
+        led = GroupStatus("tablet", "leader", 1, "t1", 1, 1, 1, 1, True, voters, learners)
+        other = GroupStatus("other", "follower", 1, None, 1, 1, 1, 1, False, others)
+        groups = (led, other) if others else (led,)
+        return View(nodes, {node.name: NodeStatus(node.name, "tserver", 1, groups) for node in nodes})
+
+    before, others = ("t1", "t2"), ("t1", "t2", "t4")
+    repaired = view(("t1", "t2", "t3"), others=others)
+    assert unlike(repaired, "tablet", before) is None and missing_change(repaired, "tablet", before) is None
+    learning = view(before, ("t3",), others)
+    assert missing_change(learning, "tablet", before) == ("promote", "t3")
+    assert "the learners t3" in str(unlike(learning, "tablet", before))
+    short = view(("t1",), others=others)
+    assert unlike(short, "tablet", before) and missing_change(short, "tablet", before) == ("add-learner", "t2")
+    alone = view(("t1", "t2", "t3"))
+    assert unlike(alone, "tablet", before) and missing_change(alone, "tablet", before) == ("remove", "t3")
+    crowded = view(("t1", "t2", "t3", "t4"), others=others)
+    assert unlike(crowded, "tablet", before) and missing_change(crowded, "tablet", before) == ("remove", "t3")
