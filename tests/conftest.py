@@ -33,7 +33,7 @@ THOUSANDS: Final = (
     *("checkers/transactions/*", "checkers/jepsen/*", "checkers/quorum/*", "checkers/made/*", "checkers/exporters/*"),
     *("checkers/catalog/test_catalog_search.py", "checkers/catalog/test_catalog_injected.py"),
     *("checkers/catalog/test_altered_rows.py", "checkers/engines/test_spark_settings.py"),
-    *("checkers/importers/test_[di]*.py", "checkers/test_[cefiro]*.py", "checkers/test_*bound*.py"),
+    *("checkers/importers/test_[dip]*.py", "checkers/test_[cefiro]*.py", "checkers/test_*bound*.py"),
     *("checkers/test_growth.py", "cluster/raft/test_raft_walks.py", "cluster/test_cluster_determinism.py"),
     *("results/test_report.py", "test_anomaly_docs.py", "test_example_exports.py"),
 )
