@@ -35,7 +35,12 @@ THOUSANDS: Final = (
     *("checkers/catalog/test_altered_rows.py", "checkers/engines/test_spark_settings.py"),
     *("checkers/importers/test_[dip]*.py", "checkers/test_[cefiro]*.py", "checkers/test_*bound*.py"),
     *("checkers/test_growth.py", "cluster/raft/test_raft_walks.py", "cluster/test_cluster_determinism.py"),
-    *("results/test_report.py", "test_anomaly_docs.py", "test_example_exports.py"),
+    *(
+        "results/test_*report.py",
+        "harness/history/test_quorum_history.py",
+        "test_anomaly_docs.py",
+        "test_example_exports.py",
+    ),
 )
 """Whose tests compare thousands of histories with brute force, make large ones, or judge by many models, whose
 kernels take a minute to compile: the marker `thousands`."""
