@@ -46,6 +46,7 @@ class _TableFacts:
     sightings: list[tuple[Call, int | None]] = field(default_factory=list)
     makers: list[Call] = field(default_factory=list)
     deletions: list[Call] = field(default_factory=list)
+    renames: list[Call] = field(default_factory=list)
     raised: list[Call] = field(default_factory=list)
 
 
@@ -57,10 +58,10 @@ def refutations(calls: Sequence[Call], budget_ns: int) -> Iterator[Finding]:
     yield from _phantoms(calls, tables)
     lists = sorted((call for call in calls if call.total), key=lambda call: call.since)
     unnamed = [call for call in calls if call.changes and call.id is None]
-    deletions = _Spans.of([call for call in unnamed if call.kind == DELETE])
+    fates = _Fates.of(unnamed)
     raising = sorted(call.order for call in unnamed if _raises(call))
     for table_id, table in tables.items():
-        yield from _absences(table_id, table, lists, deletions)
+        yield from _absences(table_id, table, lists, fates)
         yield from _returned(table_id, table)
         yield from _versions(table_id, table)
         yield from _unasked(table_id, table, raising)
@@ -78,6 +79,8 @@ def _tables(calls: Sequence[Call]) -> dict[int, _TableFacts]:
                 table.makers.append(call)
             if _raises(call):
                 table.raised.append(call)
+            if call.kind == RENAME:
+                table.renames.append(call)
             if call.kind == DELETE:
                 table.deletions.append(call)
             else:
@@ -177,7 +180,48 @@ class _Spans:
         return place > 0 and self.latest[place - 1] > begin
 
 
-def _absences(table_id: int, table: _TableFacts, lists: Sequence[Call], unnamed: _Spans) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class _Fates:
+    """What changes whose table is not told may have done to one, by the name that they asked for: deleted it, or given
+    it another name."""
+
+    deletions: dict[int, _Spans]
+    renames: dict[int, dict[int, _Spans]]
+
+    @staticmethod
+    def of(calls: Sequence[Call]) -> _Fates:
+        deleted: dict[int, list[Call]] = {}
+        renamed: dict[int, dict[int, list[Call]]] = {}
+        for call in calls:
+            if call.kind == DELETE:
+                deleted.setdefault(call.name, []).append(call)
+            elif call.kind == RENAME:
+                renamed.setdefault(call.name, {}).setdefault(call.new, []).append(call)
+        spans = {name: {new: _Spans.of(each) for new, each in by.items()} for name, by in renamed.items()}
+        return _Fates({name: _Spans.of(each) for name, each in deleted.items()}, spans)
+
+    def may_delete(self, names: set[int], begin: int, end: int) -> bool:
+        """Whether one may have deleted, between the two events, a table that had one of these names meanwhile."""
+        reached, left = set(names), list(names)
+        while left:
+            name = left.pop()
+            if name in self.deletions and self.deletions[name].any_between(begin, end):
+                return True
+            for new, spans in self.renames.get(name, {}).items():
+                if new not in reached and spans.any_between(begin, end):
+                    reached.add(new)
+                    left.append(new)
+        return False
+
+
+def _names_since(table_id: int, table: _TableFacts, last: Call) -> set[int]:
+    """The names that a table has had since it was last seen, by that sighting and what was acknowledged since."""
+    names = {seen.name for seen in last.seen if seen.id == table_id}
+    names |= {last.name, last.new if last.kind == RENAME else last.name} if last.changes else set()
+    return names.union(*({call.name, call.new} for call in table.renames if call.complete > last.order))
+
+
+def _absences(table_id: int, table: _TableFacts, lists: Sequence[Call], fates: _Fates) -> Iterator[Finding]:
     """A list without a table that was there before and is there again, or that nobody can have deleted since."""
     sightings = sorted((call for call, _ in table.sightings), key=lambda call: call.complete)
     if not sightings:
@@ -194,7 +238,8 @@ def _absences(table_id: int, table: _TableFacts, lists: Sequence[Call], unnamed:
             yield _finding(FLICKERING, [known, listing, again], _name_of(known, table_id), id=table_id)
             return
         last = newest[bisect_right(ends, listing.since) - 1]
-        if not any(spans.any_between(last.order, listing.complete) for spans in (own, unnamed)):
+        deleted = own.any_between(last.order, listing.complete)
+        if not deleted and not fates.may_delete(_names_since(table_id, table, last), last.order, listing.complete):
             yield _finding(LOST, [last, listing], _name_of(last, table_id), id=table_id)
             return
         if listing.since >= ends[-1]:
