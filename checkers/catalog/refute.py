@@ -218,7 +218,7 @@ def _names_since(table_id: int, table: _TableFacts, last: Call) -> set[int]:
     """The names that a table has had since it was last seen, by that sighting and what was acknowledged since."""
     names = {seen.name for seen in last.seen if seen.id == table_id}
     names |= {last.name, last.new if last.kind == RENAME else last.name} if last.changes else set()
-    return names.union(*({call.name, call.new} for call in table.renames if call.complete > last.order))
+    return names.union(*({call.name, call.new} for call in table.renames if call.complete > last.since))
 
 
 def _absences(table_id: int, table: _TableFacts, lists: Sequence[Call], fates: _Fates) -> Iterator[Finding]:
@@ -238,8 +238,8 @@ def _absences(table_id: int, table: _TableFacts, lists: Sequence[Call], fates: _
             yield _finding(FLICKERING, [known, listing, again], _name_of(known, table_id), id=table_id)
             return
         last = newest[bisect_right(ends, listing.since) - 1]
-        deleted = own.any_between(last.order, listing.complete)
-        if not deleted and not fates.may_delete(_names_since(table_id, table, last), last.order, listing.complete):
+        deleted = own.any_between(last.since, listing.complete)
+        if not deleted and not fates.may_delete(_names_since(table_id, table, last), last.since, listing.complete):
             yield _finding(LOST, [last, listing], _name_of(last, table_id), id=table_id)
             return
         if listing.since >= ends[-1]:
@@ -247,7 +247,7 @@ def _absences(table_id: int, table: _TableFacts, lists: Sequence[Call], fates: _
 
 
 def _later(one: Call, other: Call) -> Call:
-    return max(one, other, key=lambda call: call.order)
+    return max(one, other, key=lambda call: call.since)
 
 
 def _returned(table_id: int, table: _TableFacts) -> Iterator[Finding]:

@@ -169,6 +169,16 @@ def test_only_a_deletion_by_a_name_that_the_table_may_have_had_explains_its_abse
     assert refuted(made(), elsewhere, told, sees(4, 6), listed(7, 8)) == {}, "seen before it was renamed"
 
 
+def test_an_old_answer_was_true_when_it_says_and_not_when_it_was_asked_for() -> None:
+    """Such histories were refuted: a table that an old answer shows may have been deleted before anybody asked."""
+    old, without = sees(5, 6, since=1), listed(7, 8)
+    for id in (7, None):
+        assert refuted(made(), change(DELETE, 2, 3, id), old, without) == {}
+        renamed = change(RENAME, 2, 3, id, name=1, new=2)
+        assert refuted(made(), renamed, change(DELETE, 4, NEVER, None, name=2), old, without) == {}
+    assert refuted(made(), change(DELETE, 2, 3, None), sees(5, 6, since=4), without) == {"lost-table": 1}
+
+
 def test_a_deletion_before_a_table_was_seen_last_explains_nothing() -> None:
     before, seen, without = change(DELETE, 2, 3, None), sees(4, 5), listed(6, 7)
     assert refuted(made(), before, seen, without) == {"lost-table": 1}
