@@ -8,17 +8,20 @@ import random
 import sys
 import threading
 import traceback
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from assay.loading import loading
 from assay.telling import Untold, print_any_name
 from harness.errors import HarnessError, UnwritableError, UserError
+
+if TYPE_CHECKING:
+    from assay.judge_process import JudgeProcess
 
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, 255
 PARSER_INTERRUPTED = 130
@@ -61,6 +64,13 @@ def common(
     """Torture tests for distributed databases: run, judge, explain."""
 
 
+def judging(one_run: bool) -> AbstractContextManager[JudgeProcess | None]:
+    """The process that judges one run; it loads what that takes while this one loads what a run takes."""
+    from assay.judge_process import judge_process
+
+    return judge_process() if one_run else nullcontext()
+
+
 @app.command()
 def run(
     workload: Annotated[str, typer.Argument(help="What the clients do; see `assay list workloads`.")],
@@ -95,32 +105,33 @@ def run(
 ) -> int:
     """Start a cluster, throw faults at it while clients work, save the history and judge it."""
     state_debug(debug)
-    with loading(_process.is_program):
-        from assay.options import RunOptions, fault_names, key_values, split_names
-        from assay.run_command import Many, run_or_runs
-
-    options = RunOptions(
-        workload=workload,
-        on=on,
-        nemesis=fault_names(nemesis),
-        time_limit=time_limit,
-        rate=rate,
-        concurrency=concurrency,
-        masters=masters,
-        nodes=nodes,
-        zones=zones,
-        seed=random.SystemRandom().getrandbits(32) if seed is None else seed,
-        flaw=split_names(flaw),
-        world=world,
-        store=store,
-        op_timeout=op_timeout,
-        recovery_budget=recovery_budget,
-        probe_period=probe_period,
-        floors=key_values(floor or [], "--floor"),
-        workload_options=key_values([*(option or []), *([] if table is None else [f"table={table}"])]),
-        swarm=swarm,
-    )
-    return run_or_runs(options, seed is not None, Many(seeds, jobs, keep_valid), json_output, _process.is_program)
+    with judging(seeds is None) as judge:
+        with loading(_process.is_program):
+            from assay.options import RunOptions, fault_names, key_values, split_names
+            from assay.run_command import Many, run_or_runs
+        options = RunOptions(
+            workload=workload,
+            on=on,
+            nemesis=fault_names(nemesis),
+            time_limit=time_limit,
+            rate=rate,
+            concurrency=concurrency,
+            masters=masters,
+            nodes=nodes,
+            zones=zones,
+            seed=random.SystemRandom().getrandbits(32) if seed is None else seed,
+            flaw=split_names(flaw),
+            world=world,
+            store=store,
+            op_timeout=op_timeout,
+            recovery_budget=recovery_budget,
+            probe_period=probe_period,
+            floors=key_values(floor or [], "--floor"),
+            workload_options=key_values([*(option or []), *([] if table is None else [f"table={table}"])]),
+            swarm=swarm,
+        )
+        many = Many(seeds, jobs, keep_valid, seed is not None)
+        return run_or_runs(options, many, json_output, judge, _process.is_program)
 
 
 @app.command()

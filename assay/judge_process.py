@@ -33,9 +33,12 @@ class JudgeProcess:
 
 @contextmanager
 def judge_process() -> Iterator[JudgeProcess]:
-    """Start the process; it ends with the context."""
+    """Start the process; it ends with the context, and at once where that is left by an exception."""
+    with loading(for_good=False):
+        _load_shared()
     context = multiprocessing.get_context("fork" if _may_fork() else "spawn")
     with ProcessPoolExecutor(1, mp_context=context, initializer=subprocesses.begin) as pool:
+        others = multiprocessing.active_children()
         pool.submit(_load)
 
         def judge(rundir: RunDir) -> Mapping[str, Any]:
@@ -50,7 +53,12 @@ def judge_process() -> Iterator[JudgeProcess]:
             except BrokenProcessPool as error:
                 raise HarnessError("the process that makes the report died") from error
 
-        yield JudgeProcess(judge, report)
+        try:
+            yield JudgeProcess(judge, report)
+        except BaseException:  # nothing is to be judged any more, and the pool would wait for all to be loaded
+            for process in set(multiprocessing.active_children()) - set(others):
+                process.kill()
+            raise
 
 
 def _may_fork() -> bool:
@@ -58,11 +66,18 @@ def _may_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1
 
 
-def _load() -> None:
+def _load_shared() -> None:
+    """What both processes need is loaded once, before there are two."""
+    import numpy  # noqa: F401
+
     from harness.arrow import without_pandas
 
+    without_pandas()
+
+
+def _load() -> None:
     with loading(for_good=True):
-        without_pandas()
+        _load_shared()
         for module in ("assay.judging", "assay.reporting", "results.report", "checkers.compiled"):
             importlib.import_module(module)
 

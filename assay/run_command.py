@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from assay.judge_process import JudgeProcess, judge_process
 from assay.loading import loading
 from assay.options import RunOptions, validate
 from assay.progress import RunProgress
@@ -22,43 +21,47 @@ from harness.rundir import RunDir
 
 if TYPE_CHECKING:
     from assay.compose import Finished
+    from assay.judge_process import JudgeProcess
 
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """What was said of running many seeds; `seeds` None: one run."""
+    """What was said of running many seeds; `seeds` None: one run. `one_seed` says that a seed was named."""
 
     seeds: str | None
     jobs: int
     keep_valid: bool
+    one_seed: bool
 
 
-def run_or_runs(options: RunOptions, one_seed: bool, many: Many, json_output: bool, for_good: bool = False) -> int:
-    """One run, or one for each seed of a range; returns the exit code. `one_seed` says that a seed was named; see
+def run_or_runs(
+    options: RunOptions, many: Many, json_output: bool, judge: JudgeProcess | None, for_good: bool = False
+) -> int:
+    """One run, which the process `judge` judges, or one for each seed of a range; returns the exit code. See
     `assay.loading` for `for_good`."""
-    without_pandas()
-    if many.seeds is None:
+    if judge is not None:
         if many.jobs != 1 or many.keep_valid:
             raise UserError("--jobs and --keep-valid go with --seeds.")
-        return run_and_report(validate(options), json_output, for_good)
-    if one_seed:
+        return run_and_report(validate(options), json_output, judge, for_good)
+    assert many.seeds is not None
+    if many.one_seed:
         raise UserError("--seed and --seeds exclude each other.")
+    without_pandas()
     from assay.seeds import parse_seeds
     from assay.seeds_command import run_seeds
 
     return run_seeds(options, parse_seeds(many.seeds), many.jobs, many.keep_valid, json_output)
 
 
-def run_and_report(options: RunOptions, json_output: bool, for_good: bool = False) -> int:
+def run_and_report(options: RunOptions, json_output: bool, process: JudgeProcess, for_good: bool = False) -> int:
     """Make one run, print its verdict and where it is saved, and return its exit code."""
-    with judge_process() as process:
-        with loading(for_good):  # while the other process loads what judging takes, which is nothing of this
-            from assay.compose import carry_out
-        with RunProgress(options.time_limit) as progress:
-            finished = carry_out(options, process.judge, progress, datetime.now(), tell)
-        if not finished.outcome.rundir.verdict_json.exists():
-            tell(f"assay: the verdict could not be saved in {finished.outcome.rundir.path}; it is told here only.")
-        report = report_by(process, finished.outcome.rundir)
+    with loading(for_good):
+        from assay.compose import carry_out
+    with RunProgress(options.time_limit) as progress:
+        finished = carry_out(options, process.judge, progress, datetime.now(), tell)
+    if not finished.outcome.rundir.verdict_json.exists():
+        tell(f"assay: the verdict could not be saved in {finished.outcome.rundir.path}; it is told here only.")
+    report = report_by(process, finished.outcome.rundir)
     teller = Teller()
     if json_output:
         teller.line(msgspec.json.encode(run_object(options, finished)).decode())

@@ -115,6 +115,23 @@ def test_a_process_that_judges_is_forked_only_where_no_thread_may_hold_a_lock() 
     assert alone.returncode == 0 and run(asked + busy + "sys.exit(_may_fork())").returncode == 0
 
 
+LEFT = """
+import multiprocessing, sys
+from assay import judge_process
+judge_process._load = lambda: __import__("time").sleep(60)
+try:
+    with judge_process.judge_process():
+        (child,) = multiprocessing.active_children()
+        raise KeyError
+except KeyError:
+    sys.exit(child.exitcode != -9)
+"""
+
+
+def test_nobody_waits_for_the_process_that_judges_where_nothing_is_to_be_judged_any_more() -> None:
+    assert run(LEFT).returncode == 0
+
+
 RUN_LOADS = """
 import sys
 import assay.compose, assay.run_command
