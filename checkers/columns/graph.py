@@ -142,6 +142,26 @@ def components(graph: Digraph) -> Nodes:
     return label
 
 
+@kernel
+def _component_depths(offsets, targets, label, order):
+    depth = np.zeros(order.shape[0], np.int64)
+    # In topological order of the components, so that all edges into one have been followed before those out of it.
+    for node in order:
+        for place in range(offsets[node], offsets[node + 1]):
+            other = label[targets[place]]
+            if other != label[node]:
+                depth[other] = max(depth[other], depth[label[node]] + 1)
+    return depth
+
+
+def depths(graph: Digraph, label: Nodes) -> npt.NDArray[np.int64]:
+    """For each node the most edges between `components` (`label`) that a way to it has: an edge from one component to
+    another leads deeper."""
+    order = np.argsort(label, kind="stable")[::-1]
+    depth: npt.NDArray[np.int64] = _component_depths(graph.offsets, graph.targets, label, order)[label]
+    return depth
+
+
 def cyclic_components(graph: Digraph) -> tuple[Nodes, int]:
     """The same for those of two or more nodes, or of one with an edge to itself, numbered from 0 (-1 for the rest),
     and how many there are."""

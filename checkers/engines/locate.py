@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.source import rows_with
 from harness.history.saved import HistoryReader
+
+_PACKED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+class FetchedOnce:
+    """Operations by their invocation indices, each fetched once: a cycle is named and later explained by the same.
+
+    `fetch` takes sorted indices and the names of columns. What is kept is what is to be shown, so it is little.
+    """
+
+    def __init__(self, fetch: Callable[[Any, list[str]], list[pa.Table]]) -> None:
+        self._fetch = fetch
+        self._known: dict[tuple[str, ...], tuple[Any, list[pa.Table]]] = {}
+
+    def __call__(self, wanted: Any, columns: list[str]) -> list[pa.Table]:
+        known, tables = self._known.get(tuple(columns), (np.zeros(0, np.int64), []))
+        new = np.setdiff1d(wanted, known)
+        if len(new):
+            tables = [*tables, *self._fetch(new, columns)]
+            self._known[tuple(columns)] = np.union1d(known, new), tables
+        chosen = pa.array(wanted)
+        return [table.filter(pc.is_in(table.column("invoke_index"), chosen)) for table in tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +65,6 @@ def as_one(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
     found = [table.replace_schema_metadata(None) for table in tables if table.num_rows]
     if found:
         table, sink = pa.concat_tables(found).combine_chunks(), pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
+        with pa.ipc.new_stream(sink, table.schema, options=_PACKED) as writer:
             writer.write_table(table)
         yield pa.RecordBatch.from_arrays([pa.array([bytes(sink.getvalue())], pa.binary())], names=["rows"])

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from checkers.columns.projection import Projection
 from checkers.engines.api import TALLIED, KeyedKernel, R, Tally, Work, tally_of, total_tally
-from checkers.engines.locate import Locator, joined
+from checkers.engines.locate import FetchedOnce, Locator, joined
 from checkers.engines.session import (
     EXECUTOR,
     SparkOptions,
@@ -110,7 +110,7 @@ class SparkEngine:
                 found = mapped(found.repartition(1), joined, "rows binary")
             return [pa.ipc.open_stream(row["rows"]).read_all() for row in self.collected(found)]
 
-        return replace(source, located=find)
+        return replace(source, located=FetchedOnce(find))
 
     def collected(self, frame: Any) -> list[Any]:
         """All rows of a frame, which must be few. What workers refuse the history for is raised here."""

@@ -31,7 +31,8 @@ class Ground(NamedTuple):
     """Nodes in groups (strong components), inside a group in order of invocation: group g has the places
     `group_at[g]:group_at[g + 1]`; `node` tells who is there (-1: a helper). Edges inside groups by source place.
     Real time leads to the places `late[late_at[g]:late_at[g + 1]]`, invoked at `late_invoke` of the same index, from
-    places by `complete` (NEVER: from nowhere)."""
+    places by `complete` (NEVER: from nowhere). No edge but rw leads to a place of less `depth`; what is invoked at
+    `late[late_end[place]]` or later does not lead back to a place without rw edges."""
 
     group_at: Ints
     node: Ids
@@ -42,6 +43,8 @@ class Ground(NamedTuple):
     late_at: Ints
     late: Ids
     late_invoke: Ints
+    depth: Ints
+    late_end: Ints
 
 
 class Wanted(NamedTuple):
@@ -54,6 +57,9 @@ class Wanted(NamedTuple):
     extra: int
     realtime: int
 
+
+BOTTOMLESS: Final = 2**62
+"""As a greatest depth: no place lies too deep."""
 
 REFUSED: Final = 0
 ALLOWED: Final = 1
@@ -85,7 +91,8 @@ class Starts(NamedTuple):
 
 
 class Trip(NamedTuple):
-    """One search: in which group, through which edge, the stamp of what it visits, how many edges a walk may have."""
+    """One search: in which group, through which edge, the stamp of what it visits, how many edges a walk may have, and
+    the greatest depth that it may pass."""
 
     group: int
     source: int
@@ -93,6 +100,7 @@ class Trip(NamedTuple):
     kind: int
     mark: int
     deepest: int | np.int64
+    floor: int | np.int64
 
 
 class Board(NamedTuple):
@@ -160,7 +168,8 @@ def _expand_late(ground, board, wanted, trip, code, tail):
         else:
             low = middle + 1
     for i in range(low, last):
-        tail = _visit(board, ground.late[i] - base, state, code, REALTIME, trip.mark, tail)
+        if ground.depth[ground.late[i]] <= trip.floor:
+            tail = _visit(board, ground.late[i] - base, state, code, REALTIME, trip.mark, tail)
     board.visited[state] = min(last, low)
     return tail
 
@@ -169,10 +178,10 @@ def _expand_late(ground, board, wanted, trip, code, tail):
 def _search(ground, board, wanted, trip, used):
     """The code of the last step of a shortest closed walk through the trip's edge, or -1."""
     base = ground.group_at[trip.group]
-    board.visited[:] = ground.late_at[trip.group + 1]
+    board.visited[:] = ground.late_at[trip.group + 1] if trip.floor == BOTTOMLESS else ground.late_end[trip.source]
     start = _step(0, trip.kind, wanted)
     tail, head, depth = 0, 0, 1
-    if start >= 0:
+    if start >= 0 and ground.depth[trip.target] <= trip.floor:
         tail = _visit(board, trip.target - base, start, -1, trip.kind, trip.mark, 0)
     level = tail
     # Breadth first over pairs of a node and a state of the automaton that knows what may still follow (`_step`). Nodes
@@ -188,7 +197,7 @@ def _search(ground, board, wanted, trip, used):
             used[1] += ground.offsets[place + 1] - ground.offsets[place] + 1
             for i in range(ground.offsets[place], ground.offsets[place + 1]):
                 after = _step(state, ground.kind[i], wanted)
-                if after >= 0:
+                if after >= 0 and ground.depth[ground.target[i]] <= trip.floor:
                     tail = _visit(board, ground.target[i] - base, after, code, ground.kind[i], trip.mark, tail)
             if wanted.realtime and ground.late_at[trip.group + 1] > ground.late_at[trip.group]:
                 tail = _expand_late(ground, board, wanted, trip, code, tail)
@@ -255,7 +264,12 @@ def find_walks(ground, board, wanted, starts, most_work, walks):
             if deepest < 2:
                 break
             mark += 1
-            trip = Trip(group, starts.source[edge], starts.target[edge], starts.kind[edge], mark, deepest)
+            source, kind = starts.source[edge], starts.kind[edge]
+            # Where no rw edge may follow, a walk only goes deeper from here on: what lies below the edge's source does
+            # not lead back to it. Else each search that finds nothing would flood all that is later.
+            last = wanted.most_rw == (1 if kind == RW else 0)
+            floor = ground.depth[source] if last else np.int64(BOTTOMLESS)
+            trip = Trip(group, source, starts.target[edge], kind, mark, deepest, floor)
             code = _search(ground, board, wanted, trip, walks.used)
             if code < 0:
                 continue

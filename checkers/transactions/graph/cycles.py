@@ -28,6 +28,7 @@ from checkers.transactions.graph.projections import (
     lay_out,
     nonadjacent,
     plain,
+    ranks,
     search,
 )
 from checkers.transactions.lattice import implied_anomalies
@@ -154,9 +155,11 @@ class _Hunt:
         realtime = order == 2
         more = ((), (PROCESS,), ())[order]
         extra, late = REQUIRED if order else ALLOWED, int(realtime)
+        base = plain(self.graph, (WW, WR, *more))
+        rank = ranks(base, realtime)
         stages: tuple[tuple[Any, tuple[tuple[str, Wanted, tuple[int, ...]], ...]], ...] = (
             (plain(self.graph, (WW, *more)), (("G0", Wanted(0, 0, ALLOWED, extra, late), (WW,)),)),
-            (plain(self.graph, (WW, WR, *more)), (("G1c", Wanted(0, 0, ALLOWED, extra, late), (WR,)),)),
+            (base, (("G1c", Wanted(0, 0, ALLOWED, extra, late), (WR,)),)),
             (
                 nonadjacent(self.graph, (WW, WR, *more)),
                 (
@@ -167,13 +170,13 @@ class _Hunt:
             (plain(self.graph, (WW, WR, RW, *more)), (("G2-item", Wanted(2, 2, REQUIRED, extra, late), (RW,)),)),
         )
         for projection, classes in stages:
-            labels = label(projection, realtime)
+            labels = rank.label if projection is base else label(projection, realtime)
             copies = len(labels) // self.graph.nodes
             top = np.repeat(self.top, copies)
-            for base, wanted, kinds in classes:
-                name = base + ORDERS[order]
+            for stem, wanted, kinds in classes:
+                name = stem + ORDERS[order]
                 open_tops = ~self._implied(name) if order else np.ones(int(self.top.max()) + 1, bool)
-                field = lay_out(projection, labels, open_tops[top])
+                field = lay_out(projection, labels, open_tops[top], rank)
                 if field.groups:
                     self._search(name, field, wanted, kinds, top)
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import NEVER
-from checkers.columns.graph import components, digraph
+from checkers.columns.graph import Digraph, components, depths, digraph
 from checkers.transactions.graph.closed_walks import STATES, Board, Ground, Starts, Walks, Wanted, find_walks
 from checkers.transactions.graph.edges import FREE, RW
 
@@ -82,8 +82,27 @@ def _times(graph: Graph) -> tuple[Ints, Ints]:
 
 
 def label(projection: GraphProjection, realtime: bool) -> Ints:
-    """The strong component of each node. Real time is drawn by a chain of ticks, one for each completion: a completion
-    leads to its tick, a tick to the next and to what is invoked before the next completion."""
+    """The strong component of each node."""
+    return components(_drawn(projection, realtime))[: len(projection.node)].astype(np.int64)
+
+
+class Ranks(NamedTuple):
+    """Of nodes where there are no rw edges: the strong component of each, and how deep that lies (`depths`)."""
+
+    label: Ints
+    depth: Ints
+
+
+def ranks(projection: GraphProjection, realtime: bool) -> Ranks:
+    """Components and depths of a projection without rw edges."""
+    graph = _drawn(projection, realtime)
+    found, nodes = components(graph), len(projection.node)
+    return Ranks(found[:nodes].astype(np.int64), depths(graph, found)[:nodes])
+
+
+def _drawn(projection: GraphProjection, realtime: bool) -> Digraph:
+    """Real time is drawn by a chain of ticks, one for each completion: a completion leads to its tick, a tick to the
+    next and to what is invoked before the next completion."""
     nodes, source, target = len(projection.node), projection.source, projection.target
     if realtime:
         completing = np.flatnonzero(projection.complete != NEVER)
@@ -94,8 +113,7 @@ def label(projection: GraphProjection, realtime: bool) -> Ints:
         source = np.concatenate((source, completing, ticks[:-1], ticks[last[told]]))
         target = np.concatenate((target, ticks, ticks[1:], projection.late[told]))
         nodes += len(ticks)
-    found = components(digraph(nodes, source.astype(np.int32), target.astype(np.int32)))
-    return found[: len(projection.node)].astype(np.int64)
+    return digraph(nodes, source.astype(np.int32), target.astype(np.int32))
 
 
 class Field(NamedTuple):
@@ -114,8 +132,8 @@ class Field(NamedTuple):
         return len(self.top)
 
 
-def lay_out(projection: GraphProjection, labels: Ints, wanted: Bools) -> Field:
-    """Lay out the components of the nodes in `wanted` that have two nodes or more."""
+def lay_out(projection: GraphProjection, labels: Ints, wanted: Bools, rank: Ranks) -> Field:
+    """Lay out the components of the nodes in `wanted` that have two nodes or more; `rank` is of the graph's nodes."""
     sizes = np.bincount(labels[wanted], minlength=int(labels.max(initial=-1)) + 1)
     kept = np.flatnonzero(wanted & (sizes[labels] > 1))
     kept = kept[np.argsort(labels[kept], kind="stable")]
@@ -133,18 +151,30 @@ def lay_out(projection: GraphProjection, labels: Ints, wanted: Bools) -> Field:
     is_late = np.zeros(len(labels), bool)
     is_late[projection.late] = True
     late = np.flatnonzero(is_late[kept])
+    late_at, late_invoke = np.searchsorted(group[late], np.arange(len(cuts) + 1)), projection.invoke[kept[late]]
+    of_graph = kept // (len(labels) // len(rank.label))
+    complete, alone = projection.complete[kept], np.bincount(rank.label)[rank.label[of_graph]] == 1
     ground = Ground(
         group_at,
         projection.node[kept].astype(np.int32),
-        projection.complete[kept],
+        complete,
         graph.offsets,
         graph.targets,
         kind[graph.edges],
-        np.searchsorted(group[late], np.arange(len(cuts) + 1)),
+        late_at,
         late.astype(np.int32),
-        projection.invoke[kept[late]],
+        late_invoke,
+        rank.depth[of_graph],
+        _late_end(late_at, late_invoke, group, np.where(alone, complete, NEVER)),
     )
     return Field(ground, kept[cuts], source, target, kind, group[source])
+
+
+def _late_end(late_at: Ints, late_invoke: Ints, group: Ints, complete: Ints) -> Ints:
+    """For each place the first of its group's late ones that is invoked after it has completed."""
+    span = int(late_invoke.max(initial=0)) + 2  # so that one search serves all groups
+    times = np.repeat(np.arange(len(late_at) - 1), np.diff(late_at)) * span + late_invoke
+    return np.searchsorted(times, group * span + np.minimum(complete, span - 1), side="right")
 
 
 def search(field: Field, wanted: Wanted, kinds: tuple[int, ...], tries: Ints, most_work: int) -> Walks:
