@@ -16,6 +16,7 @@ from weak_store import random_history, source_of
 from checkers.made.transactions import TxnShape, txn_batches
 from checkers.source import Source
 from checkers.transactions.graph import cycles, projections
+from checkers.transactions.inference.register_accesses import ORDER_WFR
 from checkers.transactions.local import Found, find_in_lists, find_in_registers
 
 LISTS = ("list-append", shortened)
@@ -23,7 +24,9 @@ REGISTERS = ("rw-register", shown_older)
 
 
 def find(source: Source, model: str, orders: int) -> Found:
-    return find_in_lists(source, orders, 4) if model == "list-append" else find_in_registers(source, orders, 0, 4)
+    if model == "list-append":
+        return find_in_lists(source, orders, 4)
+    return find_in_registers(source, orders, ORDER_WFR, 4)
 
 
 def with_anomalies(model: Any, transactions: int, change: Callable[[Row], bool]) -> Source:
@@ -60,10 +63,10 @@ def leave_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("orders", [0, 2])
-@pytest.mark.parametrize(("model", "change"), [LISTS, REGISTERS])
-def test_the_search_costs_in_proportion_to_the_history(model, change, orders, monkeypatch):
+def test_the_search_costs_in_proportion_to_the_history(orders, monkeypatch):
+    model, change = LISTS  # versions of registers are hardly known well enough for cycles through many
     small, large = (work_of(with_anomalies(model, n, change), model, orders, monkeypatch) for n in (4_000, 16_000))
-    assert large < 8 * small + 100_000
+    assert 0 < large < 8 * small
 
 
 @pytest.mark.parametrize("orders", range(3))
