@@ -25,6 +25,11 @@ class Holders:
         """A tablet server has a replica."""
         self._held.setdefault(tablet_id, {})[server_id] = held
 
+    def reached(self, server_id: str, tablet_id: str, index: int) -> bool:
+        """Whether a tablet server has said that its replica has the configuration at this index, or a later one."""
+        held = self._held.get(tablet_id, {}).get(server_id)
+        return held is not None and held.config_index >= index
+
     def deleted(self, server_id: str, request: DeleteTablet) -> None:
         """A deletion was acknowledged; a replica that came back since, to be added once more, is there."""
         holders = self._held.get(request.tablet_id, {})

@@ -99,8 +99,8 @@ class LeaderTerm:
     `hints` are the tablets' leaders as last reported, `schema_versions` the version of the schema that each of
     their replicas has; `creating_since_ns` when this leader first saw a tablet CREATING (monotonic). `heard_of` are the
     tservers that reported a tablet: what KUDU-1353 located tablets by. `broken` are the tservers that report a tablet's
-    replica as failed or quarantined, `amiss_since_ns` is since when a tablet has too few voters (True) or too many
-    members (M11).
+    replica as failed or quarantined, `amiss_since_ns` is since when a tablet has too few voters (0), or too many
+    members by the configuration at an index (M11).
     `holders` are the tservers that have a tablet's replica, wanted or not (M9).
     `founded_until_scan`: after so many more tablets that run there is room for others that wait, 0 if none does.
     Unreported replicas are nudged again after `nudge_after_ns` (monotonic). `lost` tells the tservers that won't return
@@ -114,7 +114,7 @@ class LeaderTerm:
     creating_since_ns: dict[str, int] = field(default_factory=dict)
     heard_of: dict[str, dict[str, Replica]] = field(default_factory=dict)
     broken: dict[str, dict[str, None]] = field(default_factory=dict)
-    amiss_since_ns: dict[str, tuple[bool, int]] = field(default_factory=dict)
+    amiss_since_ns: dict[str, tuple[int, int]] = field(default_factory=dict)
     holders: Holders = field(default_factory=Holders)
     founded_until_scan: int = 0
     nudge_after_ns: int = 0

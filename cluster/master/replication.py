@@ -31,7 +31,8 @@ LEAST_VOTERS = 3
 MAX_GRACE_NS = 5_000_000_000
 GRACE_SHARE = 4
 """A tablet with too few voters, or too many members, is given a share of `replica_dead_ms`, and not long, before
-masters change it: whoever removed a replica may be about to add one, and who added one about to remove another."""
+masters change it: whoever removed a replica may be about to add one, and who added one about to remove another. What
+is too many is given it with each change anew, and not before a learner has caught up with its addition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ def replication_calls(manager: CatalogManager, leadership: LeaderTerm) -> list[S
         config = tablet.config
         if config is None or (leader := _leader(leadership, tablet)) is None:
             continue
-        overdue = _overdue(manager, leadership, tablet, table, now_ns)
+        overdue = _overdue(manager, leadership, tablet, table, live, now_ns)
         broken = (*leadership.broken.get(tablet.tablet_id, {}), *lost)
         health = Health(broken, live, leaving, overdue)
         change = next_change(config, table.replication_factor, health)
@@ -232,19 +233,33 @@ def _not_whole(leadership: LeaderTerm, lost: Collection[str]) -> list[tuple[Tabl
 
 
 def _overdue(
-    manager: CatalogManager, leadership: LeaderTerm, tablet: TabletRecord, table: TableRecord, now_ns: int
+    manager: CatalogManager,
+    leadership: LeaderTerm,
+    tablet: TabletRecord,
+    table: TableRecord,
+    live: Collection[str],
+    now_ns: int,
 ) -> bool:
-    """Whether a tablet has had too few voters for longer than the grace, or for as long too many members."""
+    """Whether a tablet has had too few voters for longer than the grace, or for as long one configuration of too many
+    members, with no learner that is still to get as far."""
     config, factor = tablet.config, table.replication_factor
     lacks = config is not None and len(config.voters) < factor
     wanted = factor + (config is not None and bool(_leaving(config, leadership.caches.leaving)))
-    if config is None or not (lacks or is_crowded(config, wanted)):
+    crowded = config is not None and is_crowded(config, wanted) and not _catching_up(leadership, tablet, config, live)
+    if config is None or not (lacks or crowded):
         leadership.amiss_since_ns.pop(tablet.tablet_id, None)
         return False
-    how, since_ns = leadership.amiss_since_ns.get(tablet.tablet_id, (not lacks, now_ns))
-    since_ns = since_ns if how == lacks else now_ns
-    leadership.amiss_since_ns[tablet.tablet_id] = lacks, since_ns
+    amiss = 0 if lacks else config.op_index
+    known, since_ns = leadership.amiss_since_ns.get(tablet.tablet_id, (amiss, now_ns))
+    since_ns = since_ns if known == amiss else now_ns
+    leadership.amiss_since_ns[tablet.tablet_id] = amiss, since_ns
     return now_ns - since_ns >= min(MAX_GRACE_NS, manager.knobs.replica_dead_ms * 1_000_000 // GRACE_SHARE)
+
+
+def _catching_up(leadership: LeaderTerm, tablet: TabletRecord, config: TabletConfig, live: Collection[str]) -> bool:
+    """Whether a learner still gets what the log had before it was added: whoever added it can't promote it by then."""
+    learners = [each.node_id for each in config.learners if each.node_id in live]
+    return not all(leadership.holders.reached(each, tablet.tablet_id, config.op_index) for each in learners)
 
 
 def _leader(leadership: LeaderTerm, tablet: TabletRecord) -> Replica | None:

@@ -27,7 +27,7 @@ from cluster.master.records import (
     removed_table,
 )
 from cluster.master.replication import replication_calls
-from cluster.master.reports import LeaderHint
+from cluster.master.reports import LeaderHint, ReportedReplica
 from cluster.master.tservers import ServerMap
 from cluster.raft.configurations import FOUNDING_INDEX
 from cluster.raft.types import ChangeKind, Configuration, Member
@@ -349,31 +349,66 @@ def test_a_replica_that_comes_up_late_founds_its_group_unless_that_was_changed_s
     assert (request.founding, request.voters, request.server_id) == (founding, (SERVER,), "t1")
 
 
-def test_a_tablet_that_turns_from_too_few_voters_to_too_many_is_given_time_anew() -> None:
-    """Whoever adds by hand what masters were about to add may be about to remove another (M11)."""
-    around, group, servers = (
-        Around(lambda request: asyncio.sleep(0, DoneReply(True))),
-        FollowedGroup(),
-        ServerMap(9 * S),
-    )
-    names = [f"t{number}" for number in range(1, 5)]
-    for name in names:
+NAMES = ("t1", "t2", "t3", "t4")
+Asked = Callable[[TabletConfig, int], list[tuple[ChangeKind, str]]]
+
+
+def repairing() -> tuple[LeaderTerm, Asked]:
+    """A leader master of four tablet servers, and what it asks of a tablet of three in a configuration at a time; its
+    grace is a second."""
+    around, servers = Around(lambda request: asyncio.sleep(0, DoneReply(True))), ServerMap(9 * S)
+    for name in NAMES:
         servers.observe(Heartbeat(name, 1, f"{name}:7050", "z1", 1, True, encode_reports(())), 0)
-    known: Any = group
-    manager = CatalogManager(around.ports, Catalog(), known, servers, Knobs(replica_dead_ms=4_000))
+    group: Any = FollowedGroup()
+    manager = CatalogManager(around.ports, Catalog(), group, servers, Knobs(replica_dead_ms=4_000))
     record = changed_tablet(new_tablet("x", "a", Partition(0, 1)), state=TabletState.RUNNING)
     leadership = LeaderTerm(3, Caches((new_table("a", "orders", COLUMNS, 3),), (record,)))
     leadership.hints["x"] = LeaderHint(1, "t1")
 
-    def asked(voters: int, at_ns: int) -> list[tuple[ChangeKind, str]]:
+    def asked(config: TabletConfig, at_ns: int) -> list[tuple[ChangeKind, str]]:
         around.now_ns = at_ns
-        members = tuple(Replica(name, f"{name}:7050") for name in names[:voters])
-        leadership.caches.commit((), (changed_tablet(record, config=TabletConfig(9, members)),))
+        leadership.caches.commit((), (changed_tablet(record, config=config),))
         calls = [call.request for call in replication_calls(manager, leadership)]
         return [(each.change, each.server_id) for each in calls if isinstance(each, ChangeReplicas)]
 
-    assert asked(2, 0) == asked(2, S - 1) == []
-    assert [kind for kind, _ in asked(2, S)] == [ChangeKind.ADD_LEARNER]
-    assert asked(4, S + 1) == asked(4, 2 * S) == []
-    assert asked(4, 2 * S + 1) == [(ChangeKind.REMOVE, "t4")]
-    assert asked(3, 2 * S + 2) == asked(4, 3 * S) == [], "it was whole between"
+    return leadership, asked
+
+
+def config(voters: int, learners: int = 0, op_index: int = 9) -> TabletConfig:
+    members = tuple(Replica(name, f"{name}:7050") for name in NAMES[: voters + learners])
+    return TabletConfig(op_index, members[:voters], members[voters:])
+
+
+def test_a_tablet_that_turns_from_too_few_voters_to_too_many_is_given_time_anew() -> None:
+    """Whoever adds by hand what masters were about to add may be about to remove another (M11)."""
+    _, asked = repairing()
+    assert asked(config(2), 0) == asked(config(2), S - 1) == []
+    assert [kind for kind, _ in asked(config(2), S)] == [ChangeKind.ADD_LEARNER]
+    assert asked(config(4), S + 1) == asked(config(4), 2 * S) == []
+    assert asked(config(4), 2 * S + 1) == [(ChangeKind.REMOVE, "t4")]
+    assert asked(config(3), 2 * S + 2) == asked(config(4), 3 * S) == [], "it was whole between"
+
+
+def test_whoever_adds_a_replica_by_hand_is_given_time_anew_with_each_step() -> None:
+    """`assay run register --nemesis membership --seed 185` never came to remove a voter: masters took the learner that
+    it had added away before that had caught up."""
+    leadership, asked = repairing()
+    learner, promoted = config(3, 1), config(4, op_index=12)
+    for known in (None, 0, 8):
+        if known is not None:
+            leadership.holders.note("t4", "x", ReportedReplica(known, 8, True))
+        assert asked(learner, 0) == asked(learner, 8 * S) == [], "it is not where it was added"
+    leadership.holders.note("t4", "x", ReportedReplica(9, 8, True))
+    assert asked(learner, 8 * S) == asked(learner, 9 * S - 1) == []
+    assert asked(promoted, 9 * S - 1) == asked(promoted, 10 * S - 2) == []
+    assert asked(promoted, 10 * S - 1) == [(ChangeKind.REMOVE, "t4")]
+
+
+def test_a_learner_that_has_caught_up_and_one_that_is_dead_are_one_too_many() -> None:
+    leadership, asked = repairing()
+    leadership.holders.note("t4", "x", ReportedReplica(9, 8, True))
+    assert asked(config(3, 1), 0) == []
+    assert asked(config(3, 1), S) == [(ChangeKind.REMOVE, "t4")]
+    _, asked = repairing()
+    assert asked(config(3, 1), 10 * S) == [], "its server is dead by now"
+    assert asked(config(3, 1), 11 * S) == [(ChangeKind.REMOVE, "t4")]
