@@ -105,8 +105,7 @@ async def lengthen(scene: Scene, leader: Leader) -> None:
 
 async def _last_index(scene: Scene, leader: Leader) -> int:
     """Of the leader's log; 0 where it does not answer."""
-    replica = (await scene.view((leader.node,))).replicas(leader.group).get(leader.node)
-    return 0 if replica is None else replica.last_index
+    return (await scene.view((leader.node,))).last_index(leader.group, leader.node) or 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from harness.nearing import LONGEST, Nearing
 from harness.protocols import node_of
 from nemesis.elections import candidate, served
 from nemesis.faults import NO_CUT, Bounce, Change, Hold, NetworkPartition, Restart
@@ -17,8 +18,13 @@ from nemesis.view import Leader, View, names
 
 PATIENT_S = 8.0
 """For a change that can be carried out; a new voter has to catch up."""
+BRIEF_S = 2.0
+"""For one that the end of a cut completes: masters leave a voter too many for some seconds only."""
 IMPATIENT_S = 0.3
 """For a change that can't be, or must not."""
+
+ELECTIONS = 2
+"""How often a successor of the leader that is cut off is waited for."""
 
 DIVIDED_SHARE = 0.5
 """How often two leaders are asked for a change each; else members come and go."""
@@ -57,7 +63,8 @@ async def come_and_go(scene: Scene, group: str) -> None:
     server = next(each for each in now.voters if node_of(each) == node_of(leaves))
     await disturb(scene, now)
     now = await members(scene, group) or now
-    await change(scene, now, "remove", server)
+    # A leader that is cut off can't commit it: what it has appended is committed when the cut ends.
+    await change(scene, now, "remove", server, BRIEF_S)
     await scene.act(NO_CUT)
     after = await members(scene, group)
     if after is not None and server not in after.voters:
@@ -80,12 +87,9 @@ async def divided(scene: Scene, group: str) -> None:
     away = split([first.node], [*others, *strangers])
     await scene.act(NetworkPartition(away))
     await change(scene, now, "remove", dropped, IMPATIENT_S)
-    await scene.act(Hold(others, "before_vote", group))
-    found = await candidate(scene, first, others)
-    if found is None:
-        await scene.act(Restart(others))
+    second = await stands(scene, first)
+    if second is None:
         return
-    second = found[0]
     deaf = next(name for name in others if name not in (second, node_of(dropped)))
     partner = next(name for name in others if name not in (second, deaf))
     await scene.act(NetworkPartition(grudge([*away, (second, deaf)])))
@@ -97,6 +101,20 @@ async def divided(scene: Scene, group: str) -> None:
         await scene.act(NetworkPartition(split([first.node, deaf], [second, partner, *strangers])))
         await served(scene, group, elected.term, (first.node, deaf))
         await scene.hold(0.3, 1.5)
+
+
+async def stands(scene: Scene, first: Leader) -> str | None:
+    """The follower that all the others are about to elect, held as they grant their votes; None if there is none.
+
+    Votes may be split: two stand at once, and the only voter left is held by then. Let go it elects one of them.
+    """
+    for _ in range(ELECTIONS):
+        await scene.act(Hold(first.others, "before_vote", first.group))
+        found = await candidate(scene, first, first.others)
+        if found is not None:
+            return found[0]
+        await scene.act(Restart(first.others))
+    return None
 
 
 def other_roles(scene: Scene, name: str) -> list[str]:
@@ -133,10 +151,36 @@ async def add_voter(scene: Scene, group: str) -> str | None:
     await change(scene, now, "add-learner", server)
     await disturb(scene, now)
     await scene.act(NO_CUT)
-    now = await members(scene, group) or now
-    await change(scene, now, "promote", server)
-    after = await members(scene, group)
-    return server if after is not None and server in after.voters else None
+    return server if await promoted(scene, await members(scene, group) or now, server) else None
+
+
+async def promoted(scene: Scene, now: Members, server: str) -> bool:
+    """Ask for a learner's promotion, and again once it has what its leader had then, for as long as it comes nearer.
+
+    Over slow links, an entry at a time, that takes longer than one request lasts.
+    """
+    group, nearing = now.leader.group, Nearing(scene.observer.environment.clock, PATIENT_S)
+    while True:
+        await change(scene, now, "promote", server)
+        after = await members(scene, group)
+        if after is None or server not in after.learners:
+            return after is not None and server in after.voters
+        now = after
+        if not await brought_up(scene, now, server, nearing):
+            return False
+
+
+async def brought_up(scene: Scene, now: Members, server: str, nearing: Nearing) -> bool:
+    """Wait until a learner has what its leader's log has now; False where it is given up."""
+    group, leader, node = now.leader.group, now.leader.node, node_of(server)
+    goal = (await scene.view((leader,))).last_index(group, leader) or 0
+
+    def seen(view: View) -> bool | None:
+        lacked = max(0, goal - (view.last_index(group, node) or 0))
+        nearing.note({server: lacked})
+        return False if nearing.over() else True if lacked == 0 else None
+
+    return bool(await scene.until(seen, (node,), LONGEST * PATIENT_S))
 
 
 async def restore(scene: Scene, group: str) -> None:

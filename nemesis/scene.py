@@ -110,7 +110,7 @@ class Scene:
             await self.hold(0.3, 0.6)
             after = await self.view()
             found = _large(after, after.leaders(), among)
-            still = [each for each in found if each.last_index == _last(before, each)]
+            still = [each for each in found if each.last_index == before.last_index(each.group, each.node)]
             if still:
                 return self.entropy.choice(still)
         masters_share = 0.0 if writable else MASTERS_SHARE
@@ -149,8 +149,3 @@ def _large(view: View, leaders: Iterable[Leader], among: Collection[str] | None)
     wanted = None if among is None else {*among, *view.groups("master")}
     large = [each for each in leaders if each.lease_valid and len(each.voters) >= LEAST_VOTERS]
     return [each for each in large if wanted is None or each.group in wanted]
-
-
-def _last(view: View, leader: Leader) -> int | None:
-    replica = view.replicas(leader.group).get(leader.node)
-    return None if replica is None else replica.last_index

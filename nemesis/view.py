@@ -51,6 +51,11 @@ class View:
                     found[node.name] = status
         return found
 
+    def last_index(self, group: str, node: str) -> int | None:
+        """Of the log of the node's replica; None where there is none, or it does not answer."""
+        replica = self.replicas(group).get(node)
+        return None if replica is None else replica.last_index
+
     def groups(self, role: str | None = None) -> tuple[str, ...]:
         """Ids of the groups that nodes of this role (or any) hold replicas of, sorted."""
         held = {

@@ -25,3 +25,12 @@ def test_replicas_that_are_dead_for_two_seconds_move_and_no_client_notices(seed:
     assert result.run is not None
     assert told(result.run, "for 2000 ms: evicted") >= 2
     assert told(result.run, "buried tablet") >= 2
+
+
+@pytest.mark.parametrize("seed", [50, 51, 185])
+def test_an_operator_changes_members_over_slow_links(seed: int, tmp_path: Path) -> None:
+    """A message carries one entry or two from continent to continent: masters removed what had not caught up after 5 s,
+    or another voter than the one that a leader was to remove when it was let back, and no core was reached."""
+    options = RunOptions("register", nemesis=("membership",), time_limit=20.0, seed=seed, store=tmp_path)
+    result = run_seed(options, Keep.ALL)
+    assert result.overall == "valid", f"{options.command()}: {result.reasons}"
