@@ -18,12 +18,12 @@ from checkers.engines.session import SparkOptions, refuse_settings, setting_of
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.verdict import Validity, as_object, worst
-from harness.errors import HarnessError, UserError
+from harness.errors import HarnessError, UnwritableError, UserError
 from harness.history.address import exists, place_of
 from harness.rundir import is_run, open_run
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
-EXIT_HARNESS = 255
+EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 254, 255
 ENGINES = ("auto", "local", "spark")
 FAILED_CAS = ("auto", "observed", "absent")
 FAILED_CAS_MODELS = ("register", "cas-register")
@@ -65,9 +65,9 @@ def check_and_report(
     teller = Teller()
     for line in output(objects, json_output):
         teller.line(line)
-    drawn = report is None or draw(report, objects, errors)
+    undrawn = 0 if report is None else draw(report, objects, errors)
     code = teller.end(exit_code(objects, errors))
-    return code if drawn or code == EXIT_CODES[False] else EXIT_HARNESS
+    return undrawn if undrawn and code != EXIT_CODES[False] else code
 
 
 def require_place(report: Path | None) -> None:
@@ -76,17 +76,20 @@ def require_place(report: Path | None) -> None:
         raise UserError(f"There is no directory {report.parent} for the report {report.name}.")
 
 
-def draw(report: Path, objects: Sequence[dict[str, Any]], errors: Sequence[UserError | HarnessError]) -> bool:
-    """Write the page on all inputs, and say whether it could be; a failed drawing never costs the verdict."""
+def draw(report: Path, objects: Sequence[dict[str, Any]], errors: Sequence[UserError | HarnessError]) -> int:
+    """Write the page on all inputs; 0, or the exit code where that can't be done and nothing was refuted."""
     from results.check_report import write_check_report  # Plotting takes a second to load.
 
     try:
         path = write_check_report(report, objects, [str(error) for error in errors])
-    except Exception as error:  # noqa: BLE001 - the verdict is printed already and decides the exit code
+    except UnwritableError as error:
+        print_error(UnwritableError(f"the report could not be made: {error}"))
+        return EXIT_BAD_ARGUMENTS
+    except Exception as error:  # noqa: BLE001 - a failed drawing never costs the verdict, which is printed already
         print_error(HarnessError(f"the report could not be made: {type(error).__name__}: {error}"))
-        return False
+        return EXIT_HARNESS
     print(f"report: {path}", file=sys.stderr)
-    return True
+    return 0
 
 
 def require_runs(paths: Sequence[Path]) -> None:

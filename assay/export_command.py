@@ -8,7 +8,7 @@ from pathlib import Path
 from assay.progress import working
 from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
-from harness.errors import UnwritableError, UserError
+from harness.errors import NoScratchError, UnwritableError, UserError
 from harness.history.parts import PART_ROWS
 from harness.rundir import is_run, open_run
 
@@ -31,6 +31,8 @@ def export_history(
             raise UserError(f"{target} is what is to be exported; name another file with --to.")
         try:
             counts = write_edn(source, target, part_rows)
+        except NoScratchError:
+            raise
         except UnwritableError as error:
             raise UnwritableError(f"{str(error).rstrip('.')}; name another file with --to.") from error
     yield f"{target}: {counts.operations} operations, {counts.events} events"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from assay.progress import working
 from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
 from checkers.made.generate import MadeHistory, settings_of, write_made
+from harness.atomic_write import scratch_folder
 from harness.errors import UserError
 from harness.history.address import Place, exists, place_of
 from harness.history.parts import PART_ROWS
@@ -69,7 +69,7 @@ def _written(wanted: MadeHistory, target: Target, place: Place) -> int:
         return write_made(wanted, place, target.part_rows)
     if not isinstance(place, Path):
         raise UserError(f"{place}: EDN is written to a path, not to an address.")
-    with TemporaryDirectory(prefix="assay-generate-", dir=place.parent) as folder:
+    with scratch_folder("generate", place.parent) as folder:
         saved = Path(folder) / "history.parquet"
         write_made(wanted, saved, target.part_rows)
         return write_edn(open_source(saved), place, target.part_rows).operations

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,6 +23,7 @@ import harness
 from assay.progress import working
 from checkers.compile_all import compile_all, compile_for_executors
 from checkers.compile_cache import kernels_directory
+from harness.atomic_write import atomic_write, scratch_folder
 from harness.errors import HarnessError, UserError
 
 NEEDED: Final = ("pyspark", "numba", "numpy", "pyarrow", "pandas", "msgspec")
@@ -42,8 +42,9 @@ _TRIAL: Final = "import checkers.api, pyspark, pyarrow.parquet, pandas, ssl; pri
 
 
 def pack_command(to: Path, overwrite: bool) -> str:
-    """Compile what is not compiled yet, write the archive, and say what it is."""
-    with working("compiling kernels") as told, tempfile.TemporaryDirectory(prefix="assay-pack-") as folder:
+    """Compile what is not compiled yet, write the archive, and say what it is; raises as `pack` does."""
+    _require_place(to, overwrite)
+    with working("compiling kernels") as told, scratch_folder("pack") as folder:
         compile_all(len(os.sched_getaffinity(0)))
         compile_for_executors(Path(folder), lambda model: told(f"compiling kernels of {model}"))
     size = pack(to, overwrite).stat().st_size
@@ -51,24 +52,31 @@ def pack_command(to: Path, overwrite: bool) -> str:
 
 
 def pack(to: Path, overwrite: bool) -> Path:
-    """Write the archive, try it out in another place, and return its path; raises UserError where it can't lie."""
-    if to.exists() and not overwrite:
-        raise UserError(f"{to} is there already; --overwrite replaces it.")
-    if not to.parent.is_dir():
-        raise UserError(f"There is no directory {to.parent} for the archive {to.name}.")
-    with tempfile.TemporaryDirectory(prefix="assay-pack-", dir=to.parent) as folder:
-        content = Path(folder) / "content"
+    """Write the archive, try it out in another place, and return its path.
+
+    It appears whole or not at all. Raises UserError where it can't lie, UnwritableError if it can't be written.
+    """
+    _require_place(to, overwrite)
+    with atomic_write(to, f"The archive {to}") as unfinished, scratch_folder("pack", to.parent) as folder:
+        content = Path(folder)
         for source, place in _files():
             target = content / place
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
         _write_start(content / "bin")
         _try_out(content)
-        part = Path(folder) / "part"
-        with tarfile.open(part, "w:gz", compresslevel=1) as archive:
+        with tarfile.open(unfinished, "w:gz", compresslevel=1) as archive:
             archive.add(content, arcname=".")
-        part.replace(to)
     return to
+
+
+def _require_place(to: Path, overwrite: bool) -> None:
+    if to.exists() and not overwrite:
+        raise UserError(f"{to} is there already; --overwrite replaces it.")
+    if to.is_dir():
+        raise UserError(f"{to} is a directory; name a file with --to.")
+    if not to.parent.is_dir():
+        raise UserError(f"There is no directory {to.parent} for the archive {to.name}.")
 
 
 def _files() -> Iterator[tuple[Path, Path]]:

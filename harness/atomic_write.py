@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO
 
-from harness.errors import UnwritableError
+from harness.errors import NoScratchError, UnwritableError
 
 
 @contextmanager
@@ -22,18 +23,21 @@ def atomic_write(path: Path, name: str) -> Iterator[Path]:
         yield unfinished
         unfinished.replace(path)
     except OSError as error:
-        raise UnwritableError(f"{name} can't be written: {error.strerror or error}.") from error
+        raise UnwritableError(f"{name} can't be written: {_reason(error)}.") from error
     finally:
         with suppress(OSError):  # a directory of that name, or a volume that can't be written: nothing of ours is there
             unfinished.unlink(missing_ok=True)
 
 
-def scratch_folder(name: str) -> TemporaryDirectory[str]:
-    """A folder for a while, its name beginning so; raises UnwritableError where nothing can be kept for a while."""
+def scratch_folder(name: str, within: Path | None = None) -> TemporaryDirectory[str]:
+    """A folder for a while, its name beginning so, in the place of temporary files or where it is told; raises
+    UnwritableError where nothing can be kept for a while."""
     try:
-        return TemporaryDirectory(prefix=f"assay-{name}-")
+        return TemporaryDirectory(prefix=f"assay-{name}-", dir=within)
     except OSError as error:
-        raise no_scratch(error) from error
+        if within is None:
+            raise no_scratch(error) from error
+        raise UnwritableError(f"Nothing can be written to {within}: {_reason(error)}.") from error
 
 
 def scratch_file() -> IO[bytes]:
@@ -44,6 +48,11 @@ def scratch_file() -> IO[bytes]:
         raise no_scratch(error) from error
 
 
-def no_scratch(error: OSError) -> UnwritableError:
+def no_scratch(error: OSError) -> NoScratchError:
     """The sentence on why nothing can be kept for a while."""
-    return UnwritableError(f"Temporary files can't be written (set TMPDIR to a place for them): {error.strerror}.")
+    return NoScratchError(f"Temporary files can't be written (set TMPDIR to a place for them): {_reason(error)}.")
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words: pyarrow puts its own before them."""
+    return os.strerror(error.errno) if error.errno else str(error)

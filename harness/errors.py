@@ -46,3 +46,7 @@ class UnwritableError(HarnessError):
 
     In a run it is a failure of the harness; a command that was told to write there exits with 254.
     """
+
+
+class NoScratchError(UnwritableError):
+    """Nothing can be kept for a while, wherever the result is to lie."""

@@ -11,10 +11,11 @@ import pytest
 
 
 @contextmanager
-def small_disk(place: Path, size: str = "96k") -> Iterator[Path]:
-    """A file system of its own with so much room, at a directory that is made for it."""
+def small_disk(place: Path, size: str = "96k", names: int | None = None) -> Iterator[Path]:
+    """A file system of its own with so much room, for so many names, at a directory that is made for it."""
     place.mkdir()
-    _mount("-t", "tmpfs", "-o", f"size={size}", "none", str(place))
+    inodes = 0 if names is None else names + 1  # 0: as many as are wanted; the root has one
+    _mount("-t", "tmpfs", "-o", f"size={size},nr_inodes={inodes}", "none", str(place))
     try:
         yield place
     finally:

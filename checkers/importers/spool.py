@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from harness.atomic_write import scratch_folder
+from harness.atomic_write import no_scratch, scratch_folder
 from harness.columns import SCHEMA
-from harness.errors import UnwritableError
 from harness.history.parts import ROWS_PER_GROUP, parquet_writer
 
 _NOTHING = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in SCHEMA], schema=SCHEMA)
 
 
 class Spool:
-    """Holds rows in memory, or on disk where there will be many."""
+    """Holds rows in memory, or on disk where there will be many; raises UnwritableError where nothing can be kept."""
 
     def __init__(self, on_disk: bool) -> None:
         self._folder = scratch_folder("import") if on_disk else None
@@ -54,7 +53,7 @@ class Spool:
                 self._writer = pa.ipc.new_file(str(Path(self._folder.name) / "rows.arrow"), SCHEMA)
             self._writer.write_batch(batch)
         except OSError as error:
-            raise UnwritableError(f"The rows of the history can't be kept in {self._folder.name}: {error}.") from error
+            raise no_scratch(error) from error
 
     def table(self, schema: pa.Schema) -> pa.Table:
         """All rows, in memory."""
@@ -69,7 +68,7 @@ class Spool:
                 for batch in self._ordered():
                     writer.write_batch(batch.cast(schema), row_group_size=ROWS_PER_GROUP)
         except OSError as error:
-            raise UnwritableError(f"The history can't be written to {path}: {error}.") from error
+            raise no_scratch(error) from error
         (path.parent / "rows.arrow").unlink(missing_ok=True)
         return path, self._folder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from harness.atomic_write import atomic_write, scratch_folder
+from harness.atomic_write import atomic_write, no_scratch, scratch_folder
 from harness.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
-from harness.errors import HarnessError, UserError
+from harness.errors import UnwritableError, UserError
 from harness.history.address import Address, Place, exists, file_system, is_folder, names_in, one_line
 from harness.history.saved import (
     ADDRESS_COLUMNS,
@@ -69,7 +69,7 @@ def write_history(
     At a path, what fits into one part is one file, and what does not is a folder of parts; at an address it is always a
     folder. It appears whole or not at all: the manifest is written last. `dictionary` are the interned foreign values
     as JSON; a function is asked for them once all batches are written. Raises UserError for an address at which there
-    is something, HarnessError if it can't be written.
+    is something, UnwritableError if it can't be written.
     """
     if isinstance(place, Path):
         with atomic_write(place, f"The history {place}") as unfinished:
@@ -109,9 +109,9 @@ def _write_remotely(
     writer = _PartsWriter(folder, part_rows, dictionary, always_parts=True)
     system, path = file_system(place)
     parts = []
-    with _told_as_unwritable(place):
+    with _told_as_unwritable(place), _removed_if_unfinished(system, path):
         system.create_dir(path, recursive=True)
-        for part in writer.write(batches):
+        for part in _kept_for_a_while(writer.write(batches)):
             _upload(folder / part.file, system, f"{path}/{part.file}")
             (folder / part.file).unlink()
             parts.append(part)
@@ -119,6 +119,25 @@ def _write_remotely(
         with system.open_output_stream(f"{path}/{MANIFEST}") as file:
             file.write(encode_manifest(manifest))
     return manifest.rows
+
+
+@contextmanager
+def _removed_if_unfinished(system: Any, path: str) -> Iterator[None]:
+    """Parts without their manifest are no history, and would keep the next one from that address."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            system.delete_dir(path)
+        raise
+
+
+def _kept_for_a_while(parts: Iterator[Part]) -> Iterator[Part]:
+    """The parts; that they can't be written here says nothing of the address that they are for."""
+    try:
+        yield from parts
+    except OSError as error:
+        raise no_scratch(error) from error
 
 
 def _upload(source: Path, system: Any, target: str) -> None:
@@ -131,7 +150,7 @@ def _told_as_unwritable(place: Place) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise HarnessError(f"The history {place} can't be written: {one_line(error)}.") from error
+        raise UnwritableError(f"The history {place} can't be written: {one_line(error)}.") from error
 
 
 class _PartsWriter:

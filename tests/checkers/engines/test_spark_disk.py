@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from checkers.made.registers import RegisterShape, write_register_history
+from tests.mounts import small_disk
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign]
 
@@ -22,14 +23,10 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of a few MiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=False).returncode:
-        pytest.skip("nothing can be mounted here")
-    yield place
-    subprocess.run(["umount", "--lazy", place], check=True)
+    with small_disk(tmp_path / "small", "8m") as place:
+        yield place
 
 
 def checking(history: Path, *conf: str) -> subprocess.Popen[str]:
@@ -48,7 +45,7 @@ def told(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def test_a_full_disk_for_spilled_data(history: Path, small_disk: Path) -> None:
+def test_a_full_disk_for_spilled_data(history: Path, disk: Path) -> None:
     before = sorted(history.parent.iterdir())
-    assert "disk for spilled data is full" in told(checking(history, f"spark.local.dir={small_disk}"))
+    assert "disk for spilled data is full" in told(checking(history, f"spark.local.dir={disk}"))
     assert sorted(history.parent.iterdir()) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
@@ -17,11 +18,12 @@ from checkers.importers.detect import open_source
 from checkers.made.registers import RegisterShape, register_batches
 from checkers.made.transactions import TxnShape, txn_batches
 from harness.columns import SCHEMA
-from harness.errors import UserError
+from harness.errors import NoScratchError, UserError
 from harness.history import address
 from harness.history.address import Address, place_of
 from harness.history.parts import write_history
 from harness.history.saved import MANIFEST, HistoryReader, open_saved
+from tests.mounts import small_disk
 
 ROWS = 3_000
 FOUND = {"stale-read": 2}
@@ -240,6 +242,28 @@ def test_addresses_that_cannot_be_read_are_told_in_a_sentence(bucket: str, tmp_p
     system.delete_file(f"{path}/{reader.manifest.parts[2].file}")
     with pytest.raises(UserError, match=r"part-00002\.parquet is missing"):
         check(gone, "register", engine="local")
+
+
+def test_what_cannot_be_written_whole_leaves_nothing_at_an_address(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_of(bucket % "unfinished")
+    batches = list(cut(register_batches(RegisterShape(ROWS, keys=20)), 250))
+
+    def stopped() -> Iterator[pa.RecordBatch]:
+        yield from batches[:6]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_history(stopped(), place, part_rows=700)
+    assert not address.exists(place), "parts without a manifest would keep others from the place"
+    with small_disk(tmp_path / "disk", "16k") as disk:
+        monkeypatch.setattr(tempfile, "tempdir", str(disk))
+        with pytest.raises(NoScratchError, match=r"set TMPDIR to a place for them\): No space left on device\.$"):
+            write_history(batches, place, part_rows=700)
+        assert not address.exists(place) and list(disk.iterdir()) == []
+    monkeypatch.undo()
+    written(place)
 
 
 def test_what_a_file_system_says_of_itself_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
