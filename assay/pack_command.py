@@ -24,7 +24,7 @@ from assay.progress import working
 from checkers.compile_all import compile_all, compile_for_executors
 from checkers.compile_cache import kernels_directory
 from harness.atomic_write import atomic_write, scratch_folder
-from harness.errors import HarnessError, UserError
+from harness.errors import HarnessError, UnwritableError, UserError
 
 NEEDED: Final = ("pyspark", "numba", "numpy", "pyarrow", "pandas", "msgspec")
 """What workers import, besides what these need."""
@@ -45,7 +45,12 @@ def pack_command(to: Path, overwrite: bool) -> str:
     """Compile what is not compiled yet, write the archive, and say what it is; raises as `pack` does."""
     _require_place(to, overwrite)
     with working("compiling kernels") as told, scratch_folder("pack") as folder:
-        compile_all(len(os.sched_getaffinity(0)))
+        processes = len(os.sched_getaffinity(0))
+        if compile_all(processes) and compile_all(processes):  # the second time there is nothing left, if all was kept
+            place = kernels_directory()
+            raise UnwritableError(
+                f"Compiled kernels can't be kept in {place}: set NUMBA_CACHE_DIR to a place for them."
+            )
         compile_for_executors(Path(folder), lambda model: told(f"compiling kernels of {model}"))
     size = pack(to, overwrite).stat().st_size
     return f"{to}: {size / 1e6:.0f} MB; use it with: assay check … --spark-master URL --spark-archive {to}"

@@ -14,6 +14,7 @@ import pytest
 from command_line import VALID, Answer, assay
 
 import checkers
+from assay import pack_command
 from checkers.engines import session
 from checkers.engines.spark import SparkEngine
 from checkers.importers import jepsen
@@ -150,3 +151,18 @@ def test_an_address_without_its_connector(
 def test_without_hadoop_s_library_hdfs_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     answer = assay(capsys, "check", "hdfs://127.0.0.1:1/h", "--model", "register")
     assert (answer.code, answer.out) == (254, "") and "hdfs://127.0.0.1:1" in answer.complaint
+
+
+def test_an_archive_s_place_is_looked_at_before_anything_is_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack_command, "compile_all", lambda processes: pytest.fail("it was too late"))
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    for words, told in (
+        ((taken,), "is there already; --overwrite replaces it"),
+        ((tmp_path, "--overwrite"), "is a directory"),
+        ((tmp_path / "nowhere" / "archive",), "There is no directory"),
+    ):
+        answer = assay(capsys, "pack", "--to", *words)
+        assert (answer.code, answer.out) == (254, "") and told in answer.complaint

@@ -162,6 +162,16 @@ def test_no_room_for_temporary_files(
     assert contents(tmp_path) == before
 
 
+def test_no_room_for_compiled_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive without them would have every executor compile for minutes."""
+    monkeypatch.setattr(pack_command, "compile_all", lambda processes: 1)
+    answer = assay(capsys, "pack", "--to", tmp_path / "archive")
+    assert (answer.code, answer.out) == (254, "") and "set NUMBA_CACHE_DIR" in answer.complaint
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_room_to_compile_for_executors(
     tmp_path: Path, scratch: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
