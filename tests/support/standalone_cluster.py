@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,10 +164,14 @@ class Cluster:
 
     def executors(self) -> int:
         """How many executors run."""
-        processes = (
+        return self.processes("CoarseGrainedExecutorBackend")
+
+    def processes(self, word: str) -> int:
+        """How many processes with this word in their command run."""
+        commands = (
             _text(Path("/proc", pid, "cmdline")) for machine in self.machines.values() for pid in machine.pids()
         )
-        return sum("CoarseGrainedExecutorBackend" in command for command in processes)
+        return sum(word in command for command in commands)
 
     def stop(self) -> None:
         for machine in self.machines.values():
@@ -194,6 +198,14 @@ def standalone_cluster(home: Path, workers: int = 2, memory_mib: int = 1024) -> 
         yield cluster
     finally:
         cluster.stop()
+
+
+def await_true(condition: Callable[[], object], within_s: float = 90) -> None:
+    """Until it holds; fails if it does not in so many seconds."""
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.1)
 
 
 def _await(log: Path, sentence: str) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,11 +19,13 @@ from checkers.engines.session import SparkOptions
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.made.examples import EXAMPLES
-from checkers.made.registers import RegisterShape, write_register_history
+from checkers.made.registers import Anomaly, RegisterShape, write_register_history
 from checkers.models import MODELS
 from harness.errors import UserError
 from tests.support.corpus import CORPUS, OWN
-from tests.support.standalone_cluster import Cluster, lacks
+from tests.support.standalone_cluster import Cluster, await_true, lacks
+
+DEEP_TASK = Path(__file__).with_name("deep_task.py")
 
 pytestmark = [
     pytest.mark.spark,
@@ -88,13 +90,6 @@ def check(cluster: Cluster, archive: Path, *arguments: str | Path) -> subprocess
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
 
 
-def await_true(condition: Callable[[], object], within_s: float = 90) -> None:
-    end = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("table", [OWN / "index.tsv", CORPUS / "index.tsv"], ids=["own", "shared"])
 def test_a_corpus_is_one_job(cluster: Cluster, archive: Path, table: Path) -> None:
     if not table.exists():
@@ -111,12 +106,49 @@ def large(cluster: Cluster) -> Path:
     return path
 
 
+HOT_KEYS: tuple[tuple[float, Anomaly, str], ...] = (
+    (0.0, "none", "VALID"),
+    (0.0, "stale-read", "INVALID"),
+    (0.9, "none", "UNKNOWN"),
+)
+
+
+@pytest.mark.parametrize(("cas_share", "anomaly", "word"), HOT_KEYS)
+def test_a_key_that_no_executor_takes(
+    cluster: Cluster, archive: Path, cas_share: float, anomaly: Anomaly, word: str
+) -> None:
+    """Many tasks judge it, but for chains of compare-and-sets: those of one key meet in one task, and that is said.
+
+    The key has 30 MB, and a bucket may have a quarter of what an executor has for Python.
+    """
+    path = cluster.lent / f"hot-{cas_share}-{anomaly}.parquet"
+    write_register_history(RegisterShape(1_000_000, keys=1, cas_share=cas_share, anomaly=anomaly), path)
+    little = ("--spark-conf", "spark.executor.memoryOverhead=48m")
+    told, errors = check(cluster, archive, path, "--model", "register", *little).communicate(timeout=600)
+    first, *reasons = told.splitlines()
+    assert first.startswith(f"{word}: ") and "(1000000 operations, " in first, told + errors
+    assert word != "UNKNOWN" or "that compare-and-sets link" in reasons[0], told
+
+
 def test_a_driver_that_dies_leaves_no_executor(cluster: Cluster, archive: Path) -> None:
     process = check(cluster, archive, large(cluster), "--model", "register")
     await_true(cluster.executors)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     await_true(lambda: not cluster.executors())
+
+
+def test_a_driver_that_dies_leaves_no_task(cluster: Cluster, archive: Path) -> None:
+    """Not even one that will never look up from its work."""
+    settings = [f"{name}={value}" for name, value in cluster.settings()]
+    folder = cluster.lent / "begun"
+    folder.mkdir()
+    process = subprocess.Popen([sys.executable, DEEP_TASK, folder, cluster.master, archive, *settings])
+    await_true(lambda: len(list(folder.iterdir())) == 2)
+    assert cluster.processes("pyspark.daemon") >= 2
+    process.kill()
+    process.wait()
+    await_true(lambda: not cluster.processes("pyspark.daemon"))
 
 
 def test_a_driver_s_jvm_that_dies_is_one_sentence(cluster: Cluster, archive: Path) -> None:
