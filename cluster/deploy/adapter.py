@@ -14,7 +14,7 @@ from cluster.deploy.row_ops import RowOps
 from cluster.health.facts import SCHEMA_VERSIONS
 from cluster.store.cells import Value
 from cluster.wire.messages import Column, Done, StatusReply
-from harness.errors import DefiniteError, HarnessError, UserError
+from harness.errors import DefiniteError, HarnessError, IndefiniteError, UserError
 from harness.ops import Mop, Op
 from harness.ports import Ports
 from harness.protocols import GroupStatus, NodeStatus, node_of
@@ -28,6 +28,7 @@ ROW_OPERATIONS = frozenset({"r", "w", "cas"})
 OPERATIONS = ROW_OPERATIONS | {"erase", *FS}
 DEFAULT_BUCKETS = 3
 REPLICATION_FACTOR = 3
+CREATIONS = 5
 
 
 class ClusterOpClient:
@@ -112,7 +113,28 @@ async def create_registers(client: ClusterClient, workload: str, options: Mappin
         raise UserError(f"The reference cluster has no tables for the workload {workload!r}.")
     buckets = int(options.get("buckets", DEFAULT_BUCKETS))
     columns = ROW_COLUMNS if workload == ROWS_WORKLOAD else REGISTER_COLUMNS
-    await client.create_table(REGISTER_TABLE, columns, buckets, REPLICATION_FACTOR)
+    await create_for_certain(client, REGISTER_TABLE, columns, buckets, REPLICATION_FACTOR)
+
+
+async def create_for_certain(
+    client: ClusterClient, name: str, columns: Sequence[Column], buckets: int, replicas: int, design: str = "raft"
+) -> None:
+    """Create a workload's table, which nobody else creates: after an unknown outcome it is asked for again, and found.
+
+    Raises what `ClusterClient.create_table` does; IndefiniteError after `CREATIONS` unknown outcomes.
+    """
+    for attempt in range(1, CREATIONS + 1):
+        try:
+            await client.create_table(name, columns, buckets, replicas, design)
+        except IndefiniteError:
+            if attempt == CREATIONS:
+                raise
+        except DefiniteError as error:
+            if attempt > 1 and error.kind == "already-present":
+                return
+            raise
+        else:
+            return
 
 
 def node_status(reply: StatusReply, max_clock_offset_ns: int) -> NodeStatus:

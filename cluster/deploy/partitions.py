@@ -14,6 +14,7 @@ import msgspec
 
 from cluster.client.client import ClusterClient
 from cluster.client.quorum import QuorumClient, QuorumClientTable
+from cluster.deploy.adapter import create_for_certain
 from cluster.quorum.keys import ABOVE, EVERYTHING, KeyBytes, KeySpan, decode_key, encode_key
 from cluster.quorum.messages import PageRead
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation
@@ -211,4 +212,4 @@ def columns_of(options: Mapping[str, Any]) -> tuple[Column, ...]:
 async def create_partitions(client: ClusterClient, options: Mapping[str, Any]) -> None:
     """Create a workload's table of partitions."""
     replicas = int(options["replication"]) * int(options["data-centres"])
-    await client.create_table(QUORUM_TABLE, columns_of(options), QUORUM_BUCKETS, replicas, options["table"])
+    await create_for_certain(client, QUORUM_TABLE, columns_of(options), QUORUM_BUCKETS, replicas, options["table"])

@@ -16,6 +16,7 @@ from cluster.tserver.metadata import TABLETS_DIRECTORY
 from cluster.wire.messages import WIRE_VERSION, Column
 from harness.errors import DefiniteError
 from harness.protocols import GroupStatus, node_of
+from harness.sim.link import LinkOptions
 from harness.sim.world import World
 from tests.cluster.table_rig import TableRig, play
 
@@ -241,6 +242,26 @@ def test_a_member_too_many_is_told_and_removed(voter: bool) -> None:
         assert (await rig.database.look(5.0)).healthy
 
     move(scenario, seed=28, knobs=Knobs(replica_dead_ms=8_000, tserver_heartbeat_ms=200))
+
+
+def test_a_learner_too_many_that_its_leader_does_not_reach_is_evicted() -> None:
+    """Masters wait for what is still to catch up; its server is alive and never will, for the leader can't reach it."""
+
+    async def scenario(rig: Moving) -> None:
+        await rig.begin()
+        await rig.write(5)
+        leader, group = await rig.leader()
+        before = await three(rig, group)
+        free = next(name for name in rig.nodes("tserver") if name not in before)
+        rig.world.network.set_link(leader, free, LinkOptions(delay_ns=(100_000_000, 100_000_000)))
+        await rig.change("tserver", "add-learner", free)
+        rig.world.network.cut(leader, free)
+        await asyncio.sleep(0.9 * DEAD_S)
+        found = await replicas(rig, group)
+        assert found[leader].learners and found[free].config_index < found[leader].config_index
+        assert await three(rig, group, seconds=2 * DEAD_S) == before
+
+    move(scenario, seed=29)
 
 
 async def held(rig: TableRig, node: str) -> list[str]:
