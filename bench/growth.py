@@ -30,8 +30,10 @@ def main() -> None:
     parser.add_argument("--part-rows", type=float, default=1e6)
     asked = parser.parse_args()
     kind = KINDS[asked.model]
-    print("| model | operations | anomalies | to the driver, B | its peak, MiB | largest closure, B | s | valid |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| model | operations | anomalies | to the driver, B | its peak, MiB | largest closure, B | it reads | s | valid |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for size in (int(asked.operations), int(10 * asked.operations)):
         with TemporaryDirectory(prefix="assay-growth-") as folder:
             batches = kind.make(size, asked.share)
@@ -43,8 +45,8 @@ def main() -> None:
             engine.close()
         peak = f"{found.peak / 2**20:.1f}"
         print(
-            f"| {asked.model} | {size} | {asked.share:.1%} | {found.told} | {peak} | {found.closure} | {seconds:.1f} | "
-            f"{verdict.valid} |",
+            f"| {asked.model} | {size} | {asked.share:.1%} | {found.told} | {peak} | {found.closure} | "
+            f"{found.read} | {seconds:.1f} | {verdict.valid} |",
             flush=True,
         )
     cpu = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

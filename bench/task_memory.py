@@ -24,7 +24,7 @@ from checkers.made.generate import MadeHistory, write_made
 from checkers.options import CheckOptions
 from checkers.source import Source
 
-OTHERWISE: Final = ("list-append", "rw-register", "bank", "catalog-rows", "cas-register", "stats")
+OTHERWISE: Final = ("list-append", "rw-register", "bank", "cas-register", "stats")
 """Models that are judged in windows or batches, or by the means of others."""
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from checkers.engines.api import Engine
+from checkers.engines.api import Engine, any_succeeded
 from checkers.engines.choose import choose_engine
 from checkers.engines.session import worker_fault
 from checkers.explain.evidence import readable
@@ -80,7 +80,7 @@ def judge_source_by_each(
         except Exception:  # noqa: BLE001 - judged one by one, each that the checker dies of is its own unknown
             return _one_by_one(source, model, engine, options, consistencies)
         seconds = (time.perf_counter() - begin) / len(verdicts)
-        return [_finished(verdict, source, options, seconds) for verdict in verdicts]
+        return [_finished(verdict, source, engine, options, seconds) for verdict in verdicts]
     return _one_by_one(source, model, engine, options, consistencies)
 
 
@@ -104,7 +104,7 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
         if fault := worker_fault(error):
             raise fault from error
         verdict = _crashed(model, engine, error, options)
-    return _finished(verdict, source, options, time.perf_counter() - begin)
+    return _finished(verdict, source, engine, options, time.perf_counter() - begin)
 
 
 def _explaining(options: CheckOptions) -> CheckOptions:
@@ -120,22 +120,22 @@ def _of_what_was_judged(verdict: Verdict, engine: Engine) -> Verdict:
     return msgspec.structs.replace(verdict, valid="unknown", reason=" ".join(sorted(set(engine.skipped))))
 
 
-def _finished(verdict: Verdict, source: Source, options: CheckOptions, seconds: float) -> Verdict:
+def _finished(verdict: Verdict, source: Source, engine: Engine, options: CheckOptions, seconds: float) -> Verdict:
     """The verdict as it is told: `valid` takes a whole history in which something happened."""
     if options.explain < 1:
         verdict = msgspec.structs.replace(verdict, anomalies={})
-    if verdict.valid is True and (reason := says_nothing(source)):
+    if verdict.valid is True and (reason := says_nothing(source, engine)):
         verdict = msgspec.structs.replace(verdict, valid="unknown", reason=reason)
     note = source.cut_short or source.note
     details = verdict.details if note is None else verdict.details | {"note": note}
     return msgspec.structs.replace(readable(verdict, source), seconds=seconds, details=details)
 
 
-def says_nothing(source: Source) -> str | None:
+def says_nothing(source: Source, engine: Engine) -> str | None:
     """Why a history that nothing refutes is not valid all the same, or None."""
     if source.cut_short is not None:
         return source.cut_short
-    return None if source.any_succeeded() else NOTHING_SUCCEEDED
+    return None if any_succeeded(source, engine) else NOTHING_SUCCEEDED
 
 
 def _crashed(model: ModelInfo, engine: Engine, error: Exception, options: CheckOptions) -> Verdict:

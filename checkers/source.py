@@ -62,18 +62,10 @@ class Source:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The history in order of invocation, with (at least) the given Parquet columns."""
         if self.table is not None:
-            yield from self.table.select(_top_level(columns)).to_batches(max_chunksize=BATCH_ROWS)
+            yield from self.table.select(top_level(columns)).to_batches(max_chunksize=BATCH_ROWS)
             return
         assert self.saved is not None
         yield from self.saved.batches(columns)
-
-    def any_succeeded(self) -> bool:
-        """Whether any operation of a client succeeded; reads no further than the first."""
-        for batch in self.batches(("type", "process")):
-            succeeded = pc.equal(batch.column("type").cast(pa.string()), "ok")
-            if pc.any(pc.and_(succeeded, pc.greater_equal(batch.column("process"), 0))).as_py():
-                return True
-        return False
 
     def require_whole(self) -> None:
         """Raise UserError if the Parquet file can't be read to its end, which may be what a checker died of."""
@@ -138,7 +130,8 @@ def chosen(rows: pa.Table, wanted: Any) -> pa.Table:
     return rows.filter(pc.is_in(rows.column("invoke_index"), value_set=pa.array(wanted, pa.int64())))
 
 
-def _top_level(columns: Sequence[str]) -> list[str]:
+def top_level(columns: Sequence[str]) -> list[str]:
+    """The history's columns that these are, or are parts of."""
     return list(dict.fromkeys(column.split(".", 1)[0] for column in columns))
 
 

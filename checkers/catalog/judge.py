@@ -14,32 +14,29 @@ are possible, so that its cost grows with the operations that are open, not with
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from checkers.catalog.calls import CREATE, INPUT_COLUMNS, SCHEMA_OF_ROWS, Call, calls_of, flatten_calls
 from checkers.catalog.explain import SENTENCES
 from checkers.catalog.refute import refutations
-from checkers.catalog.rows import OF_SEVERAL, cell_by_cell, with_cells
+from checkers.catalog.rows import RowsFlow, of_cell
 from checkers.catalog.schemas import schema_findings
 from checkers.catalog.search import STUCK, UNDECIDED, SearchAnswer, search
 from checkers.columns.codes import NEVER
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
-from checkers.engines.session import machine_memory
 from checkers.explain.conclude import conclude
 from checkers.findings import NO_KEY, Finding, Findings, earliest, merged
-from checkers.linearizability.registers.judge import judge_register
+from checkers.linearizability.registers.judge import as_asked, concluded
 from checkers.options import CheckOptions
 from checkers.settings import int_setting
-from checkers.source import Source, chosen
-from checkers.verdict import Undecided, Verdict
-from harness.columns import SCHEMA
+from checkers.source import Source
+from checkers.verdict import Verdict
 
 DDL_BUDGET_S: Final = 10
 """How long a change may take once all faults are healed, unless `-o ddl-budget=SECONDS` says otherwise."""
@@ -47,16 +44,13 @@ DDL_BUDGET_S: Final = 10
 _STEPS_PER_S: Final = 20_000
 """The search's work for each second of its time limit; counted, so that verdicts do not depend on the machine."""
 
-ROW_OPERATIONS: Final = ("read", "write", "cas", *OF_SEVERAL)
-"""The operations that the model `catalog-rows` judges."""
-
 EXPANDED: Final = 40
 """To judge a catalog's operations takes 33 times what they take in a shuffle (`bench/task_memory.py`)."""
 
-_STATES_TOLD: Final = 3
+ROWS_EXPANDED: Final = 8
+"""To judge operations on rows takes 5.5 times what they take in a shuffle, and an erasure a row for each cell."""
 
-_SHARE_OF_MEMORY: Final = 8
-"""Operations of rows take at most this part of the machine's memory: giving columns their ids copies them twice."""
+_STATES_TOLD: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,37 +123,12 @@ def judge_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict
     Each cell is a register, addressed by its row and by its column's id, which is given once (`checkers.catalog.rows`).
     That an erasure takes all of a row's cells at one moment is not judged, nor that a page of a scan is of one.
     """
-    table = with_cells(_rows_of(source))
-    one_each = cell_by_cell(table)
-
-    def located(wanted: Any, columns: list[str]) -> list[pa.Table]:
-        return [chosen(table.select(columns), wanted)]
-
-    rows = replace(source, saved=None, located=located, table=one_each, rows=one_each.num_rows)
-    verdict = msgspec.structs.replace(judge_register("register", rows, engine, options), model="catalog-rows")
+    flow = RowsFlow(*as_asked(source, options))
+    found = run_flow(engine, source, flow, partial(merged, explain=options.explain), expanded=ROWS_EXPANDED)
+    verdict = concluded("catalog-rows", source, engine, found, of_cell)
     if verdict.ops:
         return verdict
     return msgspec.structs.replace(verdict, valid="unknown", reason="No operation of the history reads or writes rows.")
-
-
-def _rows_of(source: Source) -> pa.Table:
-    """The operations of rows, which are held by this process whatever the engine; Undecided if they are too many."""
-    batches, size, most = list[pa.RecordBatch](), 0, machine_memory() // _SHARE_OF_MEMORY
-    for batch in source.batches(SCHEMA.names):
-        batches.append(batch.filter(_of_rows(batch)).cast(SCHEMA))
-        size += batches[-1].nbytes
-        if size > most:
-            raise Undecided(
-                f"The model catalog-rows reads all operations of rows into one process, of which {most} bytes are "
-                "judged here, and this history has more."
-            )
-    return pa.Table.from_batches(batches, schema=SCHEMA)
-
-
-def _of_rows(batch: pa.RecordBatch) -> pa.Array:
-    """Which operations are of rows: reads, writes and compare-and-sets."""
-    named = pc.is_in(batch.column("f").cast(pa.string()), value_set=pa.array(ROW_OPERATIONS))
-    return pc.and_(named, pc.greater_equal(batch.column("process"), 0))
 
 
 def judge_catalog(source: Source, engine: Engine, options: CheckOptions) -> Verdict:

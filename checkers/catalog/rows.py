@@ -7,132 +7,129 @@ ever read may as well never have been written, and is left out.
 A `scan` reads a cell of each of its rows. An `erase` of a row that was there (value 1), or of which nobody knows
 whether it was carried out, writes nil to every cell of the row that anybody ever read or wrote; one that found no row
 (value 0) read nil in all of them.
+
+All of this is about one row at a time, so the rows of a history are judged by many tasks.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.columns.batches import ints
-from checkers.columns.codes import Ints
+from checkers.columns.codes import NEVER, NIL, READ, UNSUPPORTED, WRITE, Ints, began_as
+from checkers.columns.grouping import group, slices
+from checkers.columns.projection import FLAT, Flat, Projection, concatenated, flatten, part_of
+from checkers.columns.rows import flat as record_batch
+from checkers.engines.keyed import ROWS_PER_CALL
+from checkers.explain.speaker import about_key
+from checkers.findings import Findings, Key, merged
+from checkers.linearizability.registers.judge import RegisterKernel
+from checkers.source import KEY_COLUMNS, top_level
 
 OF_SEVERAL: Final = ("scan", "erase")
 """Operations on several cells; all others are of one micro-operation."""
 
+ROW_OPERATIONS: Final = ("read", "write", "cas", *OF_SEVERAL)
+"""The operations that the model `catalog-rows` judges."""
 
-class _Mops(NamedTuple):
-    """The micro-operations of all operations: `of` is the place of each one's operation."""
-
-    cells: Any
-    of: Ints
-    f: Any
-    partition: Ints
-    value: Ints
-    column: Ints
-    nil: Any
-
-    def part(self, kept: Any) -> _Mops:
-        return _Mops(self.cells.take(pa.array(np.flatnonzero(kept))), *(each[kept] for each in self[1:]))
+ERASE: Final = 16
+"""The kind of an erasure, beside those of registers."""
 
 
-def with_cells(table: pa.Table) -> pa.Table:
-    """The table of operations on rows, each with its reads and writes of cells; the same if that is what they are."""
-    mops = table.column("mops").combine_chunks()
-    lengths = pc.list_value_length(mops).fill_null(0).to_numpy(zero_copy_only=False)
-    several = pc.is_in(table.column("f").cast(pa.string()), pa.array(OF_SEVERAL)).to_numpy(zero_copy_only=False)
-    if not len(mops) or (lengths[~several] != 1).any():
-        return table
-    cells = mops.flatten()
-    flat = _Mops(
-        cells,
-        np.repeat(np.arange(len(mops)), lengths),
-        np.array(cells.field("f").cast(pa.string()).to_pylist(), object),
-        ints(cells.field("partition")),
-        ints(cells.field("value")),
-        ints(cells.field("column")),
-        cells.field("value").is_null().to_numpy(zero_copy_only=False),
-    )
-    erasing = flat.f == "erase"
-    if not (several.any() or erasing.any() or (flat.column < 0).any()):
-        return table
-    outcomes = np.array(table.column("type").cast(pa.string()).to_pylist(), object)[flat.of]
-    columns = _columns(flat, outcomes)
-    kept = ~erasing & (columns >= 0)
-    known = flat._replace(column=columns).part(kept)
-    erased = _erased(flat.part(erasing & (outcomes != "fail")), outcomes[erasing & (outcomes != "fail")], known)
-    return _with(table, [known, erased])
+@dataclass(frozen=True, slots=True)
+class RowsFlow:
+    """See `Flow`: all operations on a row meet. `registers` says what its cells are made of."""
+
+    registers: Projection
+    kernel: RegisterKernel
+    schema: pa.Schema = FLAT
+    keys: tuple[str, ...] = ("partition",)
+    order: tuple[str, ...] = ("invoke",)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(top_level(("f", *self.registers.columns())))
+
+    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """One row for each cell that is named, and one for each erasure."""
+        known = replace(self.registers, kinds={**self.registers.kinds, "erase": ERASE}, initial=None)
+        named = batch.column("f").cast(pa.string())
+        of_rows = pc.and_(pc.is_in(named, pa.array(ROW_OPERATIONS)), pc.greater_equal(batch.column("process"), 0))
+        several = pc.is_in(named, pa.array(OF_SEVERAL))
+        alone = batch.filter(pc.and_(of_rows, pc.invert(several)))
+        flats = [flatten(part, known) for part in (alone, _one_by_one(batch.filter(pc.and_(of_rows, several))))]
+        address, *rest = concatenated(flats)
+        columns = dict(zip(KEY_COLUMNS, address, strict=True))
+        return record_batch(FLAT, columns | dict(zip(Flat._fields[1:], rest, strict=True)))
+
+    def judge(self, rows: pa.Table) -> Findings:
+        """Whether each cell is a register."""
+        columns = [rows.column(name).to_numpy() for name in FLAT.names]
+        keyed = group(_cells(Flat(tuple(columns[:4]), *columns[4:]), self.registers.initial))
+        explain = self.kernel.explain
+        return merged([self.kernel(part) for part in slices(keyed, ROWS_PER_CALL)], explain)
 
 
-def cell_by_cell(table: pa.Table) -> pa.Table:
+def _one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Operations of several micro-operations as so many of one, with the same invocation and completion."""
-    mops = table.column("mops").combine_chunks()
-    cells = mops.flatten()
-    if len(cells) == len(mops):
-        return table
-    rows = table.take(pc.list_parent_indices(mops))
-    return _with_lists(rows, np.arange(len(cells) + 1), cells)
+    lists = batch.column("mops")
+    cells = lists.flatten()
+    mops = pa.ListArray.from_arrays(pa.array(np.arange(len(cells) + 1), pa.int32()), cells)
+    apart = batch.take(pc.list_parent_indices(lists))
+    return apart.set_column(apart.schema.get_field_index("mops"), "mops", mops)
 
 
-def _columns(mops: _Mops, outcomes: Any) -> Ints:
+def _cells(rows: Flat, initial: int | None) -> Flat:
+    """Of rows in order of partition and invocation what was done to cells, in order of invocation."""
+    table, partition, row, _ = rows.address
+    column, erasing = _columns(rows), rows.kind == ERASE
+    rows = rows._replace(address=(table, partition, row, column))
+    known = part_of(rows, ~erasing & ((column >= 0) | (rows.kind == UNSUPPORTED)))
+    cells = concatenated([known, _erased(part_of(rows, erasing), known)])
+    cells = cells._replace(value=began_as(cells.value, initial), expected=began_as(cells.expected, initial))
+    return part_of(cells, np.argsort(cells.invoke, kind="stable"))
+
+
+def _columns(rows: Flat) -> Ints:
     """The column of each; below 0 where nothing says it."""
-    columns = mops.column.copy()
-    reads = mops.f == "r"
+    _, partition, _, column = rows.address
+    column = column.copy()
+    told = np.flatnonzero((rows.kind == READ) & (column >= 0) & (rows.value != NIL))
     seen: dict[tuple[int, int], int] = {}
-    for place in np.flatnonzero(reads & (outcomes == "ok") & (columns >= 0) & ~mops.nil).tolist():
-        seen.setdefault((int(mops.partition[place]), int(mops.value[place])), int(columns[place]))
-    for place in np.flatnonzero((columns < 0) & (mops.f == "w") & (outcomes == "info")).tolist():
-        columns[place] = seen.get((int(mops.partition[place]), int(mops.value[place])), -1)
-    return columns
+    lost = np.flatnonzero((rows.kind == WRITE) & (column < 0) & (rows.complete == NEVER))
+    if len(lost):
+        for place in told.tolist():
+            seen.setdefault((int(partition[place]), int(rows.value[place])), int(column[place]))
+    for place in lost.tolist():
+        column[place] = seen.get((int(partition[place]), int(rows.value[place])), -1)
+    return column
 
 
-def _erased(erasures: _Mops, outcomes: Any, known: _Mops) -> _Mops:
+def _erased(erasures: Flat, known: Flat) -> Flat:
     """What erasures did to the cells of their rows that are known."""
-    of_row: dict[int, list[int]] = {}
-    for partition, column in sorted({*zip(known.partition.tolist(), known.column.tolist(), strict=True)}):
-        of_row.setdefault(partition, []).append(column)
-    lists = [of_row.get(partition, []) for partition in erasures.partition.tolist()]
-    times = np.array([len(each) for each in lists], np.int64)
-    found_none = (outcomes == "ok") & (erasures.value == 0)
-    each = np.repeat(np.arange(len(lists)), times)
-    return _Mops(
-        erasures.cells.take(pa.array(each)),
-        erasures.of[each],
-        np.where(found_none, "r", "w").astype(object)[each],
-        erasures.partition[each],
-        np.zeros(len(each), np.int64),
-        np.array([column for columns in lists for column in columns], np.int64),
-        np.ones(len(each), np.bool_),
-    )
+    partitions, columns = np.unique(np.stack((known.address[1], known.address[3])), axis=1)
+    begin, end = (np.searchsorted(partitions, erasures.address[1], side) for side in ("left", "right"))
+    each = np.repeat(np.arange(len(begin)), end - begin)
+    place = np.arange(len(each)) - np.repeat(np.cumsum(end - begin) - end, end - begin)
+    found_none = (erasures.complete != NEVER) & ((erasures.value == 0) | (erasures.value == NIL))
+    nil = np.full(len(each), NIL)
+    kind = np.where(found_none, READ, WRITE).astype(np.int8)
+    table, partition, row, _ = (part[each] for part in erasures.address)
+    address = (table, partition, row, columns[place])
+    return Flat(address, erasures.invoke[each], erasures.complete[each], kind[each], nil, nil)
 
 
-def _with(table: pa.Table, parts: list[_Mops]) -> pa.Table:
-    """The operations that have any of the micro-operations, with these."""
-    of = np.concatenate([part.of for part in parts])
-    order = np.argsort(of, kind="stable")
-    lengths = np.bincount(of, minlength=table.num_rows)
-    cells = pa.concat_arrays([_rebuilt(part) for part in parts]).take(pa.array(order))
-    kept = np.flatnonzero(lengths)
-    return _with_lists(table.take(pa.array(kept)), np.concatenate(([0], np.cumsum(lengths[kept]))), cells)
-
-
-def _rebuilt(mops: _Mops) -> pa.Array:
-    fields = list(mops.cells.type)
-    changed = {
-        "f": pa.array(mops.f.tolist(), pa.string()),
-        "value": pa.array(mops.value, mask=mops.nil),
-        "column": pa.array(mops.column),
-    }
-    arrays = [
-        changed[each.name].cast(each.type) if each.name in changed else mops.cells.field(place)
-        for place, each in enumerate(fields)
-    ]
-    return pa.StructArray.from_arrays(arrays, fields=fields)
-
-
-def _with_lists(table: pa.Table, offsets: Ints, cells: pa.Array) -> pa.Table:
-    mops = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), cells)
-    return table.set_column(table.schema.get_field_index("mops"), table.schema.field("mops"), mops)
+def of_cell(row: dict[str, Any], key: Key) -> dict[str, Any]:
+    """What an operation did to one cell: of an erasure that it wrote nil, or read it; in the column that it got."""
+    row = about_key(row, key)
+    if len(row["mops"]) != 1:
+        return row
+    mop = row["mops"][0]
+    if mop["f"] == "erase":
+        found_none = row["type"] == "ok" and not mop["value"]
+        mop = {**mop, "f": "r" if found_none else "w", "value": None}
+    return {**row, "mops": [{**mop, "column": key.column}]}

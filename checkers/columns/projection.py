@@ -102,7 +102,7 @@ def _taken(column: Any, rows: Ints | None) -> Any:
 def _rows(batch: pa.RecordBatch, elements: BatchMops) -> tuple[Ints | None, Ints | None]:
     """Which rows are clients' and where their first micro-operations are; None for all, in order."""
     clients = ints(batch.column("process")) >= 0
-    if clients.all() and (elements.size == 1).all():
+    if len(clients) and clients.all() and (elements.size == 1).all():
         return None, None
     rows = np.flatnonzero(clients)
     return rows, np.minimum(elements.start[rows], len(elements.columns["f"]) - 1)

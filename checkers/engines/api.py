@@ -119,3 +119,13 @@ def total_tally(tallies: list[Tally]) -> Tally:
     for tally in tallies:
         counts.update(tally)
     return dict(counts)
+
+
+def any_succeeded(source: Source, engine: Engine) -> bool:
+    """Whether any operation of a client succeeded. Mostly the first operations say so, and nobody reads further."""
+    first = next(source.batches(TALLIED), None)
+    if first is None:
+        return False
+    return any(outcome == "ok" for _, outcome in tally_of(first)) or any(
+        outcome == "ok" for _, outcome in engine.tally(source)
+    )

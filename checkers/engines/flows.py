@@ -19,7 +19,7 @@ from checkers.engines.api import Engine
 from checkers.engines.exchange import MOST_BUCKETS, buckets_of
 from checkers.engines.shuffle import EXPANDED, FINER, run_batches_on_spark, run_plan
 from checkers.engines.spark import SparkEngine
-from checkers.source import Source
+from checkers.source import Source, top_level
 
 P = TypeVar("P")
 P_co = TypeVar("P_co", covariant=True)
@@ -77,7 +77,8 @@ class _OfBatches(Generic[P]):
 
     def here(self) -> P:
         flow, columns = self.flow, self.flow.columns
-        return flow.combine([flow.kernel(batch.select(columns)) for batch in self.source.batches(columns)])
+        whole = top_level(columns)
+        return flow.combine([flow.kernel(batch.select(whole)) for batch in self.source.batches(columns)])
 
     def on_spark(self, spark: SparkEngine) -> P:
         flow = self.flow

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import Key
-from checkers.source import Source
+from checkers.source import Source, top_level
 from checkers.verdict import Undecided
 from harness.errors import HarnessError
 from harness.history.saved import HistoryReader
@@ -339,7 +339,8 @@ class _Batches:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for piece in (number for batch in batches for number in batch.column(0).to_pylist()):
             groups = self.reader.groups_of(piece, self.pieces)
-            found = [self.kernel(part.select(self.columns)) for part in self.reader.batches(self.columns, groups)]
+            whole = top_level(self.columns)
+            found = [self.kernel(part.select(whole)) for part in self.reader.batches(self.columns, groups)]
             if found:
                 yield packed(Told(self.combine(found)))
 

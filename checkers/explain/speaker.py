@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from checkers.findings import Key
 from checkers.source import KEY_COLUMNS, NO_CLOCK, Source
@@ -13,6 +13,16 @@ from checkers.source import KEY_COLUMNS, NO_CLOCK, Source
 def key_in(mop: Mapping[str, Any]) -> Key:
     """What a micro-operation of a history row is about."""
     return Key.of(mop[name] or 0 for name in KEY_COLUMNS)
+
+
+def about_key(row: dict[str, Any], key: Key) -> dict[str, Any]:
+    """An operation on several objects with only what it did to this one."""
+    mine = [mop for mop in row["mops"] if key_in(mop) == key]
+    return {**row, "mops": mine} if mine and len(row["mops"]) > 1 else row
+
+
+Narrow: TypeAlias = Callable[[dict[str, Any], Key], dict[str, Any]]
+"""A history row as it is told of one object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +43,9 @@ class Speaker:
             return f"{time_ns / 1e9:.3f} s"
         return f"{time_ns / 1e9:.9f}".rstrip("0").rstrip(".") + " s"
 
-    def about(self, key: Key) -> Speaker:
+    def about(self, key: Key, narrowed: Narrow = about_key) -> Speaker:
         """The same, of operations on several cells only what they did to this one."""
-        rows = {}
-        for index, row in self.rows.items():
-            mine = [mop for mop in row["mops"] if key_in(mop) == key]
-            rows[index] = {**row, "mops": mine} if mine and len(row["mops"]) > 1 else row
-        return Speaker(self.source, rows)
+        return Speaker(self.source, {index: narrowed(row, key) for index, row in self.rows.items()})
 
     def key(self, key: Key) -> str:
         """`key 5`, with table, row and column where they are not the first; `key :x of 5` within independent keys."""

@@ -123,7 +123,7 @@ class ConvergenceFlow:
 
 def judge_convergence(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """The last final reads of all nodes agree on every object."""
-    reading = read_quorum_history(source)
+    reading = read_quorum_history(source, engine)
     if reading is not None:
         return judge_replicas(reading, source, engine, options)
     course = run_batches(engine, source, BatchFlow((*COLUMNS, "phase"), _course, partial(merged, explain=0)))

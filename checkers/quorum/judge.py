@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from checkers.engines.api import Engine
+from checkers.engines.api import Engine, any_succeeded
 from checkers.engines.grouped import SLICES, judge_mops
 from checkers.options import CheckOptions
 from checkers.quorum.explain import explain_all
@@ -30,8 +30,8 @@ _JUDGED_SESSIONS: Final = frozenset({MONOTONIC_READS, READ_YOUR_WRITES, SESSIONS
 
 def judge_durable_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Every read whose level binds it shows what was acknowledged before it began, or something later."""
-    reading = read_quorum_history(source)
-    if reading is None and not source.any_succeeded():
+    reading = read_quorum_history(source, engine)
+    if reading is None and not any_succeeded(source, engine):
         return Verdict("unknown", DURABLE_ROWS, engine=engine.name, reason=NOTHING_SUCCEEDED)
     if reading is None:
         raise UserError(

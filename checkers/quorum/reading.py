@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,19 @@ import pyarrow.compute as pc
 from checkers.columns.batches import coded, outcomes, read_elements
 from checkers.columns.codes import FAIL, READ, WRITE
 from checkers.columns.mops import STRONG_MODES, MopProjection
+from checkers.engines.api import Engine
+from checkers.engines.flows import BatchFlow, run_batches
 from checkers.quorum.table import DELETE, PAGE
 from checkers.source import Source
 from harness.columns import LATER_COLUMNS
 from harness.errors import UserError
 from harness.levels import LEVELS, binds, read_replication
 
-Place = tuple[str | None, str | None, str | None]
+Place: TypeAlias = tuple[str | None, str | None, str | None]
 """Level, data centre and replication of an operation, as the history has them."""
+
+Answer: TypeAlias = tuple[str | None, str | None]
+"""Replicas and node of an operation, as the history has them."""
 
 PHASE_FINAL: Final = "final"
 PHASE_EACH_NODE: Final = "each-node"
@@ -49,7 +54,7 @@ class Reading:
     places: tuple[Place, ...]
     binding: npt.NDArray[np.bool_]
     nodes: tuple[str, ...]
-    answers: Mapping[tuple[str | None, str | None], str | None]
+    answers: Mapping[Answer, str | None]
     marked: bool
     last: int
 
@@ -82,36 +87,54 @@ def is_quorum_history(source: Source) -> bool:
     return source.states(sorted(LATER_COLUMNS))
 
 
-def read_quorum_history(source: Source) -> Reading | None:
+def read_quorum_history(source: Source, engine: Engine) -> Reading | None:
     """What there is to know of a history of a quorum table; None for others. Raises UserError for levels that can't
     be."""
     if not is_quorum_history(source):
         return None
-    places: dict[Place, None] = {}
-    answers: dict[tuple[str | None, str | None], str | None] = {}
-    marked, last, quorum = False, -1, False
-    for batch in source.batches(("process", "type", "f", "mops.list.element.f", *_COLUMNS)):
-        rows = batch.filter(pc.greater_equal(batch.column("process"), 0))
-        quorum |= any(rows.column(name).null_count < rows.num_rows for name in LATER_COLUMNS)
-        acted = pc.greater(pc.fill_null(pc.list_value_length(rows.column("mops")), 0), 0)
-        done = rows.filter(pc.and_(pc.equal(rows.column("type").cast(pa.string()), "ok"), acted))
-        texts = pa.table([done.column(name).cast(pa.string()) for name in _PLACE], names=list(_PLACE))
-        for row in texts.group_by(list(_PLACE)).aggregate([]).to_pylist():
-            places.setdefault((row["mode"], row["data_centre"], row["replication"]))
-        who = pa.table([done.column(name).cast(pa.string()) for name in _ANSWER], names=list(_ANSWER))
-        for row in who.group_by(list(_ANSWER)).aggregate([]).to_pylist():
-            answers[row["replicas"], row["node"]] = _answerer(row["replicas"], row["node"])
-        marked |= bool(pc.any(pc.equal(done.column("phase"), PHASE_FINAL)).as_py())
-        last = max(last, _last_write(rows))
-    if not quorum:
+    seen = run_batches(engine, source, BatchFlow(_COLUMNS, _seen, _united))
+    if not seen.quorum:
         return None
-    if len({replication is None for _, _, replication in places}) > 1:
+    if len({replication is None for _, _, replication in seen.places}) > 1:
         raise UserError(
             f"{source.path}: some operations state their replication and others don't, so what binds them is not known."
         )
-    ordered = tuple(sorted(places, key=lambda place: tuple(part or "" for part in place)))
+    ordered = tuple(sorted(seen.places, key=lambda place: tuple(part or "" for part in place)))
+    answers = {answer: _answerer(*answer) for answer in seen.answers}
     nodes = tuple(sorted({name for name in answers.values() if name is not None}))
-    return Reading(ordered, _binding(source, ordered), nodes, answers, marked, last)
+    return Reading(ordered, _binding(source, ordered), nodes, answers, seen.marked, seen.last)
+
+
+class _Seen(NamedTuple):
+    """What some batches show: whether they are of a quorum table, and of `Reading` what does not take the whole."""
+
+    quorum: bool = False
+    places: frozenset[Place] = frozenset()
+    answers: frozenset[Answer] = frozenset()
+    marked: bool = False
+    last: int = -1
+
+
+def _seen(batch: pa.RecordBatch) -> _Seen:
+    rows = batch.filter(pc.greater_equal(batch.column("process"), 0))
+    quorum = any(rows.column(name).null_count < rows.num_rows for name in LATER_COLUMNS)
+    acted = pc.greater(pc.fill_null(pc.list_value_length(rows.column("mops")), 0), 0)
+    done = rows.filter(pc.and_(pc.equal(rows.column("type").cast(pa.string()), "ok"), acted))
+    marked = bool(pc.any(pc.equal(done.column("phase"), PHASE_FINAL)).as_py())
+    return _Seen(quorum, _distinct(done, _PLACE), _distinct(done, _ANSWER), marked, _last_write(rows))
+
+
+def _united(parts: list[_Seen]) -> _Seen:
+    if not parts:
+        return _Seen()
+    quorum, places, answers, marked, last = zip(*parts, strict=True)
+    return _Seen(any(quorum), frozenset().union(*places), frozenset().union(*answers), any(marked), max(last))
+
+
+def _distinct(rows: pa.RecordBatch, names: tuple[str, ...]) -> frozenset[Any]:
+    """The combinations of texts that some columns have."""
+    texts = pa.table([rows.column(name).cast(pa.string()) for name in names], names=list(names))
+    return frozenset(tuple(row.values()) for row in texts.group_by(list(names)).aggregate([]).to_pylist())
 
 
 def _answerer(replicas: str | None, node: str | None) -> str | None:
@@ -121,7 +144,11 @@ def _answerer(replicas: str | None, node: str | None) -> str | None:
     return None if "," in replicas else replicas
 
 
-_COLUMNS: Final = ("invoke_index", "complete_index", "phase", "node", *_PLACE, *sorted(LATER_COLUMNS - {*_PLACE}))
+_COLUMNS: Final = (
+    *("invoke_index", "complete_index", "process", "type", "f", "mops.list.element.f", "phase", "node"),
+    *_PLACE,
+    *sorted(LATER_COLUMNS - {*_PLACE}),
+)
 
 
 def _last_write(rows: pa.RecordBatch) -> int:

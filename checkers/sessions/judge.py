@@ -39,7 +39,7 @@ def judge_guarantees(model: str, source: Source, engine: Engine, options: CheckO
     """The guarantee of that name, or all of them for `sessions`; unknown if nothing was read, for all show in reads."""
     wanted = GUARANTEES if model == SESSIONS else (model,)
     kernel = SessionKernel(wanted, options.explain)
-    reading = read_quorum_history(source)
+    reading = read_quorum_history(source, engine)
     if reading is not None:
         return judge_session_model(model, reading, source, engine, options)
     found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain, SLICES)

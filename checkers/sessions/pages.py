@@ -53,7 +53,7 @@ PROJECTION: Final = MopProjection(
 
 def judge_write_atomicity(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Whether every page of every read shows partition writes whole or not at all."""
-    reading = read_quorum_history(source)
+    reading = read_quorum_history(source, engine)
     if reading is not None:
         return judge_quorum("write-atomicity", reading, source, engine, options)
     kernel = PageKernel(options.explain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from checkers.engines import spark
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
+from checkers.source import Source
 from checkers.verdict import Verdict
 from harness.history.parts import write_history
 
@@ -26,11 +27,13 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Growth:
-    """Bytes that reached the driver in all, the most that it held, and the largest stage that it sent to workers."""
+    """Bytes that reached the driver in all, the most that it held, the largest stage that it sent to workers, and the
+    operations that it read itself."""
 
     told: int = 0
     peak: int = 0
     closure: int = 0
+    read: int = 0
 
 
 def measured(
@@ -42,7 +45,7 @@ def measured(
     does not depend on the model.
     """
     growth = Growth()
-    collected, in_worker = SparkEngine.collected, spark._InWorker
+    collected, in_worker, batches = SparkEngine.collected, spark._InWorker, Source.batches
 
     def counting(self: SparkEngine, frame: Any) -> list[Any]:
         rows = collected(self, frame)
@@ -53,7 +56,13 @@ def measured(
         growth.closure = max(growth.closure, len(cloudpickle.dumps(stage)))
         return in_worker(stage)
 
+    def reading(self: Source, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for batch in batches(self, columns):
+            growth.read += batch.num_rows
+            yield batch
+
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Source, "batches", reading)
         patched.setattr(SparkEngine, "collected", counting)
         patched.setattr(spark, "_InWorker", sizing)
         source = open_source(place, verify=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from checkers.explain.speaker import Speaker, listed, opening
+from checkers.explain.speaker import Narrow, Speaker, about_key, listed, opening
 from checkers.findings import Finding
 from checkers.source import Source
 from checkers.verdict import Anomaly
@@ -13,12 +13,14 @@ from checkers.verdict import Anomaly
 Explain: TypeAlias = Callable[[Speaker, Finding], tuple[str, list[dict[str, Any]]]]
 
 
-def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
+def explain_all(
+    source: Source, findings: Sequence[Finding], narrowed: Narrow = about_key
+) -> dict[str, tuple[Anomaly, ...]]:
     """Every finding as an anomaly with its operations, by class; reads just those operations from the source."""
     everything = Speaker(source, source.operations([index for finding in findings for index in finding.ops]))
     explained: dict[str, tuple[Anomaly, ...]] = {}
     for finding in findings:
-        speaker = everything.about(finding.key)
+        speaker = everything.about(finding.key, narrowed)
         message, steps = _EXPLAIN[finding.anomaly](speaker, finding)
         ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
         anomaly = Anomaly(message, source.told_key(finding.key), ops, tuple(steps), _details(speaker, finding))

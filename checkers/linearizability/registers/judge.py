@@ -23,6 +23,7 @@ from checkers.columns.grouping import KeyedOps
 from checkers.columns.instances import make_instances
 from checkers.columns.projection import Projection
 from checkers.engines.api import Engine
+from checkers.explain.speaker import Narrow, about_key
 from checkers.findings import Finding, Findings, Key, merged, refuse_unsupported
 from checkers.linearizability.driver import Budget, SearchAnswers
 from checkers.linearizability.registers.explain import explain_all
@@ -133,11 +134,21 @@ def _part(keyed: KeyedOps, keys: Ints) -> KeyedOps:
 
 def judge_register(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Linearizability of every key, by zones where values are unique, else by search (`docs/checking.md`)."""
+    wanted, kernel = as_asked(source, options)
+    found = engine.judge_keys(source, wanted, kernel, options.explain)
+    return concluded(model, source, engine, found)
+
+
+def as_asked(source: Source, options: CheckOptions) -> tuple[Projection, RegisterKernel]:
+    """What the user asks for: what registers are made of, and how they are judged."""
     observed = (options.failed_cas or source.failed_cas) == "observed"
     initial = initial_setting(options)
     budget = Budget(options.time_limit_s, options.memory_mib << 20)
-    kernel = RegisterKernel(options.explain, budget, initial=initial)
-    found = engine.judge_keys(source, projection(observed, initial), kernel, options.explain)
+    return projection(observed, initial), RegisterKernel(options.explain, budget, initial=initial)
+
+
+def concluded(model: str, source: Source, engine: Engine, found: Findings, narrowed: Narrow = about_key) -> Verdict:
+    """The verdict of a model whose objects are registers."""
     refuse_unsupported(found, source.path, model)
     valid: Validity = not found.counts if found.counts or not found.undecided else "unknown"
     reason = None
@@ -146,7 +157,7 @@ def judge_register(model: str, source: Source, engine: Engine, options: CheckOpt
     return Verdict(
         valid,
         model,
-        explain_all(source, found.kept),
+        explain_all(source, found.kept, narrowed),
         found.counts,
         found.ops,
         engine=engine.name,

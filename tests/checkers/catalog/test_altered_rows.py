@@ -14,7 +14,6 @@ from bruteforce import linearizable
 from msgspec.structs import replace
 from register_histories import columns
 
-from checkers.catalog import judge
 from checkers.catalog.calls import COLUMN, RESHAPE, Call
 from checkers.catalog.judge import judged
 from checkers.catalog.schemas import ADD, DROP, RENAME
@@ -25,7 +24,7 @@ from checkers.engines.spark import SparkEngine
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.verdict import Undecided, Verdict
+from checkers.verdict import Verdict
 from harness.history.table import to_table
 from harness.ops import Mop, Op, read, write
 
@@ -267,13 +266,6 @@ def judged_rows(lines: list[Line], engine: Engine) -> Verdict:
     table = to_table(ordered)
     source = Source(Path("test.journal"), "journal", table.num_rows, table=table)
     return MODELS["catalog-rows"].judge(source, engine, CheckOptions())
-
-
-def test_more_rows_than_this_process_takes_are_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rows(("ok", write(1, 5), write(1, 5))).valid is True
-    monkeypatch.setattr(judge, "machine_memory", lambda: 80)
-    with pytest.raises(Undecided, match="one process, of which 10 bytes"):
-        rows(("ok", write(1, 5), write(1, 5)))
 
 
 @pytest.mark.parametrize("seeds", [60, pytest.param(2_000, marks=pytest.mark.campaign)])

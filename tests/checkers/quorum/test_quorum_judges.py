@@ -7,6 +7,7 @@ from quorum_histories import faults, random_history, side_by_side
 
 from checkers.columns.mops import flatten_mops, joined
 from checkers.engines.grouped import SLICES, judge_mops
+from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
 from checkers.quorum.kernel import QuorumKernel
 from checkers.quorum.reading import read_quorum_history
@@ -20,7 +21,7 @@ MODELS = ("write-atomicity", "monotonic-reads", "read-your-writes", "sessions", 
 def guilty(table):
     """The models that each partition breaks, by the kernels."""
     source = Source(None, "table", table.num_rows, table=table)
-    reading = read_quorum_history(source)
+    reading = read_quorum_history(source, LocalEngine())
     parts = [flatten_mops(batch, reading.projection) for batch in table.to_batches(max_chunksize=997)]
     rows, found = joined(parts, reading.projection), {}
     for model in MODELS:
@@ -60,7 +61,7 @@ def test_many_small_histories_on_spark(spark, tmp_path):
     histories, path = [random_history(seed) for seed in range(SMALL_HISTORIES)], tmp_path / "history.parquet"
     write_batches(iter(side_by_side(histories).to_batches(max_chunksize=10_000)), path)
     source, found = open_source(path), {}
-    reading = read_quorum_history(source)
+    reading = read_quorum_history(source, spark)
     for model in MODELS:
         kernel = QuorumKernel(model, reading.binding, MANY)
         findings = judge_mops(spark, source, reading.projection, ("table", "partition"), kernel, MANY, SLICES)
