@@ -30,9 +30,7 @@ def main() -> None:
     parser.add_argument("--part-rows", type=float, default=1e6)
     asked = parser.parse_args()
     kind = KINDS[asked.model]
-    print(
-        "| model | operations | anomalies | to the driver, B | its peak, MiB | largest closure, B | it reads | s | valid |"
-    )
+    print("| model | operations | anomalies | to the driver, B | peak, MiB | largest closure, B | read | s | valid |")
     print("|---|---|---|---|---|---|---|---|---|")
     for size in (int(asked.operations), int(10 * asked.operations)):
         with TemporaryDirectory(prefix="assay-growth-") as folder:
