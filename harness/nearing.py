@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from harness.ports import Clock
-from harness.protocols import GroupStatus, node_of
+from harness.protocols import GroupStatus, NodeStatus, node_of
 
 LONGEST = 4
 """A repair that comes nearer is waited for as many times as long as one that does not."""
@@ -46,3 +46,23 @@ def entries_lacked(leader: GroupStatus, servers: tuple[str, ...], replicas: Mapp
     """How many entries of the leader's log these servers lack, all together; `replicas` are by node."""
     held = [replicas.get(node_of(server)) for server in servers]
     return sum(max(0, leader.last_index - (0 if each is None else each.last_index)) for each in held)
+
+
+def lacked_by_all(statuses: Mapping[str, NodeStatus | None]) -> int:
+    """How many entries replicas lack of what their groups' leaders have, all together; statuses are by node.
+
+    Where nobody leads it is not known who lacks what, so all of them count as lacking everything.
+    """
+    held: dict[str, dict[str, GroupStatus]] = {}
+    for node, status in statuses.items():
+        for group in () if status is None else status.groups:
+            held.setdefault(group.group, {})[node] = group
+    lacked = 0
+    for replicas in held.values():
+        leading = [replica for replica in replicas.values() if replica.role == "leader"]
+        if leading:
+            leader = max(leading, key=lambda replica: replica.term)
+            lacked += entries_lacked(leader, (*leader.voters, *leader.learners), replicas)
+        else:
+            lacked += len(replicas) * max(replica.last_index for replica in replicas.values())
+    return lacked

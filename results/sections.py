@@ -78,11 +78,18 @@ def questions(saved: Saved) -> Markup:
     return tag("div", *cards, class_="cards")
 
 
+def _served_again(seconds: float, budget_s: float | None) -> str:
+    again = f"Serving again after {seconds:.2f} s, of {budget_s} s allowed"
+    if budget_s is None or seconds <= budget_s:
+        return f"{again}."
+    return f"{again} to a cluster that comes no nearer to that."
+
+
 def _detail(name: str, details: object) -> Markup | None:
     if not isinstance(details, dict):
         return None
     if name == "liveness" and isinstance(details.get("seconds"), int | float):
-        return tag("p", f"Serving again after {details['seconds']:.2f} s, of {details.get('budget_s')} s allowed.")
+        return tag("p", _served_again(details["seconds"], details.get("budget_s")))
     if name == "adequacy" and details.get("rate_hz") is not None:
         asked = details.get("rate_asked_hz")
         return tag(

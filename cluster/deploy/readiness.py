@@ -8,6 +8,7 @@ from typing import TypeAlias
 from cluster.client.client import ClusterClient
 from cluster.master.records import TableState, TabletState
 from harness.errors import DefiniteError, IndefiniteError
+from harness.nearing import Nearing, lacked_by_all
 from harness.ports import Clock
 from harness.protocols import GroupStatus, Node, NodeStatus, node_of
 
@@ -32,21 +33,23 @@ async def await_ready(
     clock: Clock,
     timeout_s: float,
 ) -> None:
-    """Wait until nothing is lacking (see `lacking`); raises TimeoutError that says what still was."""
-    deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
-    while (reason := await lacking(client, nodes, statuses)) is not None:
-        if clock.monotonic_ns() >= deadline_ns:
+    """Wait until nothing is lacking (see `lacking`); raises TimeoutError that says what still was.
+
+    A new leader serves once its followers have the tail of its log, which is as long as a fault lasted: while they come
+    nearer to that they are waited for (`Nearing`).
+    """
+    nearing = Nearing(clock, timeout_s)
+    while (reason := await lacking(client, nodes, views := await statuses())) is not None:
+        nearing.note({"ready": lacked_by_all(views)})
+        if nearing.over():
             raise TimeoutError(f"the cluster was not ready within {timeout_s:g} s: {reason}")
         await clock.sleep(POLL_INTERVAL_S * max(1.0, len(nodes) / MANY_NODES))
 
 
-async def lacking(
-    client: ClusterClient, nodes: Sequence[Node], statuses: Callable[[], Awaitable[Statuses]]
-) -> str | None:
+async def lacking(client: ClusterClient, nodes: Sequence[Node], views: Statuses) -> str | None:
     """What keeps the cluster from serving, or None: every node answers, a leader master knows all tservers as live,
     no table is being altered, every tablet of every table runs and, where its design knows leaders, has one whose lease
     is valid."""
-    views = await statuses()
     silent = [node.name for node in nodes if views.get(node.name) is None]
     if silent:
         return f"no answer from {', '.join(silent)}"

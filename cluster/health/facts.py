@@ -21,7 +21,7 @@ from cluster.wire.messages import (
 )
 from harness.asking import insist
 from harness.errors import DefiniteError, IndefiniteError
-from harness.nearing import entries_lacked
+from harness.nearing import lacked_by_all
 from harness.protocols import GroupStatus, Node, NodeStatus, node_of
 
 Statuses = Mapping[str, NodeStatus | None]
@@ -65,13 +65,7 @@ class ClusterFacts:
 
     def entries_lacked(self) -> int:
         """How many entries replicas lack of what their groups' leaders have, all together."""
-        lacked = 0
-        for held in (*self.groups("master").values(), *self.groups("tserver").values()):
-            leading = [status for status in held.values() if status.role == "leader"]
-            if leading:
-                leader = max(leading, key=lambda status: status.term)
-                lacked += entries_lacked(leader, (*leader.voters, *leader.learners), held)
-        return lacked
+        return lacked_by_all(self.statuses)
 
     def groups(self, role: str) -> dict[str, dict[str, GroupStatus]]:
         """By group what each node of this role that holds a replica says of it."""

@@ -270,6 +270,23 @@ def test_a_recovery_after_the_budget_is_none(setup: Setup) -> None:
     assert outcome.verdict.overall == "invalid"
 
 
+@pytest.mark.parametrize(("latency_s", "recovered"), [(0.5, True), (3.0, False)])
+def test_who_was_ready_late_as_it_came_nearer_serves_within_the_budget_from_then(
+    setup: Setup, latency_s: float, recovered: bool
+) -> None:
+    class Nearing(MemoryDatabase):
+        async def await_ready(self, timeout_s: float) -> None:
+            if self.clock.monotonic_ns() > 5 * 10**9:
+                await self.clock.sleep(3.0)
+                self.latency_s = latency_s
+
+    database = Nearing(setup.environment.clock)
+    outcome = setup.run(database=database, nemesis=KillNemesis(database), recovery_budget_s=2.0)
+    recovery = load_facts(outcome.rundir).recovery
+    assert recovery.recovered is recovered and (recovery.seconds is None or recovery.seconds > 3.0)
+    assert outcome.verdict.overall == ("valid" if recovered else "invalid")
+
+
 def test_recovery_is_not_judged_when_healing_failed(setup: Setup) -> None:
     outcome = setup.run(nemesis=KillNemesis(setup.database, clumsy=True))
     assert outcome.verdict.overall == "unknown"
