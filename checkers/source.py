@@ -33,6 +33,19 @@ EVIDENCE_COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Interned:
+    """Picklable: the foreign values of a history, as text; those of a saved one each process reads by itself."""
+
+    saved: HistoryReader | None = None
+    held: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All of them, by the place that stands in the history."""
+        return self.held if self.saved is None else self.saved.dictionary
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A history to be judged: `path` as the user named it; what `saved` reads, or else `table`.
 
@@ -58,6 +71,11 @@ class Source:
     holder: Any = None
     located: Located | None = None
     initial: int | None = None
+
+    @property
+    def interned(self) -> Interned:
+        """The dictionary, for workers."""
+        return Interned(None, self.dictionary) if self.saved is None else Interned(self.saved.absolute())
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The history in order of invocation, with (at least) the given Parquet columns."""

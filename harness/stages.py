@@ -19,15 +19,7 @@ from harness.facts import EACH_NODE, OutcomeRecord, RunRecord, conclude_run
 from harness.failures import FailureLog
 from harness.faults import faults_of
 from harness.final_reads import reads_of_each, suspects, until_each_answers
-from harness.generators import (
-    Source,
-    clients,
-    cycle,
-    delay,
-    nemesis,
-    time_limit,
-    until_ok,
-)
+from harness.generators import Source, clients, cycle, delay, nemesis, time_limit, until_ok
 from harness.history.journal import JournalWriter, read_journal
 from harness.history.recorder import Recorder
 from harness.history.table import write_parquet
@@ -288,8 +280,8 @@ class RunStages:
             await self._interpret("recover", time_limit(self._test.recovery_budget_s, clients(waits)))
 
     async def _serves_again(self, recorder: Recorder) -> Recovery:
-        """Ready by its own word, and then by one client operation that succeeds: within the budget, which begins anew
-        for one that was ready late, as it came nearer to that all the time."""
+        """Ready by its own word, and then by one client operation that succeeds: within the budget, or within another
+        of one that was ready late, since it came nearer to that all the time."""
         test, began_ns = self._test, recorder.now_ns()
         budget_s = test.recovery_budget_s
         try:
@@ -299,13 +291,11 @@ class RunStages:
             return Recovery(False, budget_s, None, str(error) or "it was not ready in time")
         ready_s = (recorder.now_ns() - began_ns) / 1e9
         due_s = budget_s if ready_s <= budget_s else ready_s + budget_s
+        recovered_ns: int | None = recorder.now_ns()
         if test.final_generator is not None:
-            left_s = due_s - ready_s
             probes = until_ok(delay(_PROBE_GAP_S, cycle(test.final_generator)))
-            await self._interpret("recover", time_limit(max(left_s, _PROBE_GAP_S), clients(probes)))
+            await self._interpret("recover", time_limit(max(due_s - ready_s, _PROBE_GAP_S), clients(probes)))
             recovered_ns = self._first_ok_ns.get("recover")
-        else:
-            recovered_ns = recorder.now_ns()
         seconds = None if recovered_ns is None else (recovered_ns - began_ns) / 1e9
         if seconds is None or seconds > due_s:
             return Recovery(False, budget_s, seconds, "it said it was ready, but no operation succeeded")

@@ -85,7 +85,7 @@ class SparkEngine:
     def verify(self, source: Source) -> None:
         if source.saved is None or source.table is not None:
             return
-        reader = _resolved(source.saved)
+        reader = source.saved.absolute()
         pieces = min(self.parts(source.rows, _ROWS_VERIFIED), max(1, reader.manifest.groups))
         looked_at = mapped(self.numbers(pieces, pieces), PieceVerifier(reader, pieces), VERIFIED)
         met = looked_at.repartition(pieces, "bucket").sortWithinPartitions("bucket")
@@ -101,7 +101,7 @@ class SparkEngine:
     def located(self, source: Source) -> Source:
         if source.saved is None:
             return source
-        reader = _resolved(source.saved)
+        reader = source.saved.absolute()
 
         def find(wanted: Any, columns: list[str]) -> list[pa.Table]:
             pieces = min(self.parts(source.rows, _ROWS_VERIFIED), max(1, reader.manifest.groups))
@@ -143,7 +143,7 @@ class SparkEngine:
     def reader(self, source: Source) -> Iterator[HistoryReader]:
         """The reader of the history for as long as the context lasts; what is in memory is written first."""
         if source.saved is not None:
-            yield _resolved(source.saved)
+            yield source.saved.absolute()
             return
         with scratch_folder("spark") as folder:
             path = Path(folder) / "history.parquet"
@@ -209,11 +209,6 @@ def _say_compilations() -> None:
             pass
 
     event.register("numba:compile", Compilation())
-
-
-def _resolved(reader: HistoryReader) -> HistoryReader:
-    """The reader by an absolute path, for workers may be elsewhere."""
-    return HistoryReader(reader.place.resolve(), reader.stamp) if isinstance(reader.place, Path) else reader
 
 
 _WORKERS_ERRORS: Final = {"UserError": UserError, "HarnessError": HarnessError, "Undecided": Undecided}

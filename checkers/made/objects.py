@@ -48,6 +48,7 @@ class _Store:
     count: int = 0
     text: str = ""
     texts: dict[str, int] = field(default_factory=dict)
+    pieces: dict[int, str] = field(default_factory=dict)
     corrupt: bool = False
 
     def value(self) -> int:
@@ -61,6 +62,13 @@ class _Store:
 
     def code(self, text: str) -> int:
         return FOREIGN_BASE - 1 - self.texts.setdefault(text, len(self.texts))
+
+    def piece(self) -> int:
+        """The code of a string that is to be written, which `pieces` tells."""
+        text = f"{self.value()} "
+        code = self.code(text)
+        self.pieces[code] = text
+        return code
 
 
 _CELLS: Final = 3
@@ -149,17 +157,15 @@ def _string_next(store: _Store, process: int) -> tuple[str, tuple[Mop, ...]]:
     draw = store.random.random()
     if draw < _READ:
         return "get", (Mop("r", 0),)
-    return ("put" if draw > 0.97 else "append"), (
-        Mop("w" if draw > 0.97 else "append", 0, store.code(f"{store.value()} ")),
-    )
+    f, mop = ("put", "w") if draw > 0.97 else ("append", "append")
+    return f, (Mop(mop, 0, store.piece()),)
 
 
 def _string_effect(store: _Store, mops: tuple[Mop, ...]) -> tuple[Mop, ...]:
-    names = list(store.texts)
     if mops[0].f == "r":
         shown = store.text[1:] if store.text and store.wrong() else store.text
         return (Mop("r", 0, store.code(shown)),)
-    piece = names[FOREIGN_BASE - 1 - (mops[0].value or 0)]
+    piece = store.pieces[mops[0].value or 0]
     store.text = piece if mops[0].f == "w" else store.text + piece
     return mops
 

@@ -122,6 +122,15 @@ class HistoryReader:
         """What there is to read; of a file by itself, one part."""
         return _manifest(self.place, self.stamp)
 
+    @property
+    def dictionary(self) -> tuple[str, ...]:
+        """The interned foreign values, as text, which a process decodes once."""
+        return _dictionary(self.place, self.stamp)
+
+    def absolute(self) -> HistoryReader:
+        """The same for processes that are elsewhere."""
+        return HistoryReader(self.place.resolve(), self.stamp) if isinstance(self.place, Path) else self
+
     def batches(
         self,
         columns: Sequence[str],
@@ -305,6 +314,11 @@ def _manifest(place: Place, stamp: str) -> Manifest:
     if _stamp(place) != stamp:
         raise UserError(f"{place} was changed while it was being read.")
     return _single(place, stamp)
+
+
+@lru_cache(maxsize=2)
+def _dictionary(place: Place, stamp: str) -> tuple[str, ...]:
+    return dictionary_of(_manifest(place, stamp))
 
 
 @lru_cache(maxsize=16)

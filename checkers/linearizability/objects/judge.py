@@ -52,13 +52,15 @@ from checkers.linearizability.registers.judge import RegisterKernel
 from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
 from checkers.options import CheckOptions
 from checkers.settings import initial_setting
-from checkers.source import Source
+from checkers.source import Interned, Source
 from checkers.verdict import Validity, Verdict
 
 NONLINEARIZABLE: Final = "nonlinearizable"
 
 EXPANDED: Final = 40
 """To judge objects takes at most 30 times what they take in a shuffle (`bench/task_memory.py`)."""
+
+_NO_WORDS: Final = Interned()
 
 _PLAIN_S: Final = 5.0
 """So long a search without looking ahead may take to say where an object gets stuck."""
@@ -110,13 +112,13 @@ OBJECT_MODELS: Final[dict[str, ObjectModel]] = {
 
 @dataclass(frozen=True, slots=True)
 class ObjectKernel:
-    """Judges many objects at once. `texts` are the history's interned values, which only strings need; `initial` is
-    what the projection lets registers begin as."""
+    """Judges many objects at once. `interned` are the history's interned values, which only strings need; `initial`
+    is what the projection lets registers begin as."""
 
     model: str
     explain: int
     budget: Budget
-    texts: tuple[str, ...] = ()
+    interned: Interned = _NO_WORDS
     initial: int | None = None
     _base: int = field(default=-(2**62) - 1)
 
@@ -171,8 +173,8 @@ class ObjectKernel:
         return build_queue(FIFO if self.model == "fifo-queue" else BAG, rows), None
 
     def _text(self, value: int) -> str:
-        place = self._base - value
-        return self.texts[place] if 0 <= place < len(self.texts) else str(value)
+        place, texts = self._base - value, self.interned.texts
+        return texts[place] if 0 <= place < len(texts) else str(value)
 
 
 @dataclass(slots=True)
@@ -329,10 +331,10 @@ def _part(registers: RegisterProjections, keys: Ints) -> KeyedOps:
 def judge_objects(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Linearizability of every object of the history, by search (`docs/checking.md`)."""
     about = OBJECT_MODELS[model]
-    texts = source.dictionary if model == "kv-append" else ()
+    interned = source.interned if model == "kv-append" else _NO_WORDS
     initial = initial_setting(options)
     budget = Budget(options.time_limit_s, options.memory_mib << 20)
-    kernel = ObjectKernel(model, options.explain, budget, texts, initial)
+    kernel = ObjectKernel(model, options.explain, budget, interned, initial)
     projection = replace(about.projection, initial=initial)
     keys = ADDRESS if about.projection.single else ()
     sharing = Sharing(expanded=EXPANDED, linked=not about.projection.single)

@@ -19,6 +19,7 @@ from checkers.linearizability.objects.judge import ObjectKernel, answers_of
 from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
 from checkers.made.objects import MODELS, ObjectShape, object_source
 from checkers.options import CheckOptions
+from checkers.source import Interned
 from harness.errors import UserError
 from tests.support.few_seeds import ranges_of
 
@@ -39,7 +40,7 @@ def test_search_and_brute_force_agree(model: str, first: int, count: int, sizes:
     histories = [random_calls(random := Random(seed), model, random.randint(*sizes)) for seed in seeds]
     seen: Counter[bool] = Counter()
     texts = texts_of(histories)
-    found = answers_of(ObjectKernel(model, 1, Budget(), texts), columns(model, histories, texts))
+    found = answers_of(ObjectKernel(model, 1, Budget(), Interned(None, tuple(texts))), columns(model, histories, texts))
     for number, calls in enumerate(histories):
         truth = some_order(calls, start, steps)
         seen[truth] += 1
@@ -141,7 +142,7 @@ QUEUES = ("fifo-queue", "lin-queue")
 
 def answer(model: str, calls: list[tuple[Call, int, int]], budget: Budget) -> set[int]:
     texts = texts_of([calls])
-    found = answers_of(ObjectKernel(model, 1, budget, texts), columns(model, [calls], texts))
+    found = answers_of(ObjectKernel(model, 1, budget, Interned(None, tuple(texts))), columns(model, [calls], texts))
     return {one for answers in found.values() for one in answers}
 
 
