@@ -56,6 +56,15 @@ class FailsOver(Protocol):
 
 
 @runtime_checkable
+class CatchesUp(Protocol):
+    """The power of a database that can tell whether it comes nearer to serving, as its replicas catch up."""
+
+    async def await_recovered(self, patience_s: float) -> None:
+        """Wait until the whole database serves its clients, `patience_s` since it came nearer to that than ever, and at
+        most `harness.nearing.LONGEST` times that; raises TimeoutError."""
+
+
+@runtime_checkable
 class PartlyWritten(Protocol):
     """The power of a database with groups that clients don't write to, or that come and go while it serves."""
 

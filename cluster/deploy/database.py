@@ -414,8 +414,15 @@ class ReferenceDatabase(ABC):
         return {node.name: answer for node, answer in zip(self._nodes, answers, strict=True)}
 
     async def await_ready(self, timeout_s: float) -> None:
+        await self._await_ready(timeout_s, nears=False)
+
+    async def await_recovered(self, patience_s: float) -> None:
+        """`harness.powers.CatchesUp`."""
+        await self._await_ready(patience_s, nears=True)
+
+    async def _await_ready(self, timeout_s: float, nears: bool) -> None:
         client = self.admin_client(min(READINESS_CALL_TIMEOUT_S, timeout_s))
-        await await_ready(client, self._nodes, self.statuses, self.admin_clock(), timeout_s)
+        await await_ready(client, self._nodes, self.statuses, self.admin_clock(), timeout_s, nears)
 
     async def look(self, timeout_s: float) -> ClusterReport:
         """What `assay cluster check` says of it, once it is healthy or time is over."""

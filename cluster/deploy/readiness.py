@@ -32,15 +32,17 @@ async def await_ready(
     statuses: Callable[[], Awaitable[Statuses]],
     clock: Clock,
     timeout_s: float,
+    nears: bool = False,
 ) -> None:
     """Wait until nothing is lacking (see `lacking`); raises TimeoutError that says what still was.
 
-    A new leader serves once its followers have the tail of its log, which is as long as a fault lasted: while they come
-    nearer to that they are waited for (`Nearing`).
+    A new leader serves once its followers have the tail of its log, which is as long as a fault lasted: if asked for
+    (`nears`) they are waited for while they come nearer to that (`Nearing`).
     """
     nearing = Nearing(clock, timeout_s)
     while (reason := await lacking(client, nodes, views := await statuses())) is not None:
-        nearing.note({"ready": lacked_by_all(views)})
+        if nears:
+            nearing.note({"ready": lacked_by_all(views)})
         if nearing.over():
             raise TimeoutError(f"the cluster was not ready within {timeout_s:g} s: {reason}")
         await clock.sleep(POLL_INTERVAL_S * max(1.0, len(nodes) / MANY_NODES))

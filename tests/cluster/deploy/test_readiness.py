@@ -29,7 +29,7 @@ class Unheard:
         return ()
 
 
-def waited(lacked_each_s: int, ready_s: float) -> float:
+def waited(lacked_each_s: int, ready_s: float, nears: bool = True) -> float:
     """Seconds until the cluster was ready, of which a follower lacks that many entries less each second."""
     with World(1) as world:
         clock = world.harness_ports("harness").clock
@@ -46,7 +46,7 @@ def waited(lacked_each_s: int, ready_s: float) -> float:
 
         async def main() -> float:
             client: Any = Unheard(world, ready_s)
-            await asyncio.wait_for(await_ready(client, NODES, statuses, clock, 10.0), 100)
+            await asyncio.wait_for(await_ready(client, NODES, statuses, clock, 10.0, nears), 100)
             return clock.monotonic_ns() / 1e9
 
         return world.run(main())
@@ -62,6 +62,8 @@ def test_who_brings_followers_up_is_waited_for_but_not_for_ever() -> None:
     """`leader-returns` with seed 455: a leader came back with a tail that took its followers 12 s."""
     assert waited(5, 19.0) == pytest.approx(19.0, abs=0.2)
     assert waited(5, 29.0) == pytest.approx(29.0, abs=0.2)
+    with pytest.raises(TimeoutError):
+        waited(5, 19.0, nears=False)
     with pytest.raises(TimeoutError):
         waited(5, 31.0)
     with pytest.raises(TimeoutError):
