@@ -43,7 +43,6 @@ class Least(NamedTuple):
 BOUNDS = (
     Least("catalog:_STEPS_PER_S", 0),
     Least("catalog:_STATES_TOLD", 0),
-    Least("catalog:_SHARE_OF_MEMORY", 1 << 60),
     Least("catalog:PIN_AFTER", 0),
     Least("catalog:PINS", 0),
     Least("catalog:PIN_WORK_SHARE", 0.0),
@@ -90,6 +89,7 @@ BOUNDS = (
 
 HARMLESS = {
     "catalog:DDL_BUDGET_S": "a limit that the user may set, of what is late: a longer one is another question",
+    "catalog:ROWS_EXPANDED": "what a task plans for: what does not fit is left out, and makes the verdict unknown",
     "columns:OPS_PER_INSTANCE": "the width of a row of what is shown; anomalies are counted beside it",
     "engines:_BYTES_PER_OPERATION": "chooses the engine, and both give one verdict",
     "importers:_MOST_BYTES": "a longer text is refused",
