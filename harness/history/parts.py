@@ -72,12 +72,14 @@ def write_history(
     is something, UnwritableError if it can't be written.
     """
     if isinstance(place, Path):
-        with atomic_write(place, f"The history {place}") as unfinished:
-            try:
+        unfinished: Path | None = None
+        try:
+            with atomic_write(place, f"The history {place}") as unfinished:
                 return _write_locally(batches, unfinished, part_rows, dictionary)
-            except BaseException:
+        except BaseException:
+            if unfinished is not None:  # a folder of parts, which could not take the place of what is there
                 shutil.rmtree(unfinished, ignore_errors=True)
-                raise
+            raise
     if (is_folder(place) and names_in(place)) or exists(place):
         raise UserError(f"{place} is there already; name another place.")
     with scratch_folder("parts") as folder:

@@ -11,9 +11,12 @@ from random import Random
 
 import pytest
 from bruteforce import linearizable
+from frames_in_memory import engine_in_memory
 from msgspec.structs import replace
 from register_histories import columns
 
+from checkers.api import judge_source
+from checkers.catalog import judge
 from checkers.catalog.calls import COLUMN, RESHAPE, Call
 from checkers.catalog.judge import judged
 from checkers.catalog.schemas import ADD, DROP, RENAME
@@ -21,10 +24,12 @@ from checkers.columns.codes import NEVER, NIL, READ, WRITE
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
+from checkers.importers.detect import open_source
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
+from harness.history.parts import write_history
 from harness.history.table import to_table
 from harness.ops import Mop, Op, read, write
 
@@ -284,3 +289,27 @@ def test_rows_are_judged_alike_on_spark(spark: SparkEngine) -> None:
     for seed in range(20):
         lines = made(Random(seed))
         assert judged_rows(lines, spark).valid is explained(lines), seed
+
+
+@pytest.mark.parametrize(("seen", "valid"), [(99, False), (None, "unknown")])
+def test_of_a_row_that_no_task_takes_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: int | None, valid: object
+) -> None:
+    """What is found in other rows stands; without that the verdict says that a row was left out."""
+    events: list[Op] = []
+
+    def add(mop: Mop) -> None:
+        f = "read" if mop.f == "r" else "write"
+        for kind in ("invoke", "ok"):
+            events.append(Op(kind, 0, f, (replace(mop, column=5),), index=len(events), time=len(events)))  # type: ignore[arg-type]
+
+    for value in range(400):
+        add(write(1, value))
+    add(Mop("r", 2, seen))
+    batches = to_table(events).to_batches()
+    write_history(batches, tmp_path / "h.parquet")
+    engine = engine_in_memory(monkeypatch)
+    monkeypatch.setattr(SparkEngine, "task_bytes", lambda self: 8_000 * judge.ROWS_EXPANDED)
+    told = judge_source(open_source(tmp_path / "h.parquet"), "catalog-rows", engine, CheckOptions())
+    assert told.valid == valid
+    assert seen or "task takes" in str(told.reason)
