@@ -24,6 +24,7 @@ from checkers.columns.codes import NEVER, NIL, READ, UNSUPPORTED, WRITE, Ints, b
 from checkers.columns.grouping import group, slices
 from checkers.columns.projection import FLAT, Flat, Projection, concatenated, flatten, part_of
 from checkers.columns.rows import flat as record_batch
+from checkers.columns.spans import spread
 from checkers.engines.keyed import ROWS_PER_CALL
 from checkers.explain.speaker import about_key
 from checkers.findings import Findings, Key, merged
@@ -113,8 +114,7 @@ def _erased(erasures: Flat, known: Flat) -> Flat:
     """What erasures did to the cells of their rows that are known."""
     partitions, columns = np.unique(np.stack((known.address[1], known.address[3])), axis=1)
     begin, end = (np.searchsorted(partitions, erasures.address[1], side) for side in ("left", "right"))
-    each = np.repeat(np.arange(len(begin)), end - begin)
-    place = np.arange(len(each)) - np.repeat(np.cumsum(end - begin) - end, end - begin)
+    place, each = spread(begin, end)
     found_none = (erasures.complete != NEVER) & ((erasures.value == 0) | (erasures.value == NIL))
     nil = np.full(len(each), NIL)
     kind = np.where(found_none, READ, WRITE).astype(np.int8)

@@ -16,6 +16,7 @@ import numpy as np
 
 from checkers.columns.codes import NIL, Ints
 from checkers.columns.mops import Columns
+from checkers.columns.spans import spread
 from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
 from checkers.explain.conclude import shortened
@@ -24,7 +25,7 @@ from checkers.findings import Finding, Findings
 from checkers.options import CheckOptions
 from checkers.quorum.explain import LEVEL_COLUMNS, cell_words
 from checkers.quorum.reading import Reading
-from checkers.quorum.table import MOST_TOUCHES, QuorumTable, cell_key, judge_table, spread
+from checkers.quorum.table import MOST_TOUCHES, QuorumTable, cell_key, judge_table
 from checkers.quorum.verdicts import refuse
 from checkers.source import Source
 from checkers.verdict import Anomaly, Validity, Verdict

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from checkers.columns.codes import FAIL, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import ADDRESS, Columns, selected, unsupported_rows
+from checkers.columns.spans import spread
 from checkers.findings import NO_KEY, Finding, Findings, Key
 
 DELETE: Final = 2
@@ -171,13 +172,6 @@ def _number_cells(rows: Columns, group: Ints, groups: int) -> _CellIds:
     lines = np.unique(row)
     key = group[first] * (len(lines) + 1) + np.searchsorted(lines, row)
     return _CellIds(cells, of_row, lines, key)
-
-
-def spread(low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """All numbers from each `low` to each `high` (excluded), and whose each is."""
-    sizes = high - low
-    of = np.repeat(np.arange(len(low)), sizes)
-    return low[of] + np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes), of
 
 
 class _Touch(NamedTuple):

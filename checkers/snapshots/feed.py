@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from checkers.columns.codes import FAIL, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, joined, key_of, selected, unsupported_rows
+from checkers.columns.spans import spread
 from checkers.engines.api import Engine
 from checkers.engines.exchange import buckets_of, split
 from checkers.engines.grouped import Sharing, judge_mops
@@ -197,14 +198,19 @@ class _FeedTable:
 
     def _highest_before(self) -> Ints:
         """By event of a feed: the row of the highest mark of the feed before it, -1 if there is none."""
+        row = np.flatnonzero(self.feed >= 0)
+        row = row[np.argsort(self.feed[row], kind="stable")]
+        feed, marks = self.feed[row], row[self.is_mark[row]]
+        # Marks in order of their timestamps, of equal ones the first last: none before it is above it.
+        rising = marks[np.lexsort((-marks, self.rows["served_ts"][marks]))]
+        rank = np.zeros(len(self.feed), np.int64)
+        rank[rising] = np.arange(1, len(rising) + 1)
+        width = len(rising) + 1
+        best = np.maximum.accumulate(feed * width + rank[row])
+        before = np.concatenate(([-1], best[:-1]))
+        known = (before // width == feed) & (before % width > 0)
         highest = np.full(len(self.feed), -1)
-        best: dict[int, int] = {}
-        stamp = self.rows["served_ts"]
-        for row in np.flatnonzero(self.feed >= 0).tolist():
-            known = best.get(int(self.feed[row]), -1)
-            highest[row] = known
-            if self.is_mark[row] and (known < 0 or stamp[row] > stamp[known]):
-                best[int(self.feed[row])] = row
+        highest[row[known]] = rising[before[known] % width - 1]
         return highest
 
     def _against_marks(self, chosen: np.ndarray, equal: bool) -> Pairs:
@@ -243,38 +249,77 @@ class _FeedTable:
 
     def missing(self) -> Pairs:
         """Acknowledged writes that a feed ought to have told by its last mark."""
-        found: Pairs = []
+        last = self._last_marks()
+        feed, write = self._due(last)
+        lacking = ~self._told(feed, write)
+        return sorted(zip(write[lacking].tolist(), last[feed[lacking]].tolist(), strict=True))
+
+    def _last_marks(self) -> Ints:
+        """By feed the row of its highest mark, the first of equal ones; -1 if there is none."""
         stamp = self.rows["served_ts"]
-        writes = np.flatnonzero((self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & (stamp != NIL))
-        for feed in range(self.feeds):
-            mine = np.flatnonzero(self.feed == feed)
-            marks = mine[self.is_mark[mine] & (stamp[mine] != NIL)]
-            if not len(marks):
-                continue
-            last = int(marks[np.argmax(stamp[marks])])
-            due = writes[(stamp[writes] <= stamp[last]) & (stamp[writes] > self._begin(mine))]
-            due = due[self._covered(mine, due)]
-            lacking = due[~self._told(mine, due)]
-            found += [(int(row), last) for row in lacking]
-        return sorted(found)
+        marks = np.flatnonzero(self.is_mark & (stamp != NIL))
+        rising = marks[np.lexsort((-marks, stamp[marks]))]
+        last = np.full(self.feeds, -1)
+        last[self.feed[rising]] = rising
+        return last
 
-    def _begin(self, mine: Ints) -> int:
-        return int(self.rows["requested_ts"][mine].max(initial=NIL))
+    def _due(self, last: Ints) -> tuple[Ints, Ints]:
+        """Feeds, and acknowledged writes that each ought to have told by its last mark: those to tables that the
+        feed's events name (all, if none does) above its beginning. It takes time by what is due, not by feeds times
+        writes."""
+        stamp, table = self.rows["served_ts"], self.rows["table"]
+        write = np.flatnonzero((self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & (stamp != NIL))
+        write = write[np.lexsort((stamp[write], table[write]))]
+        feed, named = self._covered(np.unique(table[write]))
+        marked = last[feed] >= 0
+        feed, named = feed[marked], named[marked]
+        begin = np.full(self.feeds, NIL)
+        of_feed = np.flatnonzero(self.feed >= 0)
+        np.maximum.at(begin, self.feed[of_feed], self.rows["requested_ts"][of_feed])
+        after = _Sorted.of(table[write], stamp[write])
+        low, high = after.place(named, begin[feed]), after.place(named, stamp[last[feed]])
+        due, of = spread(low, np.maximum(low, high))
+        return feed[of], write[due]
 
-    def _covered(self, mine: Ints, due: Ints) -> np.ndarray:
-        """Which of the writes are in tables that the feed's events name."""
-        naming = mine[self.rows["size"][mine] > 0]
-        if not len(naming):
-            return np.ones(len(due), np.bool_)
-        return np.isin(self.rows["table"][due], self.rows["table"][naming])
+    def _covered(self, written: Ints) -> tuple[Ints, Ints]:
+        """Feeds and the tables that each covers, of those that are `written`."""
+        naming = np.flatnonzero((self.feed >= 0) & (self.rows["size"] > 0))
+        feed, table = np.unique(np.stack((self.feed[naming], self.rows["table"][naming])), axis=1)
+        there = np.isin(table, written)
+        unnamed = np.setdiff1d(np.arange(self.feeds), feed)
+        of_all, all_tables = np.repeat(unnamed, len(written)), np.tile(written, len(unnamed))
+        return np.concatenate((feed[there], of_all)), np.concatenate((table[there], all_tables))
 
-    def _told(self, mine: Ints, due: Ints) -> np.ndarray:
-        """Which of the writes have a row of the feed, by value or by timestamp."""
-        rows = mine[self.is_row[mine]]
-        by_value = np.isin(self.version[due], self.version[rows])
-        both = np.concatenate((due, rows))
-        ids, _ = together([self.cell[both], self.rows["served_ts"][both]])
-        return by_value | np.isin(ids[: len(due)], ids[len(due) :])
+    def _told(self, feed: Ints, write: Ints) -> np.ndarray:
+        """Which of the writes have a row of that feed, by value or by timestamp."""
+        told = np.flatnonzero(self.is_row)
+        by_feed, both = np.concatenate((feed, self.feed[told])), np.concatenate((write, told))
+        found = np.zeros(len(write), np.bool_)
+        for named in ((self.version[both],), (self.cell[both], self.rows["served_ts"][both])):
+            ids, count = together([by_feed, *named])
+            there = np.zeros(count, np.bool_)
+            there[ids[len(write) :]] = True
+            found |= there[ids[: len(write)]]
+        return found
+
+
+class _Sorted(NamedTuple):
+    """Pairs of a group and a number, sorted, as one number each: groups have numbers, and so have their numbers."""
+
+    groups: Ints
+    numbers: Ints
+    keys: Ints
+
+    @staticmethod
+    def of(group: Ints, number: Ints) -> _Sorted:
+        groups, numbers = np.unique(group), np.unique(number)
+        keys = np.searchsorted(groups, group) * (len(numbers) + 1) + np.searchsorted(numbers, number, "right")
+        return _Sorted(groups, numbers, keys)
+
+    def place(self, group: Ints, number: Ints) -> Ints:
+        """How many pairs are in groups before, or in the same one (which there is) at or below that number."""
+        key = np.searchsorted(self.groups, group) * (len(self.numbers) + 1)
+        return np.searchsorted(self.keys, key + np.searchsorted(self.numbers, number, "right"), "right")
 
 
 def _finding(table: _FeedTable, name: str, row: int, other: int) -> Finding:

@@ -1,14 +1,18 @@
 """Change feeds: each way to break their promise, and random feeds against a naive reading of it."""
 
 import random
+import statistics
+import time
 
+import numpy as np
 import pytest
 
 from checkers.api import check
+from checkers.columns.codes import FAIL, INFO, NIL, OK, WRITE
 from checkers.columns.mops import flatten_mops, joined
 from checkers.engines.exchange import united
 from checkers.findings import merged
-from checkers.snapshots.feed import ANOMALIES, PROJECTION, FeedDealer, FeedKernel
+from checkers.snapshots.feed import ANOMALIES, MARK, PROJECTION, ROW, FeedDealer, FeedKernel
 from harness.history.table import to_table, write_parquet
 from harness.ops import Mop, Op
 from tests.support.few_seeds import ranges_of
@@ -147,3 +151,88 @@ def test_cells_in_many_tasks_are_judged_as_in_one(seeds):
             assert {f.ops for f in told.kept} == {f.ops for f in whole.kept}
         broken += bool(whole.counts)
     assert len(seeds) // 4 < broken < 19 * len(seeds) // 20
+
+
+def many_feeds(feeds, writes=20):
+    """A table for each feed, of whose writes it tells all but one, and then a mark."""
+    kind = np.tile(np.repeat([WRITE, ROW, MARK], (writes, writes - 1, 1)), feeds)
+    step = np.tile(np.concatenate((np.arange(writes), np.arange(writes - 1), [writes - 1])), feeds)
+    feed = np.repeat(np.arange(feeds), 2 * writes)
+    rows = {name: np.zeros(len(kind), np.int64) for name in PROJECTION.names}
+    rows |= {"kind": kind, "invoke": np.arange(len(kind)), "session": feed, "table": feed, "value": step}
+    rows |= {"served_ts": step + 1, "status": np.full(len(kind), OK), "requested_ts": np.full(len(kind), NIL)}
+    return rows | {"size": np.ones(len(kind), np.int64)}
+
+
+def cost_s(rows):
+    began = time.process_time()
+    found = FeedKernel(4)(rows)
+    seconds = time.process_time() - began
+    assert found.counts == {"missing-row": found.figures["feeds"]}
+    return seconds
+
+
+def test_eight_times_the_feeds_take_about_eight_times_as_long():
+    """Many times as long, if each feed looks at all rows."""
+    one, eight = many_feeds(1_000), many_feeds(8_000)
+    cost_s(many_feeds(10))  # compiles
+    ratio = statistics.median(cost_s(eight) / cost_s(one) for _ in range(5))
+    assert ratio < 16, ratio
+
+
+def drawn_rows(chance):
+    """Events of some feeds that name tables or none, begin anywhere, repeat marks and leave out timestamps."""
+    rows = {name: [] for name in PROJECTION.names}
+    for place in range(chance.randint(1, 40)):
+        kind = chance.choice((WRITE, WRITE, ROW, ROW, MARK))
+        stamp = chance.choice((NIL, *range(1, 9)))
+        row = dict.fromkeys(PROJECTION.names, 0) | {"kind": kind, "invoke": place, "served_ts": stamp}
+        row |= {"table": chance.randint(0, 2), "row": chance.randint(0, 1), "value": chance.randint(1, 6)}
+        row |= {"status": chance.choice((OK, OK, FAIL, INFO)) if kind == WRITE else INFO}
+        row |= {"session": chance.randint(0, 3), "requested_ts": chance.choice((NIL, NIL, NIL, 2, 5))}
+        row |= {"size": 1 if kind != MARK else chance.choice((0, 0, 1))}
+        if kind == MARK and not row["size"]:
+            row["table"] = 0
+        for name, value in row.items():
+            rows[name].append(value)
+    return {name: np.array(column, np.int64) for name, column in rows.items()}
+
+
+BY_MARKS = ("resolved-went-back", "row-below-resolved", "missing-row")
+
+
+def told_naively(rows):
+    """How often each kind of anomaly is there that has to do with marks, feed by feed and pair by pair."""
+    every = [dict(zip(rows, values, strict=True)) for values in zip(*(c.tolist() for c in rows.values()), strict=True)]
+    counts = dict.fromkeys(BY_MARKS, 0)
+    for feed in {row["session"] for row in every if row["kind"] in (ROW, MARK)}:
+        mine = [row for row in every if row["kind"] in (ROW, MARK) and row["session"] == feed]
+        for place, row in enumerate(mine):
+            marks = [m["served_ts"] for m in mine[:place] if m["kind"] == MARK and m["served_ts"] != NIL]
+            if marks and row["served_ts"] != NIL:
+                counts["resolved-went-back"] += row["kind"] == MARK and row["served_ts"] < max(marks)
+                counts["row-below-resolved"] += row["kind"] == ROW and row["served_ts"] <= max(marks)
+        tables = {row["table"] for row in mine if row["size"]}
+        begin = max(row["requested_ts"] for row in mine)
+        last = max((m["served_ts"] for m in mine if m["kind"] == MARK), default=NIL)
+        told = [row for row in mine if row["kind"] == ROW]
+        for write in every:
+            if write["kind"] != WRITE or write["status"] != OK or not max(begin, NIL) < write["served_ts"] <= last:
+                continue
+            if not tables or write["table"] in tables:
+                same = [row for row in told if (row["table"], row["row"]) == (write["table"], write["row"])]
+                by = [r for r in same if r["value"] == write["value"] or r["served_ts"] == write["served_ts"]]
+                counts["missing-row"] += not by
+    return {name: count for name, count in counts.items() if count}
+
+
+@pytest.mark.parametrize("seeds", ranges_of(1_000, 10_000))
+def test_feeds_of_any_tables_and_beginnings_agree_with_looking_at_every_pair(seeds):
+    several = 0
+    for seed in seeds:
+        rows = drawn_rows(random.Random(seed))
+        counts = FeedKernel(4)(rows).counts
+        expected = told_naively(rows)
+        assert {name: count for name, count in counts.items() if name in BY_MARKS} == expected, seed
+        several += len(expected) > 1
+    assert several > len(seeds) // 10

@@ -1,0 +1,14 @@
+"""Spans of numbers, spread out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from checkers.columns.codes import Ints
+
+
+def spread(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """All numbers from each `low` to each `high` (excluded), and whose each is."""
+    sizes = high - low
+    of = np.repeat(np.arange(len(low)), sizes)
+    return low[of] + np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes), of
