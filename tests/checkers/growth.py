@@ -1,7 +1,8 @@
-"""What reaches the driver while Spark judges a history, and histories with anomalies spread evenly."""
+"""What reaches Spark's driver, what judging costs, and histories with anomalies spread evenly."""
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pyspark import cloudpickle
 
 from checkers.api import judge_source
 from checkers.engines import spark
+from checkers.engines.api import Engine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
@@ -76,6 +78,14 @@ def measured(
         growth.peak = tracemalloc.get_traced_memory()[1] + max(0, pa.total_allocated_bytes() - arrow)
         tracemalloc.stop()
     return verdict, growth
+
+
+def cost(place: Path, model: str, engine: Engine) -> tuple[Verdict, float]:
+    """The verdict on a saved history, and the seconds that processors worked for it in this process."""
+    source = open_source(place, verify=False)
+    began = time.process_time()
+    verdict = judge_source(source, model, engine, CheckOptions())
+    return verdict, time.process_time() - began
 
 
 def corrupted(

@@ -1,4 +1,5 @@
-"""Nothing grows on the driver: from n to 10 n operations it gets, holds and sends at most twice as much.
+"""Nothing grows on the driver: from n to 10 n operations it gets, holds and sends at most twice as much; and nothing
+takes time by more than the length.
 
 In ordinary tests pieces and buckets are small, so that ten times the operations are ten times the tasks, and but for
 one model Spark's frames are in this process (`frames_in_memory`); the campaign takes Spark and the sizes of real work.
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from frames_in_memory import engine_in_memory
-from growth import Growth, measured, save
+from growth import Growth, cost, measured, save
 from growth_histories import KINDS
 
 from checkers.api import judge_source
@@ -124,3 +125,17 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
 @pytest.mark.parametrize(("model", "share"), CAMPAIGN)
 def test_nothing_grows_on_the_driver_at_size(model: str, share: float, tmp_path: Path, spark: SparkEngine) -> None:
     require_flat(grown(model, share, KINDS[model].most // 10, tmp_path, spark, part_rows=500_000)[0])
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("model", KINDS)
+def test_ten_times_the_operations_take_about_ten_times_as_long(model: str, tmp_path: Path) -> None:
+    """A hundred times, where time goes by the square; what is there whatever is judged hides some of it, so they are
+    many."""
+    kind, seconds = KINDS[model], list[float]()
+    for size in (1_000, 100_000, 1_000_000):  # the first of them compiles, and loads what judging needs
+        place = save(kind.make(size, 0.01), tmp_path / f"{size}.parquet", 1_000_000, kind.dictionary)
+        verdict, took = cost(place, model, LocalEngine())
+        assert verdict.valid is (not kind.refuted), verdict.reason
+        seconds.append(took)
+    assert seconds[2] <= 20 * seconds[1], seconds

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from frames_in_memory import engine_in_memory
+from growth import cost
 
-from checkers.api import judge_source
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
-from checkers.importers.detect import open_source
 from checkers.made.registers import RegisterShape, write_register_history
 
 OPERATIONS = 8_000_000
@@ -34,11 +32,9 @@ def history(folder: Path, operations: int) -> Path:
 
 
 def cost_s(path: Path, engine: Engine) -> float:
-    """Processor time of this process, of which judging is all."""
-    source = open_source(path, verify=False)
-    began = time.process_time()
-    assert judge_source(source, "register", engine).valid is True
-    return time.process_time() - began
+    verdict, seconds = cost(path, "register", engine)
+    assert verdict.valid is True
+    return seconds
 
 
 @pytest.mark.campaign
