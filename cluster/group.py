@@ -294,7 +294,7 @@ class Group:
     def _run(self) -> None:
         """Step Raft until nothing is left to do; what a step causes is queued, so that steps never nest.
 
-        Proposals gather while an fsync runs and go out as one batch after it.
+        Proposals gather while an fsync runs, or a quorum can't be sent more, and go out as one batch after it.
         """
         if self._stepping:
             return
@@ -303,7 +303,7 @@ class Group:
             while not self._stopped:
                 if self._events:
                     self._carry_out(self._raft.step(self._events.popleft(), self._now_ns()))
-                elif self._queue.waiting and not self._disk.busy:
+                elif self._queue.waiting and not self._disk.busy and self._raft.takes_commands:
                     self._propose_batch()
                 else:
                     return

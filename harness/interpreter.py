@@ -28,7 +28,7 @@ class HardLimits:
     """Past these an operation is given up as `info`: safety nets, well above the clients' own deadlines."""
 
     client_s: float = 30.0
-    nemesis_s: float = 60.0
+    nemesis_s: float = 180.0
 
 
 class ProcessIds:

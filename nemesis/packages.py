@@ -16,16 +16,18 @@ from harness.protocols import Database, Environment, Nemesis
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted
 from nemesis.catalogs import TABLES_MADE
 from nemesis.cycles import SEED_BITS, AskedKind, CyclePace, Timed, end_op
+from nemesis.kinds.damage import REPLACEABLE_VOTERS
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.quorum import LEADERLESS
 from nemesis.registry import KINDS, NEMESES, PlotStyle
 from nemesis.schedule import Schedule, Steps
 
-MISSING_IN_WORKLOAD = {
+MISSING = {
     LEADERLESS: "the workload's tables have leaders; a quorum workload's have none",
     TABLES_MADE: "the workload makes no tables while it runs; `catalog` does",
+    REPLACEABLE_VOTERS: "followers get too few entries at a time for a new one to catch up while clients write",
 }
-"""What is to be said where the workload does not bring what a nemesis needs."""
+"""What is to be said where the workload, or the database as it is set up, does not bring what a nemesis needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +199,13 @@ def _require_known_names(asked: Asked, database: Database) -> None:
 
 def _why_not(lacking: frozenset[str]) -> str:
     """What is missing, in words: tables of another kind, or faults that nobody here can make."""
-    of_workload = [words for power, words in MISSING_IN_WORKLOAD.items() if power in lacking]
-    faults = sorted(lacking - MISSING_IN_WORKLOAD.keys())
+    of_workload = [words for power, words in MISSING.items() if power in lacking]
+    faults = sorted(lacking - MISSING.keys())
     return "; ".join([*of_workload, *([f"no {' and no '.join(faults)} fault is offered"] if faults else [])])
 
 
 def _lacking(name: str, among: Sequence[str], offered: frozenset[str]) -> str:
     lacking = sorted(frozenset[str]().union(*(KINDS[name].variants[v].needs for v in among)) - offered)
-    return f"no {' and no '.join(lacking)} is offered"
+    told = [words for power, words in MISSING.items() if power in lacking]
+    others = [power for power in lacking if power not in MISSING]
+    return "; ".join([*told, *([f"no {' and no '.join(others)} is offered"] if others else [])])

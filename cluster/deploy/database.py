@@ -95,15 +95,16 @@ def takes_long_tails(knobs: Knobs) -> bool:
     return min(knobs.max_requests, knobs.max_queued_proposals) >= 2 * knobs.max_batch_entries
 
 
-UNDER_WAY = 16
+QUICK = 16
+REPLACEABLE = 4
 ENTRY_BYTES = 100
 """About what an entry with a small value takes."""
 
 
-def brings_learners_up(knobs: Knobs) -> bool:
-    """Whether a new member gets entries faster than clients write, also where a round trip takes long."""
+def under_way(knobs: Knobs) -> int:
+    """How many entries may be on their way to one follower: so many it gets in a round trip, however many come."""
     batch = min(knobs.max_batch_entries, max(1, knobs.max_batch_bytes // ENTRY_BYTES))
-    return batch * knobs.max_inflight >= UNDER_WAY
+    return batch * knobs.max_inflight
 
 
 MANY_LIMITS = 0.6
@@ -153,7 +154,8 @@ class ReferenceDatabase(ABC):
         their group; `outlived-leader`, if a leader that was cut off takes itself for one for longer than its successor
         waits to serve; `long-tail`, if it takes in meanwhile more than a message carries; `short-log`, if
         some hundred entries suffice for a snapshot that a follower needs; `quick-learners`, if a new member gets
-        entries faster than clients write; `short-reads`, if reads with limits often meet replicas that lack some."""
+        entries clearly faster than clients write, and `replaceable-voters`, if it catches up with them at all, also
+        where its round trip is the longest; `short-reads`, if reads with limits often meet replicas that lack some."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
@@ -167,7 +169,8 @@ class ReferenceDatabase(ABC):
             "spare-master": len(masters) > LEAST_MASTERS,
             "spare-voter": len(self._nodes) - len(masters) > REPLICATION_FACTOR,
             "outlived-leader": outlives_its_lease(self._knobs),
-            "quick-learners": brings_learners_up(self._knobs),
+            "quick-learners": under_way(self._knobs) >= QUICK,
+            "replaceable-voters": under_way(self._knobs) >= REPLACEABLE,
             "long-tail": takes_long_tails(self._knobs),
             "short-reads": quorum and makes_short_reads(self.workload_options),
             "short-log": self._knobs.snapshot_entries + self._knobs.retained_entries <= SHORT_LOG,

@@ -112,6 +112,11 @@ class Raft:
         return self._state.log.last_term
 
     @property
+    def takes_commands(self) -> bool:
+        """See `replication.takes_commands`."""
+        return replication.takes_commands(self._state)
+
+    @property
     def first_index(self) -> int:
         """The lowest index that is still in the log."""
         return self._state.log.offset + 1

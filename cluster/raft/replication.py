@@ -51,6 +51,19 @@ def propose(state: State, commands: tuple[bytes, ...], now_ns: int) -> None:
         replicate(state, now_ns)
 
 
+def takes_commands(state: State) -> bool:
+    """Whether commands proposed now are refused at once, or sent at once to a quorum.
+
+    What is proposed while the windows of a quorum are full (§10.2.1) could not be sent before they have room, and in
+    the log it can't be refused any more: it had better wait outside, where its deadline counts.
+    """
+    if state.role is not Role.LEADER:
+        return True
+    last = state.log.last_index
+    nexts = [last + 1 if each.mode is Mode.PROBE else each.next for each in state.voter_progress]
+    return quorum_value(state, last + 1, nexts) > last
+
+
 def on_leader_tick(state: State, now_ns: int) -> None:
     """Heartbeats, and the end of a leadership that has lost its quorum for long (check-quorum, §6.2)."""
     if quiescence.sleeps(state):

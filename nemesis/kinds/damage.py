@@ -24,6 +24,9 @@ START_S = 5.0
 
 REPAIR_S = 30.0
 
+REPLACEABLE_VOTERS = "replaceable-voters"
+"""A replica that lost everything catches up with its group while clients write."""
+
 
 @dataclass(frozen=True, slots=True)
 class DamageDisk:
@@ -148,6 +151,11 @@ def _node(moment: Moment, whom: str) -> str | None:
     return None if leader is None else leader.node
 
 
+def _needs(whom: str) -> frozenset[str]:
+    """What is lost of a tablet is replaced while clients write; to catalogs next to nothing is written."""
+    return frozenset() if whom == "master" else frozenset({REPLACEABLE_VOTERS})
+
+
 def _damage(kind: DamageKind, whom: str) -> Variant:
     def plan(moment: Moment) -> FaultPlan:
         node = _node(moment, whom)
@@ -155,7 +163,7 @@ def _damage(kind: DamageKind, whom: str) -> Variant:
             return FaultPlan(None, {"reason": "no node can be spared"})
         return FaultPlan(DamageDisk(node, kind, duty_of(moment.view, node), moment.entropy.getrandbits(53)))
 
-    return Variant(plan, least_nodes=3)
+    return Variant(plan, _needs(whom), least_nodes=3)
 
 
 def _wipe(whom: str) -> Variant:
@@ -163,7 +171,7 @@ def _wipe(whom: str) -> Variant:
         node = _node(moment, whom)
         return FaultPlan(None, {"reason": "no node can be spared"}) if node is None else _wiped(moment, node)
 
-    return Variant(plan, least_nodes=3)
+    return Variant(plan, _needs(whom), least_nodes=3)
 
 
 def _wiped(moment: Moment, node: str) -> FaultPlan:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 from test_group_sim import KNOBS, NAMES, VOTERS, Cluster, simulate
 
 from cluster.config import Knobs
 from cluster.group import NotLeader
-from cluster.waiters import Expired, Overloaded
+from cluster.waiters import Expired, OutcomeUnknown, Overloaded
 from harness.sim.disk import DiskOptions, SimDisk
 from harness.sim.world import World
 
@@ -99,6 +101,28 @@ def test_a_full_queue_and_a_late_proposal_are_refused_for_certain() -> None:
         assert not any(command.startswith(b"queued") for command in applied)
 
     simulate(4, scenario, msgspec.structs.replace(KNOBS, max_queued_proposals=8, disk_stall_ms=10_000))
+
+
+def test_what_no_follower_can_be_sent_yet_waits_where_its_deadline_counts() -> None:
+    """Seed 887 of a swarm: the log had taken in a thousand entries over links that carried ten a second, so that
+    whatever was proposed after them, also a lease's renewal, was committed two minutes later."""
+
+    async def scenario(cluster: Cluster) -> None:
+        leader = await cluster.started()
+        group = cluster.groups[leader]
+        for name in {*NAMES} - {leader}:
+            cluster.world.node(name).disk.extra_sync_ns = 200_000_000
+        many = [group.submit(b"%d" % number, 1.0) for number in range(200)]
+        await cluster.clock.sleep(2.0)
+        assert all(future.done() for future in many)
+        ends = Counter(type(future.exception()) for future in many)
+        assert ends[type(None)] >= 4 and ends[OutcomeUnknown] <= 2 and ends.total() == ends[Expired] + 6, ends
+        assert await group.submit(b"later", 1.0)
+        for name in NAMES:
+            cluster.world.node(name).disk.extra_sync_ns = 0
+        assert await cluster.converged() == [*(b"%d" % number for number in range(6)), b"later"]
+
+    simulate(4, scenario, msgspec.structs.replace(KNOBS, max_batch_entries=1, max_inflight=1, snapshot_entries=1_000))
 
 
 def snapshots_on(disk: SimDisk) -> list[str]:

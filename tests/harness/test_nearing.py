@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from harness.interpreter import HardLimits
 from harness.nearing import LONGEST, Nearing, lacked_by_all
 from harness.protocols import GroupStatus, NodeStatus
+from nemesis.kinds import damage, masters, requests
+from nemesis.nemesis import Patience
 
 S = 1_000_000_000
+
+
+def test_no_repair_is_waited_for_beyond_the_limit_of_the_step_that_asks_for_it() -> None:
+    """Seed 733 of a swarm: the harness gave its nemesis up while an operator still repaired."""
+    longest = LONGEST * max(damage.REPAIR_S, masters.REPAIR_S, requests.WHOLE_S)
+    assert damage.START_S + longest + Patience().recover_s < HardLimits().nemesis_s
 
 
 class Hand:

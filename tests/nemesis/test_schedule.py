@@ -17,13 +17,13 @@ from harness.generators.core import Context, Generator, Pending
 from harness.generators.simulate import simulate
 from harness.ops import Op, OpType
 from nemesis.cycles import Timed, plan_cycle
-from nemesis.packages import MISSING_IN_WORKLOAD, NemesisOptions, package
+from nemesis.packages import MISSING, NemesisOptions, package
 from nemesis.registry import NEMESES
 from nemesis.schedule import Schedule, Steps
 from nemesis.scripts import SCRIPTS
 
 SECOND_NS = 1_000_000_000
-OFFERED = sorted(name for name, info in NEMESES.items() if info.needs.isdisjoint(MISSING_IN_WORKLOAD))
+OFFERED = sorted(name for name, info in NEMESES.items() if info.needs.isdisjoint(MISSING))
 names = st.lists(st.sampled_from(OFFERED), min_size=1, unique=True)
 
 

@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.sim.world import World
 from nemesis.asked import expand, parse_all
 from nemesis.packages import NemesisOptions, package
-from nemesis.registry import NEMESES
+from nemesis.registry import KINDS, NEMESES
 from nemesis.scripts import SCRIPTS
 
 
@@ -32,6 +32,19 @@ def test_members_come_and_go_only_where_a_server_is_to_spare() -> None:
             can = SimDatabase(world, Layout(3, tservers), (), Knobs()).capabilities | {"partition"}
         assert ("membership" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]) == drawn
         assert "membership" in [each.name for each in expand(parse_all(["membership"]), frozenset(can))]
+
+
+def test_disks_of_tablet_servers_are_damaged_only_where_what_they_lose_can_be_replaced() -> None:
+    """Seed 733 of a swarm was over links between continents with one entry a round trip: the learner in the lost
+    replica's place, behind the longest of them, came no nearer to the leader's log while clients wrote."""
+    for knobs, drawn in (({"max_batch_entries": 1, "max_inflight": 1}, False), ({"max_inflight": 4}, True)):
+        can = offered(**knobs)
+        for kind in ("bit-flip", "truncate", "wipe"):
+            variants = KINDS[kind].variants
+            assert {whom for whom in variants if variants[whom].needs <= can} == {
+                "master",
+                *(("leaseholder", "tserver") if drawn else ()),
+            }
 
 
 def test_leaders_hand_over_only_where_some_group_has_two_voters() -> None:
