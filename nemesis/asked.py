@@ -124,12 +124,17 @@ def expand(asked: Sequence[Asked], offered: frozenset[str]) -> tuple[Asked, ...]
     """
     named = {each.name: each for each in asked if each.name != ALL}
     if len(named) < len(asked):
-        able = [name for name, info in NEMESES.items() if info.needs | info.suits <= offered]
+        able = [name for name, info in NEMESES.items() if info.needs | info.suits <= offered and _varies(name, offered)]
         possible = [name for name in able if name not in AIMED]
         if LEADERLESS in offered:
             possible = [name for name in possible if not scripted(name) or LEADERLESS in SCRIPTS[name].needs]
         named |= {name: Asked(name) for name in possible if name not in named}
     return tuple(named.values())
+
+
+def _varies(name: str, offered: frozenset[str]) -> bool:
+    """Whether one of the nemesis's variants can be done at least."""
+    return scripted(name) or any(each.needs <= offered for each in KINDS[name].variants.values())
 
 
 def scripted(name: str) -> bool:

@@ -16,7 +16,7 @@ from harness.protocols import Database, Environment, Nemesis
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted
 from nemesis.catalogs import TABLES_MADE
 from nemesis.cycles import SEED_BITS, AskedKind, CyclePace, Timed, end_op
-from nemesis.kinds.damage import REPLACEABLE_VOTERS
+from nemesis.kinds.damage import REPLACEABLE_MASTERS, REPLACEABLE_VOTERS
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.quorum import LEADERLESS
 from nemesis.registry import KINDS, NEMESES, PlotStyle
@@ -25,6 +25,7 @@ from nemesis.schedule import Schedule, Steps
 MISSING = {
     LEADERLESS: "the workload's tables have leaders; a quorum workload's have none",
     TABLES_MADE: "the workload makes no tables while it runs; `catalog` does",
+    REPLACEABLE_MASTERS: "masters are fewer than three",
     REPLACEABLE_VOTERS: "followers get too few entries at a time for a new one to catch up while clients write",
 }
 """What is to be said where the workload, or the database as it is set up, does not bring what a nemesis needs."""

@@ -155,7 +155,8 @@ class ReferenceDatabase(ABC):
         waits to serve; `long-tail`, if it takes in meanwhile more than a message carries; `short-log`, if
         some hundred entries suffice for a snapshot that a follower needs; `quick-learners`, if a new member gets
         entries clearly faster than clients write, and `replaceable-voters`, if it catches up with them at all, also
-        where its round trip is the longest; `short-reads`, if reads with limits often meet replicas that lack some."""
+        where its round trip is the longest; `replaceable-masters`, if two are left without one;
+        `short-reads`, if reads with limits often meet replicas that lack some."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
@@ -167,6 +168,7 @@ class ReferenceDatabase(ABC):
             "tables-made": self.workload in TABLE_MAKERS,
             "lasting-tablets": self.workload not in TABLE_MAKERS,
             "spare-master": len(masters) > LEAST_MASTERS,
+            "replaceable-masters": len(masters) >= LEAST_MASTERS,
             "spare-voter": len(self._nodes) - len(masters) > REPLICATION_FACTOR,
             "outlived-leader": outlives_its_lease(self._knobs),
             "quick-learners": under_way(self._knobs) >= QUICK,

@@ -25,7 +25,10 @@ START_S = 5.0
 REPAIR_S = 30.0
 
 REPLACEABLE_VOTERS = "replaceable-voters"
-"""A replica that lost everything catches up with its group while clients write."""
+"""A tablet's replica that lost everything catches up with its group while clients write."""
+
+REPLACEABLE_MASTERS = "replaceable-masters"
+"""Without one of the masters the others are still a quorum, which takes another one in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +155,7 @@ def _node(moment: Moment, whom: str) -> str | None:
 
 
 def _needs(whom: str) -> frozenset[str]:
-    """What is lost of a tablet is replaced while clients write; to catalogs next to nothing is written."""
-    return frozenset() if whom == "master" else frozenset({REPLACEABLE_VOTERS})
+    return frozenset({REPLACEABLE_MASTERS if whom == "master" else REPLACEABLE_VOTERS})
 
 
 def _damage(kind: DamageKind, whom: str) -> Variant:

@@ -47,6 +47,15 @@ def test_disks_of_tablet_servers_are_damaged_only_where_what_they_lose_can_be_re
             }
 
 
+def test_nothing_is_asked_of_disks_where_no_loss_can_be_repaired() -> None:
+    """Seed 1098 of a swarm had one master, and tablets whose lost replicas it could not replace."""
+    for masters, inflight, drawn in ((1, 1, False), (1, 32, True), (3, 1, True)):
+        with World(1) as world:
+            knobs = Knobs(max_batch_entries=1, max_inflight=inflight)
+            can = frozenset(SimDatabase(world, Layout(masters, 3), (), knobs).capabilities)
+        assert ("wipe" in [each.name for each in expand(parse_all(["all"]), can)]) == drawn
+
+
 def test_leaders_hand_over_only_where_some_group_has_two_voters() -> None:
     """A swarm drew it for one master and tables without leaders: seed 14 of `write-atomicity --table logged`."""
     cases = (("register", 1, True), ("write-atomicity", 3, True), ("write-atomicity", 1, False))
