@@ -56,7 +56,7 @@ class OneTask(SparkEngine):
         before = status_bytes("VmRSS")
         found = plan.judge(parts) if parts else None
         self.measured.append((size, max(0, status_bytes("VmHWM") - before)))
-        return found
+        return None if found is None else plan.combine([found])
 
 
 def _run_plan(engine: OneTask, source: Source, plan: Any, buckets: int, **_: Any) -> Any:

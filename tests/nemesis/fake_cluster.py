@@ -161,6 +161,7 @@ class FakeDatabase:
         {
             *("kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk", "zones"),
             *("foreign-cluster", "master-membership", "leadership", "lasting-tablets"),
+            *("replaceable-masters", "replaceable-voters"),
         }
     )
     wall_ns: Callable[[str], int] = lambda _: 0
