@@ -84,6 +84,21 @@ def unset_bit(masks, row, slot):
     masks[row, slot >> 6] &= ~_bit(slot)
 
 
+@lean_inline
+def _ones(word):
+    """How many bits are set."""
+    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@lean_inline
+def lowest(word):
+    """The place of the lowest bit that is set."""
+    return _ones((word & (~word + np.uint64(1))) - np.uint64(1))
+
+
 @lean
 def clear(configs):
     """Empty the set in constant time."""
@@ -170,15 +185,6 @@ def is_linearized(configs, slot):
         if configs.state[place] >= 0 and held:
             return False
     return True
-
-
-@lean_inline
-def _ones(word):
-    """How many bits are set."""
-    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
 @lean_inline

@@ -116,7 +116,8 @@ def _chosen(ops: ObjectOps, rows: Ints, offsets: Ints) -> ObjectOps:
     if ops.model == SET:
         sets = sets._replace(first=sets.first[rows], last=sets.last[rows])
     if ops.model == STRING:
-        strings = strings._replace(next_put=strings.next_put[rows], next_get=strings.next_get[rows])
+        by_row = ("next_put", "next_get", "next_first", "next_last")
+        strings = strings._replace(**{name: getattr(strings, name)[rows] for name in by_row})
     if ops.model == ROW:
         registers = registers._replace(first=registers.first[rows], last=registers.last[rows])
     return ops._replace(

@@ -20,17 +20,19 @@ from checkers.compiled import lean, lean_inline
 from checkers.linearizability.checkpoints import Checkpoints
 from checkers.linearizability.cursor import NO_ROOM, OUT_OF_WORK, SET_FULL, enough
 from checkers.linearizability.events import EventSteps, over_keys
-from checkers.linearizability.frontier import ConfigSet, add, clear, has_bit, set_bit, unset_bit
+from checkers.linearizability.frontier import ConfigSet, add, clear, has_bit, lowest, set_bit, unset_bit
 from checkers.linearizability.objects.foresight import (
     blocked,
     forgive,
+    is_awaited,
     is_fatal,
     is_free,
     is_lost,
     is_premature,
+    is_wasted,
     owes_empty,
 )
-from checkers.linearizability.objects.kinds import SET, ObjectOps
+from checkers.linearizability.objects.kinds import SET, STRING, UNSEEN, ObjectOps
 from checkers.linearizability.objects.models import (
     IMPOSSIBLE,
     faded,
@@ -46,7 +48,9 @@ from checkers.linearizability.objects.states import WordStore, empty
 from checkers.linearizability.window import Window, close_slot, enter, free_slot, vacate
 
 DEEPER = 64
-"""A beam follows so many times its width of configurations on the way to one completion."""
+"""A beam follows so many times its width of configurations on the way to one completion,"""
+NEARER = 2
+"""and so many once it has found a way."""
 
 
 class ObjectSearch(NamedTuple):
@@ -92,36 +96,55 @@ def _invoke(search, row):
             set_bit(frontier.owed, place, slot)
 
 
+@lean_inline
+def _as_awaited(search, target, state, owed, place):
+    """The state, or UNSEEN for a string that is not awaited; `owed` has in row `place` what is owed."""
+    ops = search.ops
+    if ops.model != STRING or is_awaited(ops.strings, ops, target, state, search.window, owed, place):
+        return np.int32(state)
+    return np.int32(UNSEEN)
+
+
+@lean_inline
+def _take_free(search, target, slot, state, event):
+    """Linearize the operation in a slot in the configuration in work, if that is free. Returns the state then, NO_ROOM,
+    or IMPOSSIBLE if it is not."""
+    ops, window, store = search.ops, search.window, search.store
+    row = window.row[slot]
+    if has_bit(window.available, 0, slot) and is_plain_add(ops, row) and is_free(ops.sets, ops, row, window, event):
+        unset_bit(window.available, 0, slot)
+        unset_bit(window.owed, 0, slot)
+        return step(ops, row, state, store, event)
+    if not (has_bit(window.owed, 0, slot) and may_change_nothing(ops, row)):
+        return np.int32(IMPOSSIBLE)
+    seen = step(ops, row, state, store, event)
+    if seen >= 0 and _as_awaited(search, target, seen, window.owed, 0) == state:
+        unset_bit(window.owed, 0, slot)
+        return np.int32(state)
+    return np.int32(NO_ROOM) if seen == NO_ROOM else np.int32(IMPOSSIBLE)
+
+
 @lean
-def _settle(ops, target, state, window, store, event):
+def _settle(search, target, state, event):
     """Linearize all that is free in the configuration in work. Returns its state, IMPOSSIBLE or NO_ROOM."""
-    state = faded(ops, state, store, event)
+    ops, window = search.ops, search.window
+    state = faded(ops, state, search.store, event)
     # Each round takes something out of `available` or `owed`, and what it does may let more through: until none does.
     again = state >= 0
     while again:
         again = False
-        for slot in range(window.top[0]):
-            row = window.row[slot]
-            if row < 0:
-                continue
-            if (
-                has_bit(window.available, 0, slot)
-                and is_plain_add(ops, row)
-                and is_free(ops.sets, ops, row, window, event)
-            ):
-                state = step(ops, row, state, store, event)
-                if state == NO_ROOM:
-                    return state
-                unset_bit(window.available, 0, slot)
-                unset_bit(window.owed, 0, slot)
-                again = True
-            elif has_bit(window.owed, 0, slot) and may_change_nothing(ops, row):
-                seen = step(ops, row, state, store, event)
-                if seen == NO_ROOM:
-                    return seen
-                if seen == state:
-                    unset_bit(window.owed, 0, slot)
-                    again = True
+        state = _as_awaited(search, target, state, window.owed, 0)
+        for word in range(window.owed.shape[1]):
+            left = window.owed[0, word]
+            if ops.model == SET:
+                left |= window.available[0, word]
+            while left != 0:
+                slot, left = 64 * word + lowest(left), left & (left - np.uint64(1))
+                new = _take_free(search, target, slot, state, event)
+                if new == NO_ROOM:
+                    return new
+                if new >= 0:
+                    state, again = new, True
     lost = state >= 0 and is_lost(ops.strings, ops, target, state, window)
     return np.int32(IMPOSSIBLE) if lost else state
 
@@ -138,7 +161,7 @@ def _put(search, target, owing, state, event):
     """Settle the configuration in work and add it where it belongs: to `after` if the target, owed before if `owing`,
     is so no more, to `visited` while the target can still take effect. Returns the work done, SET_FULL or NO_ROOM."""
     window = search.window
-    state = _settle(search.ops, target, state, window, search.store, event)
+    state = _settle(search, target, state, event)
     if state == NO_ROOM:
         return np.int64(NO_ROOM)
     work, held = np.int64(1), has_bit(window.available, 0, target)
@@ -189,6 +212,9 @@ def _expand(search, target, place, event):
         if new == NO_ROOM:
             return np.int64(NO_ROOM)
         if new < 0:
+            continue
+        new = _as_awaited(search, target, new, visited.owed, place)
+        if slot != target and is_wasted(ops.strings, new):
             continue
         _load(visited, place, window)
         # What leaves the state as it was and hides nothing can as well come later.
@@ -265,7 +291,8 @@ def _complete(search, target, budget, event):
         top += 1
     # Every configuration of `visited` that is not on the stack was extended, so at its end all were.
     while top > 0:
-        if beam > 0 and (after.tally.live >= enough(beam) or visited.tally.used >= DEEPER * beam):
+        most = DEEPER if after.tally.live == 0 else NEARER
+        if beam > 0 and (after.tally.live >= enough(beam) or visited.tally.used >= most * beam):
             search.cursor.dropped = 1
             break
         top -= 1

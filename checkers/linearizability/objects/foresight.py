@@ -12,7 +12,7 @@ import numpy as np
 
 from checkers.columns.codes import NEVER
 from checkers.compiled import lean_inline
-from checkers.linearizability.frontier import has_bit, unset_bit
+from checkers.linearizability.frontier import has_bit, lowest, unset_bit
 from checkers.linearizability.objects.kinds import (
     ENQUEUE,
     FIFO,
@@ -49,25 +49,84 @@ def is_free(sets, ops, row, window, event):
 
 
 @lean_inline
-def is_lost(strings, ops, target, state, window):
-    """Whether a string that nobody ever sees is still to be seen before anything can replace it.
+def _begins(strings, node, other):
+    """Whether the string of a node begins that of another node of its object."""
+    return strings.rank[node] <= strings.rank[other] <= strings.last[node]
 
-    Only a put leads out of UNSEEN, for appending to what begins no read string gives no such string either. A get that
-    is owed, or begins later, and completes before the next put begins has to return an UNSEEN string, and none does.
+
+@lean_inline
+def is_awaited(strings, ops, target, node, window, owed, place):
+    """Whether a string begins what the next get may return; `owed` has in row `place` what is owed. If it does not, it
+    is as good as UNSEEN.
+
+    Some get that is owed, or begins later, is the first to complete. So the next get to take effect does so before that
+    completion, has begun by then, and is owed or begins later itself: there are few. A string that begins none of
+    theirs has to be replaced by a put before that get, for appends leave its beginning; and until then puts and appends
+    are possible whatever the string is, and nobody sees it. That goes for all strings that begin with this one too.
+    """
+    if strings is None:
+        return True
+    last = window.row[target]
+    until = strings.next_get[last]
+    if node == UNSEEN or until < ops.complete[last]:  # a plain search knows nothing of later gets
+        return node != UNSEEN
+    for word in range(owed.shape[1]):
+        left = owed[place, word]
+        while left != 0:
+            row, left = window.row[64 * word + lowest(left)], left & (left - np.uint64(1))
+            if ops.kind[row] == GET:
+                if _begins(strings, node, ops.value[row]):
+                    return True
+                until = min(until, ops.complete[row])
+    for get in range(strings.next_first[last], strings.next_last[last]):
+        if strings.get_begin[get] < until and _begins(strings, node, strings.get_node[get]):
+            return True
+    return False
+
+
+@lean_inline
+def is_lost(strings, ops, target, state, window):
+    """Whether a string that nobody ever sees is still to be seen before anything can replace it by what is.
+
+    Only a put leads out of UNSEEN, for appending to what begins no read string gives no such string either. Say a get
+    that is owed, or begins later, completes before the next put begins. Then the last put before the next get to take
+    effect is open now and may still take effect, and its string, to which there are only appends, is awaited.
     """
     if strings is None:
         return False
     if state != UNSEEN:
         return False
-    last = window.row[target]
-    begun = strings.next_put[last]
-    seen = strings.next_get[last] < begun
+    begun = strings.next_put[window.row[target]]
+    seen = strings.next_get[window.row[target]] < begun
+    for word in range(window.owed.shape[1]):
+        left = window.owed[0, word]
+        while left != 0:
+            row, left = window.row[64 * word + lowest(left)], left & (left - np.uint64(1))
+            seen |= ops.kind[row] == GET and ops.complete[row] < begun
+    if not seen:
+        return False
     for slot in range(window.top[0]):
         row = window.row[slot]
-        if row >= 0 and ops.kind[row] == PUT and has_bit(window.available, 0, slot):
+        if row < 0 or ops.kind[row] != PUT or not has_bit(window.available, 0, slot):
+            continue
+        if is_awaited(strings, ops, target, ops.value[row], window, window.owed, 0):
             return False
-        seen |= row >= 0 and ops.kind[row] == GET and has_bit(window.owed, 0, slot) and ops.complete[row] < begun
-    return seen
+    return True
+
+
+@lean_inline
+def is_wasted(strings, state):
+    """Whether an operation that leads to this state, and is not the target, can as well come later, or never: it leaves
+    a string that nobody sees.
+
+    In what follows some put comes before the next get, or there is none. An operation that need not be done is left
+    out: up to that put nobody sees the string, and then it is the same. One that must is moved behind the target, which
+    completes first; or, if the put is the target or comes before it, to right before the put, which hides it
+    (`forgive`). So the same order begins with what the configuration is extended by otherwise.
+    """
+    if strings is None:
+        return False
+    return state == UNSEEN
 
 
 @lean_inline
@@ -78,11 +137,12 @@ def blocked(configs, place, slot, window):
     one that completes first keeps to its time where the other did. That fails where the first need not be done any more
     and the other must: then the first may have been done, unseen, when the other had not begun.
     """
-    owed, blocked = has_bit(configs.owed, place, slot), np.uint64(0)
+    owed = has_bit(configs.owed, place, slot)
     for word in range(window.owed.shape[1]):
         rivals = configs.available[place, word] & window.rivals[slot, word]
-        blocked |= rivals & configs.owed[place, word] if owed else rivals
-    return blocked != 0
+        if (rivals & configs.owed[place, word] if owed else rivals) != 0:
+            return True
+    return False
 
 
 @lean_inline

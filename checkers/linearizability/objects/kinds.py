@@ -65,18 +65,25 @@ class SetColumns(NamedTuple):
 
 
 class StringColumns(NamedTuple):
-    """Of strings. By object: `root` is the node of the empty string. By node: `last_seen` is when the last read of a
-    string that begins so completes, or -1; appending the piece `edge_piece[e]`, for e in
-    `edge_first[n]:edge_first[n + 1]`, leads to `edge_target[e]`. By row: `next_put` is the first invocation of a put
-    after it completes, `next_get` the first completion of a get that begins after that."""
+    """Of strings. By object: `root` is the node of the empty string. By node: `rank` is its place among the object's,
+    sorted by their strings, and `last` that of the last one that begins with its string; appending the piece
+    `edge_piece[e]`, for e in `edge_first[n]:edge_first[n + 1]`, leads to `edge_target[e]`. By row: `next_put` is the
+    first invocation of a put after it completes, `next_get` the first completion of a get that begins after that, and
+    `next_first:next_last` are the gets that do so before that completion, of which `get_begin` is the invocation and
+    `get_node` what they saw."""
 
     root: Ints
-    last_seen: Ints
+    rank: Ints
+    last: Ints
     edge_first: Ints
     edge_piece: Symbols
     edge_target: Symbols
     next_put: Ints
     next_get: Ints
+    next_first: Ints
+    next_last: Ints
+    get_begin: Ints
+    get_node: Symbols
 
 
 class RowColumns(NamedTuple):
@@ -131,7 +138,6 @@ def plainly(ops: ObjectOps) -> ObjectOps:
         sets = sets._replace(removed=_all(sets.removed, 1), last_lacking=_all(sets.last_lacking, NEVER))
     if ops.model == STRING:
         strings = strings._replace(
-            last_seen=_all(strings.last_seen, NEVER),
             next_put=_all(strings.next_put, -1),
             next_get=_all(strings.next_get, -1),
         )

@@ -76,20 +76,11 @@ def _fade(rows, size, store, event):
 
 @lean
 def faded(ops, state, store, event):
-    """The state without what nobody looks at any more: a string, or values in a row of registers; or NO_ROOM."""
-    if ops.model == STRING:
-        return np.int32(UNSEEN) if _last_seen(ops.strings, state) < event else np.int32(state)
+    """The state without values that nobody looks at any more in a row of registers; or NO_ROOM."""
     if ops.model != ROW:
         return np.int32(state)
     spell(store, state, 0, store.size[state], 0)
     return _fade(ops.rows, store.size[state], store, event)
-
-
-@lean_inline
-def _last_seen(strings, node):
-    if strings is None:
-        return np.int64(NEVER)
-    return strings.last_seen[node]
 
 
 @lean_inline
@@ -256,7 +247,7 @@ def _set_step(sets, ops, row, state, store):
 
 
 @lean
-def _string_step(strings, ops, row, state, event):
+def _string_step(strings, ops, row, state):
     if strings is None:
         return np.int32(IMPOSSIBLE)
     kind, value = ops.kind[row], ops.value[row]
@@ -270,8 +261,7 @@ def _string_step(strings, ops, row, state, event):
             if strings.edge_piece[edge] == value:
                 node = strings.edge_target[edge]
                 break
-    # Past the last read of what begins so a string is as good as any that nobody reads.
-    return node if strings.last_seen[node] >= event else np.int32(UNSEEN)
+    return node
 
 
 @lean_inline
@@ -319,7 +309,7 @@ def step(ops, row, state, store, event):
         wanted = 0 if ops.kind[row] == ACQUIRE else 1
         return np.int32(1 - state) if state == wanted else np.int32(IMPOSSIBLE)
     if ops.model == STRING:
-        return _string_step(ops.strings, ops, row, state, event)
+        return _string_step(ops.strings, ops, row, state)
     if ops.model == SET:
         return _set_step(ops.sets, ops, row, state, store)
     if ops.model == ROW:

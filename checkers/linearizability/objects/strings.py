@@ -79,7 +79,7 @@ def build_strings(rows: Columns, text_of: Callable[[int], str]) -> tuple[Built, 
     kind, value = rows["kind"], np.zeros(len(rows["kind"]), np.int64)
     objects, key = np.unique(rows["object"], return_inverse=True)
     offsets = np.searchsorted(key, np.arange(len(objects) + 1))
-    nodes, last_seen, root, node_object = [""], [-1], list[int](), [-1]
+    nodes, rank, last, root, node_object = [""], [0], [0], list[int](), [-1]
     edges: list[tuple[int, int, int]] = []
     for number in range(len(objects)):
         mine = range(offsets[number], offsets[number + 1])
@@ -92,56 +92,58 @@ def build_strings(rows: Columns, text_of: Callable[[int], str]) -> tuple[Built, 
             value[row] = numbers[texts[row]] if kind[row] == APPEND else trie.nodes.get(texts[row], UNSEEN)
         nodes.extend(trie.nodes)
         node_object.extend([number] * len(trie.nodes))
-        last_seen.extend(_last_reads(trie, [(texts[r], int(rows["complete"][r])) for r in mine if kind[r] == GET]))
+        ranks, lasts = _ranks(trie)
+        rank.extend(ranks)
+        last.extend(lasts)
         edges.extend((here, numbers[piece], there) for here, piece, there in trie.edges)
     edges.sort()
-    next_put, next_get = _nexts(rows, key)
+    gets = np.flatnonzero(kind == GET)
+    next_put, next_get, next_first, next_last = _nexts(rows, key, gets)
     columns = StringColumns(
         root=np.array(root, np.int64),
-        last_seen=np.array(last_seen, np.int64),
+        rank=np.array(rank, np.int64),
+        last=np.array(last, np.int64),
         edge_first=np.searchsorted(np.array([edge[0] for edge in edges], np.int64), np.arange(len(nodes) + 1)),
         edge_piece=np.array([edge[1] for edge in edges], np.int32),
         edge_target=np.array([edge[2] for edge in edges], np.int32),
         next_put=next_put,
         next_get=next_get,
+        next_first=next_first,
+        next_last=next_last,
+        get_begin=rows["invoke"][gets],
+        get_node=value[gets].astype(np.int32),
     )
     ops = make_ops(STRING, rows, kind, value)._replace(strings=columns)
     return Built(ops, addresses_of(rows), nodes=tuple(nodes)), np.array(node_object)
 
 
-def _nexts(rows: Columns, key: Ints) -> tuple[Ints, Ints]:
+def _nexts(rows: Columns, key: Ints, gets: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """For each operation the first invocation of a put of its object after it completes, and the first completion of a
-    get that begins after that; NEVER if there is none."""
-    found = []
+    get that begins after that, NEVER if there is none; and `first:last` of the gets that begin before that one ends."""
     begin, done = rows["invoke"], rows["complete"] != NEVER
     span = int(max(begin.max(initial=0), rows["complete"][done].max(initial=0))) + 2
+    begins, over = key * span + begin, (key + 1) * span
     ends = key * span + np.where(done, rows["complete"], span - 1)
-    for chosen, times in ((rows["kind"] == PUT, begin), (rows["kind"] == GET, rows["complete"])):
-        mine = np.flatnonzero(chosen)
-        mine = mine[np.argsort(key[mine] * span + begin[mine])]
-        moments = np.append(key[mine] * span + times[mine], NEVER)
-        earliest = np.minimum.accumulate(moments[::-1])[::-1]
-        time = earliest[np.searchsorted(key[mine] * span + begin[mine], ends)]
-        found.append(np.where(time < (key + 1) * span, time - key * span, NEVER))
-    return found[0], found[1]
+
+    def earliest(some: Ints, times: Ints) -> Ints:
+        moments = np.append(key[some] * span + times[some], NEVER)
+        least = np.minimum.accumulate(moments[::-1])[::-1]
+        return np.minimum(least[np.searchsorted(begins[some], ends)], over)
+
+    next_put, next_get = earliest(np.flatnonzero(rows["kind"] == PUT), begin), earliest(gets, rows["complete"])
+    first, last = np.searchsorted(begins[gets], ends), np.searchsorted(begins[gets], next_get)
+    next_put, next_get = (np.where(time < over, time - key * span, NEVER) for time in (next_put, next_get))
+    return next_put, next_get, first, last
 
 
-def _last_reads(trie: _Trie, gets: list[tuple[str, int]]) -> list[int]:
-    """For each node when the last read of a string that begins so completes."""
-    last: dict[str, int] = {}
-    for text, complete in gets:
-        last[text] = max(last.get(text, -1), complete)
+def _ranks(trie: _Trie) -> tuple[list[int], list[int]]:
+    """For each node its place among all, sorted, and the place of the last that begins with its string."""
     ordered = sorted(trie.nodes)
-    found = dict.fromkeys(ordered, -1)
+    rank, last = {text: place for place, text in enumerate(ordered)}, dict.fromkeys(ordered, 0)
     open_nodes: list[str] = []
-    for text in ordered:
-        while open_nodes and not text.startswith(open_nodes[-1]):
-            gone = open_nodes.pop()
-            if open_nodes:
-                found[open_nodes[-1]] = max(found[open_nodes[-1]], found[gone])
-        found[text] = last.get(text, -1)
-        open_nodes.append(text)
-    while len(open_nodes) > 1:
-        gone = open_nodes.pop()
-        found[open_nodes[-1]] = max(found[open_nodes[-1]], found[gone])
-    return [found[text] for text in trie.nodes]
+    for place, text in enumerate([*ordered, None]):
+        while open_nodes and (text is None or not text.startswith(open_nodes[-1])):
+            last[open_nodes.pop()] = place - 1
+        if text is not None:
+            open_nodes.append(text)
+    return [rank[text] for text in trie.nodes], [last[text] for text in trie.nodes]
