@@ -17,7 +17,7 @@ import pyarrow as pa
 from growth import Row, corrupted, lower_by_one, shortened, unwritten
 
 from checkers.importers.transactions import transactions_source
-from checkers.made.generate import MadeHistory, anomalies, made_batches
+from checkers.made.generate import MadeHistory, anomalies, base_of, made_batches
 from checkers.made.isolation import TransactionShape, transactions
 from checkers.made.jepsen import Shape, history
 from checkers.made.objects import ObjectShape, object_source
@@ -153,15 +153,17 @@ def shown_older(row: Row) -> bool:
     return False
 
 
-def _made(model: str, most: int = 10_000_000) -> Kind:
-    """A generated history with the first of the model's anomalies in it."""
+def _made(model: str, most: int = 10_000_000, per_key: int | None = None) -> Kind:
+    """A generated history with the first of the model's anomalies in it, on as many keys as the model's have unless
+    longer ones than `per_key` need more: what is of unknown outcome stays open to the end of its key."""
 
     texts: dict[str, int] = {}
 
     def make(n: int, share: float) -> Batches:
         texts.clear()
         anomaly = next(iter(anomalies(model))) if share else None
-        return made_batches(MadeHistory(model, n, anomaly=anomaly, rate=share or None, info=INFO), texts)
+        keys = max(base_of(model).keys, n // per_key) if per_key else None
+        return made_batches(MadeHistory(model, n, keys, anomaly, share or None, INFO), texts)
 
     return Kind(make, texts, most=most)
 
@@ -182,7 +184,8 @@ KINDS: dict[str, Kind] = {
     **{model: _jepsen(model) for model in JEPSEN},
     "write-atomicity": _streamed(_pages, lower_by_one, refuted=False),
     "durable-rows": _streamed(_quorum, lower_by_one),
-    **{model: _made(model) for model in ("kv-append", "catalog-rows", "change-feed", "snapshot-reads")},
+    **{model: _made(model) for model in ("catalog-rows", "change-feed", "snapshot-reads")},
+    "kv-append": _made("kv-append", per_key=1_000),
     "catalog": _made("catalog", most=2_000_000),
     "stats": Kind(lambda n, share: _registers(n), refuted=False),
 }
