@@ -194,7 +194,7 @@ class ObjectJudgement:
         self.answers = np.full(count, UNDECIDED, np.uint8)
         budget = self.kernel.budget
         judge = RegisterKernel(
-            self.kernel.explain,
+            max(1, self.kernel.explain),  # what refutes an object is looked for among what is kept
             Budget(budget.time_s / 4, budget.memory_bytes),
             registers.searched,
             self.kernel.initial,

@@ -224,3 +224,16 @@ def test_what_a_model_does_not_know_is_refused(tmp_path: Path, model: str, event
     path.write_text(f"{{:process 0 :type :invoke {event}}} {{:process 0 :type :ok {event}}}")
     with pytest.raises(UserError, match=r"event 0: not an? "):
         check(path, model, engine="local")
+
+
+@pytest.mark.parametrize("model", ["multi-register", "lin-set", "kv-append"])
+def test_who_wants_no_examples_gets_the_same_answers(model: str) -> None:
+    """Objects were refuted by the first of the examples that their registers had kept, of which there was none."""
+    random = Random(1)
+    histories = [random_calls(random, model, 12) for _ in range(40)]
+    texts = texts_of(histories)
+    bare, usual = (
+        answers_of(ObjectKernel(model, explain, Budget(), Interned(None, texts)), columns(model, histories, texts))
+        for explain in (0, 1)
+    )
+    assert bare == usual and any(INVALID in answers for answers in bare.values())
