@@ -35,7 +35,6 @@ OPTIONS = RunOptions(
         ),
         ({"workload_options": {"readers": "0.9", "reads": "0.98"}}, "write succeeded; the floor is"),
         ({"nemesis": ("kill(target=learner)",)}, "the fault kill was never observed in effect"),
-        ({"nemesis": ("bit-flip(target=master)",)}, "the fault bit-flip was never observed in effect"),
         ({"nemesis": ("kill(target=one,for=0.1s)",), "time_limit": 1.0}, "s; the floor is 0.25 s"),
         ({"op_timeout": 0.1, "world": "severity=mild,loss=0.5"}, "no load was put on the database"),
     ],

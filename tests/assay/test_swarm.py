@@ -10,9 +10,11 @@ from assay.swarm import draw_cluster, draw_faults
 from nemesis.asked import parse, parse_all
 from nemesis.packages import cost_s
 from nemesis.quorum import LEADERLESS
-from nemesis.registry import AIMED, NEMESES
+from nemesis.registry import AIMED, KINDS, NEMESES
 
-EVERYTHING = frozenset[str]().union(*(info.needs | info.suits for info in NEMESES.values())) - {LEADERLESS}
+VARIANTS = [variant for kind in KINDS.values() for variant in kind.variants.values()]
+NEEDED = (*(info.needs | info.suits for info in NEMESES.values()), *(variant.needs for variant in VARIANTS))
+EVERYTHING = frozenset[str]().union(*NEEDED) - {LEADERLESS}
 OPTIONS = RunOptions("register", nemesis=("all",), swarm=True)
 
 

@@ -54,6 +54,9 @@ def test_nothing_is_asked_of_disks_where_no_loss_can_be_repaired() -> None:
             knobs = Knobs(max_batch_entries=1, max_inflight=inflight)
             can = frozenset(SimDatabase(world, Layout(masters, 3), (), knobs).capabilities)
         assert ("wipe" in [each.name for each in expand(parse_all(["all"]), can)]) == drawn
+    with World(1) as world, pytest.raises(UserError, match="can't be used here: masters are fewer than three"):
+        database = SimDatabase(world, Layout(1, 3), (), Knobs())
+        package(["bit-flip(target=master)"], database, SimEnvironment(world), NemesisOptions(), Random(1))
 
 
 def test_leaders_hand_over_only_where_some_group_has_two_voters() -> None:
