@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from checkers.columns.batches import BatchLists
 from checkers.columns.codes import Ints
+from checkers.columns.dense import together
 from checkers.compiled import kernel
 
 
@@ -96,9 +97,8 @@ def positions(chains: Chains, cell: Ints, item: Ints) -> Ints:
     known_cell, known_item = np.repeat(chains.cell[used], sizes), chains.items[places]
     rank = places - np.repeat(chains.begin[used], sizes) + 1
     both = np.concatenate((known_cell, cell)), np.concatenate((known_item, item))
-    _, ids = np.unique(np.stack(both, axis=1), axis=0, return_inverse=True)
-    ids = ids.reshape(-1)
-    found = np.zeros(int(ids.max(initial=-1)) + 1, np.int64)
+    ids, count = together(both)
+    found = np.zeros(count, np.int64)
     found[ids[: len(rank)][::-1]] = rank[::-1]
     return found[ids[len(rank) :]]
 

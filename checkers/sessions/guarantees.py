@@ -136,8 +136,8 @@ def _order_lists(
 
 def _once(cell: Ints, value: Ints) -> Bools:
     """Which elements were appended only once."""
-    _, ids, counts = np.unique(np.stack((cell, value), axis=1), axis=0, return_inverse=True, return_counts=True)
-    alone: Bools = counts[ids.reshape(-1)] == 1
+    ids, count = together((cell, value))
+    alone: Bools = np.bincount(ids, minlength=count)[ids] == 1
     return alone
 
 

@@ -284,7 +284,8 @@ class _FeedTable:
     def _covered(self, written: Ints) -> tuple[Ints, Ints]:
         """Feeds and the tables that each covers, of those that are `written`."""
         naming = np.flatnonzero((self.feed >= 0) & (self.rows["size"] > 0))
-        feed, table = np.unique(np.stack((self.feed[naming], self.rows["table"][naming])), axis=1)
+        _, once = np.unique(together((self.feed[naming], self.rows["table"][naming]))[0], return_index=True)
+        feed, table = self.feed[naming[once]], self.rows["table"][naming[once]]
         there = np.isin(table, written)
         unnamed = np.setdiff1d(np.arange(self.feeds), feed)
         of_all, all_tables = np.repeat(unnamed, len(written)), np.tile(written, len(unnamed))

@@ -139,11 +139,14 @@ def build_set(rows: Columns) -> Built:
     reads = np.flatnonzero(rows["kind"] == MEMBERS)
     by_time = reads[np.lexsort((-rows["invoke"][reads], key[reads]))]
     in_order = np.argsort(of, kind="stable")
-    shown = MemberReads(rows["invoke"], first, last, items)
+    shown, present = MemberReads(rows["invoke"], first, last, items), np.full(count, -1)
+    bounds = np.arange(len(objects) + 1)
+    reads_of, elements_of = np.searchsorted(key[by_time], bounds), np.searchsorted(of[in_order], bounds)
     for number in range(len(objects)):
-        mine = by_time[key[by_time] == number] if len(objects) > 1 else by_time
-        elements = in_order[np.searchsorted(of[in_order], number) : np.searchsorted(of[in_order], number + 1)]
-        last_without(shown, mine, elements, last_lacking)
+        mine, elements = (
+            some[at[number] : at[number + 1]] for some, at in ((by_time, reads_of), (in_order, elements_of))
+        )
+        last_without(shown, mine, elements, present, last_lacking)
     columns = SetColumns(first, last, items.astype(np.int32), removed, last_lacking)
     ops = make_ops(SET, rows, rows["kind"], element)._replace(sets=columns)
     anonymous = np.zeros(max(count, 1), np.bool_)  # without changes and members `element` points at nothing
@@ -175,7 +178,8 @@ def _with_members(rows: Columns) -> tuple[Columns, Ints]:
     at = np.repeat(start - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
     _, key = np.unique(ops["object"], return_inverse=True)
     members = np.stack((key[of], elements["value"][at], of), axis=1) if len(of) else np.empty((0, 3), np.int64)
-    return ops, np.unique(members, axis=0)
+    _, once = np.unique(together(list(members.T))[0], return_index=True)
+    return ops, members[once]
 
 
 def _first_of(elements: Columns, ops: Columns, reads: Ints) -> Ints:

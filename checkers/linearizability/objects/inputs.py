@@ -70,10 +70,9 @@ class MemberReads(NamedTuple):
 
 
 @kernel
-def last_without(reads, order, elements, late):
+def last_without(reads, order, elements, present, late):
     """For each of an object's `elements` the last invocation of a read of it that lacks the element, into `late`;
-    `order` are the object's reads by invocation, falling."""
-    present = np.full(late.shape[0], -1)
+    `order` are the object's reads by invocation, falling. `present` is room for a read of each element."""
     undecided = elements.copy()
     for at in range(order.shape[0]):
         read = order[at]

@@ -207,8 +207,10 @@ class ObjectJudgement:
 
     def _refute_registers(self, judge: RegisterKernel, registers: RegisterProjections) -> None:
         found: list[tuple[Finding, int]] = []
-        for object_number in np.unique(registers.of).tolist():
-            one = judge(_part(registers, np.flatnonzero(registers.of == object_number)))
+        by_object = np.argsort(registers.of, kind="stable")
+        objects, begin = np.unique(registers.of[by_object], return_index=True)
+        for object_number, mine in zip(objects.tolist(), np.split(by_object, begin[1:]), strict=True):
+            one = judge(_part(registers, mine))
             if one.counts:
                 self.answers[object_number] = INVALID
                 found.append((min(one.kept, key=lambda finding: finding.order), object_number))

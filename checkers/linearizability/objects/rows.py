@@ -49,18 +49,18 @@ def build_rows(rows: Columns) -> tuple[Built, RegisterProjections]:
     order = np.lexsort((rows["place"], rows["invoke"], component))
     rows, register, component = taken(rows, order), register[order], component[order]
     _, first_register = np.unique(component, return_index=True)
-    pairs, local = np.unique(np.stack((component, register), axis=1), axis=0, return_inverse=True)
-    width = np.bincount(pairs[:, 0], minlength=len(objects)) if len(pairs) else np.empty(0, np.int64)
+    pairs, local = np.unique(component * count + register, return_inverse=True)
+    of_pair, register_of = np.divmod(pairs, max(1, count))
+    width = np.bincount(of_pair, minlength=len(objects))
     begin = np.cumsum(width) - width
     symbols, values = _symbols(rows, register)
     items = np.stack(
-        (local.reshape(-1) - begin[component], rows["kind"], symbols[: len(component)], symbols[len(component) :]),
+        (local - begin[component], rows["kind"], symbols[: len(component)], symbols[len(component) :]),
         axis=1,
     )
-    _, start, op = np.unique(
-        np.stack((component, rows["invoke"]), axis=1), axis=0, return_index=True, return_inverse=True
-    )
-    op = op.reshape(-1)
+    begins = np.ones(len(component), np.bool_)
+    begins[1:] = (component[1:] != component[:-1]) | (rows["invoke"][1:] != rows["invoke"][:-1])
+    start, op = np.flatnonzero(begins), np.cumsum(begins) - 1
     changes = highest(op, (rows["kind"] != R).astype(np.int64), len(start), 0) == 1
     kind = np.where(changes, TXN, LOOK)
     kind[rows["status"][start] == FAIL] = REFUSED
@@ -71,7 +71,7 @@ def build_rows(rows: Columns) -> tuple[Built, RegisterProjections]:
     ops = make_ops(ROW, heads, kind, np.zeros(len(start), np.int64), slices)._replace(rows=columns)
     addresses = np.stack([rows[name][first_register] for name in ADDRESS], axis=1)
     _, of_register = np.unique(register, return_index=True)
-    cells = np.stack([rows[name][of_register] for name in ADDRESS], axis=1)[pairs[:, 1]]
+    cells = np.stack([rows[name][of_register] for name in ADDRESS], axis=1)[register_of]
     return Built(ops, addresses, values, cells=cells), _registers(rows, register, component, width)
 
 

@@ -1,0 +1,51 @@
+"""Histories of many small objects take time by their length, not by objects times operations."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from object_histories import columns, random_calls
+
+from checkers.linearizability.driver import Budget
+from checkers.linearizability.objects.build import build_set
+from checkers.linearizability.objects.built import sorted_rows
+from checkers.linearizability.objects.judge import ObjectJudgement, ObjectKernel
+from checkers.linearizability.objects.set_registers import set_registers
+from checkers.linearizability.registers.zones import INVALID
+
+
+def sets(count: int) -> Any:
+    """Columns of so many sets; one in a few shows what can't be."""
+    some = [random_calls(Random(seed), "lin-set", 6) for seed in range(100)]
+    return sorted_rows(columns("lin-set", [some[number % 100] for number in range(count)]))
+
+
+def ratio(work: Callable[[Any], Any], few: Any, many: Any) -> float:
+    """How many times as long the work on many takes as on few."""
+
+    def cost_s(given: Any) -> float:
+        began = time.process_time()
+        work(given)
+        return time.process_time() - began
+
+    cost_s(few)  # compiles
+    return statistics.median(cost_s(many) / cost_s(few) for _ in range(3))
+
+
+def test_eight_times_the_sets_are_built_in_about_eight_times_the_time() -> None:
+    assert ratio(build_set, sets(2_000), sets(16_000)) < 16
+
+
+def test_eight_times_the_sets_are_refuted_in_about_eight_times_the_time() -> None:
+    def refuted(built: Any) -> None:
+        judgement = ObjectJudgement(ObjectKernel("lin-set", 1, Budget()), built)
+        registers = set_registers(built)
+        assert registers is not None
+        judgement.project(registers)
+        assert (judgement.answers == INVALID).sum() > len(judgement.answers) // 20
+
+    assert ratio(refuted, build_set(sets(500)), build_set(sets(4_000))) < 16
