@@ -46,8 +46,10 @@ class Kind:
     most: int = 10_000_000
 
 
-def _streamed(make: Callable[[int], Batches], change: Callable[[Row], bool], *, refuted: bool = True) -> Kind:
-    return Kind(lambda n, share: corrupted(make(n), share, change), refuted=refuted)
+def _streamed(
+    make: Callable[[int], Batches], change: Callable[[Row], bool], *, refuted: bool = True, most: int = 10_000_000
+) -> Kind:
+    return Kind(lambda n, share: corrupted(make(n), share, change), refuted=refuted, most=most)
 
 
 def _tiled(valid: Callable[[], pa.Table], wrong: Callable[[], pa.Table]) -> Kind:
@@ -178,7 +180,7 @@ KINDS: dict[str, Kind] = {
     **{model: _objects(model) for model in OBJECTS},
     "list-append": _streamed(_txns("list-append"), shortened),
     "rw-register": _streamed(_txns("rw-register"), shown_older),
-    "isolation": _streamed(_isolation, shown_unwritten),
+    "isolation": _streamed(_isolation, shown_unwritten, most=5_000_000),
     **{model: _streamed(_pages, lower_by_one) for model in ("monotonic-reads", "sessions")},
     **{model: _streamed(_pages, lower_by_one, refuted=False) for model in SESSIONS},
     **{model: _jepsen(model) for model in JEPSEN},
