@@ -198,15 +198,13 @@ def _require_known_names(asked: Asked, database: Database) -> None:
                 raise UserError(f"{database.name} has nothing named {name!r} for {setting} of {asked.name!r}{hint}")
 
 
-def _why_not(lacking: frozenset[str]) -> str:
-    """What is missing, in words: tables of another kind, or faults that nobody here can make."""
-    of_workload = [words for power, words in MISSING.items() if power in lacking]
-    faults = sorted(lacking - MISSING.keys())
-    return "; ".join([*of_workload, *([f"no {' and no '.join(faults)} fault is offered"] if faults else [])])
+def _why_not(lacking: frozenset[str], what: str = " fault") -> str:
+    """What is missing, in words: tables of another kind, another set up, or what nobody here offers."""
+    told = [words for power, words in MISSING.items() if power in lacking]
+    others = sorted(lacking - MISSING.keys())
+    return "; ".join([*told, *([f"no {' and no '.join(others)}{what} is offered"] if others else [])])
 
 
 def _lacking(name: str, among: Sequence[str], offered: frozenset[str]) -> str:
-    lacking = sorted(frozenset[str]().union(*(KINDS[name].variants[v].needs for v in among)) - offered)
-    told = [words for power, words in MISSING.items() if power in lacking]
-    others = [power for power in lacking if power not in MISSING]
-    return "; ".join([*told, *([f"no {' and no '.join(others)} is offered"] if others else [])])
+    needed = frozenset[str]().union(*(KINDS[name].variants[v].needs for v in among))
+    return _why_not(needed - offered, "")
