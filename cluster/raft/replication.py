@@ -60,8 +60,7 @@ def takes_commands(state: State) -> bool:
     if state.role is not Role.LEADER:
         return True
     log, config = state.log, state.config
-    nexts = [log.last_index + 1 if each.mode is Mode.PROBE else each.next for each in state.voter_progress]
-    first = max(quorum_value(state, log.last_index + 1, nexts), log.offset + 1)
+    first = max(quorum_value(state, log.last_index + 1, [each.next for each in state.voter_progress]), log.offset + 1)
     if first > log.last_index:
         return True
     return log.batch(first, config.max_batch_entries, config.max_batch_bytes)[-1].index == log.last_index

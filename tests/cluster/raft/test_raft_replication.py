@@ -128,6 +128,43 @@ def test_pipelining_keeps_the_window_full_and_batches_within_both_limits() -> No
     assert [[each.index for each in message.entries] for message in sent] == [[5], [6]]
 
 
+def test_commands_are_taken_while_a_quorum_was_sent_all_but_one_batch() -> None:
+    """§10.2.1: what can't be sent yet is better refused, which it can't be once it is in the log."""
+    raft = node(max_batch_entries=2, max_inflight=1)
+    now = lead(raft)
+    assert filled(raft, now) == 2, "two go with the first probe, whoever answers it"
+    acknowledge(raft, 1, now)
+    assert filled(raft, now) == 3, "two are under way, two come next, and the last is one more than they carry"
+    acknowledge(raft, 3, now, "c")
+    assert raft.takes_commands, "one follower is a quorum with the leader"
+
+
+def test_a_follower_that_is_probed_was_not_sent_what_it_lacks() -> None:
+    """Seeds 49 and 51 of `snapshot-race`: each lost message let all that waited, thousands of commands, into the log,
+    which then took a minute to be committed."""
+    raft = node(max_batch_entries=2, max_inflight=2)
+    now = lead(raft)
+    for follower in ("b", "c"):
+        acknowledge(raft, 1, now, follower)
+    filled(raft, now)
+    for follower in ("b", "c"):
+        refusal = AppendReply(follower, "a", raft.term, False, 3, 1, raft.term, now, 0)
+        (probe,) = appends(raft.step(Receive(refusal), now), follower)
+        assert (probe.prev_index, len(probe.entries)) == (1, 2)
+    assert not raft.takes_commands
+    acknowledge(raft, raft.last_index, now)
+    assert raft.takes_commands
+
+
+def filled(raft: Raft, now_ns: int, most: int = 50) -> int:
+    """Propose one command after the other while it takes any; how many those were."""
+    for count in range(most):
+        if not raft.takes_commands:
+            return count
+        raft.step(Propose((b"x",)), now_ns)
+    return most
+
+
 def test_a_refusal_makes_the_leader_probe_past_the_conflicting_term() -> None:
     """§3.5: one message for each conflicting term, not for each entry."""
     raft = node((entry(1, 1), entry(2, 1), entry(3, 1), entry(4, 5), entry(5, 5)), term=5)
