@@ -13,7 +13,7 @@ from checkers.importers.detect import open_source
 from checkers.source import Source
 from harness.columns import SCHEMA
 from harness.errors import UserError
-from harness.history.address import exists, place_of
+from harness.history.address import exists, one_line, place_of
 from harness.history.parts import PART_ROWS, write_history
 
 
@@ -29,8 +29,7 @@ def import_history(path: Path, to: Path, format: str, part_rows: int = PART_ROWS
     with working(f"importing {path}"):
         source = open_source(path, format)
         _require_said(source)
-        batches = (batch.cast(SCHEMA) for batch in source.batches(SCHEMA.names))
-        rows = write_history(_plain(batches), place, part_rows=part_rows, dictionary=_dictionary(source))
+        rows = write_history(_read(source), place, part_rows=part_rows, dictionary=_dictionary(source))
     yield f"{place}: {rows} operations"
     if source.note:
         yield f"  {source.note}"
@@ -38,10 +37,14 @@ def import_history(path: Path, to: Path, format: str, part_rows: int = PART_ROWS
         yield "  A failed compare-and-set found another value here; check the copy with --failed-cas observed."
 
 
-def _plain(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if batch.num_rows:
-            yield batch
+def _read(source: Source) -> Iterator[pa.RecordBatch]:
+    """The history, read while it is written: a failure to read is not one to write."""
+    try:
+        for batch in source.batches(SCHEMA.names):
+            if batch.num_rows:
+                yield batch.cast(SCHEMA)
+    except OSError as error:
+        raise UserError(f"{source.path} can't be read: {one_line(error)}.") from error
 
 
 def _require_said(source: Source) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,13 +16,14 @@ import pytest
 from command_line import VALID, Answer, assay
 
 import checkers
-from assay import pack_command
+from assay import import_command, pack_command
 from checkers.engines import session
 from checkers.engines.spark import SparkEngine
 from checkers.importers import jepsen
 from checkers.importers.detect import open_source
 from checkers.made.registers import RegisterShape, register_batches
-from harness.errors import UnwritableError
+from harness.columns import SCHEMA
+from harness.errors import UnwritableError, UserError
 from harness.history import address
 from harness.history.parts import write_history
 
@@ -124,6 +127,23 @@ def test_no_place_for_temporary_files(
         pass
     with pytest.raises(UnwritableError, match="set TMPDIR"):
         session._quiet_start({"spark.master": "local[1]"})
+
+
+def test_a_history_that_fails_while_it_is_copied_is_not_called_unwritable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def batches(_: object) -> Iterator[object]:
+        yield from source.batches(SCHEMA.names)
+        raise OSError(errno.EIO, "Input/output error")
+
+    path, copy = tmp_path / "h.parquet", tmp_path / "copy"
+    write_history(register_batches(RegisterShape(100)), path)
+    source = open_source(path)
+    broken = SimpleNamespace(path=path, cut_short=None, independent=False, saved=source.saved, batches=batches)
+    monkeypatch.setattr(import_command, "open_source", lambda *_: broken)
+    with pytest.raises(UserError, match=r"h\.parquet can't be read: .*Input/output error"):
+        list(import_command.import_history(path, copy, "auto"))
+    assert [each.name for each in tmp_path.iterdir()] == ["h.parquet"]
 
 
 @pytest.mark.parametrize(
