@@ -118,11 +118,3 @@ def read_elements(batch: pa.RecordBatch, least: int = 0) -> BatchMops:
         elements = pa.nulls(least, elements.type)
     columns = {field.name: elements.field(i) for i, field in enumerate(elements.type)}
     return BatchMops(np.cumsum(size) - size, size, columns)
-
-
-def exploded(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
-    """For ranges: the number of the range of each element, and the elements."""
-    lengths = stop - start
-    which = np.repeat(np.arange(len(start)), lengths)
-    before = np.cumsum(lengths) - lengths
-    return which, np.repeat(start - before, lengths) + np.arange(len(which))

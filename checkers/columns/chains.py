@@ -14,6 +14,7 @@ import numpy.typing as npt
 from checkers.columns.batches import BatchLists
 from checkers.columns.codes import Ints
 from checkers.columns.dense import together
+from checkers.columns.spans import spread
 from checkers.compiled import kernel
 
 
@@ -92,10 +93,9 @@ def positions(chains: Chains, cell: Ints, item: Ints) -> Ints:
     """How many elements of the longest list there are up to and with each item's first place in it; 0 if it is not
     there."""
     used = chains.longest[chains.longest >= 0]
-    sizes = np.diff(chains.begin)[used]
-    places = np.repeat(chains.begin[used] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
-    known_cell, known_item = np.repeat(chains.cell[used], sizes), chains.items[places]
-    rank = places - np.repeat(chains.begin[used], sizes) + 1
+    places, of = spread(chains.begin[used], chains.begin[used + 1])
+    known_cell, known_item = chains.cell[used[of]], chains.items[places]
+    rank = places - chains.begin[used[of]] + 1
     both = np.concatenate((known_cell, cell)), np.concatenate((known_item, item))
     ids, count = together(both)
     found = np.zeros(count, np.int64)

@@ -29,6 +29,7 @@ from checkers.columns.batches import (
 from checkers.columns.chains import batch_lists
 from checkers.columns.codes import FAIL, NEVER, NIL, OK, UNSUPPORTED, Ints, began_as, unsupported
 from checkers.columns.dense import is_constant, shortened, taken, together
+from checkers.columns.spans import spread
 from checkers.findings import Key
 from checkers.source import KEY_COLUMNS
 
@@ -174,8 +175,7 @@ def flatten_mops(batch: pa.RecordBatch, projection: MopProjection) -> Columns:
     empty = valid(batch.column("value")) | (op_kind >= 0) | ((status == OK) & projection.single)
     unfit = chosen & (elements.size == 0) & empty
     sizes = np.where(unfit, 1, np.where(chosen, elements.size, 0))
-    op = np.repeat(np.arange(len(sizes)), sizes)
-    place = np.arange(len(op)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    place, op = spread(np.zeros(len(sizes), np.int64), sizes)
     at = np.minimum(elements.start[op] + place, len(elements.columns["f"]) - 1)
     rows: Columns = dict(zip(ADDRESS, (part[at] for part in elements.address()), strict=True))
     rows |= {"invoke": ints(batch.column("invoke_index"))[op], "complete": completions(batch, status)[op]}
@@ -238,10 +238,10 @@ def _with_lists(rows: Columns, values: BatchLists, at: Ints, kinds: tuple[int, i
     sizes = lists.stop - lists.start
     rows["value"][read], rows["chain"][read] = sizes, name[lists.standing]
     chains = np.unique(lists.standing)
-    of = np.repeat(chains, sizes[chains])
-    place = np.arange(len(of)) - np.repeat(np.cumsum(sizes[chains]) - sizes[chains], sizes[chains])
+    places, which = spread(lists.start[chains], lists.stop[chains])
+    of = chains[which]
     more = {column: array[read[of]] for column, array in rows.items()}
-    more |= {"kind": np.full(len(of), kinds[1]), "place": place, "value": lists.items[lists.start[of] + place]}
+    more |= {"kind": np.full(len(of), kinds[1]), "place": places - lists.start[of], "value": lists.items[places]}
     return {column: np.concatenate((array, more[column])) for column, array in rows.items()}
 
 

@@ -16,7 +16,6 @@ from checkers.columns.batches import (
     Codes,
     coded,
     completions,
-    exploded,
     ints,
     outcomes,
     read_elements,
@@ -25,6 +24,7 @@ from checkers.columns.batches import (
     valid,
 )
 from checkers.columns.codes import NIL, UNSUPPORTED, Ints
+from checkers.columns.spans import spread
 from checkers.findings import Key
 from checkers.source import KEY_COLUMNS
 
@@ -97,7 +97,7 @@ def read_mops(batch: pa.RecordBatch, operations: Operations, chosen: Bools, kind
     """The micro-operations of the chosen operations; `kinds` gives the kind of each f, others are UNSUPPORTED."""
     elements = read_elements(batch)
     which = np.flatnonzero(chosen)
-    of, place = exploded(operations.mop_start[which], operations.mop_stop[which])
+    place, of = spread(operations.mop_start[which], operations.mop_stop[which])
     listed, start, stop, items = spans(elements.columns["values"])
     nil_item = items == NIL
     table, partition, row, key_column = (part[place] for part in elements.address())

@@ -11,4 +11,5 @@ def spread(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """All numbers from each `low` to each `high` (excluded), and whose each is."""
     sizes = high - low
     of = np.repeat(np.arange(len(low)), sizes)
-    return low[of] + np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes), of
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(low - before, sizes) + np.arange(len(of)), of

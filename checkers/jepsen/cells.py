@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from checkers.columns.codes import INFO, NEVER, OK, UNSUPPORTED
 from checkers.columns.rows import OBJECT, flat, read_mops, read_operations
+from checkers.columns.spans import spread
 
 SCHEMA: Final = pa.schema(
     [
@@ -25,19 +26,17 @@ SCHEMA: Final = pa.schema(
 """`complete` is NEVER unless the operation is ok or failed; `nil` is 1 where the value (stored as 0) is nil."""
 
 
-def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], spread: frozenset[int] = frozenset()) -> pa.RecordBatch:
-    """One row a micro-operation of clients; kinds in `spread` have lists, which become one row an element (and one of
+def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], listed: frozenset[int] = frozenset()) -> pa.RecordBatch:
+    """One row a micro-operation of clients; kinds in `listed` have lists, which become one row an element (and one of
     kind `-1 - kind` for the operation itself). What fits no kind, and lists elsewhere, become UNSUPPORTED."""
     operations = read_operations(batch)
     mops = read_mops(batch, operations, np.ones(len(operations.row), np.bool_), kinds)
     kind = mops.kind.copy()
-    lists = np.isin(kind, list(spread))
+    lists = np.isin(kind, list(listed))
     kind[mops.listed & ~lists] = UNSUPPORTED
-    lengths = np.where(mops.listed & lists, mops.list_stop - mops.list_start, 0)
-    rows = np.concatenate((np.arange(len(kind)), np.repeat(np.arange(len(kind)), lengths)))
-    elements = rows[len(kind) :]
-    before = np.cumsum(lengths) - lengths
-    places = np.repeat(mops.list_start - before, lengths) + np.arange(len(elements))
+    stop = np.where(mops.listed & lists, mops.list_stop, mops.list_start)
+    places, elements = spread(mops.list_start, stop)
+    rows = np.concatenate((np.arange(len(kind)), elements))
     marked = np.where(lists & (kind != UNSUPPORTED), -1 - kind, kind)
     kinds_out = np.concatenate((marked, kind[elements])).astype(np.int8)
     of = mops.of[rows]

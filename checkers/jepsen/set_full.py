@@ -22,9 +22,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.batches import exploded, ints
+from checkers.columns.batches import ints
 from checkers.columns.codes import UNSUPPORTED, Ints
 from checkers.columns.rows import COLUMNS, OBJECT, column, flat, key_at, lists_of
+from checkers.columns.spans import spread
 from checkers.engines.api import Engine
 from checkers.engines.exchange import MOST_BUCKETS, buckets_of
 from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
@@ -113,7 +114,7 @@ class SetFullFlow:
             rows = np.sort(np.concatenate((found.adds, found.reads)))
             return rows, np.zeros(len(rows), np.int64), lists_of(mops, rows)
         adds, reads = np.sort(found.adds), np.sort(found.reads)
-        which, places = exploded(mops.list_start[reads], mops.list_stop[reads])
+        places, which = spread(mops.list_start[reads], mops.list_stop[reads])
         place = self._share_of(mops.items[places]) * len(reads) + which
         sizes = np.bincount(place, minlength=self.shares * len(reads))
         sizes = np.concatenate((np.zeros(len(adds) + 1, np.int64), sizes))

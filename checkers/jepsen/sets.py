@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from checkers.columns.batches import Bools, exploded
+from checkers.columns.batches import Bools
 from checkers.columns.codes import OK, UNSUPPORTED, Ints, unsupported
 from checkers.columns.projection import places_of
 from checkers.columns.rows import (
@@ -30,6 +30,7 @@ from checkers.columns.rows import (
     read_mops,
     read_operations,
 )
+from checkers.columns.spans import spread
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
 from checkers.explain.conclude import conclude, thing, who, whose
@@ -117,7 +118,7 @@ class SetFlow:
         found = read_set_rows(batch)
         reads = _last_reads(found)
         listed = reads[found.mops.listed[reads]]
-        which, places = exploded(found.mops.list_start[listed], found.mops.list_stop[listed])
+        places, which = spread(found.mops.list_start[listed], found.mops.list_stop[listed])
         rows = np.concatenate((found.adds, reads, listed[which], found.unknown))
         sizes = (len(found.adds), len(reads), len(which), len(found.unknown))
         kind = np.repeat(np.array([ADD, READ, ITEM, UNSUPPORTED], np.int8), sizes)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.columns.codes import NEVER, Ints
+from checkers.columns.spans import spread
 
 _PAIRS_AT_ONCE = 4_000_000
 """Memory only: what is left of the visits is searched next."""
@@ -50,11 +51,7 @@ def _pairs(visit: Ints) -> tuple[Ints, Ints]:
     """All ordered pairs of different rows of equal visits (which are sorted)."""
     begins = np.flatnonzero(np.diff(visit, prepend=-1))
     sizes = np.diff(np.append(begins, len(visit)))
-    first = np.repeat(np.arange(len(visit)), np.repeat(sizes, sizes))
-    inside = np.arange(len(first)) - np.repeat(
-        np.cumsum(np.repeat(sizes, sizes)) - np.repeat(sizes, sizes), np.repeat(sizes, sizes)
-    )
-    second = np.repeat(np.repeat(begins, sizes), np.repeat(sizes, sizes)) + inside
+    second, first = spread(np.repeat(begins, sizes), np.repeat(begins + sizes, sizes))
     keep = first != second
     return first[keep], second[keep]
 

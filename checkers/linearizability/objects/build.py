@@ -10,6 +10,7 @@ import numpy.typing as npt
 from checkers.columns.codes import INFO, NEVER, NIL, OK, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import Columns
+from checkers.columns.spans import spread
 from checkers.linearizability.objects.built import Built, addresses_of, highest, lowest, make_ops, taken, without
 from checkers.linearizability.objects.inputs import MemberReads, last_without
 from checkers.linearizability.objects.kinds import (
@@ -173,9 +174,8 @@ def _with_members(rows: Columns) -> tuple[Columns, Ints]:
     elements = taken(elements, order)
     reads = np.flatnonzero((kind == MEMBERS) & (ops["chain"] >= 0))
     start = _first_of(elements, ops, reads)
-    sizes = ops["value"][reads]
-    of = np.repeat(reads, sizes)
-    at = np.repeat(start - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+    at, which = spread(start, start + ops["value"][reads])
+    of = reads[which]
     _, key = np.unique(ops["object"], return_inverse=True)
     members = np.stack((key[of], elements["value"][at], of), axis=1) if len(of) else np.empty((0, 3), np.int64)
     _, once = np.unique(together(list(members.T))[0], return_index=True)

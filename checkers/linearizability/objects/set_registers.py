@@ -12,6 +12,7 @@ import numpy as np
 
 from checkers.columns.codes import NIL, READ, WRITE, Ints, RegisterColumns
 from checkers.columns.grouping import KeyedOps
+from checkers.columns.spans import spread
 from checkers.linearizability.objects.built import Built, RegisterProjections
 from checkers.linearizability.objects.kinds import ADD, MEMBERS
 
@@ -25,20 +26,18 @@ def set_registers(built: Built) -> RegisterProjections | None:
     first, last, members = ops.sets.first, ops.sets.last, ops.sets.members
     key = np.repeat(np.arange(objects), np.diff(ops.offsets))
     reads, changes = np.flatnonzero(ops.kind == MEMBERS), np.flatnonzero(ops.kind != MEMBERS)
-    sizes = last[reads] - first[reads]
     count = len(ops.sets.removed)
     of = np.full(count, objects)
     of[ops.value[changes]] = key[changes]
-    shown_by = np.repeat(reads, sizes)
-    shown = members[np.repeat(first[reads] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))]
+    places, which = spread(first[reads], last[reads])
+    shown_by, shown = reads[which], members[places]
     of[shown] = key[shown_by]
     elements = np.argsort(of, kind="stable")
     start = np.searchsorted(of[elements], np.arange(objects + 1))
-    widths = np.diff(start)[key[reads]]
-    if int(widths.sum()) > _MOST_PAIRS:
+    if int(np.diff(start)[key[reads]].sum()) > _MOST_PAIRS:
         return None
-    row = np.repeat(reads, widths)
-    element = elements[np.repeat(start[key[reads]] - (np.cumsum(widths) - widths), widths) + np.arange(len(row))]
+    places, which = spread(start[key[reads]], start[key[reads] + 1])
+    row, element = reads[which], elements[places]
     there = np.isin(row * count + element, shown_by * count + shown)
     rows, number = np.concatenate((row, changes)), np.concatenate((element, ops.value[changes].astype(np.int64)))
     value = np.concatenate((np.where(there, 1, NIL), np.where(ops.kind[changes] == ADD, 1, NIL)))

@@ -10,12 +10,8 @@ from typing import Any
 
 from object_histories import columns, random_calls
 
-from checkers.linearizability.driver import Budget
 from checkers.linearizability.objects.build import build_set
 from checkers.linearizability.objects.built import sorted_rows
-from checkers.linearizability.objects.judge import ObjectJudgement, ObjectKernel
-from checkers.linearizability.objects.set_registers import set_registers
-from checkers.linearizability.registers.zones import INVALID
 
 
 def sets(count: int) -> Any:
@@ -38,14 +34,3 @@ def ratio(work: Callable[[Any], Any], few: Any, many: Any) -> float:
 
 def test_eight_times_the_sets_are_built_in_about_eight_times_the_time() -> None:
     assert ratio(build_set, sets(2_000), sets(16_000)) < 16
-
-
-def test_eight_times_the_sets_are_refuted_in_about_eight_times_the_time() -> None:
-    def refuted(built: Any) -> None:
-        judgement = ObjectJudgement(ObjectKernel("lin-set", 1, Budget()), built)
-        registers = set_registers(built)
-        assert registers is not None
-        judgement.project(registers)
-        assert (judgement.answers == INVALID).sum() > len(judgement.answers) // 20
-
-    assert ratio(refuted, build_set(sets(500)), build_set(sets(4_000))) < 16
