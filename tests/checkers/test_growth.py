@@ -7,6 +7,8 @@ one model Spark's frames are in this process (`frames_in_memory`); the campaign 
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from checkers.options import CheckOptions
 from checkers.transactions.stages import spark as transactions
 from checkers.transactions.stages.stretches import Sizes
 from checkers.verdict import Verdict
+
+LARGEST = 100_000_000
 
 CAMPAIGN = [(model, share) for model in KINDS for share in (0.0, 0.001, 0.01)]
 
@@ -120,21 +124,36 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(shuffle, "CELL_ROWS", 1)
 
 
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Path]:
+    """A folder for histories that are too large to be kept after the test."""
+    yield tmp_path
+    shutil.rmtree(tmp_path)
+
+
 @pytest.mark.spark
 @pytest.mark.campaign
 @pytest.mark.parametrize(("model", "share"), CAMPAIGN)
-def test_nothing_grows_on_the_driver_at_size(model: str, share: float, tmp_path: Path, spark: SparkEngine) -> None:
-    require_flat(grown(model, share, KINDS[model].most // 10, tmp_path, spark, part_rows=500_000)[0])
+def test_nothing_grows_on_the_driver_at_size(model: str, share: float, room: Path, spark: SparkEngine) -> None:
+    require_flat(grown(model, share, KINDS[model].most // 10, room, spark, part_rows=500_000)[0])
+
+
+@pytest.mark.spark
+@pytest.mark.campaign
+@pytest.mark.timeout(36_000)
+@pytest.mark.parametrize("model", [model for model, kind in KINDS.items() if kind.most * 10 >= LARGEST])
+def test_nothing_grows_on_the_driver_to_the_largest_size(model: str, room: Path, spark: SparkEngine) -> None:
+    require_flat(grown(model, 0.01, LARGEST // 10, room, spark, part_rows=10_000_000)[0])
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("model", KINDS)
-def test_ten_times_the_operations_take_about_ten_times_as_long(model: str, tmp_path: Path) -> None:
+def test_ten_times_the_operations_take_about_ten_times_as_long(model: str, room: Path) -> None:
     """A hundred times, where time goes by the square; what is there whatever is judged hides some of it, so they are
     many."""
     kind, seconds = KINDS[model], list[float]()
     for size in (1_000, 100_000, 1_000_000):  # the first of them compiles, and loads what judging needs
-        place = save(kind.make(size, 0.01), tmp_path / f"{size}.parquet", 1_000_000, kind.dictionary)
+        place = save(kind.make(size, 0.01), room / f"{size}.parquet", 1_000_000, kind.dictionary)
         verdict, took = cost(place, model, LocalEngine())
         assert verdict.valid is (not kind.refuted), verdict.reason
         seconds.append(took)
