@@ -24,7 +24,7 @@ CLEAN_SEEDS = range(1, 4)
 FOUND_BY = {
     "raft-ack-before-fsync": 1,
     "raft-forget-vote": 1,
-    "raft-commit-old-term": 1,
+    "raft-commit-old-term": 5,
     "forget-request-ids": 3,
     "raft-unsafe-membership": 15,
     "apply-uncommitted": 1,
