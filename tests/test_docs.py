@@ -23,7 +23,7 @@ PACKAGES = ("harness", "cluster", "nemesis", "workloads", "checkers", "results",
 DESIGN = ROOT / "docs" / "design"
 MECHANISM = re.compile(r"\b[GMRQ][1-9][0-9]?\b")
 CITED = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)(?:\([^`]*)?`")
-MECHANISMS_NAMED_IN = ("cluster", "harness", "nemesis", "assay")
+MECHANISMS_NAMED_IN = ("cluster", "harness", "nemesis", "assay", "tests/cluster", "tests/harness", "tests/nemesis")
 """Elsewhere such names are of phenomena: G0, G1a and G2 are Adya's."""
 BEGIN, END = "<!-- modules -->", "<!-- end of modules -->"
 

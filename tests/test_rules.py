@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "design" / "rules.md"
-ROW = re.compile(r"\| ([MQ][0-9]+) \| (.+) \| (.+) \| (.+) \|")
+ROW = re.compile(r"\| ([GRMQ][0-9]+) \| (.+) \| (.+) \| (.+) \|")
 
 
 def rows() -> list[tuple[str, str, list[str], list[str]]]:
@@ -34,7 +34,9 @@ def test_every_rule_names_places_and_tests_that_exist() -> None:
             assert test.startswith("test_") and test in functions_in(ROOT / path), each
 
 
-def test_every_mechanism_of_the_catalog_and_of_the_quorum_tables_that_are_built_has_rules() -> None:
-    expected = [f"M{number}" for number in range(1, 15)] + [f"Q{number}" for number in range(1, 9)]
+def test_every_mechanism_that_is_built_has_rules() -> None:
+    built = {"G": 10, "R": 5, "M": 14, "Q": 8}
+    expected = [f"{letter}{number}" for letter, count in built.items() for number in range(1, count + 1)]
     assert sorted({name for name, *_ in rows()}) == sorted(expected)
-    assert len(rows()) == sum(line.startswith(("| M", "| Q")) for line in PAGE.read_text().splitlines())
+    begins = tuple(f"| {letter}" for letter in built)
+    assert len(rows()) == sum(line.startswith(begins) for line in PAGE.read_text().splitlines())

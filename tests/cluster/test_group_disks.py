@@ -15,7 +15,7 @@ from harness.sim.world import World
 
 
 def test_a_leader_whose_disk_hangs_loses_its_lease_and_another_one_serves() -> None:
-    """Item 4: the lease is gone within `disk_stall_ms` and a heartbeat, whatever becomes of the hand-over."""
+    """G7: the lease is gone within `disk_stall_ms` and a heartbeat, whatever becomes of the hand-over."""
 
     async def scenario(cluster: Cluster) -> None:
         old = await cluster.started()

@@ -354,7 +354,7 @@ def test_a_full_disk_refuses_proposals_and_recovers() -> None:
 
 @pytest.mark.parametrize("cut_off", [0, 1])
 def test_a_leader_whose_disk_is_full_tries_every_voter_until_one_takes_over(cut_off: int) -> None:
-    """Item 5 of the ground: it tried one voter once, and led for good if that one could not be reached for 2 s."""
+    """G7: it tried one voter once, and led for good if that one could not be reached for 2 s."""
 
     async def scenario(cluster: Cluster) -> None:
         full = await cluster.started()
@@ -378,7 +378,7 @@ def test_a_leader_whose_disk_is_full_tries_every_voter_until_one_takes_over(cut_
 
 
 def test_a_follower_told_to_truncate_what_is_committed_stops_and_tells_its_node() -> None:
-    """Item 6 of the ground: it did so silently."""
+    """R1: it did so silently."""
 
     async def scenario(cluster: Cluster) -> None:
         leader = await cluster.started()

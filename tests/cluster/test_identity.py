@@ -98,7 +98,7 @@ def play(scenario: Callable[[OneMaster], Awaitable[None]], crashes: int = 0) -> 
 
 
 def test_masters_refuse_heartbeats_in_another_name_or_of_an_earlier_life() -> None:
-    """Item 7 of the ground: masters did not check who connects."""
+    """G9: masters did not check who connects."""
 
     async def scenario(rig: OneMaster) -> None:
         rig.start_master()

@@ -62,7 +62,7 @@ def test_a_frame_that_is_built_in_turns_is_the_same(sizes: tuple[int, ...]) -> N
 
 @pytest.mark.parametrize("length", ["full", "short"])
 def test_whatever_pages_of_the_last_frame_reached_the_disk_it_is_whole_or_absent(length: str) -> None:
-    """Item 3: every subset of the unsynced pages kept, lost or garbage; also the first lost, the last kept."""
+    """G5: every subset of the unsynced pages kept, lost or garbage; also the first lost, the last kept."""
     data, ends = log_of(*SYNCED, LAST)
     start = ends[1]
     borders = [start, *range(start - start % PAGE + PAGE, len(data), PAGE), len(data)]

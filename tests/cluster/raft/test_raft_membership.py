@@ -222,7 +222,7 @@ def test_a_snapshot_carries_the_configuration() -> None:
 
 
 def test_a_leader_that_hands_over_tries_every_healthy_voter_until_one_takes_over() -> None:
-    """Item 5 of the ground: it was tried once, with one voter, and that one was cut off."""
+    """G7: it was tried once, with one voter, and that one was cut off."""
     rig = led(size=5, spares=0)
     rig.run(200)
     for deaf in "bcd":

@@ -75,7 +75,7 @@ def test_answers_are_bounded_also_where_the_client_is_never_done() -> None:
 
 
 def test_clients_that_are_gone_leave_nothing_behind() -> None:
-    """Item 7 of the ground: request ids of clients that are gone were kept for ever, in memory and in snapshots."""
+    """G8: request ids of clients that are gone were kept for ever, in memory and in snapshots."""
     table = Sessions()
     limits = SessionLimits(silence_ns=1_000, sessions=1_000, answers=10)
     for client in range(1, 5_000):

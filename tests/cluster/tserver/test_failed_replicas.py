@@ -70,7 +70,7 @@ def damage_tab(servers: TserverRig, name: str) -> None:
 
 
 def test_a_damaged_tablet_is_quarantined_and_its_node_serves_the_others() -> None:
-    """Item 7: one damaged tablet stopped its whole node."""
+    """G7: one damaged tablet stopped its whole node."""
 
     async def scenario(servers: TserverRig) -> None:
         await two_tablets(servers)

@@ -247,7 +247,7 @@ def test_a_handler_that_raises_loses_its_call_only_and_is_reported(tmp_path: Pat
 
 
 def test_bytes_that_wait_above_the_limit_drop_no_heartbeats(tmp_path: Path) -> None:
-    """Item 7 of the ground: above a limit of queued bytes even heartbeats were dropped."""
+    """G6: above a limit of queued bytes even heartbeats were dropped."""
 
     async def main() -> None:
         heard: list[int] = []
