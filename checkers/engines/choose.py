@@ -30,7 +30,7 @@ def choose_engine(name: str, source: Source, spark: SparkOptions | None = None) 
     there is no Java, else Spark."""
     if name not in ENGINES:
         raise UserError(f"There is no engine {name!r}; the engines are {', '.join(ENGINES)}.")
-    if name == "spark" or (name == "auto" and spark is not None and spark.master is not None):
+    if name == "spark" or (name == "auto" and spark is not None and spark.names_a_master):
         return SparkEngine(spark)
     if name == "auto" and not fits_locally(source) and shutil.which("java") is not None:
         return SparkEngine(spark)

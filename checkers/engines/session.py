@@ -59,6 +59,10 @@ class SparkOptions:
     settings: tuple[tuple[str, str], ...] = ()
     archive: Path | None = None
 
+    @property
+    def names_a_master(self) -> bool:
+        return self.master is not None or "spark.master" in dict(self.settings)
+
 
 def check_java() -> Path:
     """The Java runtime that Spark will use; raises UserError unless there is one that starts."""
@@ -74,6 +78,8 @@ def check_java() -> Path:
 
 def start_session(options: SparkOptions) -> Any:
     """A quiet session; raises UserError without Java and for a cluster or settings that can't judge."""
+    if options.archive is not None and not options.archive.is_file():
+        raise UserError(f"There is no archive {options.archive}; `assay pack` makes one.")
     java = check_java()
     logging.getLogger("py4j").setLevel(logging.ERROR)
     told = _submitted() | dict(options.settings)
@@ -180,8 +186,6 @@ def _cluster_settings(archive: Path | None) -> dict[str, str]:
     planned |= {f"spark.executorEnv.{EXECUTOR}": "1"}
     if archive is None:
         return planned
-    if not archive.is_file():
-        raise UserError(f"There is no archive {archive}; `assay pack` makes one.")
     return planned | {"spark.archives": f"{archive.resolve()}#{_UNPACKED}"}
 
 
@@ -321,7 +325,7 @@ def _jvm_options(java: Path) -> str:
 
 
 def _quiet_start(settings: Mapping[str, str]) -> Any:
-    """Start with the JVM's chatter on standard error held back; it is shown only if the start fails.
+    """Start with what the JVM says on standard output and error held back; it is looked at only if the start fails.
 
     Spark takes SIGINT for itself; it is given back, so that ctrl-c ends a run in order while Spark judges it.
     """
@@ -331,10 +335,12 @@ def _quiet_start(settings: Mapping[str, str]) -> Any:
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
+    sys.stdout.flush()
     sys.stderr.flush()
     with scratch_file() as chatter:
-        kept = os.dup(2)
-        os.dup2(chatter.fileno(), 2)
+        kept = {stream: os.dup(stream) for stream in (1, 2)}
+        for stream in kept:
+            os.dup2(chatter.fileno(), stream)
         try:
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel("OFF")
@@ -344,8 +350,9 @@ def _quiet_start(settings: Mapping[str, str]) -> Any:
             said = f"{error}\n{chatter.read().decode(errors='replace')}"
             raise UserError(f"Spark does not start on {settings['spark.master']}: {why_not_started(said)}.") from error
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            for stream, before in kept.items():
+                os.dup2(before, stream)
+                os.close(before)
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, on_interrupt)
 
@@ -361,7 +368,7 @@ def why_not_started(said: str) -> str:
         if found := re.findall(pattern, said, re.MULTILINE):
             return str(found[-1]).strip().rstrip(".")
     lines = [line.strip() for line in said.splitlines() if line.strip() and not _CHATTER.match(line)]
-    return re.sub(r"^\[[A-Z_]+\] ", "", lines[-1]).rstrip(".") if lines else "it says nothing"
+    return re.sub(r"^\[[A-Z_.]+\] ", "", lines[-1]).rstrip(".") if lines else "it says nothing"
 
 
 _CHATTER: Final = re.compile(
@@ -417,4 +424,6 @@ def worker_fault(error: BaseException) -> UserError | None:
             return UserError(sentence(found))
     if "SparkContext was shut down" in text or "stopped SparkContext" in text:
         return UserError("The Spark cluster ended our session (is the master still there?); nothing was judged.")
+    if type(error).__module__.startswith(("pyspark.", "py4j.")) and "Traceback (most recent call last)" not in text:
+        return UserError(f"Spark could not judge: {why_not_started(text)}.")  # none of ours: its settings, mostly
     return None

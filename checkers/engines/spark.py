@@ -87,9 +87,9 @@ class SparkEngine:
             return
         reader = source.saved.absolute()
         pieces = min(self.parts(source.rows, _ROWS_VERIFIED), max(1, reader.manifest.groups))
-        looked_at = mapped(self.numbers(pieces, pieces), PieceVerifier(reader, pieces), VERIFIED)
-        met = looked_at.repartition(pieces, "bucket").sortWithinPartitions("bucket")
         try:
+            looked_at = mapped(self.numbers(pieces, pieces), PieceVerifier(reader, pieces), VERIFIED)
+            met = looked_at.repartition(pieces, "bucket").sortWithinPartitions("bucket")
             told = self.collected(mapped(met, BucketVerifier(reader), VERIFIED))
         except (UserError, HarnessError):
             raise
@@ -121,8 +121,9 @@ class SparkEngine:
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once."""
-        return max(1, self._started().sparkContext.defaultParallelism)
+        """How many tasks run at once; `spark.default.parallelism` says something else."""
+        context = self._started().sparkContext._jsc.sc()
+        return max(1, context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
     def task_bytes(self) -> int:
         """What the Python side of one task may take, by the session's settings (`session.planned_task_bytes`)."""
@@ -161,6 +162,11 @@ class SparkEngine:
             except UserError as refused:
                 self._refused = refused
                 raise
+            except Exception as error:
+                self._refused = worker_fault(error)
+                if self._refused is None:
+                    raise
+                raise self._refused from error
         return self._session
 
     def close(self) -> None:

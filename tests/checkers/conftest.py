@@ -24,6 +24,9 @@ from tests.support.standalone_cluster import Cluster, standalone_cluster
 
 ON_CLUSTER = "cluster"
 
+PARALLELISM = ("spark.default.parallelism", "7")
+"""A setting of the user's that says nothing of how many tasks run at once."""
+
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -50,7 +53,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkEngine]:
         lent: Cluster = request.getfixturevalue("cluster")
         engine = SparkEngine(SparkOptions(lent.master, lent.settings(), request.getfixturevalue("archive")))
     else:
-        engine = SparkEngine(SparkOptions(asked)) if asked else SparkEngine()
+        engine = SparkEngine(SparkOptions(asked, settings=(PARALLELISM,)))
     yield engine
     engine.close()
 

@@ -119,9 +119,15 @@ class Driver:
 
     def __init__(self, cores: int) -> None:
         tracker = SimpleNamespace(getExecutorInfos=lambda: [None])
-        java = SimpleNamespace(sc=lambda: SimpleNamespace(statusTracker=lambda: tracker))
+        profiles = SimpleNamespace(defaultResourceProfile=lambda: None)
+        context = SimpleNamespace(
+            statusTracker=lambda: tracker,
+            resourceProfileManager=lambda: profiles,
+            maxNumConcurrentTasks=lambda _: cores,
+        )
+        java = SimpleNamespace(sc=lambda: context)
         settings = SimpleNamespace(getAll=lambda: [("spark.master", f"local[{cores}]")])
-        self.sparkContext = SimpleNamespace(defaultParallelism=cores, getConf=lambda: settings, _jsc=java)
+        self.sparkContext = SimpleNamespace(getConf=lambda: settings, _jsc=java)
 
     def range(self, begin: int, end: int, step: int, parts: int) -> Frame:
         numbers = [list(range(begin + part, end, parts)) for part in range(parts)]

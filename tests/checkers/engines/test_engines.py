@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -39,6 +40,13 @@ def both(source: Source, model: str, spark: SparkEngine, options: CheckOptions =
     assert other.engine == "spark"
     assert msgspec.structs.replace(other, engine="local", seconds=0.0) == msgspec.structs.replace(one, seconds=0.0)
     return one
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(os.environ.get("ASSAY_TEST_SPARK") is not None, reason="of another session than this machine's")
+def test_what_runs_at_once_is_what_there_are_cores_for(spark: SparkEngine) -> None:
+    """By `spark.default.parallelism`, which the session has, tasks were given too little memory, and were unknown."""
+    assert spark.cores == os.cpu_count()
 
 
 @pytest.mark.spark

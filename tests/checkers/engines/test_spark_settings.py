@@ -12,9 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import IllegalArgumentException, PythonException
 
 from assay.check_command import spark_options
 from checkers.engines import session, spark
+from checkers.engines.choose import choose_engine
 from checkers.engines.session import (
     SparkOptions,
     local_heap_mib,
@@ -27,6 +29,7 @@ from checkers.engines.session import (
     worker_fault,
 )
 from checkers.engines.spark import SparkEngine
+from checkers.importers.detect import open_source
 from checkers.made.examples import EXAMPLES
 from harness.errors import UserError
 
@@ -197,10 +200,17 @@ def test_a_jvm_that_dies_as_it_starts_is_one_sentence(launcher: str, tmp_path: P
     assert "Spark does not start on local[*]: " in line and "WARNING" not in line and "exited" in line
 
 
-def test_an_archive_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "require_answer", lambda master: None)
-    with pytest.raises(UserError, match=r"There is no archive .*`assay pack` makes one"):
-        start_session(SparkOptions("spark://localhost:1", archive=tmp_path / "none.tar.gz"))
+def test_an_archive_that_is_not_there_is_told(tmp_path: Path) -> None:
+    for master in ("spark://localhost:1", "local[1]"):
+        with pytest.raises(UserError, match=r"There is no archive .*`assay pack` makes one"):
+            start_session(SparkOptions(master, archive=tmp_path / "none.tar.gz"))
+
+
+def test_a_master_among_the_settings_is_one_that_was_named() -> None:
+    source = open_source(EXAMPLE)
+    named = SparkOptions(settings=(("spark.master", "spark://127.0.0.1:1"),))
+    assert choose_engine("auto", source, named).name == "spark"
+    assert choose_engine("auto", source, SparkOptions(settings=(("spark.a", "1"),))).name == "local"
 
 
 @pytest.mark.parametrize("text", ["spark.executor.memory", "executor.memory=2g", "", "=1"])
@@ -266,6 +276,13 @@ def test_what_workers_die_of_is_one_sentence(said: str, sentence: str) -> None:
     fault = worker_fault(RuntimeError(f"Job aborted due to stage failure\n{said}\n\tat java.lang…"))
     assert fault is not None and sentence in str(fault) and "\n" not in str(fault)
     assert worker_fault(RuntimeError("IndexError: list index out of range")) is None
+
+
+def test_what_spark_itself_refuses_is_one_sentence_and_a_bug_of_ours_is_none() -> None:
+    refused = IllegalArgumentException("[INVALID_CONF_VALUE] The value '-1' is invalid.\n\tat org.apache…")
+    assert str(worker_fault(refused)) == "Spark could not judge: The value '-1' is invalid."
+    ours = PythonException('[UDF] An exception\nTraceback (most recent call last):\n  File "x.py"\nIndexError: 7')
+    assert worker_fault(ours) is None
 
 
 def test_a_jvm_here_that_died_is_one_sentence() -> None:
