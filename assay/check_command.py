@@ -19,7 +19,7 @@ from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.verdict import Validity, as_object, worst
 from harness.errors import HarnessError, UnwritableError, UserError
-from harness.history.address import exists, place_of
+from harness.history.address import Place, exists, place_of
 from harness.rundir import is_run, open_run
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
@@ -42,7 +42,7 @@ class CheckRequest:
 
 
 def check_and_report(
-    paths: Sequence[Path], request: CheckRequest, json_output: bool, report: Path | None = None
+    paths: Sequence[Place | str], request: CheckRequest, json_output: bool, report: Path | None = None
 ) -> int:
     """Judge every input, print the verdicts, draw them to `report` if given, return the exit code of the worst finding.
 
@@ -92,29 +92,32 @@ def draw(report: Path, objects: Sequence[dict[str, Any]], errors: Sequence[UserE
     return 0
 
 
-def require_runs(paths: Sequence[Path]) -> None:
+def require_runs(paths: Sequence[Place | str]) -> None:
     """Raise UserError for a path that is no run directory: its history could be judged only by a named model."""
-    for path in paths:
-        if not exists(place_of(path)):
-            raise UserError(f"There is no file or run directory {path}.")
-        if not is_run(path):
-            raise UserError(f"{path} is not the directory of a run; name what to check it for with --model.")
+    for place in map(place_of, paths):
+        if not exists(place):
+            raise UserError(f"There is no file or run directory {place}.")
+        if not isinstance(place, Path) or not is_run(place):
+            raise UserError(f"{place} is not the directory of a run; name what to check it for with --model.")
 
 
-def judged(path: Path, request: CheckRequest) -> dict[str, Any]:
+def judged(named: Place | str, request: CheckRequest) -> dict[str, Any]:
     """The verdict on one input as the object that `--json` prints."""
-    place = place_of(path)
+    place = place_of(named)
     if not exists(place):
         raise UserError(f"There is no file or run directory {place}.")
     with working(f"checking {place}"):
         if request.model is not None:
             verdict = check(place, request.model, engine=request.engine, format=request.format, options=request.options)
-            return whole_or_unknown(path, {"input": str(place), **as_object(verdict)})
-        return judged_run(path, request)
+            return whole_or_unknown(place, {"input": str(place), **as_object(verdict)})
+        assert isinstance(place, Path)  # `require_runs`
+        return judged_run(place, request)
 
 
-def whole_or_unknown(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+def whole_or_unknown(path: Place, found: dict[str, Any]) -> dict[str, Any]:
     """A verdict by a named model; a run that is not valid as a whole is not valid by that either."""
+    if not isinstance(path, Path):
+        return found
     logs = found["model"] == "logs"  # Those of a history within a run are the run's.
     folder = path.parent if logs and not is_run(path) else path
     if found["valid"] is not True or not is_run(folder):
@@ -241,7 +244,7 @@ def print_error(error: Exception) -> None:
 
 
 def one_kind_of_input(
-    paths: Sequence[Path], manifest: Path | None, model: str | None, format: str, report: Path | None
+    paths: Sequence[Place | str], manifest: Path | None, model: str | None, format: str, report: Path | None
 ) -> None:
     """Raise UserError unless there are histories or a table, not both; a table names its models and formats, and its
     verdicts are compared, not drawn."""

@@ -136,7 +136,7 @@ def run(
 
 @app.command()
 def check(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Run directories or history files.")] = None,
+    paths: Annotated[list[str] | None, typer.Argument(help="Run directories or history files.")] = None,
     model: Annotated[str | None, typer.Option(help="What to check a file for; see `assay list models`.")] = None,
     format: Annotated[str, typer.Option(help="The files' format; auto detects it.")] = "auto",
     engine: Annotated[str, typer.Option(help="auto, local or spark.")] = "auto",
@@ -187,8 +187,8 @@ def check(
 
 @app.command()
 def export(
-    path: Annotated[Path, typer.Argument(metavar="SOURCE", help="A run directory or a history file.")],
-    to: Annotated[Path | None, typer.Option(help="The file to write; of a run its history.edn if not given.")] = None,
+    path: Annotated[str, typer.Argument(metavar="SOURCE", help="A run directory or a history file.")],
+    to: Annotated[str | None, typer.Option(help="The file to write; of a run its history.edn if not given.")] = None,
     format: Annotated[str, typer.Option(help="The source's format; auto detects it.")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
     part_rows: Annotated[int, typer.Option(min=1, help="At most so many operations in a part.")] = 10_000_000,
@@ -205,8 +205,8 @@ def export(
 
 @app.command(name="import")
 def import_(
-    path: Annotated[Path, typer.Argument(help="A run directory or a history file in any format of `assay check`.")],
-    to: Annotated[Path, typer.Option(help="Where to write: a path, or an address such as s3://bucket/name.")],
+    path: Annotated[str, typer.Argument(help="A run directory or a history file in any format of `assay check`.")],
+    to: Annotated[str, typer.Option(help="Where to write: a path, or an address such as s3://bucket/name.")],
     format: Annotated[str, typer.Option(help="As in `assay check`.")] = "auto",
     part_rows: Annotated[int, typer.Option(min=1, help="At most so many operations in a part.")] = 10_000_000,
     debug: Debug = False,
@@ -222,7 +222,7 @@ def import_(
 @app.command()
 def generate(
     model: Annotated[str, typer.Argument(help="What the history is to be judged by; see `assay list models`.")],
-    to: Annotated[Path, typer.Option(help="Where to write: a path, or an address such as s3://bucket/name.")],
+    to: Annotated[str, typer.Option(help="Where to write: a path, or an address such as s3://bucket/name.")],
     operations: Annotated[int, typer.Option(min=1, help="How many operations.")] = 10_000,
     keys: Annotated[int | None, typer.Option(min=1, help="On how many keys (accounts, partitions, tables).")] = None,
     anomaly: Annotated[

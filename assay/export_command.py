@@ -9,12 +9,13 @@ from assay.progress import working
 from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
 from harness.errors import NoScratchError, UnwritableError, UserError
+from harness.history.address import Place, exists, place_of
 from harness.history.parts import PART_ROWS
 from harness.rundir import is_run, open_run
 
 
 def export_history(
-    path: Path, to: Path | None, format: str, overwrite: bool, part_rows: int = PART_ROWS
+    named: Place | str, to: Place | str | None, format: str, overwrite: bool, part_rows: int = PART_ROWS
 ) -> Iterator[str]:
     """Write the history at `path` to a file (of a run: its `history.edn` unless told), or to a folder of parts if
     it has more than `part_rows` operations, and say what was written.
@@ -22,7 +23,8 @@ def export_history(
     Raises UserError for a history that can't be read or said in Jepsen's form and for a file that is there already,
     UnwritableError if it can't be written.
     """
-    if not path.exists():
+    path = place_of(named)
+    if not exists(path):
         raise UserError(f"There is no file or run directory {path}.")
     target = _target(path, to, overwrite)
     with working(f"exporting {path}"):
@@ -42,11 +44,10 @@ def export_history(
         yield "  A failed compare-and-set found another value here; check the copy with --failed-cas observed."
 
 
-def _target(path: Path, to: Path | None, overwrite: bool) -> Path:
-    if to is None:
-        if not is_run(path):
-            raise UserError(f"{path} is not the directory of a run; name the file to write with --to.")
-        to = open_run(path).history_edn
+def _target(path: Place, named: Place | str | None, overwrite: bool) -> Path:
+    to = _in_run(path) if named is None else place_of(named)
+    if not isinstance(to, Path):
+        raise UserError(f"{to}: EDN is written to a path, not to an address.")
     if not to.parent.is_dir():
         raise UserError(f"There is no directory {to.parent} for the history {to.name}.")
     if to.is_dir():
@@ -54,3 +55,9 @@ def _target(path: Path, to: Path | None, overwrite: bool) -> Path:
     if to.exists() and not overwrite:
         raise UserError(f"{to} is there already; name another file with --to, or replace it with --overwrite.")
     return to
+
+
+def _in_run(path: Place) -> Path:
+    if not isinstance(path, Path) or not is_run(path):
+        raise UserError(f"{path} is not the directory of a run; name the file to write with --to.")
+    return open_run(path).history_edn

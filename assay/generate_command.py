@@ -23,7 +23,7 @@ FORMATS: Final = ("parquet", "edn")
 class Target:
     """Where a history is written, in which format, and how many operations are in a part of it."""
 
-    to: Path
+    to: Place | str
     format: str = "parquet"
     part_rows: int = PART_ROWS
 

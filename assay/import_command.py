@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -13,11 +12,11 @@ from checkers.importers.detect import open_source
 from checkers.source import Source
 from harness.columns import SCHEMA
 from harness.errors import UserError
-from harness.history.address import exists, one_line, place_of
+from harness.history.address import Place, exists, one_line, place_of
 from harness.history.parts import PART_ROWS, write_history
 
 
-def import_history(path: Path, to: Path, format: str, part_rows: int = PART_ROWS) -> Iterator[str]:
+def import_history(path: Place | str, to: Place | str, format: str, part_rows: int = PART_ROWS) -> Iterator[str]:
     """Write the history at `path` to another place, in parts of at most so many operations, and say what was written.
 
     Raises UserError for a history that can't be read, or that says more than a saved one can, and for a place at which
@@ -26,8 +25,8 @@ def import_history(path: Path, to: Path, format: str, part_rows: int = PART_ROWS
     place = place_of(to)
     if exists(place):
         raise UserError(f"{place} is there already; name another place with --to.")
-    with working(f"importing {path}"):
-        source = open_source(path, format)
+    with working(f"importing {place_of(path)}"):
+        source = open_source(place_of(path), format)
         _require_said(source)
         rows = write_history(_read(source), place, part_rows=part_rows, dictionary=_dictionary(source))
     yield f"{place}: {rows} operations"

@@ -121,7 +121,7 @@ class SparkEngine:
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once; `spark.default.parallelism` says something else."""
+        """How many tasks run at once, whatever parallelism a setting asks for."""
         context = self._started().sparkContext._jsc.sc()
         return max(1, context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 

@@ -27,8 +27,8 @@ _SCHEMES: Final = {
 }
 """What users write, and what pyarrow calls it."""
 
-_URL: Final = re.compile(r"(\w+):/{1,2}([^/].*)", re.DOTALL)
-"""One slash is what `pathlib.Path` leaves of two."""
+_URL: Final = re.compile(r"(\w+):(?://(?=.)|/(?=[^/]))(.+)", re.DOTALL)
+"""One slash is what `pathlib.Path` leaves of two. Two without a host behind them (`hdfs:///x`) are of the default."""
 
 _PATIENCE: Final = "retry_limit_seconds"
 _PATIENCE_S: Final = 30
@@ -67,11 +67,12 @@ def place_of(named: Path | Address | str) -> Place:
     if text.startswith("file:"):
         return Path(unquote(text.removeprefix("file:").removeprefix("//")))
     url = _URL.fullmatch(text)
-    if url is None or (url[1] not in _SCHEMES and "://" not in text):
+    scheme = None if url is None else _SCHEMES.get(url[1].lower())
+    if url is None or (scheme is None and "://" not in text):
         return Path(named)
-    if url[1] not in _SCHEMES:
-        raise UserError(f"{text}: assay reads paths and {', '.join(f'{scheme}://' for scheme in _SCHEMES)}.")
-    return Address(f"{_SCHEMES[url[1]]}://{url[2]}")
+    if scheme is None:
+        raise UserError(f"{text}: assay reads paths and {', '.join(f'{each}://' for each in _SCHEMES)}.")
+    return Address(f"{scheme}://{url[2]}")
 
 
 def file_system(place: Place) -> tuple[Any, str]:

@@ -168,6 +168,33 @@ def test_an_address_without_its_connector(
         assert (answer.code, answer.out) == (254, "") and told in answer.complaint
 
 
+def test_addresses_come_from_the_command_line_as_they_were_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `Path` has one slash where an address has two or three."""
+    asked: list[str] = []
+
+    def refuse(root: str) -> None:
+        asked.append(root)
+        raise UserError("no file system here")
+
+    monkeypatch.setattr(address, "_connected", refuse)
+    never = tmp_path / "never"
+    for named, root in (("hdfs:///user/h", "hdfs://"), ("S3://b/x", "s3://b"), ("viewfs://c/h", "viewfs://c")):
+        for command in (("check", named, "--model", "register"), ("export", named), ("import", named, "--to", never)):
+            assert assay(capsys, *command).code == 254
+        assert assay(capsys, "generate", "register", "--to", named).code == 254
+        assert asked == [root] * 4
+        asked.clear()
+    for command in (("check", "abc://b/x", "--model", "register"), ("generate", "register", "--to", "abc://b/x")):
+        answer = assay(capsys, *command)
+        assert answer.code == 254 and "abc://b/x: assay reads paths and s3://" in answer.complaint
+    source = tmp_path / "h.parquet"
+    write_history(register_batches(RegisterShape(10)), source)
+    answer = assay(capsys, "export", source, "--to", "s3://b/x.edn")
+    assert answer.code == 254 and "EDN is written to a path, not to an address" in answer.complaint
+
+
 def test_without_hadoop_s_library_hdfs_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     answer = assay(capsys, "check", "hdfs://127.0.0.1:1/h", "--model", "register")
     assert (answer.code, answer.out) == (254, "") and "hdfs://127.0.0.1:1" in answer.complaint
