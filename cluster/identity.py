@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from cluster.log.envelope import either, twice
+from cluster.log.envelope import read_twice, twice
 from cluster.nodelog import node_logger
 from cluster.wire.messages import ErrorReply
 from harness.ports import Disk, Peer
@@ -74,9 +74,10 @@ async def read_identity(disk: Disk, cluster_id: str, node_id: str) -> str | None
     """The server id on a disk, None on a new one; raises ForeignDisk, CorruptLog."""
     if IDENTITY_FILE not in disk.list(IDENTITY_FILE):
         return None
-    found = _decode_identity(either(_IDENTITY_KIND, await disk.read(IDENTITY_FILE)))
+    found = _decode_identity(await read_twice(disk, IDENTITY_FILE, _IDENTITY_KIND))
     if found.cluster_id != cluster_id or node_of(found.server_id) != node_id:
-        raise ForeignDisk(f"the disk belongs to server {found.server_id} of cluster {found.cluster_id}")
+        whose, ours = f"server {found.server_id} of cluster {found.cluster_id}", f"node {node_id} of {cluster_id}"
+        raise ForeignDisk(f"{IDENTITY_FILE}: the disk belongs to {whose}, and not to {ours}")
     return found.server_id
 
 

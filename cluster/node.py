@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -21,15 +21,16 @@ import msgspec
 
 from cluster.config import NodeConfig, load_config
 from cluster.group_spec import OnFailure
-from cluster.identity import format_disk, identify, named_cluster
-from cluster.log.envelope import either, twice
+from cluster.identity import ForeignDisk, format_disk, identify, named_cluster, read_identity
+from cluster.log.envelope import CorruptLog, read_twice, twice
+from cluster.log.frames import OtherVersion
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.observer import UNOBSERVED, Observer
 from cluster.store.node_clock import NodeClock
 from cluster.wire.clocked import ClockedNetwork
 from cluster.wire.messages import WIRE_VERSION
 from harness.errors import UserError
-from harness.ports import Hello, Peer, Ports
+from harness.ports import Address, Hello, Listener, Peer, Ports
 from harness.real.clock import RealClock
 from harness.real.disk import RealDisk
 from harness.real.ports import real_ports
@@ -39,6 +40,13 @@ INCARNATION_FILE = "incarnation"
 _YOUNG_OBJECTS, _YOUNG_PASSES = 700, 10
 _GARBAGE_S, _LONG_S = 0.25, 0.002
 _INCARNATION_KIND = 18
+
+_UNUSABLE: tuple[tuple[type[Exception], int, str], ...] = (
+    (OtherVersion, 254, "start the program that wrote it, or give the node an empty data_dir"),
+    (ForeignDisk, 254, "give the node a data_dir of its own"),
+    (CorruptLog, 1, "keep the directory aside and give the node an empty one, on which it begins as a new server"),
+)
+"""What is wrong with a data directory, with the exit code and what to do."""
 
 
 class NodeServer(Protocol):
@@ -90,7 +98,7 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = UNOBSE
     ports = replace(ports, network=ClockedNetwork(ports.network, clock))
     server = make_server(ports, config, fail, observer, clock)
     await server.start()
-    listener = await ports.network.listen(config.listen, server.on_call, server.on_notify)
+    listener = await _listen(ports, config.listen, server)
     log.info("listening at %s", listener.address)
     try:
         await failure
@@ -101,14 +109,22 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = UNOBSE
         log.info("stopped")
 
 
+async def _listen(ports: Ports, address: Address, server: NodeServer) -> Listener:
+    try:
+        return await ports.network.listen(address, server.on_call, server.on_notify)
+    except OSError as error:
+        raise UserError(f"The node can't listen at {address}: {error.strerror or error}.") from error
+    except (ValueError, OverflowError) as error:
+        raise UserError(f"The node can't listen at {address}: that is not HOST:PORT.") from error
+
+
 # ---- the real entry ----
 
 
 @contextmanager
 def sole_process(directory: Path) -> Iterator[None]:
     """Keep every other process out of the data directory, as long as this one lives; raises UserError if one is in."""
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory, os.O_RDONLY)
+    descriptor = _opened(directory)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -118,22 +134,27 @@ def sole_process(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _opened(directory: Path) -> int:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"The data directory {directory} can't be used: {error.strerror}.") from error
+
+
 async def next_incarnation(directory: Path) -> int:
     """Count this start in the node's data directory; durable when it returns.
 
     An empty directory counts on from the microseconds since the epoch: above every incarnation that the node had
     before its disk was replaced, which peers remember.
     """
-    disk = RealDisk(directory)
-    try:
+    with closing(RealDisk(directory)) as disk:
         known = INCARNATION_FILE in disk.list(INCARNATION_FILE)
         before = RealClock().wall_ns() // 1_000
         if known:
-            before = int(either(_INCARNATION_KIND, await disk.read(INCARNATION_FILE)))
+            before = int(await read_twice(disk, INCARNATION_FILE, _INCARNATION_KIND))
         incarnation = before + 1
         await disk.write_atomic(INCARNATION_FILE, twice(_INCARNATION_KIND, b"%d" % incarnation))
-    finally:
-        disk.close()
     return incarnation
 
 
@@ -157,6 +178,8 @@ async def run_process(config: NodeConfig) -> None:
     if task is not None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with closing(RealDisk(Path(config.data_dir))) as disk:
+        await read_identity(disk, config.cluster_id, config.node_id)  # on another's disk nothing is counted
     incarnation = await next_incarnation(Path(config.data_dir))
     hello = Hello(named_cluster(config.cluster_id, config.flaws), config.node_id, incarnation, WIRE_VERSION)
     seed = random.Random(f"{config.seed}/{config.node_id}/{incarnation}").getrandbits(64)
@@ -172,11 +195,8 @@ async def run_process(config: NodeConfig) -> None:
 
 async def format_process(config: NodeConfig) -> None:
     """Format the data directory, as part of the node's installation."""
-    disk = RealDisk(Path(config.data_dir))
-    try:
+    with closing(RealDisk(Path(config.data_dir))) as disk:
         await format_disk(disk, config.cluster_id, config.node_id)
-    finally:
-        disk.close()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -202,10 +222,18 @@ def main(arguments: Sequence[str]) -> int:
     except UserError as error:
         log.error("%s", error)
         return 254
+    except tuple(kind for kind, _, _ in _UNUSABLE) as error:
+        return _tell_unusable(log, config, error)
     except Exception:  # whatever it was, the node is unfit to go on: say so in its log and end as a crash
         log.exception("%s: the node stops", config.node_id)
         return 1
     return 0
+
+
+def _tell_unusable(log: logging.Logger, config: NodeConfig, error: Exception) -> int:
+    code, remedy = next((code, remedy) for kind, code, remedy in _UNUSABLE if isinstance(error, kind))
+    log.error("%s: in the data directory %s, %s; %s.", config.node_id, config.data_dir, error, remedy)
+    return code
 
 
 def _read_config(arguments: Sequence[str]) -> NodeConfig:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 import zlib
 
+from harness.ports import Disk
+
 FORMAT_VERSION = 1
 
 HEADER = struct.Struct("<2sBBII")
@@ -40,6 +42,15 @@ def either(kind: int, data: bytes) -> bytes:
         return unframe(kind, data)
     except CorruptLog:
         return unframe(kind, data[len(data) // 2 :])
+
+
+async def read_twice(disk: Disk, path: str, kind: int) -> bytes:
+    """The payload of a file that `twice` made; raises CorruptLog with its path where both copies are damaged."""
+    data = await disk.read(path)
+    try:
+        return either(kind, data)
+    except CorruptLog as error:
+        raise CorruptLog(f"{path}: {error}") from error
 
 
 def unframe(kind: int, data: bytes) -> bytes:

@@ -50,7 +50,7 @@ _TURN = 512 * _BLOCK
 
 
 class OtherVersion(Exception):
-    """The log was written by a program of another format version: one sentence, nothing was changed."""
+    """The log was written by a program of another format version; its message names the file where one is known."""
 
 
 class Slot(msgspec.Struct, frozen=True, array_like=True):
@@ -233,7 +233,7 @@ def _head_at(data: bytes, position: int, salt: int) -> _FrameHead | None:
     if zlib.crc32(data[position : position + _CHECKED.size], salt) != check:
         return None
     if version != LOG_VERSION:
-        raise OtherVersion(f"The node's log has format version {version}; this program reads {LOG_VERSION}.")
+        raise OtherVersion(f"the log has format version {version}; this program reads {LOG_VERSION}")
     head = _FrameHead(offset, index_length, body_length, index_crc)
     return head if position == (offset if magic == _HEAD else head.trailer) else None
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from cluster.log.frames import LogRecord, Scan, build, build_in_turns, scan
+from cluster.log.frames import LogRecord, OtherVersion, Scan, build, build_in_turns, scan
 from harness.ports import Clock, Disk
 
 DIRECTORY_PATH = "log"
@@ -72,7 +72,10 @@ class Segments:
         self._segments = sorted((each for each in found if each is not None), key=lambda each: each.number)
         for segment in self._segments:
             data = await self._disk.read(segment.path)
-            contents = scan(data, segment.salt, sealed=segment is not self.current)
+            try:
+                contents = scan(data, segment.salt, sealed=segment is not self.current)
+            except OtherVersion as error:
+                raise OtherVersion(f"{segment.path}: {error}") from error
             segment.size = contents.length
             take(segment, contents, data)
             if segment is self.current:

@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from cluster.log.envelope import CorruptLog, either, twice
+from cluster.log.envelope import CorruptLog, read_twice, twice
 from harness.ports import Clock, Disk
 
 IDS_FILE = "mutation-ids"
@@ -162,7 +162,7 @@ async def _read(disk: Disk) -> int | None:
     """The bound that was reserved last; None where nothing ever was."""
     if IDS_FILE not in disk.list(IDS_FILE):
         return None
-    found = either(_IDS_KIND, await disk.read(IDS_FILE))
+    found = await read_twice(disk, IDS_FILE, _IDS_KIND)
     if len(found) != 8:
-        raise CorruptLog("the reservation of mutation ids is no number")
+        raise CorruptLog(f"{IDS_FILE}: the reservation of mutation ids is no number")
     return int.from_bytes(found, "big")

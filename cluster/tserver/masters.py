@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cluster.log.envelope import CorruptLog, either, twice
+from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.wire.messages import Replica, encode
 from harness.ports import Disk
 
@@ -36,6 +36,6 @@ async def load(disk: Disk) -> KnownMasters | None:
     if MASTERS_FILE not in disk.list(MASTERS_FILE):
         return None
     try:
-        return _decode(either(_MASTERS_KIND, await disk.read(MASTERS_FILE)))
+        return _decode(await read_twice(disk, MASTERS_FILE, _MASTERS_KIND))
     except CorruptLog:
         return None

@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from cluster.log.envelope import CorruptLog, either, twice
+from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.raft.types import HardState, OpId
 from cluster.wire.messages import CreateTablet, encode
 from harness.ports import Disk
@@ -62,7 +62,7 @@ async def load_all(disk: Disk) -> tuple[list[TabletMeta], dict[str, str]]:
     damaged: dict[str, str] = {}
     for path in [path for path in disk.list(f"{TABLETS_DIRECTORY}/") if path.endswith(_SUFFIX)]:
         try:
-            found.append(_decode_meta(either(_META_KIND, await disk.read(path))))
+            found.append(_decode_meta(await read_twice(disk, path, _META_KIND)))
         except CorruptLog as error:
-            damaged[path.removeprefix(f"{TABLETS_DIRECTORY}/").removesuffix(_SUFFIX)] = f"{path}: {error}"
+            damaged[path.removeprefix(f"{TABLETS_DIRECTORY}/").removesuffix(_SUFFIX)] = str(error)
     return found, damaged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from cluster.config import Knobs, NodeConfig, dump_config, load_config
+from cluster.identity import format_disk
+from cluster.log import frames
+from cluster.log.node import NodeLog
 from cluster.node import next_incarnation, sole_process, tend_garbage
 from cluster.wire.messages import (
     WIRE_VERSION,
@@ -220,14 +224,82 @@ def test_a_bad_configuration_is_refused_in_one_line(tmp_path: Path, text: str, r
     assert ended.stderr.count("\n") == 1
 
 
+def complaint(folder: Path, code: int, listen: str = "127.0.0.1:0") -> str:
+    """What a node that can't start with `data` in this folder says, which is one line."""
+    data = folder / "data"
+    config = NodeConfig(node_id="t1", role="tserver", listen=listen, masters=(), cluster_id="c", data_dir=str(data))
+    (folder / "node.json").write_bytes(dump_config(config))
+    ended = node(str(folder / "node.json"))
+    assert ended.returncode == code and "Traceback" not in ended.stderr, ended.stderr
+    (line,) = [line for line in ended.stderr.splitlines() if " INFO " not in line]
+    return line
+
+
+def refused(folder: Path, code: int) -> str:
+    """The complaint of a node that changes nothing in its directory, but that it counts its start."""
+    before = contents(folder / "data")
+    line = complaint(folder, code)
+    assert contents(folder / "data") == before
+    return line
+
+
+def contents(data: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != "incarnation"}
+
+
+def begun(folder: Path, cluster_id: str = "c") -> Path:
+    """The data directory of a node that was formatted and has begun a log; the path of its segment."""
+    ports = real_ports(Hello(cluster_id, "t1", 1, WIRE_VERSION), folder / "data")
+
+    async def begin() -> None:
+        await format_disk(ports.disk, cluster_id, "t1")
+        await (await NodeLog.open(ports, Knobs(), "tablets", ())).close()
+
+    asyncio.run(begin())
+    (segment,) = (folder / "data" / "log").iterdir()
+    return segment
+
+
 def test_a_damaged_disk_ends_the_process_with_1(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "identity").write_bytes(b"not ours")
-    config = NodeConfig(node_id="t1", role="tserver", listen="127.0.0.1:0", masters=(), data_dir=str(tmp_path / "data"))
-    (tmp_path / "node.json").write_bytes(dump_config(config))
-    ended = node(str(tmp_path / "node.json"))
-    assert ended.returncode == 1
-    assert "CorruptLog" in ended.stderr
+    line = refused(tmp_path, 1)
+    assert f"ERROR cluster t1: in the data directory {tmp_path}/data, identity: the record is cut short; keep" in line
+
+
+def test_a_log_of_another_format_version_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(frames, "LOG_VERSION", 99)
+        segment = begun(tmp_path)
+    line = refused(tmp_path, 254)
+    assert f"data directory {tmp_path}/data, log/{segment.name}: the log has format version 99; this program" in line
+    assert line.endswith("start the program that wrote it, or give the node an empty data_dir.")
+
+
+def test_the_disk_of_another_cluster_is_refused_in_one_line_and_left_as_it_is(tmp_path: Path) -> None:
+    begun(tmp_path, cluster_id="theirs")
+    line = refused(tmp_path, 254)
+    assert "identity: the disk belongs to server t1 of cluster theirs, and not to node t1 of c; give" in line
+    assert not (tmp_path / "data" / "incarnation").exists()
+
+
+@pytest.mark.parametrize(
+    ("listen", "words"),
+    [("127.0.0.1:{used}", "in use"), ("127.0.0.1:http", "HOST:PORT"), ("nowhere.invalid:0", "known")],
+)
+def test_an_address_that_can_t_be_bound_is_refused_in_one_line(tmp_path: Path, listen: str, words: str) -> None:
+    begun(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = listen.format(used=server.getsockname()[1])
+        line = complaint(tmp_path, 254, address)
+    assert f"can't listen at {address}: " in line and words in line
+
+
+def test_a_data_directory_that_can_t_be_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    assert f"The data directory {tmp_path}/data can't be used: " in refused(tmp_path, 254)
 
 
 def test_every_start_counts_an_incarnation(tmp_path: Path) -> None:

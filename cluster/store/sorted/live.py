@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from cluster.log.envelope import CorruptLog, either, twice
+from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.log.frames import OtherVersion
 from cluster.log.paced import Pace, PacedFile, until_space
 from cluster.quorum.ids import MutationId
@@ -182,13 +182,13 @@ class LiveFiles:
         return self._prefix + _MANIFEST
 
     async def _read_manifest(self) -> StoreManifest:
-        data = await self._disk.read(self._manifest_path)
+        path = self._manifest_path
         try:
-            manifest = _decode(either(_MANIFEST_KIND, data))
-        except (CorruptLog, msgspec.MsgspecError) as error:
-            raise CorruptLog(f"{self._manifest_path}: {error}") from error
+            manifest = _decode(await read_twice(self._disk, path, _MANIFEST_KIND))
+        except msgspec.MsgspecError as error:
+            raise CorruptLog(f"{path}: {error}") from error
         if manifest.version != SORTED_FORMAT:
-            raise OtherVersion(f"the manifest has format {manifest.version}; this program reads {SORTED_FORMAT}")
+            raise OtherVersion(f"{path}: it has format {manifest.version}; this program reads {SORTED_FORMAT}")
         return manifest
 
     def _remove_unread(self, path: str) -> None:

@@ -289,7 +289,7 @@ def test_a_log_of_another_format_version_is_refused_and_left_as_it_is() -> None:
         machine.disk.put(path, frames.build([], 0, segment.salt))
         frames.LOG_VERSION = version  # type: ignore[misc]
         before = {each: machine.disk.peek(each) for each in machine.disk.paths()}
-        with pytest.raises(OtherVersion, match="version 99"):
+        with pytest.raises(OtherVersion, match=f"^{path}: the log has format version 99; this program reads"):
             await machine.start()
         assert {each: machine.disk.peek(each) for each in machine.disk.paths()} == before
 
