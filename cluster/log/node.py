@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import suppress
 from typing import TypeAlias
 
 from cluster.alarm import Alarm
@@ -228,23 +227,31 @@ class NodeLog:
         def take(segment: Segment, contents: Scan, data: bytes) -> None:
             replay.take(segment.number, contents)
             if segment.number in replay.damaged_segments:
-                aside[segment.path.rpartition("/")[2]] = data
+                aside[segment.path] = data
+            elif segment.number in replay.repaired_segments:
+                self._log.warning("%s was damaged, and is repaired: nothing is lost", segment.path)
 
         await self._segments.read(take)
         harmed = replay.finish(groups)
         self._images = replay.images
         self._rewrite_below = max((*replay.repaired_segments, *replay.damaged_segments), default=0) + 1
-        if replay.repaired_segments or replay.damaged_segments:
-            self._log.warning("the log was damaged; %d frames were repaired", len(replay.repaired_segments))
-        for name, data in aside.items():
-            with suppress(DiskFull):
-                await self._disk.write_atomic(f"{ASIDE_PATH}/{name}", data)
+        for path, data in aside.items():
+            self._log.warning("%s is damaged, or one before it is missing; %s", path, await self._keep(path, data))
         for group in harmed:
             self._quarantine(self._images[group], self._images[group].damage or "")
         await self._tidy_snapshots()
         if not self._segments.exist:
             await self._begin()
             self._directory_due = self._unproven = False
+
+    async def _keep(self, path: str, data: bytes) -> str:
+        """Put a copy of a damaged segment aside; says so in words."""
+        copy = f"{ASIDE_PATH}/{path.rpartition('/')[2]}"
+        try:
+            await self._disk.write_atomic(copy, data)
+        except DiskFull:
+            return "there is no room for a copy of it"
+        return f"a copy of it is {copy}"
 
     async def _begin(self) -> None:
         """Write the first segment of an empty disk, once there is room for it."""

@@ -71,6 +71,26 @@ def test_wide_damage_harms_the_group_that_it_hit_and_no_other() -> None:
     simulate(scenario)
 
 
+@pytest.mark.parametrize(("size", "words"), [(100, "was damaged, and is repaired"), (500, "a copy of it is aside/")])
+def test_a_damaged_segment_is_named_once_and_so_is_its_copy(
+    size: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(machine: Machine) -> None:
+        await three_groups(machine)
+        await machine.clock.sleep(0.3)
+        path, offset = place_of(machine, "b")
+        machine.node.kill()
+        machine.damage(path, offset, size)
+        damaged = machine.disk.peek(path)
+        await machine.start()
+        (line,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+        assert line.startswith(path) and words in line
+        if size > 100:
+            assert machine.disk.peek(line.split()[-1]) == damaged
+
+    simulate(scenario)
+
+
 def test_a_quarantine_outlives_restarts_and_the_damaged_segment_goes() -> None:
     async def scenario(machine: Machine) -> None:
         await three_groups(machine)
