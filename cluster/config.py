@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+import math
+from functools import cache
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+import msgspec.inspect
 
 from cluster.flaws import FLAWS
 from cluster.store.clock_guard import ClockLimits
@@ -13,6 +16,8 @@ from cluster.wire.messages import Replica
 from harness.errors import UserError
 
 NodeRole: TypeAlias = Literal["master", "tserver"]
+FromZero: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+FromOne: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,78 +49,66 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `tablet_creation_ms` is replaced by one with other replicas (M8).
     """
 
-    election_timeout_ms: int = 600
-    raft_heartbeat_ms: int = 100
-    lease_ms: int = 0
-    max_clock_drift: float = 0.01
-    check_quorum_ms: int = 0
-    max_batch_entries: int = 64
-    max_batch_bytes: int = 1 << 20
-    max_inflight: int = 32
-    retained_entries: int = 256
-    snapshot_entries: int = 2_000
-    snapshot_chunk_bytes: int = 1 << 18
-    snapshot_window_chunks: int = 4
-    catch_up_rounds: int = 10
-    log_segment_bytes: int = 4 << 20
-    log_idle_ms: int = 1_000
-    disk_retry_ms: int = 200
-    disk_stall_ms: int = 1_000
-    max_queued_proposals: int = 4_096
-    tserver_heartbeat_ms: int = 500
-    master_call_timeout_ms: int = 1_000
-    request_timeout_ms: int = 5_000
-    tablet_lease_ms: int = 0
-    max_clock_offset_ms: int = 500
-    clock_probe_ms: int = 1_000
-    version_retention_ms: int = 60_000
-    closed_lag_ms: int = 3_000
-    session_silence_ms: int = 60_000
-    max_sessions: int = 10_000
-    session_answers: int = 1_000
-    heartbeat_gather_ms: int = 10
-    quiesce_after_ms: int = 1_000
-    bulk_bytes_per_s: int = 16 << 20
-    bulk_queue_bytes: int = 8 << 20
-    bulk_patience_ms: int = 2_000
-    max_requests: int = 10_000
-    deletion_grace_ms: int = 864_000_000
-    summary_cells: int = 32
-    repair_period_ms: int = 0
-    repair_tree_depth: int = 10
-    poll_period_ms: int = 500
-    reconcile_period_ms: int = 5_000
-    write_timeout_ms: int = 2_000
-    reconcile_margin_ms: int = 1_000
-    memtable_bytes: int = 4 << 20
-    replica_dead_ms: int = 60_000
-    tablet_creation_ms: int = 15_000
+    election_timeout_ms: FromOne = 600
+    raft_heartbeat_ms: FromOne = 100
+    lease_ms: FromZero = 0
+    max_clock_drift: Annotated[float, msgspec.Meta(ge=0.0, le=0.99)] = 0.01
+    check_quorum_ms: FromZero = 0
+    max_batch_entries: FromOne = 64
+    max_batch_bytes: FromOne = 1 << 20
+    max_inflight: FromOne = 32
+    retained_entries: FromZero = 256
+    snapshot_entries: FromOne = 2_000
+    snapshot_chunk_bytes: FromOne = 1 << 18
+    snapshot_window_chunks: FromOne = 4
+    catch_up_rounds: FromOne = 10
+    log_segment_bytes: FromOne = 4 << 20
+    log_idle_ms: FromOne = 1_000
+    disk_retry_ms: FromOne = 200
+    disk_stall_ms: FromOne = 1_000
+    max_queued_proposals: FromOne = 4_096
+    tserver_heartbeat_ms: FromOne = 500
+    master_call_timeout_ms: FromOne = 1_000
+    request_timeout_ms: FromOne = 5_000
+    tablet_lease_ms: FromZero = 0
+    max_clock_offset_ms: FromOne = 500
+    clock_probe_ms: FromOne = 1_000
+    version_retention_ms: FromZero = 60_000
+    closed_lag_ms: FromZero = 3_000
+    session_silence_ms: FromOne = 60_000
+    max_sessions: FromOne = 10_000
+    session_answers: FromOne = 1_000
+    heartbeat_gather_ms: FromZero = 10
+    quiesce_after_ms: FromZero = 1_000
+    bulk_bytes_per_s: FromOne = 16 << 20
+    bulk_queue_bytes: FromOne = 8 << 20
+    bulk_patience_ms: FromOne = 2_000
+    max_requests: FromOne = 10_000
+    deletion_grace_ms: FromZero = 864_000_000
+    summary_cells: FromZero = 32
+    repair_period_ms: FromZero = 0
+    repair_tree_depth: Annotated[int, msgspec.Meta(ge=0, le=20)] = 10
+    poll_period_ms: FromZero = 500
+    reconcile_period_ms: FromZero = 5_000
+    write_timeout_ms: FromZero = 2_000
+    reconcile_margin_ms: FromZero = 1_000
+    memtable_bytes: FromOne = 4 << 20
+    replica_dead_ms: FromOne = 60_000
+    tablet_creation_ms: FromOne = 15_000
 
     def __post_init__(self) -> None:
-        """Raises ValueError where Raft's lease rules could not hold or a size makes no progress."""
-        if not 0 < self.raft_heartbeat_ms < (self.lease_ms or self.election_timeout_ms):
-            raise ValueError("raft_heartbeat_ms must be above 0 and below the lease (or election timeout)")
-        if not 0 <= self.heartbeat_gather_ms < self.raft_heartbeat_ms:
+        """Raises ValueError for a value out of its bounds, and where Raft's lease rules could not hold."""
+        for name, (low, high) in knob_bounds().items():
+            if not low <= (value := getattr(self, name)) <= high:
+                raise ValueError(f"{name} is {value}; it has to lie between {low:.12g} and {high:.12g}")
+        if self.raft_heartbeat_ms >= (self.lease_ms or self.election_timeout_ms):
+            raise ValueError("raft_heartbeat_ms must be below the lease (or election timeout)")
+        if self.heartbeat_gather_ms >= self.raft_heartbeat_ms:
             raise ValueError("heartbeat_gather_ms must be below raft_heartbeat_ms")
-        if not 0 <= self.lease_ms <= self.election_timeout_ms or not 0 <= self.max_clock_drift < 1:
-            raise ValueError("lease_ms must be at most election_timeout_ms, and max_clock_drift in [0, 1)")
+        if self.lease_ms > self.election_timeout_ms:
+            raise ValueError("lease_ms must be at most election_timeout_ms")
         if self.replica_dead_ms <= self.election_timeout_ms:
             raise ValueError("replica_dead_ms must be above election_timeout_ms: a shorter silence is no death")
-        sizes = (self.max_batch_entries, self.max_batch_bytes, self.max_inflight, self.snapshot_entries)
-        log = (self.log_segment_bytes, self.log_idle_ms, self.disk_stall_ms, self.max_queued_proposals)
-        streams = (self.snapshot_chunk_bytes, self.snapshot_window_chunks, self.catch_up_rounds)
-        times = (self.disk_retry_ms, self.tserver_heartbeat_ms, self.master_call_timeout_ms, self.request_timeout_ms)
-        clocks = (self.clock_probe_ms, self.max_clock_offset_ms, self.tablet_creation_ms)
-        sessions = (self.session_silence_ms, self.max_sessions, self.session_answers, self.max_requests)
-        bulk = (self.bulk_bytes_per_s, self.bulk_queue_bytes, self.bulk_patience_ms, self.memtable_bytes)
-        from_zero = (self.quiesce_after_ms, self.retained_entries, self.check_quorum_ms, self.version_retention_ms)
-        quorum = (self.repair_period_ms, self.repair_tree_depth, self.summary_cells)
-        reconciling = (self.poll_period_ms, self.reconcile_period_ms, self.write_timeout_ms, self.reconcile_margin_ms)
-        above_zero = (*sizes, *log, *streams, *bulk, *times, *clocks, *sessions)
-        if self.repair_tree_depth > 20:
-            raise ValueError("repair_tree_depth must be at most 20")
-        if self.tablet_lease_ms < 0 or min(above_zero) < 1 or min(*from_zero, *quorum, *reconciling) < 0:
-            raise ValueError("sizes, intervals and timeouts must be above 0")
 
     @property
     def session_limits(self) -> SessionLimits:
@@ -135,6 +128,17 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         over where clocks are in step. A longer one would add waiting, a shorter one renewals.
         """
         return (self.tablet_lease_ms or self.election_timeout_ms) * 1_000_000
+
+
+@cache
+def knob_bounds() -> dict[str, tuple[float, float]]:
+    """The lowest and highest value of each knob by itself: infinite where only others, or nothing, bound it."""
+    found: dict[str, tuple[float, float]] = {}
+    for field in msgspec.structs.fields(Knobs):
+        kind = msgspec.inspect.type_info(field.type)
+        assert isinstance(kind, msgspec.inspect.IntType | msgspec.inspect.FloatType) and kind.ge is not None
+        found[field.name] = (kind.ge, math.inf if kind.le is None else kind.le)
+    return found
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

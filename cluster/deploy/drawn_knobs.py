@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.config import Knobs
+from cluster.config import Knobs, knob_bounds
 from harness.errors import UserError
 from harness.sim.worlds import Between, Severity, Value, WorldKey, draw_values
 
@@ -86,7 +86,8 @@ _LARGEST = 1_000_000_000
 
 def _key(field: msgspec.structs.FieldInfo) -> WorldKey:
     name = field.name
-    values = Between(0.0, 1.0) if field.type is float else Between(0, _LARGEST)
+    low, high = knob_bounds()[name]
+    values = Between(low, min(high, _LARGEST))
     meaning = f"knob {name} of every node, {field.default} by default"
     if name in SHARES:
         other, mild, harsh = SHARES[name]

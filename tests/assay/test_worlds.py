@@ -72,7 +72,9 @@ def test_every_key_can_be_told() -> None:
         ("loss=nan", "between 0 and 0.5"),
         ("latency=moon", "one of lan"),
         ("snapshot-entries=1.5", "a whole number"),
-        ("snapshot-entries=0", "above 0"),
+        ("snapshot-entries=0", "snapshot-entries is '0'; it has to be a whole number between 1 and"),
+        ("repair-tree-depth=21", "between 0 and 20"),
+        ("max-clock-drift=1.0", "max-clock-drift is '1.0'"),
         ("loss=0.1,loss=0.2", "twice"),
         ("severity=odd", "one of mild, harsh"),
         ("raft-heartbeat-ms=5000", "raft_heartbeat_ms"),
@@ -88,6 +90,7 @@ def test_real_machines_can_be_told_the_cluster_s_knobs_only() -> None:
     validate(RunOptions("register", on="docker", world="tablet-lease-ms=1000"))
     assert told_knobs("tablet-lease-ms=1000,max-batch-entries=3") == Knobs(tablet_lease_ms=1000, max_batch_entries=3)
     assert told_knobs("") == Knobs()
+    assert told_knobs("retained-entries=0,quiesce-after-ms=0") == Knobs(retained_entries=0, quiesce_after_ms=0)
     for text in ("loss=0.1", "severity=mild", "tablet-lease-ms=1000,wall=none"):
         with pytest.raises(UserError, match="is the simulator's"):
             validate(RunOptions("register", on="docker", world=text))

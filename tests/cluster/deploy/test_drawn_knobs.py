@@ -8,6 +8,7 @@ import pytest
 from cluster.config import Knobs
 from cluster.deploy.drawn_knobs import KNOB_KEYS, MILD_AND_HARSH, NOT_DRAWN, SHARES, draw_knobs, knobs_of
 from harness.errors import UserError
+from harness.sim.worlds import Between, WorldKey
 
 
 def test_every_knob_is_drawn_or_left_alone_on_purpose() -> None:
@@ -29,5 +30,19 @@ def test_knobs_are_told_by_their_names_with_dashes() -> None:
 
 
 def test_knobs_that_contradict_are_told_in_one_sentence() -> None:
-    with pytest.raises(UserError, match="raft_heartbeat_ms must be above 0"):
+    with pytest.raises(UserError, match="raft_heartbeat_ms must be below the lease"):
         knobs_of({"raft-heartbeat-ms": 700, "election-timeout-ms": 600})
+
+
+@pytest.mark.parametrize("key", KNOB_KEYS, ids=lambda key: key.name)
+def test_a_knob_can_t_be_told_what_the_cluster_would_refuse(key: WorldKey) -> None:
+    """Both bounds of a knob are the cluster's: what is told within them can only contradict other knobs."""
+    assert isinstance(key.values, Between)
+    name, default = key.name.replace("-", "_"), getattr(Knobs(), key.name.replace("-", "_"))
+    assert isinstance(key.values.low, type(default)), "whole numbers for whole numbers"
+    for beyond in (key.values.low - 1, -1):
+        with pytest.raises(ValueError, match=f"^{name} is {beyond}; it has to lie between"):
+            msgspec.structs.replace(Knobs(), **{name: beyond})
+    for text in (str(key.values.low - 1), "nan", ""):
+        with pytest.raises(ValueError, match="number between"):
+            key.values.parse(text)
