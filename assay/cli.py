@@ -37,6 +37,7 @@ app = typer.Typer(
     help="Torture tests for distributed databases: run, judge, explain.",
 )
 
+Flaws = Annotated[list[str] | None, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
 
@@ -76,7 +77,7 @@ def run(
     workload: Annotated[str, typer.Argument(help="What the clients do; see `assay list workloads`.")],
     on: Annotated[str, typer.Option(help="Where the cluster runs: sim or docker.")] = "sim",
     nemesis: Annotated[
-        str | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
+        list[str] | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
     ] = None,
     time_limit: Annotated[float, typer.Option(help=LOAD_HELP)] = 60.0,
     rate: Annotated[float, typer.Option(help="Operations a second, over all clients.")] = 100.0,
@@ -85,14 +86,14 @@ def run(
     nodes: Annotated[int, typer.Option(help="Tablet servers.")] = 5,
     zones: Annotated[int | None, typer.Option(help=ZONES_HELP)] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of all choices; a random one if not given.")] = None,
-    seeds: Annotated[str | None, typer.Option(help=SEEDS_HELP)] = None,
+    seeds: Annotated[list[str] | None, typer.Option(help=SEEDS_HELP)] = None,
     jobs: Annotated[int, typer.Option(help="With --seeds: how many processes work at once.")] = 1,
     keep_valid: Annotated[bool, typer.Option("--keep-valid", help="With --seeds: keep valid runs too.")] = False,
-    flaw: Annotated[str, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")] = "",
+    flaw: Flaws = None,
     swarm: Annotated[
         bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
     ] = False,
-    world: Annotated[str, typer.Option(help="KEY=VALUE,… of the world; see `assay list worlds`.")] = "",
+    world: Annotated[list[str] | None, typer.Option(help="KEY=VALUE,… of the world; see `assay list worlds`.")] = None,
     store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
     op_timeout: Annotated[float, typer.Option(help="Seconds a client waits for one operation.")] = 5.0,
     recovery_budget: Annotated[float, typer.Option(help="Seconds to recover once healed, or come nearer.")] = 10.0,
@@ -105,14 +106,14 @@ def run(
 ) -> int:
     """Start a cluster, throw faults at it while clients work, save the history and judge it."""
     state_debug(debug)
-    with judging(seeds is None) as judge:
+    with judging(not seeds) as judge:
         with loading(_process.is_program):
-            from assay.options import RunOptions, fault_names, key_values, split_names
+            from assay.options import RunOptions, key_values, listed, once
             from assay.run_command import Many, run_or_runs
         options = RunOptions(
             workload=workload,
             on=on,
-            nemesis=fault_names(nemesis),
+            nemesis=listed("--nemesis", "fault", nemesis),
             time_limit=time_limit,
             rate=rate,
             concurrency=concurrency,
@@ -120,8 +121,8 @@ def run(
             nodes=nodes,
             zones=zones,
             seed=random.SystemRandom().getrandbits(32) if seed is None else seed,
-            flaw=split_names(flaw),
-            world=world,
+            flaw=listed("--flaw", "flaw", flaw),
+            world=",".join(listed("--world", "key", world)),
             store=store,
             op_timeout=op_timeout,
             recovery_budget=recovery_budget,
@@ -130,7 +131,7 @@ def run(
             workload_options=key_values([*(option or []), *([] if table is None else [f"table={table}"])]),
             swarm=swarm,
         )
-        many = Many(seeds, jobs, keep_valid, seed is not None)
+        many = Many(once("--seeds", "range", seeds), jobs, keep_valid, seed is not None)
         return run_or_runs(options, many, json_output, judge, _process.is_program)
 
 
@@ -299,16 +300,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 def cluster_up(
     masters: Annotated[int, typer.Option(help="Master nodes (an odd number).")] = 3,
     nodes: Annotated[int, typer.Option(help="Tablet servers.")] = 5,
-    flaw: Annotated[str, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")] = "",
+    flaw: Flaws = None,
     store: Store = Path("store"),
     debug: Debug = False,
 ) -> int:
     """Keep a cluster in containers running until ctrl-c, which removes everything."""
     state_debug(debug)
     from assay.cluster_command import keep_up
-    from assay.options import RunOptions, split_names, validate
+    from assay.options import RunOptions, listed, validate
 
-    asked = validate(RunOptions("register", on="docker", masters=masters, nodes=nodes, flaw=split_names(flaw)))
+    flaws = listed("--flaw", "flaw", flaw)
+    asked = validate(RunOptions("register", on="docker", masters=masters, nodes=nodes, flaw=flaws))
     return keep_up(store, asked.masters, asked.nodes, asked.flaw, typer.echo)
 
 

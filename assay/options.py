@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ class RunOptions:
         words += ["--swarm"] * self.swarm
         if self.probe_period != PROBE_PERIOD_S:
             words += ["--probe-period", f"{self.probe_period:g}"]
-        for flaw in self.flaw:
-            words += ["--flaw", flaw]
+        if self.flaw:
+            words += ["--flaw", ",".join(self.flaw)]
         if self.world:
             words += ["--world", self.world]
         for key, value in self.floors.items():
@@ -122,21 +123,24 @@ def validate(options: RunOptions) -> RunOptions:
     return options
 
 
-def split_names(text: str | None) -> tuple[str, ...]:
-    """Names of a comma-separated option, without blanks and repetitions, in order."""
-    names = (part.strip() for part in (text or "").split(","))
-    return tuple(dict.fromkeys(name for name in names if name))
+def listed(option: str, what: str, texts: Sequence[str] | None) -> tuple[str, ...]:
+    """The parts of an option that is a list separated by commas, and may be given several times; none only where it
+    was not given.
 
-
-def fault_names(text: str | None) -> tuple[str, ...]:
-    """The faults that `--nemesis` names; none only where it was not given, or says `none`.
-
-    An empty name is a mistake, such as a variable of a script that was never set: the run would pass without a fault.
+    One that names nothing is a mistake, such as a variable of a script that was never set: the run would pass without
+    the fault, say. Raises UserError for it.
     """
-    names = split(text or "")
-    if text is not None and not names:
-        raise UserError("--nemesis names no fault; leave it out, or say none, for a run without faults.")
-    return names
+    parts = [split(text) for text in texts or ()]
+    if not all(parts):
+        raise UserError(f"{option} names no {what}; leave it out for a run without.")
+    return tuple(dict.fromkeys(chain.from_iterable(parts)))
+
+
+def once(option: str, what: str, texts: Sequence[str] | None) -> str | None:
+    """The text of an option that may be given once; raises UserError, where the parser would take the last."""
+    if texts and len(texts) > 1:
+        raise UserError(f"{option} is given more than once; give one {what}.")
+    return texts[0] if texts else None
 
 
 def key_values(pairs: Sequence[str], option: str = "-o") -> dict[str, str]:

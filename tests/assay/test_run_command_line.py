@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from command_line import assay
 
+from assay.options import RunOptions
 from harness.rundir import open_run
 from tests.mounts import make_read_only, small_disk
 
@@ -68,6 +70,11 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFix
         (["register", "--rate", "0"], "--rate is 0"),
         (["register", "--nemesis", ""], "--nemesis names no fault"),
         (["register", "--nemesis", ","], "--nemesis names no fault"),
+        (["register", "--nemesis", "kill", "--nemesis", ""], "--nemesis names no fault"),
+        (["register", "--world", ",,"], "--world names no key"),
+        (["register", "--world", ""], "--world names no key"),
+        (["register", "--world", "loss=0.1", "--world", "loss=0.2"], "--world tells loss twice"),
+        (["register", "--flaw", ""], "--flaw names no flaw"),
         (["register", "--floor", "speed=1"], "no floor 'speed'"),
         (["register", "--floor", "keys=2"], "The floor keys takes a number from 0 to 1"),
         (["register", "--rate", "-5"], "--rate is -5"),
@@ -90,6 +97,26 @@ def test_mistakes_get_one_sentence_and_leave_nothing(
     assert answer.code == 254
     assert words in answer.complaint
     assert answer.out == "" and not store.exists()
+
+
+def test_lists_may_be_given_in_several_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parser took the last, so that the command which a run of two flaws printed ran one of them."""
+    asked: list[RunOptions] = []
+
+    def kept(options: RunOptions, *_: object) -> int:
+        asked.append(options)
+        return 0
+
+    monkeypatch.setattr("assay.run_command.run_or_runs", kept)
+    told = ("--flaw", "raft-ack-before-fsync", "--flaw", "wipe-keeps-id", "--nemesis", "kill(for=3s,every=6s)")
+    told += ("--nemesis", "partition", "--world", "loss=0.1", "--world", "severity=mild")
+    assay(capsys, "run", "register", "--seed", "1", *told)
+    assay(capsys, *shlex.split(asked[0].command())[1:])
+    assert asked[0].flaw == ("raft-ack-before-fsync", "wipe-keeps-id")
+    assert asked[0].nemesis == ("kill(for=3s,every=6s)", "partition") and asked[0].world == "loss=0.1,severity=mild"
+    assert asked[1] == asked[0]
 
 
 def test_a_store_that_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
