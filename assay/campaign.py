@@ -121,7 +121,8 @@ def try_seed(options: RunOptions) -> SeedResult:
 def try_seeds(runs: Sequence[RunOptions], jobs: int) -> Iterator[SeedResult]:
     """Runs in the simulator, saved nowhere; results in their order."""
     with tempfile.TemporaryDirectory(prefix="assay-torture-") as store:
-        results = run_all([validate(replace(options, store=Path(store))) for options in runs], jobs, Keep.NOTHING)
+        checked = [validate(replace(options, store=Path(store))) for options in runs]
+        results = run_all(checked, min(jobs, len(checked)), Keep.NOTHING)
         for options, result in zip(runs, results, strict=True):
             yield replace(result, options=options)
 

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -29,6 +30,8 @@ from harness.stopping import end_runs_from_now_on, in_charge, signals_held
 
 GRACE_S = 3.0
 """How long a process of the pool may take to end its run, and to remove what is left of it."""
+
+MOST_SEEDS = 1_000_000_000
 
 SEEDS_PER_PROCESS = 200
 """Processes are replaced after so many runs each: what one leaves behind in memory can't add up over a night."""
@@ -76,9 +79,13 @@ def parse_seeds(text: str) -> range:
         low = int(first)
         high = int(last) if dots else low
     except ValueError:
-        low, high = 0, -1
-    if not 0 <= low <= high < 2**63:
-        raise UserError(f"--seeds takes FIRST..LAST, such as 1..500, not {text!r}.")
+        raise UserError(f"--seeds takes FIRST..LAST, such as 1..500, not {text!r}.") from None
+    if low > high:
+        raise UserError(f"--seeds is {text!r}: the first is above the last.")
+    if high - low >= MOST_SEEDS:
+        raise UserError(f"--seeds is {text!r}; a command runs at most {MOST_SEEDS} seeds.")
+    if low < 0 or high >= 2**63:
+        raise UserError(f"--seeds is {text!r}; seeds lie between 0 and 2^63 - 1.")
     return range(low, high + 1)
 
 
@@ -158,23 +165,22 @@ def _nobody(sentence: str) -> None:
     return None
 
 
-def run_all(runs: Sequence[RunOptions], jobs: int, keep: Keep = Keep.FINDINGS) -> Generator[SeedResult, None, None]:
-    """Every run's result, in the order given, from `jobs` processes.
+def run_all(runs: Iterable[RunOptions], jobs: int, keep: Keep = Keep.FINDINGS) -> Generator[SeedResult, None, None]:
+    """Every run's result, in the order given, from `jobs` processes; runs are taken as they are needed.
 
     When a process dies, its pool is lost with it: what was under way is run again, each run in a process of its own, so
     that only the one at fault becomes an `error`.
     """
-    if jobs == 1 or len(runs) == 1:
+    if jobs == 1:
         for options in runs:
             yield (result := run_seed(options, keep))
             if result.stopped:
                 raise KeyboardInterrupt
         return
-    left = list(runs)
-    while left:
-        # Each part has a pool of its own: `max_tasks_per_child` takes a process that leaves for an idle one where all
-        # runs were handed in before, starts no other, and waits for ever.
-        part = left[: jobs * SEEDS_PER_PROCESS]
+    left, part = iter(runs), list[RunOptions]()
+    # Each part has a pool of its own: `max_tasks_per_child` takes a process that leaves for an idle one where all
+    # runs were handed in before, starts no other, and waits for ever.
+    while part := [*part, *islice(left, jobs * SEEDS_PER_PROCESS - len(part))]:
         done = 0
         for result in _until_broken(part, jobs, keep):
             yield result
@@ -182,7 +188,7 @@ def run_all(runs: Sequence[RunOptions], jobs: int, keep: Keep = Keep.FINDINGS) -
         under_way = part[done : done + jobs]
         for options in under_way:
             yield _run_alone(options, keep)
-        del left[: done + len(under_way)]
+        del part[: done + len(under_way)]
 
 
 def _until_broken(runs: Sequence[RunOptions], jobs: int, keep: Keep) -> Iterator[SeedResult]:

@@ -26,28 +26,29 @@ def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: 
     is a bug. So it is with a seed of which no run can be made (UserError).
     """
     check_jobs(jobs, options.on)
-    runs = [validate(replace(options, seed=seed)) for seed in seeds]
+    validate(replace(options, seed=seeds[0]))  # what the others have of their own, they are refused for in their turn
+    runs, asked = (replace(options, seed=seed) for seed in seeds), len(seeds)
     results: list[SeedResult] = []
     teller = Teller()
-    found = run_all(runs, jobs, Keep.ALL if keep_valid else Keep.FINDINGS)
+    found = run_all(runs, min(jobs, asked), Keep.ALL if keep_valid else Keep.FINDINGS)
     try:
-        with ending_runs(options.on == "sim"), counting("seeds", len(runs)) as count, closing(found):
+        with ending_runs(options.on == "sim"), counting("seeds", asked) as count, closing(found):
             for result in found:
                 results.append(result)
                 count()
                 if not json_output:
                     teller.line(line_of(result))
     except KeyboardInterrupt:
-        tell(teller, options, runs, results, json_output)
-        sentence = f"stopped: {len(results)} of {len(runs)} seeds had ended; what was under way is removed."
+        tell(teller, options, asked, results, json_output)
+        sentence = f"stopped: {len(results)} of {asked} seeds had ended; what was under way is removed."
         _end_early(HarnessError(sentence), results)
     except UserError as error:
         if results:
-            tell(teller, options, runs, results, json_output)
+            tell(teller, options, asked, results, json_output)
         _end_early(error, results)
     else:
-        tell(teller, options, runs, results, json_output)
-    return teller.end(exit_code(word_of(runs, results)))
+        tell(teller, options, asked, results, json_output)
+    return teller.end(exit_code(word_of(asked, results)))
 
 
 def _end_early(error: HarnessError | UserError, results: Sequence[SeedResult]) -> None:
@@ -73,28 +74,28 @@ def line_of(result: SeedResult) -> str:
 def tell(
     teller: Teller,
     options: RunOptions,
-    runs: Sequence[RunOptions],
+    asked: int,
     results: Sequence[SeedResult],
     json_output: bool,
 ) -> None:
-    """The summary, for people on standard output, or as one JSON object there."""
+    """The summary of so many seeds, for people on standard output, or as one JSON object there."""
     if json_output:
-        teller.line(msgspec.json.encode(summary_object(options, runs, results)).decode())
+        teller.line(msgspec.json.encode(summary_object(options, asked, results)).decode())
         return
     words = Counter(result.overall for result in results)
     counts = ", ".join(f"{words[word]} {word}" for word in ("valid", "invalid", "unknown", "error") if words[word])
     ops, cpu_s = sum(result.ops for result in results), sum(result.cpu_s for result in results)
-    teller.line(f"{word_of(runs, results).upper()}: {len(results)} of {len(runs)} seeds: {counts or 'none ended'}")
+    teller.line(f"{word_of(asked, results).upper()}: {len(results)} of {asked} seeds: {counts or 'none ended'}")
     teller.line(f"  {ops} operations judged, {cpu_s:.0f} CPU-s")
     for reason, seeds in reasons(results).items():
         shown = ", ".join(str(seed) for seed in seeds[:8]) + (f" and {len(seeds) - 8} more" if len(seeds) > 8 else "")
         teller.line(f"  {len(seeds)} x {reason} (seed {shown})")
 
 
-def word_of(runs: Sequence[RunOptions], results: Sequence[SeedResult]) -> str:
+def word_of(asked: int, results: Sequence[SeedResult]) -> str:
     """The one word, in text and JSON: the worst finding; of seeds that did not all end it is never that all is well."""
     word = worst(results)
-    return word if len(results) == len(runs) or word == "invalid" else "unknown"
+    return word if len(results) == asked or word == "invalid" else "unknown"
 
 
 def reasons(results: Sequence[SeedResult]) -> dict[str, list[int]]:
@@ -106,15 +107,15 @@ def reasons(results: Sequence[SeedResult]) -> dict[str, list[int]]:
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
-def summary_object(options: RunOptions, runs: Sequence[RunOptions], results: Sequence[SeedResult]) -> dict[str, Any]:
+def summary_object(options: RunOptions, asked: int, results: Sequence[SeedResult]) -> dict[str, Any]:
     """What `--json` prints: `valid` as for one run, of the worst finding; counts; and every seed that was not valid."""
     words = Counter(result.overall for result in results)
-    word = word_of(runs, results)
+    word = word_of(asked, results)
     return {
         "valid": {"invalid": False, "valid": True}.get(word, "unknown"),
         "model": options.workload,
         "overall": word,
-        "seeds": {"asked": len(runs), "ended": len(results), **words},
+        "seeds": {"asked": asked, "ended": len(results), **words},
         "ops": sum(result.ops for result in results),
         "cpu_seconds": round(sum(result.cpu_s for result in results), 1),
         "results": [

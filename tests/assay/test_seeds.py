@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import assay
 
-from assay import compose, seeds
+from assay import compose, seeds, seeds_command
 from assay.options import RunOptions
 from assay.seeds import Keep, SeedResult, exit_code, parse_seeds, run_all, worst
 from harness.errors import HarnessError, UserError
@@ -26,16 +28,31 @@ def test_a_range_of_seeds() -> None:
     assert parse_seeds("7") == range(7, 8)
 
 
-@pytest.mark.parametrize("text", ["", "5..1", "1..", "..5", "a..b", "1-5", "-1..3", "1..2..3"])
+@pytest.mark.parametrize("text", ["", "1..", "..5", "a..b", "1-5", "1..2..3"])
 def test_a_seed_range_that_is_none(text: str) -> None:
     with pytest.raises(UserError, match=r"FIRST\.\.LAST"):
         parse_seeds(text)
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("9..3", "first is above the last"),
+        ("-1..3", "between 0"),
+        ("1..1000000001", "at most"),
+        (f"{2**63 - 1}..{2**63}", "between 0"),
+    ],
+)
+def test_a_range_that_can_t_be_is_told_why(text: str, words: str) -> None:
+    with pytest.raises(UserError, match=f"--seeds is '{text}'.*{words}"):
+        parse_seeds(text)
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seeds", "5..1"], "--seeds takes FIRST..LAST"),
+        (["--seeds", "5..1"], "--seeds is '5..1': the first is above the last."),
+        (["--seeds", "1..2", "--seeds", "3..4"], "--seeds is given more than once; give one range."),
         (["--seeds", "1..2", "--seed", "3"], "exclude each other"),
         (["--jobs", "2"], "go with --seeds"),
         (["--seeds", "1..2", "--jobs", "0"], "--jobs is 0"),
@@ -115,6 +132,44 @@ def test_processes_that_are_all_due_to_be_replaced_are(monkeypatch: pytest.Monke
     results = list(run_all([RunOptions("register", seed=seed) for seed in range(1, 8)], jobs=2))
     assert [result.options.seed for result in results] == [1, 2, 3, 4, 5, 6, 7]
     assert len({result.reasons for result in results}) >= 2
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_runs_are_taken_as_they_are_needed(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds, "SEEDS_PER_PROCESS", 2)
+    monkeypatch.setattr(seeds, "run_seed", _tell_process)
+    taken: list[int] = []
+
+    def asked() -> Iterator[RunOptions]:
+        for seed in range(10**8):
+            taken.append(seed)
+            yield RunOptions("register", seed=seed)
+
+    with closing(run_all(asked(), jobs=jobs)) as results:
+        assert [result.options.seed for result in islice(results, 3)] == [0, 1, 2]
+    assert len(taken) <= 2 * jobs * 2
+
+
+def test_a_command_of_very_many_seeds_begins_with_the_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The options of every seed were checked before any of them ran: nothing was seen for hours."""
+    checked: list[int] = []
+
+    def refused_at_three(options: RunOptions, keep: Keep) -> SeedResult:
+        if options.seed == 3:
+            raise UserError("There is no room.")
+        return SeedResult(options, "valid")
+
+    def counted(options: RunOptions) -> RunOptions:
+        checked.append(options.seed)
+        return options
+
+    monkeypatch.setattr(seeds, "run_seed", refused_at_three)
+    monkeypatch.setattr(seeds_command, "validate", counted)
+    answer = assay(capsys, "run", "register", "--seeds", "1..99999999", "--store", tmp_path)
+    assert answer.code == 254 and answer.out.splitlines()[2].startswith("UNKNOWN: 2 of 99999999 seeds: 2 valid")
+    assert checked == [1]
 
 
 def test_a_failure_of_the_harness_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
