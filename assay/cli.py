@@ -224,13 +224,15 @@ def import_(
 def generate(
     model: Annotated[str, typer.Argument(help="What the history is to be judged by; see `assay list models`.")],
     to: Annotated[str, typer.Option(help="Where to write: a path, or an address such as s3://bucket/name.")],
-    operations: Annotated[int, typer.Option(min=1, help="How many operations.")] = 10_000,
-    keys: Annotated[int | None, typer.Option(min=1, help="On how many keys (accounts, partitions, tables).")] = None,
+    operations: Annotated[int, typer.Option(min=1, max=10**12, help="How many operations.")] = 10_000,
+    keys: Annotated[
+        int | None, typer.Option(min=1, max=10**9, help="On how many keys (accounts, partitions, tables).")
+    ] = None,
     anomaly: Annotated[
         str | None, typer.Option(help="NAME, injected once, or NAME,RATE: in that share of the operations, evenly.")
     ] = None,
     info: Annotated[float, typer.Option(help="The share of changes whose outcome is unknown.")] = 0.01,
-    seed: Annotated[int, typer.Option(help="Of all choices.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all choices.")] = 0,
     format: Annotated[str, typer.Option(help="parquet (assay's own) or edn (Jepsen's).")] = "parquet",
     part_rows: Annotated[int, typer.Option(min=1, help="At most so many operations in a part.")] = 10_000_000,
     debug: Debug = False,
@@ -310,8 +312,8 @@ def cluster_up(
     from assay.options import RunOptions, listed, validate
 
     flaws = listed("--flaw", "flaw", flaw)
-    asked = validate(RunOptions("register", on="docker", masters=masters, nodes=nodes, flaw=flaws))
-    return keep_up(store, asked.masters, asked.nodes, asked.flaw, typer.echo)
+    asked = validate(RunOptions("register", on="docker", masters=masters, nodes=nodes, flaw=flaws, store=store))
+    return keep_up(asked.store, asked.masters, asked.nodes, asked.flaw, typer.echo)
 
 
 @cluster_app.command(name="status")

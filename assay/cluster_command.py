@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from assay.cluster_call import prepared
+from assay.options import within
 from cluster.client.client import ClusterClient
 from cluster.client.quorum import repair_table
 from cluster.deploy.adapter import node_status
@@ -34,6 +35,7 @@ UP_FILE = "cluster-up.json"
 CALL_TIMEOUT_S = 5.0
 STATUS_TIMEOUT_S = 1.0
 SETTLE_S = 3.0
+_LONGEST_REPAIR_S = 7 * 24 * 3600.0
 NOBODY_KNOWS_NS = 0
 
 T = TypeVar("T")
@@ -94,6 +96,7 @@ def call_cluster(store: Path, name: str, words: Sequence[str]) -> int:
 
 def repair_cluster(store: Path, table: str, timeout_s: float) -> int:
     """Repair a legacy table and print what was done as JSON; 0 if it was done, 1 if not. Ctrl-c stops it."""
+    within("--timeout", timeout_s, 0.1, _LONGEST_REPAIR_S)
     up = read_up(store)
     try:
         with client_ports(up) as ports:
@@ -194,7 +197,10 @@ def client_ports(up: UpCluster) -> Iterator[Ports]:
 
 def keep_up(store: Path, masters: int, nodes: int, flaws: Sequence[str], tell: Tell) -> int:
     """Start a cluster in containers, say how to reach it, and remove everything at SIGINT or SIGTERM."""
-    store.mkdir(parents=True, exist_ok=True)
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The store {store} can't be written ({error.strerror}); name another with --store.") from error
     if (store / UP_FILE).exists():
         raise UserError(f"A cluster is up already; or remove {store / UP_FILE} if that is no longer so.")
     asyncio.run(_up(store, masters, nodes, flaws, tell))

@@ -144,11 +144,13 @@ def once(option: str, what: str, texts: Sequence[str] | None) -> str | None:
 
 
 def key_values(pairs: Sequence[str], option: str = "-o") -> dict[str, str]:
-    """`KEY=VALUE` arguments as a dict; raises UserError for one without `=`."""
+    """`KEY=VALUE` arguments as a dict; raises UserError for one without `=`, and for a key with two values."""
     found: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UserError(f"{option} takes KEY=VALUE, not {pair!r}.")
+        if found.get(key, value) != value:
+            raise UserError(f"{option} gives {key} twice, as {found[key]!r} and as {value!r}.")
         found[key] = value
     return found

@@ -62,11 +62,14 @@ def parse(part: str) -> Asked:
         raise UserError(f"There is no nemesis {name!r}; choose from: {', '.join((*NEMESES, ALL, NONE))}.")
     if words and name in (ALL, NONE):
         raise UserError(f"The nemesis {name!r} has no settings; name the kinds to give them some.")
-    asked = Asked(name)
+    asked, told = Asked(name), set[str]()
     for word in words:
         key, equals, value = (each.strip() for each in word.partition("="))
         if not equals:
             raise UserError(f"A setting of {name!r} is written NAME=VALUE, not {word!r}.")
+        if key in told:
+            raise UserError(f"{key} of the nemesis {name!r} is given twice.")
+        told.add(key)
         asked = _with(asked, key, value)
     return asked
 

@@ -114,7 +114,9 @@ def _require_parquet(path: Path, format: str) -> str:
 
 
 def require_file(path: Path) -> None:
-    """Raise UserError for a pipe or a device: an input is read more than once, and a pipe might never end."""
+    """Raise UserError for a directory, pipe or device: an input is read more than once, and a pipe might never end."""
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; name a file in it.")
     if path.exists() and not path.is_file():
         raise UserError(f"{path} is no file but a pipe or a device; save it to a file first.")
 

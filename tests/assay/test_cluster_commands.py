@@ -42,6 +42,8 @@ def test_the_report_of_a_saved_run_is_shown_again(tmp_path: Path, capsys: pytest
         (["status"], "No cluster is up"),
         (["call", "ListTables"], "No cluster is up"),
         (["repair", "orders"], "No cluster is up"),
+        (["repair", "orders", "--timeout", "-1"], "--timeout is -1; it has to lie between"),
+        (["repair", "orders", "--timeout", "nan"], "--timeout is nan; it has to lie between"),
         (["call", "DropTable"], "There is no call 'DropTable'; there are: CreateTable"),
         (["call", "DeleteTable"], "DeleteTable needs name: DeleteTable name=…"),
         (["call", "DeleteTable", "orders"], "'orders' is no argument of DeleteTable"),
@@ -50,6 +52,12 @@ def test_the_report_of_a_saved_run_is_shown_again(tmp_path: Path, capsys: pytest
 def test_mistakes_are_told_in_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=sentence.replace("?", r"\?")):
         invoke(["cluster", *words, "--store", str(tmp_path)])
+
+
+def test_a_store_that_is_a_file_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("")
+    with pytest.raises(UserError, match=r"store can't be written \(File exists\); name another with --store\.$"):
+        invoke(["cluster", "up", "--store", str(tmp_path / "store")])
 
 
 def test_a_run_that_nobody_looked_at_has_no_report(tmp_path: Path) -> None:

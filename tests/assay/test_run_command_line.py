@@ -85,6 +85,9 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFix
         (["register", "--op-timeout", "0"], "--op-timeout is 0"),
         (["register", "--recovery-budget", "-1"], "--recovery-budget is -1"),
         (["register", "-o", "keys"], "KEY=VALUE"),
+        (["register", "-o", "keys=1", "-o", "keys=2"], "-o gives keys twice, as '1' and as '2'."),
+        (["register", "--floor", "rate=0.1", "--floor", "rate=0.2"], "--floor gives rate twice"),
+        (["register", "--nemesis", "kill(every=3s,every=5s)"], "every of the nemesis 'kill' is given twice."),
         (["register", "-o", "no-such-option=1"], "no-such-option"),
         ([], "Missing argument"),
     ],
@@ -97,6 +100,17 @@ def test_mistakes_get_one_sentence_and_leave_nothing(
     assert answer.code == 254
     assert words in answer.complaint
     assert answer.out == "" and not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--seed", "-1"), ("--keys", "99999999999999999999"), ("--operations", "0"), ("--info", "2")]
+)
+def test_a_history_that_can_t_be_made_is_refused(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = assay(capsys, "generate", "register", "--to", tmp_path / "made", option, value)
+    assert answer.code == 254 and option in answer.complaint
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_lists_may_be_given_in_several_options(
