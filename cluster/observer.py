@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cluster.quorum.ids import MutationId
     from cluster.quorum.slices import Page, Slice
     from cluster.quorum.summaries import Summary
+    from cluster.ranges.commands import WriteBatch
     from cluster.ranges.lease import Lease
 
 
@@ -114,6 +115,13 @@ class Observer:
 
     def lease_recorded(self, group: str, before: Lease | None, lease: Lease) -> None:
         """The record of a new lease was applied; `before` is the one it follows, as it is by then."""
+
+    def timestamp_closed(self, group: str, sequence: int, closed: int, lease: Lease | None) -> None:
+        """The holder of the lease of this sequence has assigned a closed timestamp, maybe no higher than the last;
+        `lease` is the record that is applied here by now."""
+
+    def batch_applied(self, group: str, batch: WriteBatch, closed: int) -> None:
+        """The state, in which everything up to `closed` is closed, is about to carry this batch out."""
 
     def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
         """A leader master answers from these records by id; `catalog` are those that it has applied."""

@@ -8,6 +8,7 @@ from typing import Any
 from cluster.identity import ForeignDisk
 from cluster.invariants.catalog import CatalogInvariants
 from cluster.invariants.clocks import HybridClock, MachineClock
+from cluster.invariants.closing import Closing
 from cluster.invariants.elections import Elections
 from cluster.invariants.facts import KEPT
 from cluster.invariants.findings import BreachLog, Moment, Scope
@@ -23,7 +24,9 @@ from cluster.quorum.ids import MutationId
 from cluster.quorum.slices import Page, Slice
 from cluster.quorum.summaries import Summary
 from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
+from cluster.ranges.commands import WriteBatch
 from cluster.ranges.lease import Lease
+from cluster.ranges.tablet import TabletMachine
 from harness.failpoints import InjectedFailure
 from harness.invariants import InvariantsRecord
 from harness.leaderships import Leaderships
@@ -35,13 +38,14 @@ NO_PANIC = "no-panic"
 class GroupInvariants:
     """The invariants of one Raft group; what an earlier life of a node has told binds its later ones."""
 
-    __slots__ = ("elections", "leases", "log", "membership", "states")
+    __slots__ = ("closing", "elections", "leases", "log", "membership", "states")
 
     def __init__(self, scope: Scope, kept: int) -> None:
         self.log = LogInvariants(scope, kept)
         self.elections = Elections(scope, self.log)
         self.states = States(scope, kept)
         self.leases = Leases(scope)
+        self.closing = Closing(scope)
         self.membership = Membership(scope)
 
 
@@ -128,6 +132,7 @@ class _Life(Observer):
         self._groups[group] = self._watch.group(group)
         self._servers[group] = server
         self._groups[group].log.opened(self._life, server, snapshot, entries)
+        self._groups[group].closing.opened(self._life)
 
     def voted(self, group: str, term: int, candidate: NodeId) -> None:
         self._groups[group].elections.voted(self._life, self._servers[group], term, candidate)
@@ -156,12 +161,21 @@ class _Life(Observer):
 
     def restored(self, group: str, meta: SnapshotMeta, state: Digested) -> None:
         self._groups[group].states.applied(self._life, meta.index, state.digest)
+        if isinstance(state, TabletMachine):
+            self._groups[group].closing.restored(self._life, state.closed)
 
     def served_by_lease(self, group: str, raft: RaftView, now_ns: int) -> None:
         self._groups[group].leases.served(self._life, raft, now_ns, self._clock)
 
     def lease_recorded(self, group: str, before: Lease | None, lease: Lease) -> None:
         self._groups[group].leases.recorded(self._life, before, lease)
+        self._groups[group].closing.recorded(self._life, lease)
+
+    def timestamp_closed(self, group: str, sequence: int, closed: int, lease: Lease | None) -> None:
+        self._groups[group].closing.assigned(self._life, sequence, closed, lease)
+
+    def batch_applied(self, group: str, batch: WriteBatch, closed: int) -> None:
+        self._groups[group].closing.applied(self._life, batch, closed)
 
     def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
         findings = self._watch.findings

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from cluster.ranges.commands import Put, WriteBatch
 from cluster.ranges.deadlines import Deadlines
 from cluster.ranges.holding import HeldLease, Holding, refused
 from cluster.ranges.latches import Latch, Latches
+from cluster.ranges.lease import Lease
 from cluster.ranges.promises import InFlight, Promises
 from cluster.ranges.reads import Read
 from cluster.ranges.tablet import TabletMachine
@@ -41,6 +42,14 @@ def _fault(kind: str, message: str, definite: bool = True) -> bytes:
 _LATCH_TIMED_OUT = _fault("TIMED_OUT", "a change before this one was not decided within the deadline")
 _READ_TIMED_OUT = _fault("TIMED_OUT", "no quorum within the deadline")
 _CHANGE_TIMED_OUT = _fault("TIMED_OUT", "no quorum within the deadline", definite=False)
+
+
+OnClosed: TypeAlias = Callable[[int, int, Lease | None], None]
+"""Called with a lease's sequence, the closed timestamp just assigned under it, and the record that is applied here."""
+
+
+def _ignore(*_: object) -> None:
+    return None
 
 
 class ReplicatedLog(Protocol):
@@ -83,6 +92,7 @@ class Evaluation:
         self._latches = Latches()
         self._promises: Promises | None = None
         self._log: ReplicatedLog | None = None
+        self.on_closed: OnClosed = _ignore
 
     def attach(self, log: ReplicatedLog) -> None:
         """The replica's group is open."""
@@ -158,6 +168,7 @@ class Evaluation:
         work.promises.leave(work.in_flight)
         reading = self._clock.reading()
         closed = work.promises.close(self._closed_target(reading))
+        self.on_closed(work.lease_sequence, closed, self._machine.lease)
         return encode(
             WriteBatch(
                 request_id=work.change.request_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -89,11 +90,13 @@ class RangeReplica:
         self._machine = TabletMachine(knobs.version_retention_ms * _MS, flaws, schema)
         self._keyed = bool(key_columns(created.columns))
         self._served = _BY_KEY if self._keyed else _BY_NUMBER
-        self._machine.on_lease = lambda before, lease: observer.lease_recorded(created.tablet_id, before, lease)
+        self._machine.on_lease = partial(observer.lease_recorded, created.tablet_id)
+        self._machine.on_batch = partial(observer.batch_applied, created.tablet_id)
         self._machine.on_schema = lambda: self._on_change()
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._holding = Holding(ports, node_clock, self._machine, knobs, flaws)
         self._evaluation = Evaluation(ports, knobs, node_clock, self._machine, self._holding, flaws)
+        self._evaluation.on_closed = partial(observer.timestamp_closed, created.tablet_id)
         self._group: Group | None = None
         self.receive: Callable[[tuple[Message, ...]], None] = _drop
         self._on_change: Callable[[], None] = lambda: None

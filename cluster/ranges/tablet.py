@@ -73,7 +73,11 @@ OnLease: TypeAlias = Callable[[Lease | None, Lease], None]
 """Called with the lease before, as it is by then, and the one that follows it."""
 
 
-def _ignore(before: Lease | None, lease: Lease) -> None:
+OnBatch: TypeAlias = Callable[[WriteBatch, int], None]
+"""Called with a batch that is about to be carried out, and with what is closed before it."""
+
+
+def _ignore(*_: object) -> None:
     return None
 
 
@@ -82,8 +86,8 @@ class TabletMachine:
 
     `last_write` is the highest timestamp of a change applied, whether it wrote or only looked; changes need not rise
     along the log. `closed` does: nothing at or below it is applied any more (R4). `on_lease` is told of every lease
-    record that is applied. `schema` is the latest that came through the log, None before the first (M5); `on_schema` is
-    called when it changes.
+    record that is applied, `on_batch` of every batch that is not refused. `schema` is the latest that came through the
+    log, None before the first (M5); `on_schema` is called when it changes.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class TabletMachine:
         self._store = self._old_store = MvccStore()
         self._sessions = Sessions(flaws)
         self.on_lease: OnLease = _ignore
+        self.on_batch: OnBatch = _ignore
         self.on_schema: Callable[[], None] = lambda: None
         self.lease: Lease | None = None
         self.schema: AlterSchema | None = None
@@ -197,6 +202,7 @@ class TabletMachine:
 
     def _carry_out(self, lease: Lease, batch: WriteBatch) -> None:
         """The whole batch. One that is refused, by its lease or as a double, voids its closed timestamp too."""
+        self.on_batch(batch, self.closed)
         for put in batch.puts:
             self._store.write(put.key, batch.timestamp, put.value)
         if batch.timestamp > self.last_write:

@@ -1,0 +1,123 @@
+"""Closed timestamps hold where they have to, and break where what replicas tell of them contradicts itself."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from watched_cluster import GROUP, Cluster, covered
+
+from cluster.invariants.closing import CLOSED_IN_LEASE, CLOSED_KEPT
+from cluster.observer import Observer
+from cluster.ranges.commands import Put, WriteBatch
+from cluster.ranges.lease import Lease
+from cluster.ranges.tablet import TabletMachine
+from cluster.store.hlc import ClockReading, Timestamp
+from cluster.wire.messages import RequestId
+from harness.invariants import Breach
+
+FIRST = Lease("a", 1, 1, Timestamp(100), Timestamp(200))
+SECOND = Lease("b", 2, 2, Timestamp(201), Timestamp(300), low_water=Timestamp(199))
+
+
+def batch(timestamp: int, closed: int, writes: bool = True) -> WriteBatch:
+    puts = (Put((1, 0, 0), 7),) if writes else ()
+    return WriteBatch(RequestId(1, 1, 0), 1, timestamp, closed, ClockReading(timestamp), 100, puts, b"")
+
+
+def apply(observer: Observer, *batches: WriteBatch) -> None:
+    """In a state that carries each out as it should."""
+    closed = 0
+    for each in batches:
+        observer.batch_applied(GROUP, each, closed)
+        closed = each.closed
+
+
+def restored(closed: int) -> TabletMachine:
+    machine = TabletMachine(1_000)
+    machine.closed = closed
+    return machine
+
+
+def recorded(cluster: Cluster, before: Lease | None, lease: Lease) -> None:
+    for observer in (cluster.a, cluster.b, cluster.c):
+        observer.lease_recorded(GROUP, before, lease)
+
+
+def test_batches_write_above_what_is_closed_before_them_in_any_order_above_it() -> None:
+    cluster = Cluster()
+    log = (batch(120, 118), batch(119, 119), batch(140, 119), batch(130, 125))
+    apply(cluster.a, *log)
+    apply(cluster.b, *log[:2])
+    cluster.b.restored(GROUP, covered(4, 1), restored(125))
+    cluster.b.batch_applied(GROUP, batch(150, 125), 125)
+    apply(cluster.life("a", 2), *log)
+    assert cluster.breaches == []
+    assert cluster.watch.record().checked[CLOSED_KEPT] == 12
+
+
+def test_nothing_is_written_at_what_is_closed_though_it_may_be_looked_at() -> None:
+    cluster = Cluster()
+    apply(cluster.a, batch(120, 118), batch(118, 118, writes=False))
+    assert cluster.breaches == []
+    cluster.step = 7
+    apply(cluster.b, batch(120, 118), batch(118, 118))
+    message = "a batch writes at 118, and 118 is closed"
+    assert cluster.watch.record().breaches == (Breach(CLOSED_KEPT, message, 70, 7, ("b",), GROUP),)
+
+
+def test_no_batch_closes_less_than_one_before_it() -> None:
+    cluster = Cluster()
+    apply(cluster.b, batch(120, 118), batch(121, 117))
+    assert cluster.breaches == [(CLOSED_KEPT, ("b",))]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_what_is_closed_in_a_state_does_not_fall(snapshot: bool) -> None:
+    cluster = Cluster()
+    apply(cluster.c, batch(120, 118))
+    if snapshot:
+        cluster.c.restored(GROUP, covered(5, 1), restored(117))
+    else:
+        cluster.c.batch_applied(GROUP, batch(130, 118), 117)
+    assert cluster.breaches == [(CLOSED_KEPT, ("c",))]
+
+
+def test_a_replica_that_begins_anew_in_the_same_life_has_closed_nothing() -> None:
+    cluster = Cluster()
+    apply(cluster.c, batch(120, 118))
+    cluster.c.opened(GROUP, "c2", None, ())
+    apply(cluster.c, batch(120, 118))
+    assert cluster.breaches == []
+
+
+def test_a_holder_closes_ever_more_and_below_the_expiration_that_it_has_applied() -> None:
+    cluster = Cluster()
+    recorded(cluster, None, FIRST)
+    for closed in (150, 150, 199):
+        cluster.a.timestamp_closed(GROUP, 1, closed, FIRST)
+    cluster.a.timestamp_closed(GROUP, 1, 209, replace(FIRST, expiration=Timestamp(210)))
+    assert cluster.breaches == []
+    cluster.a.timestamp_closed(GROUP, 1, 210, replace(FIRST, expiration=Timestamp(210)))
+    assert cluster.breaches == [(CLOSED_IN_LEASE, ("a",))]
+    cluster.a.timestamp_closed(GROUP, 1, 208, replace(FIRST, expiration=Timestamp(210)))
+    assert cluster.breaches[1:] == [(CLOSED_KEPT, ("a",))]
+
+
+def test_a_lease_writes_above_all_that_was_closed_before_it() -> None:
+    cluster = Cluster()
+    recorded(cluster, None, FIRST)
+    cluster.a.timestamp_closed(GROUP, 1, 199, FIRST)
+    recorded(cluster, FIRST, SECOND)
+    cluster.a.timestamp_closed(GROUP, 1, 199, FIRST)
+    cluster.b.timestamp_closed(GROUP, 2, 199, SECOND)
+    assert cluster.breaches == []
+    recorded(cluster, SECOND, replace(SECOND, sequence=3, start=Timestamp(301), low_water=Timestamp(198)))
+    assert cluster.breaches == [(CLOSED_IN_LEASE, ("b",))]
+
+
+def test_who_has_lost_its_lease_closes_no_more_than_the_next_one_was_told_of() -> None:
+    cluster = Cluster()
+    recorded(cluster, None, FIRST)
+    recorded(cluster, FIRST, SECOND)
+    cluster.a.timestamp_closed(GROUP, 1, 200, SECOND)
+    assert cluster.breaches == [(CLOSED_IN_LEASE, ("a",))]
