@@ -167,7 +167,7 @@ class Evaluation:
         """The position in the log is fixed: the write leaves the tracker, and a closed timestamp is stamped (R5)."""
         work.promises.leave(work.in_flight)
         reading = self._clock.reading()
-        closed = work.promises.close(self._closed_target(reading))
+        closed = work.promises.close(self._closed_target(work.lease_sequence, reading))
         self.on_closed(work.lease_sequence, closed, self._machine.lease)
         return encode(
             WriteBatch(
@@ -266,10 +266,13 @@ class Evaluation:
             promises = self._promises = Promises(sequence, held.low_water, self._machine.closed)
         return promises
 
-    def _closed_target(self, reading: int) -> int:
-        """How far to close at this moment's reading: to a lag behind it (R6), and below the lease's expiration (R4)."""
-        lease = self._machine.lease
-        if lease is None or self._clock.judged is not None:
+    def _closed_target(self, sequence: int, reading: int) -> int:
+        """How far to close at this moment's reading: to a lag behind it (R6), and below the lease's expiration (R4).
+
+        No further than before under a lease that is lost or given up: the next one's low water is fixed by then (G3).
+        """
+        lease = self._holding.own()
+        if lease is None or lease.sequence != sequence or self._clock.judged is not None:
             return 0
         lagging, end = reading - self._closed_lag_ns, lease.expiration - 1
         return lagging if lagging < end else end

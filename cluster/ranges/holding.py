@@ -94,10 +94,17 @@ class Holding:
     def held(self) -> HeldLease | None:
         """The lease, if its record says that this replica acquired it in the term that it now leads; none is held
         while the node's clock is fenced."""
-        lease = self._own()
+        lease = self.own()
         if lease is None or self._clock.fenced is not None:
             return None
         return HeldLease(lease, lease.low_water, Timestamp(lease.expiration - 1))
+
+    def own(self) -> Lease | None:
+        """The lease that is neither lost nor given up here, whether the node's clock is fenced or not."""
+        group, lease = self._group, self._state.lease
+        if group is None or not group.is_leader or lease is None or lease.over or lease.sequence == self._given_up:
+            return None
+        return lease if lease.holder == self._node_id and lease.term == group.term else None
 
     async def check(self, arrived: Timestamp) -> HeldLease | None:
         """The lease check of a read that arrived at this time: the lease, if it may be served; None if it is not held.
@@ -150,7 +157,7 @@ class Holding:
         From the call on nothing is served or closed here under this lease. Without the record the successor waits the
         lease out.
         """
-        lease, group = self._own(), self._group
+        lease, group = self.own(), self._group
         if group is None or not group.is_leader or self._handing_over:
             return False
         self._handing_over = True
@@ -196,12 +203,6 @@ class Holding:
 
     # ---- acquiring and renewing ----
 
-    def _own(self) -> Lease | None:
-        group, lease = self._group, self._state.lease
-        if group is None or not group.is_leader or lease is None or lease.over or lease.sequence == self._given_up:
-            return None
-        return lease if lease.holder == self._node_id and lease.term == group.term else None
-
     def _covering(self, timestamp: Timestamp) -> HeldLease | None:
         held = self.held()
         if held is None or timestamp <= held.upper or "read-without-lease" in self._flaws:
@@ -220,7 +221,7 @@ class Holding:
     def _acquire(self) -> None:
         """Propose the own lease, as soon as the one before is over on this clock."""
         group = self._group
-        if group is None or not group.is_leader or self._handing_over or self._own() is not None:
+        if group is None or not group.is_leader or self._handing_over or self.own() is not None:
             return
         if self._clock.fenced is not None:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from cluster.client.client import ClusterClient
 from cluster.wire.messages import CATALOG_GROUP, ErrorReply
@@ -12,7 +13,7 @@ from cluster.wire.operating import LeadershipReply, TransferLeadership
 from harness.errors import DefiniteError
 from harness.ops import CellAddress
 from harness.protocols import GroupStatus
-from tests.cluster.table_rig import TableRig, play
+from tests.cluster.table_rig import KNOBS, TableRig, play
 from workloads.api import resolve_options
 from workloads.registry import WORKLOADS
 
@@ -80,6 +81,28 @@ def test_nothing_that_was_written_is_lost_while_leaders_hand_over_again_and_agai
         assert (await rig.database.invariants()).breaches == ()
 
     play(scenario)
+
+
+def test_nothing_is_closed_under_a_lease_that_is_given_up() -> None:
+    """A change that was evaluated before comes to its log position while the record of it waits for a quorum."""
+
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin()
+        leader, group = await rig.leader()
+        voters = (await replica(rig, leader, group)).voters
+        for voter in voters:
+            rig.world.node(voter).disk.extra_sync_ns = 50_000_000 if voter != leader else 0
+        await rig.database.arm(leader, "tablet.before_propose", "delay", times=1, seconds=0.1)
+        change = asyncio.create_task(client_of(rig).write("registers", CellAddress(1), 1))
+        await asyncio.sleep(0.08)
+        target = next(each for each in voters if each != leader)
+        assert await rig.database.transfer_leadership(leader, group, target, 2.0) is None
+        await change
+        record = await rig.database.invariants()
+        assert record.checked["closed-within-the-lease"] >= 3, "the change was stamped by both holders"
+        assert record.breaches == ()
+
+    play(scenario, knobs=replace(KNOBS, closed_lag_ms=0))
 
 
 def test_what_cannot_be_is_refused_with_a_type_and_a_sentence_and_changes_nothing() -> None:
