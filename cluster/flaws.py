@@ -151,6 +151,15 @@ FLAWS: dict[str, Flaw] = {
         ),
         Flaw("no-timestamp-cache", "R3", "a write under an already served read", "snapshots", "partition"),
         Flaw(
+            "closed-ignores-inflight",
+            "R5",
+            "a timestamp is closed over writes in flight: they are applied below it",
+            "register",
+            "failpoint(target=delay,points=tablet.before_propose)",
+            world="closed-lag-ms=0",
+            seen_by="closed-is-kept",
+        ),
+        Flaw(
             "read-without-lease",
             "R2",
             "a deposed leader serves stale reads",

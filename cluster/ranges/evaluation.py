@@ -84,6 +84,7 @@ class Evaluation:
     ) -> None:
         self._clock, self._machine, self._holding = clock, machine, holding
         self._failpoints = ports.failpoints
+        self._flaws = flaws
         self._heeds_reads = "no-timestamp-cache" not in flaws
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._duration_ns = knobs.lease_record_ns
@@ -263,7 +264,7 @@ class Evaluation:
     def _promises_of(self, held: HeldLease) -> Promises:
         promises, sequence = self._promises, held.lease.sequence
         if promises is None or promises.sequence != sequence:
-            promises = self._promises = Promises(sequence, held.low_water, self._machine.closed)
+            promises = self._promises = Promises(sequence, held.low_water, self._machine.closed, self._flaws)
         return promises
 
     def _closed_target(self, sequence: int, reading: int) -> int:

@@ -28,11 +28,12 @@ class Promises:
     `closed` is C, the closed timestamp that was *assigned* last: it binds from then on, applied or not (R4).
     """
 
-    def __init__(self, sequence: int, low_water: int, closed: int) -> None:
+    def __init__(self, sequence: int, low_water: int, closed: int, flaws: frozenset[str] = frozenset()) -> None:
         self.sequence = sequence
         self.closed = closed
         self._reads = TimestampCache(low_water)
         self._tracker = BucketTracker()
+        self._heeds_in_flight = "closed-ignores-inflight" not in flaws
 
     def enter(self, requested: int) -> InFlight:
         """Track a write from now on, above C; that C is read in the same step is what keeps C below it."""
@@ -50,7 +51,7 @@ class Promises:
         allows, and never below C.
         """
         bound = self._tracker.bound
-        if bound is not None and bound <= target:
+        if bound is not None and bound <= target and self._heeds_in_flight:
             target = bound - 1
         if target > self.closed:
             self.closed = target

@@ -37,6 +37,7 @@ FOUND_BY = {
     "lease-by-wall-clock": 5,
     "double-apply": 1,
     "no-timestamp-cache": 1,
+    "closed-ignores-inflight": 1,
     "read-without-lease": 5,
     "wipe-keeps-id": 1,
     "cold-replica-map": 2,

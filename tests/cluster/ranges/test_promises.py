@@ -222,3 +222,9 @@ def test_a_write_enters_above_the_closed_timestamp_that_was_assigned_last() -> N
     assert promises.enter(700).timestamp == 1_001
     promises.served((point(KEYS[0]),), 2_000)
     assert promises.summary() == (1_000, 2_000)
+
+
+def test_with_the_flaw_closed_ignores_inflight_what_is_in_flight_holds_nothing_back() -> None:
+    promises = Promises(1, 0, 50, frozenset({"closed-ignores-inflight"}))
+    promises.enter(700)
+    assert promises.close(1_000) == 1_000
