@@ -69,4 +69,5 @@ class PartlyWritten(Protocol):
     """The power of a database with groups that clients don't write to, or that come and go while it serves."""
 
     async def written_groups(self) -> frozenset[str] | None:
-        """The groups that clients write to for as long as it serves; None where all are, or nobody can tell."""
+        """The groups that clients write to for as long as it serves, the masters' among them if they write to it; None
+        where they write to all but that one, or nobody can tell."""

@@ -12,9 +12,7 @@ from harness.protocols import node_of
 from nemesis.faults import NO_CUT, Change, Hold, Kill, NetworkPartition, PointDelay, Restart
 from nemesis.grudges import grudge
 from nemesis.scene import LEAST_VOTERS, Scene
-from nemesis.view import Leader, View, names
-
-MASTER, TSERVER = "master", "tserver"
+from nemesis.view import MASTER, TSERVER, Leader, View, names
 
 TABLES_MADE = "tables-made"
 """The capability of a database on which the workload makes tables while it runs."""
@@ -60,7 +58,7 @@ async def late_call(scene: Scene) -> None:
 
 async def lacking(scene: Scene) -> _Lack | None:
     """Kill a follower of a tablet, and wait until its group has removed it; else an operator does. None: no tablet."""
-    leader = await scene.group(writable=True)
+    leader = await scene.group(writable=True, role=TSERVER)
     if leader is None:
         return None
     victim = scene.entropy.choice(leader.others)

@@ -19,12 +19,15 @@ from nemesis.faults import LOOK
 from nemesis.kinds.api import Action
 from nemesis.observe import DatabaseObserver
 from nemesis.stage import Stage
-from nemesis.view import Leader, View, names
+from nemesis.view import MASTER, TSERVER, Leader, View, names
 
 T = TypeVar("T")
 
 MASTERS_SHARE = 0.15
 """How often a script plays with the masters' group: clients' data is in the others."""
+
+WRITTEN_MASTERS_SHARE = 0.4
+"""The same where clients write to the masters' group as well, as they make tables."""
 
 LEAST_VOTERS = 3
 """Smaller groups have no majority without their leader."""
@@ -97,12 +100,12 @@ class Scene:
                 return ()
             await clock.sleep(self.poll_s)
 
-    async def group(self, idle: bool = False, writable: bool = False) -> Leader | None:
+    async def group(self, idle: bool = False, writable: bool = False, role: str | None = None) -> Leader | None:
         """The leader of a random group with at least three voters and a lease: more often a tablet's than the masters'.
 
         None, after patience, if there is none. The group stays (`harness.powers.PartlyWritten`): who waits for what a
         dropped tablet does waits in vain. With `idle` one whose log has not grown for a while, if there is such a one;
-        with `writable` a tablet's, that clients write to.
+        with `writable` one that clients write to; with `role` one of nodes of that role.
         """
         among = await self._written()
         if idle:
@@ -113,8 +116,7 @@ class Scene:
             still = [each for each in found if each.last_index == before.last_index(each.group, each.node)]
             if still:
                 return self.entropy.choice(still)
-        masters_share = 0.0 if writable else MASTERS_SHARE
-        return await self.until(lambda view: self._random_leader(view, masters_share, among))
+        return await self.until(lambda view: self._random_leader(view, among, writable, role))
 
     async def _written(self) -> Collection[str] | None:
         database = self.observer.database
@@ -138,14 +140,26 @@ class Scene:
         """Wait for any leader of the group."""
         return await self.new_leader(group, above=-1)
 
-    def _random_leader(self, view: View, masters_share: float, among: Collection[str] | None) -> Leader | None:
-        role = "master" if self.entropy.random() < masters_share else "tserver"
-        leaders = _large(view, view.leaders(role), among)
+    def role(self, node: str) -> str:
+        """The role of the node of this name."""
+        return next(each.role for each in self.observer.database.nodes if each.name == node)
+
+    def _random_leader(
+        self, view: View, among: Collection[str] | None, writable: bool, role: str | None
+    ) -> Leader | None:
+        share = _masters_share(view, among, writable) if role is None else float(role == MASTER)
+        leaders = _large(view, view.leaders(MASTER if self.entropy.random() < share else TSERVER), among)
         return self.entropy.choice(leaders) if leaders else None
+
+
+def _masters_share(view: View, among: Collection[str] | None, writable: bool) -> float:
+    if among is not None and not set(among).isdisjoint(view.groups(MASTER)):
+        return WRITTEN_MASTERS_SHARE
+    return 0.0 if writable else MASTERS_SHARE
 
 
 def _large(view: View, leaders: Iterable[Leader], among: Collection[str] | None) -> list[Leader]:
     """Those with a lease and enough voters, of the tablets only these (None: all)."""
-    wanted = None if among is None else {*among, *view.groups("master")}
+    wanted = None if among is None else {*among, *view.groups(MASTER)}
     large = [each for each in leaders if each.lease_valid and len(each.voters) >= LEAST_VOTERS]
     return [each for each in large if wanted is None or each.group in wanted]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Kill, NetworkPartition, Pause, Restart
 from nemesis.grudges import isolate, shuffle, split
 from nemesis.scene import Scene
-from nemesis.view import Leader, View
+from nemesis.view import MASTER, Leader, View
 
 FLOOD_WRITES = 250
 """How many writes are sent at first to make a log long enough to be cut short by snapshots; twice as many each time."""
 MOST_WRITES = 4_000
 MOST_FLOODS = 24
+CLIENTS_WRITES_S = 10.0
+"""For how long clients' own writes are waited for where a group takes no others (the masters')."""
 """However long fail-overs take here: each of them costs as much as all that clients do meanwhile."""
 
 
@@ -76,15 +78,19 @@ async def _hit(scene: Scene, victim: str, cut: NetworkPartition) -> None:
 
 
 async def behind(scene: Scene, leader: Leader, victim: str) -> bool:
-    """Wait, with writes to pass the time, until the leader's log begins above the end of the victim's."""
+    """Wait until the leader's log begins above the end of the victim's: with writes to pass the time where the group
+    takes them, else for what clients write."""
 
     def cut_short(view: View) -> bool | None:
         replicas = view.replicas(leader.group)
         ahead, late = replicas.get(leader.node), replicas.get(victim)
         return True if ahead is not None and late is not None and ahead.first_index > late.last_index + 1 else None
 
+    of = (leader.node, victim)
+    if scene.role(leader.node) == MASTER:
+        return bool(await scene.until(cut_short, of, patience_s=CLIENTS_WRITES_S))
     for attempt in range(MOST_FLOODS):
-        if await scene.until(cut_short, (leader.node, victim), patience_s=0.2, poll_s=0.1):
+        if await scene.until(cut_short, of, patience_s=0.2, poll_s=0.1):
             return True
         await scene.act(Flood(leader.node, leader.group, min(FLOOD_WRITES << attempt, MOST_WRITES)))
     return False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, PointDelay, Restart
 from nemesis.grudges import Grudge, grudge, isolate, shuffle, split
 from nemesis.scene import Scene
-from nemesis.view import Leader, View
+from nemesis.view import MASTER, TSERVER, Leader, View
 
 CLIENTS_PATIENCE_S = 1.1
 """After this long without an answer clients have asked again."""
@@ -15,7 +15,7 @@ CLIENTS_PATIENCE_S = 1.1
 FIRST_ENTRIES = 2
 """What a leader commits by itself: its term's first entry, and the record of its lease."""
 
-BEFORE_FSYNC = "tablet.before_fsync"
+BEFORE_FSYNC = {TSERVER: "tablet.before_fsync", MASTER: "catalog.before_fsync"}
 
 
 async def deposed_leader(scene: Scene) -> None:
@@ -116,14 +116,14 @@ async def late_acks(scene: Scene) -> None:
     long, since a connection whose bytes nobody confirms sends nothing new.
     """
     while (old := await scene.group(writable=True)) is not None:
-        late_s = scene.entropy.uniform(1.2, 2.0) * CLIENTS_PATIENCE_S
+        late_s, point = scene.entropy.uniform(1.2, 2.0) * CLIENTS_PATIENCE_S, BEFORE_FSYNC[scene.role(old.node)]
         for name in old.others:
-            await scene.act(PointDelay(name, BEFORE_FSYNC, late_s))
+            await scene.act(PointDelay(name, point, late_s))
         before = await stuck(scene, old)
         await scene.hold(CLIENTS_PATIENCE_S, CLIENTS_PATIENCE_S)
         waits = before is not None and committed(await scene.view((old.node,)), old, before) is False
         for name in old.others:
-            await scene.act(PointDelay(name, BEFORE_FSYNC, 0.0))
+            await scene.act(PointDelay(name, point, 0.0))
         if waits and before is not None and await commits_at_last(scene, old, before, late_s):
             await scene.reached(leader=old.node, group=old.group, term=old.term, committed=before)
         await scene.hold(0.5, 1.5)

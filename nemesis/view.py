@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from harness.protocols import GroupStatus, Node, NodeStatus, node_of
 
+MASTER, TSERVER = "master", "tserver"
+
 DEFAULT_CLOCK_OFFSET_NS = 500_000_000
 """Where no node tells how far clocks may be apart."""
 

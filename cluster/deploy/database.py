@@ -36,7 +36,7 @@ from cluster.failpoints import FAILPOINTS, name_at
 from cluster.health.check import ClusterReport
 from cluster.health.look import look
 from cluster.raft.types import ChangeKind, Member
-from cluster.wire.messages import ArmedReply, ArmFailpoint, ChangeReplicas, ConfigurationReply
+from cluster.wire.messages import CATALOG_GROUP, ArmedReply, ArmFailpoint, ChangeReplicas, ConfigurationReply
 from cluster.wire.operating import ChangeMasters, LeadershipReply, TransferLeadership
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.failpoints import ANY, Action
@@ -403,14 +403,15 @@ class ReferenceDatabase(ABC):
         return True
 
     async def written_groups(self) -> frozenset[str] | None:
-        """`harness.powers.PartlyWritten`: the tablets of the table that was made before the run; they stay the same."""
+        """`harness.powers.PartlyWritten`: the tablets of the table that was made before the run; they stay the same.
+        And the catalog, which every change of a table is written to."""
         if self.workload not in TABLE_MAKERS or self._written is not None:
             return self._written
         try:
             found = await self.admin_client(FLOOD_TIMEOUT_S).table_locations(REGISTER_TABLE)
         except (DefiniteError, IndefiniteError):
             return None
-        self._written = frozenset(tablet.tablet_id for tablet in found.tablets)
+        self._written = frozenset({CATALOG_GROUP, *(tablet.tablet_id for tablet in found.tablets)})
         return self._written
 
     async def statuses(self) -> dict[str, NodeStatus | None]:

@@ -17,10 +17,9 @@ from harness.powers import Transferable
 from harness.protocols import Database, node_of
 from nemesis.concurrently import all_to_the_end
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Variant
-from nemesis.kinds.roles import MASTER, TSERVER
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import describe
-from nemesis.view import Leader, View, names
+from nemesis.view import MASTER, TSERVER, Leader, View, names
 
 CALL_S = 2.0
 """How long a leader may take to hand over: an election, and a round trip to the voter before it."""

@@ -14,11 +14,11 @@ from harness.nearing import Nearing
 from harness.powers import MasterMembership
 from harness.protocols import Disks, GroupStatus, node_of
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
-from nemesis.kinds.roles import MASTER, MASTERS
+from nemesis.kinds.roles import MASTERS
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.operator import behind, spareable
 from nemesis.targets import describe
-from nemesis.view import View, names
+from nemesis.view import MASTER, View, names
 
 LEAVING = "taken out of the masters' group"
 LEAST_VOTERS = 3

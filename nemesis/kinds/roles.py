@@ -16,9 +16,7 @@ from nemesis.grudges import Grudge, between, grudge, isolate, shuffle
 from nemesis.kinds.api import FaultKind, FaultPlan, Moment, Setting, Variant
 from nemesis.kinds.clocks import offset_ns
 from nemesis.targets import Choice, select
-from nemesis.view import View, names
-
-MASTER, TSERVER = "master", "tserver"
+from nemesis.view import MASTER, TSERVER, View, names
 
 STATUS: Final = frozenset({"status"})
 

@@ -1,4 +1,4 @@
-"""A small stand-in for a database on an environment: three masters, four tservers, faults that may fail to bite."""
+"""A small stand-in for a database on an environment: three masters, four tservers, or five and six; faults may fail to bite."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ TURNS = 10
 PACKETS = frozenset(needs for needs, _ in DRAWS.values())
 GROUPS = {"catalog": ("m1", "m2", "m3"), "tablet": ("t1", "t2", "t3")}
 LEARNERS = {"t4": "tablet"}
+
+WIDE_NODES = tuple(
+    Node(f"{role[0]}{i}", role, f"z{i}") for role, count in (("master", 5), ("tserver", 6)) for i in range(1, count + 1)
+)
+WIDE_GROUPS = {"catalog": ("m1", "m2", "m3", "m4", "m5"), "tablet": ("t1", "t2", "t3", "t5", "t6")}
+"""Groups of five, and the same learner."""
 
 
 class FakeClock:
@@ -85,6 +91,7 @@ class FakeEnvironment:
     links_cut: set[tuple[str, str]] = field(default_factory=set)
     leaky: bool = False
     left_behind: set[tuple[str, str]] = field(default_factory=set)
+    nodes: tuple[Node, ...] = NODES
     failing: set[str] = field(default_factory=set)
     heals: int = 0
 
@@ -103,7 +110,7 @@ class FakeEnvironment:
         self.links_cut = set(self.left_behind)
 
     async def reachability(self) -> Mapping[tuple[str, str], bool]:
-        names = [*(node.name for node in NODES), CLIENTS]
+        names = [*(node.name for node in self.nodes), CLIENTS]
         return {(a, b): (a, b) not in self.links_cut for a in names for b in names if a != b}
 
     async def skew_clock(self, node: str, skew: Skew | None) -> None:
@@ -152,11 +159,14 @@ class FakeDatabase:
 
     With `renames` a node whose disk was wiped comes back as another server; only masters can be replaced.
     Nodes that are to be held stop as soon as they are told to, but for the last voter of the group that still runs.
-    `passing` are the failpoints that each node passes (None: all); nobody passes the `lonely_points`.
+    `passing` are the failpoints that each node passes (None: all); nobody passes the `lonely_points`. `written` are the
+    groups that clients write to.
     """
 
     name: str = "fake"
     nodes: tuple[Node, ...] = NODES
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: GROUPS)
+    written: frozenset[str] | None = None
     capabilities: frozenset[str] = frozenset(
         {
             *("kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk", "zones"),
@@ -166,8 +176,8 @@ class FakeDatabase:
     )
     wall_ns: Callable[[str], int] = lambda _: 0
     operations: frozenset[str] = frozenset({"r", "w"})
-    states: dict[str, ProcessState] = field(default_factory=lambda: {node.name: ProcessState.RUNNING for node in NODES})
-    incarnations: dict[str, int] = field(default_factory=lambda: {node.name: 1 for node in NODES})
+    states: dict[str, ProcessState] = field(default_factory=dict)
+    incarnations: dict[str, int] = field(default_factory=dict)
     leaders: dict[str, tuple[str, int]] = field(default_factory=dict)
     immortal: set[str] = field(default_factory=set)
     unkillable: set[str] = field(default_factory=set)
@@ -178,14 +188,21 @@ class FakeDatabase:
     calls: list[str] = field(default_factory=list)
     leaderships: Leaderships = field(default_factory=Leaderships)
     now_ns: Callable[[], int] = lambda: 0
-    servers: dict[str, str] = field(default_factory=lambda: {node.name: node.name for node in NODES})
-    masters: tuple[str, ...] = GROUPS["catalog"]
+    servers: dict[str, str] = field(default_factory=dict)
+    masters: tuple[str, ...] = ()
     strangers: set[str] = field(default_factory=set)
     renames: bool = False
     deleted: set[str] = field(default_factory=set)
     lonely_points: tuple[str, ...] = ()
     passing: dict[str, set[str]] | None = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def __post_init__(self) -> None:
+        names = [node.name for node in self.nodes]
+        self.states = dict.fromkeys(names, ProcessState.RUNNING)
+        self.incarnations = dict.fromkeys(names, 1)
+        self.servers = {name: name for name in names}
+        self.masters = self.groups["catalog"]
 
     async def install(self) -> None: ...
 
@@ -239,7 +256,7 @@ class FakeDatabase:
             self.acts[node, point] = self.acts.get((node, point), 0) + 1
             self.states[node] = ProcessState.DEAD if action == "crash" else self.states[node]
             return True
-        others = [name for name in GROUPS[group] if name != node and self.states[name] is ProcessState.RUNNING]
+        others = [name for name in self.groups[group] if name != node and self.states[name] is ProcessState.RUNNING]
         if self.states[node] is ProcessState.RUNNING and others:
             self.states[node] = ProcessState.PAUSED
         return self.states[node] is not ProcessState.DEAD
@@ -305,6 +322,9 @@ class FakeDatabase:
         self._leads(group, target.partition(".")[0], term + 1)
         return None
 
+    async def written_groups(self) -> frozenset[str] | None:
+        return self.written
+
     async def flood(self, node: str, group: str, writes: int) -> bool:
         self.calls.append(f"flood {node} {writes}")
         return True
@@ -321,28 +341,28 @@ class FakeDatabase:
     async def status(self, node: str) -> NodeStatus | None:
         if self.states[node] is not ProcessState.RUNNING or node in self.mute:
             return None
-        held = [group for group, voters in GROUPS.items() if node in voters and group not in self.deleted]
+        held = [group for group, voters in self.groups.items() if node in voters and group not in self.deleted]
         groups = tuple(self._replica(group, node) for group in held)
         if node in LEARNERS and LEARNERS[node] not in self.deleted:
             groups = (replace(self._replica(LEARNERS[node], node), role="learner", lease_valid=False),)
-        role = next(n.role for n in NODES if n.name == node)
+        role = next(n.role for n in self.nodes if n.name == node)
         details = {"server_id": self.servers[node]}
         return NodeStatus(node, role, self.incarnations[node], groups, self.wall_ns(node), details)
 
     def _replica(self, group: str, node: str) -> GroupStatus:
-        running = [name for name in GROUPS[group] if self.states[name] is ProcessState.RUNNING]
+        running = [name for name in self.groups[group] if self.states[name] is ProcessState.RUNNING]
         leader, term = self.leaders.get(group, ("", 0))
         if leader not in running and running:
             leader, term = running[0], term + 1
             self._leads(group, leader, term)
-        voters = self.masters if group == "catalog" else GROUPS[group]
+        voters = self.masters if group == "catalog" else self.groups[group]
         follower = GroupStatus(group, "follower", term, leader, 9, 9, 9, term, False, voters)
         return replace(follower, role="leader", lease_valid=True) if node == leader else follower
 
     def depose(self, group: str) -> None:
         """The next voter in line leads from now on, in a new term."""
         leader, term = self.leaders[group]
-        voters = GROUPS[group]
+        voters = self.groups[group]
         self._leads(group, voters[(voters.index(leader) + 1) % len(voters)], term + 1)
 
     def _leads(self, group: str, leader: str, term: int) -> None:

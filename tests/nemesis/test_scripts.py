@@ -9,7 +9,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from fake_cluster import GROUPS, NODES, FakeDatabase, FakeEnvironment
+from fake_cluster import GROUPS, NODES, WIDE_GROUPS, WIDE_NODES, FakeDatabase, FakeEnvironment
 
 from harness.ops import Op
 from harness.protocols import GroupStatus, NodeStatus, ProcessState
@@ -25,12 +25,15 @@ QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, script
 
 
 class Episode:
-    """One script on a fake cluster whose leaders, when cut off, are deposed."""
+    """One script on a fake cluster whose leaders, when cut off, are deposed; `written`: where clients write."""
 
-    def __init__(self, script: str, seed: int) -> None:
+    def __init__(self, script: str, seed: int, wide: bool = False, written: frozenset[str] | None = None) -> None:
         self.script, self.seed = script, seed
-        self.environment = FakeEnvironment()
-        self.database = FakeDatabase(wall_ns=self.environment.wall_ns)
+        self.environment = FakeEnvironment(nodes=WIDE_NODES if wide else NODES)
+        self.groups = WIDE_GROUPS if wide else GROUPS
+        self.database = FakeDatabase(
+            nodes=self.environment.nodes, groups=self.groups, written=written, wall_ns=self.environment.wall_ns
+        )
         self.nemesis = FaultNemesis(self.database, self.environment, QUICK)
 
     async def step(self, step: str) -> dict[str, object]:
@@ -46,17 +49,38 @@ class Episode:
         return running and not self.environment.links_cut
 
 
-@pytest.mark.parametrize("script", sorted(name for name, info in SCRIPTS.items() if LEADERLESS not in info.needs))
+WITH_LEADERS = sorted(name for name, info in SCRIPTS.items() if LEADERLESS not in info.needs)
+WHERE_CLIENTS_WRITE = ("lost-answer", "power-cut", "snapshot-race", "unheard-commit", "late-acks", "deposed-leader")
+"""Those of them that take any group that clients write to."""
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["three", "five"])
+@pytest.mark.parametrize("script", WITH_LEADERS)
 @pytest.mark.parametrize("seed", range(5))
-def test_only_the_core_of_a_script_is_observed_and_it_heals(script: str, seed: int) -> None:
+def test_only_the_core_of_a_script_is_observed_and_it_heals(script: str, seed: int, wide: bool) -> None:
     async def scenario() -> None:
-        episode = Episode(script, seed)
+        episode = Episode(script, seed, wide)
         steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
         assert len({report["action"] for report in steps}) > 2
         assert all(report["observed"] is (True if report["core"] else None) for report in steps)
         ended = await episode.step("end")
         assert ended["observed"] is True
         assert episode.is_whole()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["three", "five"])
+@pytest.mark.parametrize("script", WHERE_CLIENTS_WRITE)
+def test_scripts_hit_the_masters_where_clients_write_to_the_catalog(script: str, wide: bool) -> None:
+    """Of a workload that makes tables `lost-answer` never lost the answer to a change of them."""
+
+    async def scenario() -> None:
+        episode = Episode(script, 1, wide, frozenset({"catalog"}))
+        steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
+        hit = {name for report in steps for name in report["targets"]}
+        assert hit and hit <= set(episode.groups["catalog"])
+        assert (await episode.step("end"))["observed"] is True and episode.is_whole()
 
     asyncio.run(scenario())
 
@@ -209,6 +233,9 @@ def test_acknowledgements_are_late_only_if_the_leader_lacked_them_when_clients_a
 
         async def group(self, writable: bool) -> Leader | None:
             return self.groups.pop() if self.groups else None
+
+        def role(self, node: str) -> str:
+            return "tserver"
 
         async def act(self, action: PointDelay) -> None:
             self.acts.append(action)

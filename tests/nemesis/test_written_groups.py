@@ -13,7 +13,7 @@ from cluster.config import Knobs
 from cluster.deploy.catalog_ops import COLUMNS, REPLICATION_FACTOR
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
-from cluster.wire.messages import WIRE_VERSION
+from cluster.wire.messages import CATALOG_GROUP, WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.sim.world import World
 from nemesis.observe import DatabaseObserver
@@ -21,23 +21,25 @@ from nemesis.scene import Scene
 from nemesis.stage import Stage
 
 
-class Selective(FakeDatabase):
-    """Clients write to `written` only."""
-
-    written: frozenset[str] | None = None
-
-    async def written_groups(self) -> frozenset[str] | None:
-        return self.written
-
-
-@pytest.mark.parametrize(("written", "found"), [(None, True), ({"tablet"}, True), ({"another"}, False)])
-def test_a_group_to_write_to_is_one_that_clients_write_to(written: set[str] | None, found: bool) -> None:
+@pytest.mark.parametrize(
+    ("written", "role", "found"),
+    [
+        (None, None, {"tablet"}),
+        ({"tablet"}, None, {"tablet"}),
+        ({"another"}, None, set()),
+        ({"tablet", "catalog"}, None, {"tablet", "catalog"}),
+        ({"tablet", "catalog"}, "tserver", {"tablet"}),
+        ({"tablet", "catalog"}, "master", {"catalog"}),
+    ],
+)
+def test_a_group_to_write_to_is_one_that_clients_write_to(
+    written: set[str] | None, role: str | None, found: set[str]
+) -> None:
     async def scenario() -> None:
-        database, environment = Selective(), FakeEnvironment()
-        database.written = None if written is None else frozenset(written)
-        scene = Scene(DatabaseObserver(database, environment), Random(1), Stage(), patience_s=1.0)
-        leader = await scene.group(writable=True)
-        assert (leader is not None) is found
+        database = FakeDatabase(written=None if written is None else frozenset(written))
+        scene = Scene(DatabaseObserver(database, FakeEnvironment()), Random(1), Stage(), patience_s=1.0)
+        leaders = [await scene.group(writable=True, role=role) for _ in range(20)]
+        assert {each.group for each in leaders if each is not None} == found
 
     asyncio.run(scenario())
 
@@ -48,7 +50,7 @@ def test_a_group_is_one_that_stays(idle: bool) -> None:
     and 49 of a swarm: `membership` and `rotate-majority` waited for leaders of such tablets."""
 
     async def scenario() -> None:
-        database, environment = Selective(), FakeEnvironment()
+        database, environment = FakeDatabase(), FakeEnvironment()
         scene = Scene(DatabaseObserver(database, environment), Random(1), Stage(), patience_s=1.0)
         for written, found in ((None, {"tablet", "catalog"}), ({"another"}, {"catalog"})):
             database.written = None if written is None else frozenset(written)
@@ -92,7 +94,7 @@ def test_tables_that_come_and_go_are_none_that_scripts_write_to() -> None:
         (tablet,) = (await client.table_locations("registers")).tablets
         await client.create_table("c0", COLUMNS, 2, REPLICATION_FACTOR)
         await database.await_ready(10)
-        assert await database.written_groups() == {tablet.tablet_id}
+        assert await database.written_groups() == {tablet.tablet_id, CATALOG_GROUP}
 
     async def all_alike(database: SimDatabase) -> None:
         assert await database.written_groups() is None
