@@ -162,14 +162,16 @@ class FaultNemesis:
             report["idle"] = True
             return Observation(False)
         self._describe(plan.action, report)
+        early, late = (plan.roles, ()) if plan.ends_roles else ((), plan.roles)
+        held = await self._roles(early, self._clock.monotonic_ns())
         await self._injectors.carry_out(number, plan.action)
         report["idle"] = number not in self._injectors.instances()
-        asking = asyncio.create_task(self._roles(plan.roles, self._clock.monotonic_ns()))
+        asking = asyncio.create_task(self._roles(late, self._clock.monotonic_ns()))
         try:
             seen = await self._observer.until(lambda: self._in_effect(number), self._patience.observe_s)
             self._watch.begin(number, seen.at_ns)
         finally:  # a node that was hit may not answer: nobody waits for it to look at the fault
-            report |= {"roles": roles} if (roles := await asking) else {}
+            report |= {"roles": roles} if (roles := [*held, *await asking]) else {}
         return seen
 
     async def _prepared(self, kind: FaultKind, request: dict[str, Any], entropy: Random) -> FaultPlan:

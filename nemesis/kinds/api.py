@@ -115,11 +115,12 @@ class Claims:
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
     """What to do (None: its targets could not be found), what the statuses said that chose the targets, and the roles
-    for which they are hit."""
+    for which they are hit; with `ends_roles` others have these by the time it is done."""
 
     action: Action | None
     evidence: dict[str, Any] = field(default_factory=dict)
     roles: tuple[HeldRole, ...] = ()
+    ends_roles: bool = False
 
 
 @dataclass(frozen=True, slots=True)

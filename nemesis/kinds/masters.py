@@ -212,7 +212,8 @@ def _plan(whom: str, action: ReplaceMasters) -> Variant:
             return FaultPlan(None, {"reason": "nobody leads the masters"})
         add = (chosen[0] if action.lose else None, *chosen[: count - 1])
         leader = next(iter(moment.view.leaders(MASTER)))
-        return FaultPlan(replace(action, remove=chosen, add=add), {"leader": describe(leader)}, choice.roles)
+        change = replace(action, remove=chosen, add=add)
+        return FaultPlan(change, {"leader": describe(leader)}, choice.roles, ends_roles=True)
 
     return Variant(plan, SPARE if not action.lose else frozenset(), least_nodes=3)
 

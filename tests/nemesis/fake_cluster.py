@@ -1,4 +1,7 @@
-"""A small stand-in for a database on an environment: three masters, four tservers, or five and six; faults may fail to bite."""
+"""A small stand-in for a database on an environment: three masters and four tservers, or five and six.
+
+Faults may fail to bite.
+"""
 
 from __future__ import annotations
 
