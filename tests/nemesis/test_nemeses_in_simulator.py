@@ -8,7 +8,9 @@ from random import Random
 
 import pytest
 
+from assay.compose import carry_out
 from assay.judging import judge_saved_run
+from assay.options import RunOptions
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.wire.messages import WIRE_VERSION
@@ -18,6 +20,7 @@ from harness.protocols import ProcessState
 from harness.run import Test, run
 from harness.rundir import create
 from harness.sim.world import World
+from harness.spec import Silent
 from nemesis.packages import NemesisOptions, package
 from nemesis.quorum import LEADERLESS
 from nemesis.registry import NEMESES
@@ -86,3 +89,29 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
     found = load_faults(rundir)
     assert {fault.kind for fault in found if fault.observed_ns is not None} == set(kinds)
     assert all(fault.recovered_ns is not None for fault in found)
+
+
+@pytest.mark.parametrize(
+    ("script", "masters", "world", "seed"),
+    [
+        ("lost-answer", 3, "", 3),
+        ("lost-answer", 5, "", 3),
+        ("power-cut", 5, "", 1),
+        ("snapshot-race", 3, "snapshot-entries=20,retained-entries=16", 3),
+    ],
+)
+def test_scripts_come_to_their_cores_at_masters(
+    script: str, masters: int, world: str, seed: int, tmp_path: Path
+) -> None:
+    """Changes of tables are retried like any write, and none of these scripts was ever aimed at them."""
+    options = RunOptions(
+        "catalog", nemesis=(script,), time_limit=10.0, seed=seed, masters=masters, world=world, store=tmp_path
+    )
+    finished = carry_out(options, judge_saved_run, Silent(), datetime(2026, 2, 3, 4, 5, 6), lambda _: None)
+    assert finished.outcome.verdict.overall == "valid", finished.outcome.verdict.reasons
+    observed = [fault for fault in load_faults(finished.outcome.rundir) if fault.observed_ns is not None]
+    cores = [
+        {*fault.evidence.get("states", ()), *([fault.evidence["held"]] if "point" in fault.evidence else ())}
+        for fault in observed
+    ]
+    assert any(core and all(name.startswith("m") for name in core) for core in cores), cores
