@@ -15,6 +15,7 @@ from assay.worlds import draw_world
 from cluster.flaws import FLAWS
 from harness.env.sim import SimEnvironment
 from nemesis.asked import parse
+from nemesis.registry import NEMESES
 
 STARTED = datetime(2026, 2, 3, 4, 5, 6)
 
@@ -72,6 +73,11 @@ def test_every_clean_command_can_be_composed(command: Command) -> None:
     with make_world(options, spec) as world:
         test = make_test(options, SimEnvironment(world), simulated_database(world, options, spec), STARTED)
     assert set(test.requested_faults) == {parse(part).name for part in command.nemesis}
+
+
+def test_clean_commands_have_every_nemesis() -> None:
+    """Eighteen of them were in none, so that no clean seed was ever walked with a full disk or a damaged file."""
+    assert {parse(part).name for command in CLEAN_COMMANDS for part in command.nemesis} == set(NEMESES)
 
 
 def test_no_two_clean_commands_of_a_campaign_run_in_one_world() -> None:
