@@ -130,6 +130,12 @@ def test_flaw_is_found(name: str) -> None:
         assert FLAWS[name].seen_by in result.invariants, result.anomalies
 
 
+def test_a_change_of_a_table_that_is_carried_out_twice_is_found() -> None:
+    """Its answer was lost with the leader master, and the client asked the next one."""
+    result = try_seed(Command("catalog", ("lost-answer",), "snapshot-entries=2").options(2, "forget-request-ids"))
+    assert "lost-table" in result.anomalies, result.reasons
+
+
 def without_flaws() -> list[Any]:
     """Each run that finds a flaw, without it, once; but for one a workload they are for `make torture`."""
     distinct = {replace(flawed_options(FLAWS[name], seed), flaw=()).command(): name for name, seed in FOUND_BY.items()}
