@@ -132,7 +132,9 @@ class ProcessFailpoints:
             return self._body.sleep(arming.seconds)
         if arming.action == "hang":
             return self._gate(name)
-        return self._act(arming)
+        acted = self._act(arming)
+        # What follows a stop is another step: one that a stopped process does not take.
+        return self._body.sleep(0.0) if arming.action == "stop" else acted
 
     def _due(self, name: str, group: str) -> Arming | None:
         """What is to be done in this pass, which is counted."""

@@ -157,6 +157,24 @@ def test_a_held_process_stops_and_goes_on() -> None:
     play(scenario)
 
 
+def test_a_process_that_stops_before_an_fsync_does_not_begin_it() -> None:
+    async def scenario(cluster: TableRig) -> None:
+        await cluster.begin()
+        leader, _ = await cluster.leader()
+        disk = cluster.world.node(leader).disk
+        assert await cluster.database.arm(leader, "before_fsync", "stop")
+        writing = asyncio.create_task(cluster.write(3))
+        await cluster.until(lambda: cluster.world.node(leader).state is ProcessState.PAUSED, "the node stops")
+        await asyncio.sleep(0.2)
+        last = max(path for path in disk.paths() if path.startswith("log/"))
+        assert disk.synced_length(last) < len(disk.peek(last))
+        await cluster.database.disarm(leader, "before_fsync")
+        await writing
+        assert disk.synced_length(last) > 0
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(
     ("node", "point"), [("t1", "no_such_point"), ("t1", "catalog.before_vote"), ("m1", "tserver.x")]
 )
