@@ -79,7 +79,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
     "power-cut": ScriptInfo(
         power_cut,
         "kills all replicas of a group, or its leader and a majority, just as they store what the leader sent",
-        frozenset({"partition", "kill", "failpoint", "status"}),
+        frozenset({"partition", "kill", "failpoint", "flood", "status"}),
         "#b5651d",
     ),
     "leader-returns": ScriptInfo(

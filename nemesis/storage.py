@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Kill, NetworkPartition, Pause, Restart
+from collections.abc import Sequence
+
+from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Kill, NetworkPartition, Pause, PointDelay, Restart
 from nemesis.grudges import isolate, shuffle, split
 from nemesis.scene import Scene
+from nemesis.successors import BEFORE_FSYNC
 from nemesis.view import MASTER, Leader, View
 
 FLOOD_WRITES = 250
 """How many writes are sent at first to make a log long enough to be cut short by snapshots; twice as many each time."""
 MOST_WRITES = 4_000
+FRAME_WRITES = 64
+"""How many writes gather in one frame: several pages of the disk."""
+SLOW_FSYNC_S = 0.5
+"""Longer than a flood is waited for."""
 MOST_FLOODS = 24
+"""However long fail-overs take here: each of them costs as much as all that clients do meanwhile."""
 CLIENTS_WRITES_S = 10.0
 """For how long clients' own writes are waited for where a group takes no others (the masters')."""
-"""However long fail-overs take here: each of them costs as much as all that clients do meanwhile."""
 
 
 async def power_cut(scene: Scene) -> None:
     """Kill a group's leader and its followers as they store what it sent: whatever is not durable is lost.
 
-    The followers are held as they take entries in, with time for the leader to answer clients, should it. Then all are
-    killed, or the leader and a majority with the rest cut off; the leader starts again when the others have a new one.
+    The followers are held as they take entries in or are about to sync them, with time for the leader to answer
+    clients, should it. Then all are killed, or the leader and a majority with the rest cut off; the leader starts again
+    when the others have a new one.
     """
     while (leader := await scene.group(writable=True)) is not None:
         peers = shuffle(leader.others, scene.entropy)
@@ -28,8 +36,7 @@ async def power_cut(scene: Scene) -> None:
         hit, spared = peers[:count], peers[count:]
         if spared:
             await scene.act(NetworkPartition(split(spared, [leader.node, *hit])))
-        await scene.act(Hold(tuple(hit), "before_accept", leader.group))
-        held = await scene.stopped(hit, len(hit), patience_s=2.0)
+        held = await storing(scene, leader, hit)
         await scene.hold(0.01, 0.1)
         await scene.act(Kill((leader.node, *hit)), {"held": list(held)} if held else None)
         await scene.hold(0.0, 0.2)
@@ -40,6 +47,22 @@ async def power_cut(scene: Scene) -> None:
         await scene.act(Restart((leader.node, *hit)))
         await scene.new_leader(leader.group, leader.term)
         await scene.hold(0.2, 1.0)
+
+
+async def storing(scene: Scene, leader: Leader, hit: Sequence[str]) -> tuple[str, ...]:
+    """Hold followers as they take an entry in, or, every other time, with a frame of many entries appended and not
+    synced, which a crash may tear: writes gather behind a slow fsync. Those held; () if not all are."""
+    if scene.entropy.random() < 0.5:
+        await scene.act(Hold(tuple(hit), "before_accept", leader.group))
+    else:
+        await scene.act(Flood(leader.node, leader.group, 1))
+        for name in hit:
+            await scene.act(PointDelay(name, BEFORE_FSYNC, SLOW_FSYNC_S))
+        await scene.act(Flood(leader.node, leader.group, FRAME_WRITES))
+        for name in hit:
+            await scene.act(PointDelay(name, BEFORE_FSYNC, 0.0))
+        await scene.act(Hold(tuple(hit), BEFORE_FSYNC, ""))
+    return await scene.stopped(hit, len(hit), patience_s=2.0)
 
 
 async def snapshot_race(scene: Scene) -> None:
