@@ -152,7 +152,11 @@ PHYSICAL_KEYS: tuple[WorldKey, ...] = (
     WorldKey("fsync-hang", _ANY_ODDS, "odds that a durable write hangs one disk of each role for seconds", *_RARE),
     WorldKey("disk-full", _ANY_ODDS, "odds that a write finds one disk of each role full for seconds", *_RARE),
     WorldKey(
-        "disk-tear", Among(("prefix", "pages", "stale")), "what crashes leave of what was not synced", ("prefix",)
+        "disk-tear",
+        Among(("prefix", "pages", "stale")),
+        "what crashes leave of what was not synced",
+        ("prefix",),
+        ("prefix", "pages", "pages"),
     ),
     WorldKey("bit-flips", _ANY_ODDS, "odds that a crash flips a synced bit on one disk of each role"),
     WorldKey("drift", _BOUNDED, "rate of monotonic clocks, against max-clock-drift", *_MOSTLY_WITHIN),

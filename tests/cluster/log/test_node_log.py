@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import get_args
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from cluster.log.segments import parse_path
 from cluster.raft.types import HardState
 from harness.failpoints import Arming
 from harness.protocols import ProcessState
+from harness.sim.tearing import Tear
 from tests.cluster.log.node_logs import KNOBS, Machine, Stored, entry, simulate, snapshot
 
 
@@ -127,8 +129,9 @@ class Walk:
         self.forget_history()
 
 
+@pytest.mark.parametrize("tear", get_args(Tear))
 @pytest.mark.parametrize("seed", range(30))
-def test_power_cuts_at_any_time_leave_each_group_a_state_since_its_last_durable_one(seed: int) -> None:
+def test_power_cuts_at_any_time_leave_each_group_a_state_since_its_last_durable_one(seed: int, tear: Tear) -> None:
     async def scenario(machine: Machine) -> None:
         await machine.start()
         walk = Walk(machine, seed)
@@ -137,7 +140,7 @@ def test_power_cuts_at_any_time_leave_each_group_a_state_since_its_last_durable_
         await walk.settled()
         await walk.crash()
 
-    simulate(scenario, seed)
+    simulate(scenario, seed, tear=tear)
 
 
 def test_a_cold_group_never_keeps_a_segment_and_the_log_stays_below_twice_what_is_alive() -> None:

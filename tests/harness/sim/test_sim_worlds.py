@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from harness.sim.worlds import PHYSICAL_KEYS, Among, Between, WorldKey, draw_values, physical_world
 
 SEEDS = range(60)
+DESIGN = Path(__file__).parents[3] / "docs/design/worlds.md"
 
 
 def test_each_key_is_drawn_by_itself() -> None:
@@ -22,6 +26,19 @@ def test_harsh_worlds_draw_every_choice_and_mild_ones_only_theirs() -> None:
         for severity, choices in (("mild", key.mild), ("harsh", key.harsh or key.mild)):
             drawn = {key.draw(seed, severity, {}) for seed in range(300)}  # type: ignore[arg-type]
             assert drawn == (set(choices) or {None}), key.name
+
+
+def test_what_is_never_drawn_is_what_the_design_calls_a_negative_control() -> None:
+    """`disk-tear` was drawn as `prefix` only, though a clean run is to stand `pages`: no run tore any."""
+    never: set[str] = set()
+    for key in PHYSICAL_KEYS:
+        drawn = {key.draw(seed, severity, {}) for seed in range(300) for severity in ("mild", "harsh")}  # type: ignore[arg-type]
+        if isinstance(key.values, Among):
+            never |= {f"{key.name}={name}" for name in key.values.names if name not in drawn}
+        elif drawn == {None}:
+            never.add(f"{key.name}=…")
+    (told,) = re.findall("comes only when it is told: (.*?)\\.", DESIGN.read_text().replace("\n", " "))
+    assert never == set(re.findall("`(.*?)`", told))
 
 
 def test_every_drawn_value_is_one_that_could_be_told() -> None:
